@@ -1,0 +1,17 @@
+# gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [TIMEOUT s] [ARGS ...])
+# One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
+function(gp_test name)
+  cmake_parse_arguments(T "" "TIMEOUT" "LABELS;LIBS;ARGS" ${ARGN})
+  add_executable(test_${name} ${T_UNPARSED_ARGUMENTS})
+  target_link_libraries(test_${name} PRIVATE ${T_LIBS} gp_base)
+  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND test_${name} ${T_ARGS})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  if(NOT T_LABELS)
+    set(T_LABELS unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "GP_BUILD_DIR=${PROJECT_BINARY_DIR};GP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()

@@ -1,0 +1,26 @@
+/* clock.h -- CLOCK_MONOTONIC, the only clock deadlines are made of. */
+#ifndef GP_CLOCK_H
+#define GP_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t gp_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline int64_t gp_now_ms(void)
+{
+    return gp_now_ns() / 1000000;
+}
+
+static inline double gp_now_seconds(void)
+{
+    return (double)gp_now_ns() * 1e-9;
+}
+
+#endif

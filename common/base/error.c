@@ -1,0 +1,95 @@
+#include "common/base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    gp_status code;
+    const char *name, *text;
+} statuses[] = {
+#define X(code, number, text) { code, #code, text },
+#include "common/base/status.def"
+#undef X
+};
+
+enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]) };
+
+/* One line, always: a newline in a message would break logs and the one-event-per-line rule. */
+static void message_finish(char *message, int written)
+{
+    if (written >= GP_ERROR_MESSAGE_MAX)
+        memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
+    for (char *c = message; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20)
+            *c = ' ';
+}
+
+gp_status gp_fail(gp_error *err, gp_status code, const char *format, ...)
+{
+    if (err != NULL) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        message_finish(err->message,
+                       vsnprintf(err->message, sizeof(err->message), format, arguments));
+        va_end(arguments);
+        err->code = code;
+    }
+    return code;
+}
+
+gp_status gp_fail_errno(gp_error *err, gp_status code, const char *format, ...)
+{
+    int saved = errno;
+
+    if (err != NULL) {
+        va_list arguments;
+        char text[GP_ERROR_MESSAGE_MAX];
+
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        gp_fail(err, code, "%s: %s", text, strerror(saved));
+    }
+    return code;
+}
+
+void gp_error_prefix(gp_error *err, const char *format, ...)
+{
+    va_list arguments;
+    char prefix[GP_ERROR_MESSAGE_MAX], rest[GP_ERROR_MESSAGE_MAX];
+
+    if (err == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(prefix, sizeof(prefix), format, arguments);
+    va_end(arguments);
+    memcpy(rest, err->message, sizeof(rest));
+    gp_fail(err, err->code, "%s: %s", prefix, rest);
+}
+
+const char *gp_status_text(gp_status code)
+{
+    for (int i = 0; i < STATUS_COUNT; i++)
+        if (statuses[i].code == code)
+            return statuses[i].text;
+    return "unknown status";
+}
+
+const char *gp_status_name(gp_status code)
+{
+    for (int i = 0; i < STATUS_COUNT; i++)
+        if (statuses[i].code == code)
+            return statuses[i].name;
+    return "GP_UNKNOWN";
+}
+
+int gp_status_known(long number)
+{
+    for (int i = 0; i < STATUS_COUNT; i++)
+        if ((long)statuses[i].code == number)
+            return 1;
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* tensor.h -- shape and element type; the data lives elsewhere.  Dimensions are outermost first. */
+#ifndef GP_TENSOR_H
+#define GP_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+typedef enum gp_dtype { GP_F32 = 1, GP_F64 = 2, GP_U8 = 3, GP_I32 = 4, GP_I64 = 5, GP_BF16 = 6 } gp_dtype;
+
+enum { GP_RANK_MAX = 6 };
+
+typedef struct gp_shape {
+    uint32_t rank;            /* 0 = a scalar */
+    int64_t dim[GP_RANK_MAX]; /* each >= 0 */
+} gp_shape;
+
+static inline gp_shape gp_shape1(int64_t a) { return (gp_shape){ 1, { a } }; }
+static inline gp_shape gp_shape2(int64_t a, int64_t b) { return (gp_shape){ 2, { a, b } }; }
+static inline gp_shape gp_shape3(int64_t a, int64_t b, int64_t c) { return (gp_shape){ 3, { a, b, c } }; }
+static inline gp_shape gp_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (gp_shape){ 4, { a, b, c, d } };
+}
+
+size_t gp_dtype_bytes(gp_dtype type);
+const char *gp_dtype_name(gp_dtype type); /* "float32" */
+
+/* Number of elements; the shape must have passed gp_shape_check(). */
+int64_t gp_shape_count(const gp_shape *shape);
+bool gp_shape_equal(const gp_shape *a, const gp_shape *b);
+
+/* GP_ELIMIT when a dimension is negative or the number of elements passes count_max. */
+gp_status gp_shape_check(const gp_shape *shape, int64_t count_max, gp_error *err);
+
+/* "20x26x26" into text, which is returned. */
+char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes);
+
+#endif

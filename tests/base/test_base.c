@@ -1,0 +1,246 @@
+#include "tests/gp_test.h"
+
+#include <stddef.h>
+
+#include "common/base/buffer.h"
+#include "common/base/json.h"
+#include "common/base/params.h"
+#include "common/base/rng.h"
+#include "common/base/spell.h"
+#include "common/base/tensor.h"
+
+TEST(a_failing_call_carries_code_and_sentence)
+{
+    gp_error err;
+
+    CHECK_STATUS(GP_EINVAL, gp_fail(&err, GP_EINVAL, "batch size is %d", 0));
+    CHECK_TEXT("batch size is 0", err.message);
+    gp_error_prefix(&err, "worker %d", 2);
+    CHECK_TEXT("worker 2: batch size is 0", err.message);
+    CHECK_STATUS(GP_EIO, gp_fail(NULL, GP_EIO, "nobody listens"));
+}
+
+TEST(a_long_message_is_cut_and_stays_one_line)
+{
+    gp_error err;
+    char text[2000];
+
+    memset(text, 'x', sizeof(text));
+    text[10] = '\n';
+    text[sizeof(text) - 1] = '\0';
+    gp_fail(&err, GP_EIO, "%s", text);
+    CHECK_INT(GP_ERROR_MESSAGE_MAX - 1, strlen(err.message));
+    CHECK_CONTAINS(err.message, "xxx...");
+    CHECK(strchr(err.message, '\n') == NULL);
+}
+
+TEST(every_status_has_a_name_and_numbers_are_unique)
+{
+    int seen[64] = { 0 };
+
+#define X(code, number, text)                                                                                \
+    CHECK(gp_status_known(number));                                                                          \
+    CHECK_TEXT(#code, gp_status_name(code));                                                                 \
+    CHECK_INT(0, seen[number]++);
+#include "common/base/status.def"
+#undef X
+    CHECK(!gp_status_known(63));
+}
+
+TEST(allocation_counts_and_fails_on_demand)
+{
+    gp_alloc_stats before = gp_alloc_get_stats();
+    void *block;
+
+    gp_alloc_fail_nth(2);
+    block = gp_malloc(8);
+    CHECK(block != NULL);
+    CHECK(gp_malloc(8) == NULL);
+    CHECK_INT(before.live + 1, gp_alloc_get_stats().live);
+    CHECK(gp_calloc(SIZE_MAX / 2, 3) == NULL);
+    CHECK(gp_realloc_array(NULL, SIZE_MAX / 2, 3) == NULL);
+    gp_free(block);
+    CHECK_INT(before.live, gp_alloc_get_stats().live);
+}
+
+TEST(a_buffer_refuses_to_pass_its_ceiling)
+{
+    gp_buffer buffer;
+    gp_error err;
+
+    gp_buffer_init(&buffer, 10);
+    REQUIRE_OK(gp_buffer_append(&buffer, "12345678", 8, &err), err);
+    CHECK_STATUS(GP_ELIMIT, gp_buffer_append(&buffer, "xyz", 3, &err));
+    CHECK_TEXT("12345678", gp_buffer_text(&buffer));
+    REQUIRE_OK(gp_buffer_printf(&buffer, &err, "%d", 90), err);
+    CHECK_TEXT("1234567890", gp_buffer_text(&buffer));
+    gp_buffer_deinit(&buffer);
+}
+
+/* Known-answer tests of the Random123 distribution (kat_vectors, philox4x32 with 10 rounds). */
+TEST(philox_gives_the_published_vectors)
+{
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } golden[] = {
+        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { { ~0u, ~0u, ~0u, ~0u }, { ~0u, ~0u }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+          { 0xa4093822, 0x299f31d0 },
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    };
+
+    for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
+        uint32_t out[4];
+
+        gp_philox4x32(out, golden[i].counter, golden[i].key);
+        for (int k = 0; k < 4; k++)
+            CHECK_INT(golden[i].out[k], out[k]);
+    }
+}
+
+TEST(normal_draws_have_mean_zero_and_unit_variance)
+{
+    double sum = 0, squares = 0;
+    enum { DRAWS = 100000 };
+
+    for (uint32_t i = 0; i < DRAWS / 4; i++) {
+        uint32_t words[4];
+        double value[4];
+
+        gp_rng_draw(words, 42, gp_rng_stream(GP_RNG_INIT, 3), 0, 0, i);
+        gp_rng_normal(value, words[0], words[1]);
+        gp_rng_normal(value + 2, words[2], words[3]);
+        for (int k = 0; k < 4; k++) {
+            sum += value[k];
+            squares += value[k] * value[k];
+        }
+    }
+    CHECK_NEAR(0.0, sum / DRAWS, 0.015);
+    CHECK_NEAR(1.0, squares / DRAWS, 0.02);
+}
+
+typedef struct sample {
+    double rate;
+    int64_t stride[2];
+    bool ceil;
+    int schedule;
+    char name[8];
+} sample;
+
+static const char *const schedules[] = { "none", "piecewise", NULL };
+static const gp_param sample_params[] = {
+    { .name = "learn-rate", .alias = "lr", .type = GP_PARAM_F64, .offset = offsetof(sample, rate),
+      .fallback = 0.01, .min = 0, .max = 10 },
+    { .name = "stride", .type = GP_PARAM_I64, .offset = offsetof(sample, stride), .count = 2, .fallback = 1,
+      .min = 1, .max = 64 },
+    { .name = "ceil", .type = GP_PARAM_BOOL, .offset = offsetof(sample, ceil) },
+    { .name = "schedule", .type = GP_PARAM_WORD, .offset = offsetof(sample, schedule), .words = schedules },
+    { .name = "name", .type = GP_PARAM_TEXT, .offset = offsetof(sample, name), .count = 8,
+      .fallback_text = "net" },
+    { 0 },
+};
+
+TEST(parameters_parse_and_keep_their_range)
+{
+    sample s;
+    gp_error err;
+
+    gp_params_default(sample_params, &s);
+    CHECK_NEAR(0.01, s.rate, 0);
+    CHECK_INT(1, s.stride[1]);
+    CHECK_TEXT("net", s.name);
+    REQUIRE_OK(gp_params_set(gp_params_find(sample_params, "lr"), &s, "0.5", &err), err);
+    REQUIRE_OK(gp_params_set(gp_params_find(sample_params, "stride"), &s, "2,3", &err), err);
+    CHECK_INT(3, s.stride[1]);
+    REQUIRE_OK(gp_params_set(gp_params_find(sample_params, "stride"), &s, "4", &err), err);
+    CHECK_INT(4, s.stride[1]);
+    CHECK_STATUS(GP_EINVAL, gp_params_set(&sample_params[0], &s, "nan", &err));
+    CHECK_CONTAINS(err.message, "learn-rate is nan");
+    CHECK_STATUS(GP_EINVAL, gp_params_set(&sample_params[0], &s, "11", &err));
+    CHECK_CONTAINS(err.message, "from 0 to 10");
+    CHECK_STATUS(GP_EINVAL, gp_params_set(&sample_params[1], &s, "2.5", &err));
+    CHECK_STATUS(GP_EINVAL, gp_params_set(&sample_params[1], &s, "1,2,3", &err));
+    CHECK_STATUS(GP_EINVAL, gp_params_set(&sample_params[3], &s, "piecewize", &err));
+    CHECK_CONTAINS(err.message, "did you mean 'piecewise'");
+    CHECK_STATUS(GP_ELIMIT, gp_params_set(&sample_params[4], &s, "12345678", &err));
+    CHECK_NEAR(0.5, s.rate, 0);
+    CHECK(gp_params_changed(&sample_params[0], &s));
+    CHECK(!gp_params_changed(&sample_params[2], &s));
+}
+
+TEST(parameters_round_trip_through_json)
+{
+    sample s, t;
+    gp_error err;
+    gp_buffer buffer;
+    gp_json_writer writer;
+    gp_json *document;
+
+    gp_params_default(sample_params, &s);
+    s.rate = 0.1;
+    s.stride[0] = 7;
+    s.schedule = 1;
+    strcpy(s.name, "a\"b");
+    gp_buffer_init(&buffer, 4096);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_params_to_json(sample_params, &s, false, &writer);
+    gp_json_end_object(&writer);
+    REQUIRE_OK(gp_json_writer_finish(&writer, &err), err);
+    CHECK_CONTAINS(gp_buffer_text(&buffer), "\"stride\": [7, 1]");
+    CHECK_CONTAINS(gp_buffer_text(&buffer), "\"learn-rate\": 0.1,");
+    REQUIRE_OK(gp_json_parse(&document, gp_buffer_text(&buffer), buffer.bytes, &err), err);
+    gp_params_default(sample_params, &t);
+    REQUIRE_OK(gp_params_from_json(sample_params, &t, document, &err), err);
+    CHECK(s.rate == t.rate && s.stride[0] == 7 && t.schedule == 1);
+    CHECK_TEXT("a\"b", t.name);
+    gp_json_free(document);
+    REQUIRE_OK(gp_json_parse(&document, "{\"strde\": 1}", 12, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_params_from_json(sample_params, &t, document, &err));
+    CHECK_CONTAINS(err.message, "did you mean 'stride'");
+    gp_json_free(document);
+    gp_buffer_deinit(&buffer);
+}
+
+TEST(json_refuses_depth_duplicates_and_rubbish)
+{
+    gp_json *document;
+    gp_error err;
+    char deep[200];
+
+    memset(deep, '[', sizeof(deep));
+    CHECK_STATUS(GP_ELIMIT, gp_json_parse(&document, deep, sizeof(deep), &err));
+    CHECK_STATUS(GP_EINVAL, gp_json_parse(&document, "{\"a\":1,\"a\":2}", 13, &err));
+    CHECK_STATUS(GP_EINVAL, gp_json_parse(&document, "{\"a\":1} x", 9, &err));
+    CHECK_CONTAINS(err.message, "line 1");
+    CHECK_STATUS(GP_EINVAL, gp_json_parse(&document, "", 0, &err));
+}
+
+TEST(spelling_counts_swaps_as_one)
+{
+    const char *best = NULL;
+    unsigned distance = 0;
+
+    CHECK_INT(1, gp_spell_distance("trian", "train"));
+    CHECK_INT(3, gp_spell_distance("kitten", "sitting"));
+    CHECK_INT(4, gp_spell_distance("", "down"));
+    gp_spell_offer("statsu", "status", &best, &distance);
+    gp_spell_offer("statsu", "train", &best, &distance);
+    CHECK_TEXT("status", best);
+    best = NULL;
+    gp_spell_offer("xyzzy", "train", &best, &distance);
+    CHECK(best == NULL);
+}
+
+TEST(shapes_check_overflow)
+{
+    gp_error err;
+    gp_shape huge = gp_shape3(INT64_MAX / 2, 3, 3), fine = gp_shape3(20, 26, 26);
+    char text[64];
+
+    CHECK_STATUS(GP_ELIMIT, gp_shape_check(&huge, INT64_MAX, &err));
+    CHECK_STATUS(GP_OK, gp_shape_check(&fine, 1 << 20, &err));
+    CHECK_INT(20 * 26 * 26, gp_shape_count(&fine));
+    CHECK_TEXT("20x26x26", gp_shape_format(&fine, text, sizeof(text)));
+}
