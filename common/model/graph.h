@@ -1,0 +1,85 @@
+/* graph.h -- a netspec resolved: shapes inferred, parameters placed, lowered to primitive ops.
+ *
+ * Parameters, their gradients (in the exchange arena) and the optimiser's state share one dense layout,
+ * the blob: float32 tensors in logical order, without padding, the last layer's first (backward order), so
+ * that gradients complete from the front.  ops[TRAIN] is forward, loss, backward; ops[INFER] is forward and
+ * loss with scores. */
+#ifndef GP_GRAPH_H
+#define GP_GRAPH_H
+
+#include "common/model/netspec.h"
+#include "common/model/op.h"
+
+typedef enum gp_value_role {
+    GP_VALUE_INPUT,              /* normalised network input, float32 */
+    GP_VALUE_ACTIVATION,
+    GP_VALUE_SAVED,              /* kept from forward to backward by one layer (pool index) */
+    GP_VALUE_ACTIVATION_GRADIENT,
+    GP_VALUE_PARAMETER,          /* shape is the tensor's; no implicit N */
+    GP_VALUE_PARAMETER_GRADIENT,
+    GP_VALUE_LABELS,             /* int32, one per sample */
+    GP_VALUE_SUMS,               /* float64 [GP_SUMS], one for the whole step */
+} gp_value_role;
+
+enum { GP_SUM_LOSS, GP_SUM_WEIGHT, GP_SUM_CORRECT, GP_SUMS };
+
+typedef struct gp_value {
+    gp_value_role role;
+    gp_dtype dtype;
+    gp_shape shape;     /* per sample, but for parameters */
+    uint32_t layer;     /* that makes it; GP_INPUT_LAYER for input and labels */
+    uint32_t parameter; /* index into parameters, for the two parameter roles */
+} gp_value;
+
+typedef struct gp_parameter {
+    char name[GP_NAME_MAX + 16]; /* "conv1.weight" */
+    gp_shape shape;
+    int64_t count;      /* elements */
+    size_t offset;      /* in float32 elements, in the blob */
+    uint32_t layer, value, gradient; /* layer index; value indices */
+    int64_t fan_in, fan_out;
+    gp_initializer initializer;
+    double learn_rate_factor, l2_factor;
+} gp_parameter;
+
+typedef struct gp_ops {
+    gp_op *op;
+    uint32_t count, capacity;
+    uint32_t forward_count; /* ops before the first backward op */
+} gp_ops;
+
+typedef struct gp_graph {
+    gp_netspec *spec; /* owned copy */
+    gp_value *values;
+    uint32_t value_count, value_capacity;
+    gp_parameter *parameters; /* in layer order; offsets run the other way */
+    uint32_t parameter_count;
+    size_t blob_count;        /* float32 elements of all parameters */
+    gp_ops ops[GP_PHASE_COUNT];
+    uint32_t input, labels, sums, scores, logits; /* values; scores is written in INFER only */
+    gp_shape *outputs;        /* per layer, of one sample */
+    uint32_t class_count;     /* elements of logits */
+    bool couples_samples;     /* some layer has GP_KIND_COUPLES_SAMPLES */
+} gp_graph;
+
+/* Resolve and lower.  GP_EINVAL names the layer, its kind, the shapes seen and what would fit.
+ * The network must end in one loss layer. */
+gp_status gp_graph_new(gp_graph **out, const gp_netspec *spec, gp_error *err);
+void gp_graph_free(gp_graph *graph);
+
+/* Fill a blob with initial values: the rule for weights ("glorot", "he": uniform and normal as in MATLAB's
+ * glorot and he; "normal:0.01" sets biases too, as d2l does), by Philox (seed; INIT, layer). */
+typedef struct gp_init_rule {
+    enum { GP_INIT_GLOROT, GP_INIT_HE, GP_INIT_NORMAL } kind;
+    double sigma;
+} gp_init_rule;
+gp_status gp_init_rule_parse(gp_init_rule *out, const char *text, gp_error *err);
+void gp_graph_initialize(const gp_graph *graph, gp_init_rule rule, uint64_t seed, float *blob);
+
+/* 64-bit hash of the blob's layout (names, shapes, offsets): equal on all ranks or they must not exchange. */
+uint64_t gp_graph_layout_hash(const gp_graph *graph);
+
+/* Multiply-adds of one sample's forward pass. */
+int64_t gp_graph_forward_macs(const gp_graph *graph);
+
+#endif

@@ -1,0 +1,69 @@
+/* netspec.h -- a network as data: what a client ships, a file holds and `net show` prints.
+ *
+ * Layers stand in topological order: each reads layers before it or the network's input.  The canonical
+ * JSON is the wire form and the form of --network FILE.json:
+ *   {"name": "lenet", "input": [1, 28, 28], "scale": [0.00392156862745098], "offset": [0],
+ *    "layers": [{"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 20, "kernel": [3, 3]},
+ *               ...]}
+ * "inputs" may be left out: the layer before.  Settings equal to their default are not written. */
+#ifndef GP_NETSPEC_H
+#define GP_NETSPEC_H
+
+#include "common/base/buffer.h"
+#include "common/base/error.h"
+#include "common/base/tensor.h"
+#include "common/model/kind.h"
+
+enum {
+    GP_NAME_MAX = 64, /* bytes with the NUL */
+    GP_LAYERS_MAX = 4096,
+    GP_CHANNELS_MAX = 65536,
+    GP_NETSPEC_BYTES_MAX = 4 << 20,
+};
+#define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
+
+/* Settings that every layer with parameters has; defaults 1. */
+typedef struct gp_layer_factors {
+    double weight_learn_rate, bias_learn_rate, weight_l2, bias_l2;
+} gp_layer_factors;
+extern const gp_param gp_layer_factors_table[]; /* "weight-learn-rate-factor", ... */
+
+typedef struct gp_layer {
+    char name[GP_NAME_MAX];
+    const gp_kind *kind;
+    uint32_t input_count;
+    uint32_t inputs[GP_LAYER_INPUTS_MAX]; /* layer indices or GP_INPUT_LAYER */
+    gp_layer_factors factors;
+    _Alignas(16) unsigned char settings[GP_LAYER_SETTINGS_BYTES]; /* the kind's struct */
+} gp_layer;
+
+typedef struct gp_netspec {
+    char name[GP_NAME_MAX];
+    gp_shape input;             /* [C, H, W] of one sample */
+    uint32_t normalize_count;   /* 1, or one per channel; at most 16 */
+    double scale[16], offset[16]; /* network input = stored value * scale + offset */
+    gp_layer *layers;           /* owned */
+    uint32_t layer_count;
+} gp_netspec;
+
+gp_status gp_netspec_new(gp_netspec **out, const char *name, const gp_shape *input, gp_error *err);
+void gp_netspec_free(gp_netspec *spec);
+
+/* Append a layer that reads the layer before it (or the input, when first).  settings: "channels=20;kernel=3,3"
+ * or NULL.  GP_EINVAL: unknown kind or setting (with the nearest name), name taken or not printable. */
+gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, const char *settings, gp_error *err);
+
+/* The layer of that name; layer_count when there is none. */
+uint32_t gp_netspec_find(const gp_netspec *spec, const char *name);
+
+gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes, gp_error *err);
+/* Appends canonical JSON: equal networks give equal bytes. */
+gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pretty, gp_error *err);
+
+/* A network of the zoo by name ("lenet") for that input and number of classes (0 = the network's own).
+ * GP_ENOENT: unknown, with the nearest name and the list. */
+gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes, gp_error *err);
+/* NULL-terminated names. */
+extern const char *const gp_zoo_names[];
+
+#endif

@@ -1,0 +1,46 @@
+/* op.h -- the primitive ops that kinds lower to and backends run.
+ *
+ * An op reads and writes values of one graph; N, the number of samples, is implicit: activations have
+ * their shape per sample.  Gradients are of the SUM of the losses of all samples, never of a mean.
+ * Every op here has a plain-loop oracle in tests/ref/ops.c of the same name. */
+#ifndef GP_OP_H
+#define GP_OP_H
+
+#include <stdint.h>
+
+#include "common/base/tensor.h"
+
+#define GP_NO_VALUE UINT32_MAX
+
+typedef enum gp_phase { GP_PHASE_TRAIN, GP_PHASE_INFER, GP_PHASE_COUNT } gp_phase;
+
+typedef enum gp_opcode {
+#define GP_OP(code, name) code,
+#include "common/model/ops.def"
+#undef GP_OP
+    GP_OP_COUNT
+} gp_opcode;
+
+/* Two-dimensional windows: convolution and pooling.  Order is height, width; padding is top, left,
+ * bottom, right, in pixels. */
+typedef struct gp_window {
+    int32_t kernel[2], stride[2], dilation[2], padding[4];
+    int32_t groups; /* convolution only; 1 for pooling */
+} gp_window;
+
+typedef enum gp_pool_kind { GP_POOL_MAX, GP_POOL_AVERAGE, GP_POOL_AVERAGE_COUNT_PADDING } gp_pool_kind;
+
+enum { GP_OP_VALUES_MAX = 6 };
+
+typedef struct gp_op {
+    gp_opcode code;
+    uint32_t layer;
+    uint32_t in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as ops.def says; GP_NO_VALUE where absent */
+    gp_window window;
+    gp_pool_kind pool;
+    double rate; /* dropout: share zeroed */
+} gp_op;
+
+const char *gp_op_name(gp_opcode code);
+
+#endif
