@@ -11,14 +11,14 @@
 #include "common/model/op.h"
 
 typedef enum gp_value_role {
-    GP_VALUE_INPUT,              /* normalised network input, float32 */
+    GP_VALUE_INPUT, /* normalised network input, float32 */
     GP_VALUE_ACTIVATION,
-    GP_VALUE_SAVED,              /* kept from forward to backward by one layer (pool index) */
+    GP_VALUE_SAVED, /* kept from forward to backward by one layer (pool index) */
     GP_VALUE_ACTIVATION_GRADIENT,
-    GP_VALUE_PARAMETER,          /* shape is the tensor's; no implicit N */
+    GP_VALUE_PARAMETER, /* shape is the tensor's; no implicit N */
     GP_VALUE_PARAMETER_GRADIENT,
-    GP_VALUE_LABELS,             /* int32, one per sample */
-    GP_VALUE_SUMS,               /* float64 [GP_SUMS], one for the whole step */
+    GP_VALUE_LABELS, /* int32, one per sample */
+    GP_VALUE_SUMS,   /* float64 [GP_SUMS], one for the whole step */
 } gp_value_role;
 
 enum { GP_SUM_LOSS, GP_SUM_WEIGHT, GP_SUM_CORRECT, GP_SUMS };
@@ -34,8 +34,8 @@ typedef struct gp_value {
 typedef struct gp_parameter {
     char name[GP_NAME_MAX + 16]; /* "conv1.weight" */
     gp_shape shape;
-    int64_t count;      /* elements */
-    size_t offset;      /* in float32 elements, in the blob */
+    int64_t count;                   /* elements */
+    size_t offset;                   /* in float32 elements, in the blob */
     uint32_t layer, value, gradient; /* layer index; value indices */
     int64_t fan_in, fan_out;
     gp_initializer initializer;
@@ -54,12 +54,12 @@ typedef struct gp_graph {
     uint32_t value_count, value_capacity;
     gp_parameter *parameters; /* in layer order; offsets run the other way */
     uint32_t parameter_count;
-    size_t blob_count;        /* float32 elements of all parameters */
+    size_t blob_count; /* float32 elements of all parameters */
     gp_ops ops[GP_PHASE_COUNT];
     uint32_t input, labels, sums, scores, logits; /* values; scores is written in INFER only */
-    gp_shape *outputs;        /* per layer, of one sample */
-    uint32_t class_count;     /* elements of logits */
-    bool couples_samples;     /* some layer has GP_KIND_COUPLES_SAMPLES */
+    gp_shape *outputs;                            /* per layer, of one sample */
+    uint32_t class_count;                         /* elements of logits */
+    bool couples_samples;                         /* some layer has GP_KIND_COUPLES_SAMPLES */
 } gp_graph;
 
 /* Resolve and lower.  GP_EINVAL names the layer, its kind, the shapes seen and what would fit.

@@ -43,19 +43,19 @@ typedef struct gp_infer {
 
 /* What lower is given.  Values are indices into the graph's table; GP_NO_VALUE where there is none. */
 typedef struct gp_lowering {
-    struct gp_graph *graph;
+    struct gp_graph *graph; /* graph.h */
     gp_phase phase;
     uint32_t layer;
     const void *settings;
     uint32_t input_count;
-    uint32_t x[GP_LAYER_INPUTS_MAX];  /* inputs */
-    uint32_t y;                       /* output, to be written forward */
+    uint32_t x[GP_LAYER_INPUTS_MAX]; /* inputs */
+    uint32_t y;                      /* output, to be written forward */
     uint32_t parameters[GP_LAYER_PARAMETERS_MAX];
     uint32_t labels, sums, scores, dlogits; /* loss kinds only; dlogits and scores may be GP_NO_VALUE */
     uint32_t saved[GP_LAYER_SAVED_MAX];     /* made forward by gp_lowering_save(), read backward */
     /* Backward only: */
-    uint32_t dy;                     /* gradient of the loss sum with respect to y, complete */
-    uint32_t dx[GP_LAYER_INPUTS_MAX];/* to be written; GP_NO_VALUE: nobody needs it */
+    uint32_t dy;                                 /* gradient of the loss sum with respect to y, complete */
+    uint32_t dx[GP_LAYER_INPUTS_MAX];            /* to be written; GP_NO_VALUE: nobody needs it */
     uint32_t gradients[GP_LAYER_PARAMETERS_MAX]; /* to be accumulated into */
 } gp_lowering;
 
@@ -63,14 +63,15 @@ typedef struct gp_lowering {
 gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err);
 
 /* Make a value that lives from forward to backward, as saved[slot]. */
-gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape, gp_error *err);
+gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
+                           gp_error *err);
 
 /* One case that tests/model/test_kinds.c tries: settings as "key=value;key=value". */
 typedef struct gp_kind_check {
     gp_shape input;
     const char *settings; /* NULL = defaults */
     uint32_t samples;
-    bool no_differences;  /* a kink (pooling ties) or a random mask: compare with the oracle only */
+    bool no_differences; /* a kink (pooling ties) or a random mask: compare with the oracle only */
 } gp_kind_check;
 
 typedef struct gp_kind {

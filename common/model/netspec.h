@@ -39,10 +39,10 @@ typedef struct gp_layer {
 
 typedef struct gp_netspec {
     char name[GP_NAME_MAX];
-    gp_shape input;             /* [C, H, W] of one sample */
-    uint32_t normalize_count;   /* 1, or one per channel; at most 16 */
+    gp_shape input;               /* [C, H, W] of one sample */
+    uint32_t normalize_count;     /* 1, or one per channel; at most 16 */
     double scale[16], offset[16]; /* network input = stored value * scale + offset */
-    gp_layer *layers;           /* owned */
+    gp_layer *layers;             /* owned */
     uint32_t layer_count;
 } gp_netspec;
 
@@ -51,7 +51,8 @@ void gp_netspec_free(gp_netspec *spec);
 
 /* Append a layer that reads the layer before it (or the input, when first).  settings: "channels=20;kernel=3,3"
  * or NULL.  GP_EINVAL: unknown kind or setting (with the nearest name), name taken or not printable. */
-gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, const char *settings, gp_error *err);
+gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, const char *settings,
+                         gp_error *err);
 
 /* The layer of that name; layer_count when there is none. */
 uint32_t gp_netspec_find(const gp_netspec *spec, const char *name);
@@ -62,7 +63,8 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
 
 /* A network of the zoo by name ("lenet") for that input and number of classes (0 = the network's own).
  * GP_ENOENT: unknown, with the nearest name and the list. */
-gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes, gp_error *err);
+gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes,
+                       gp_error *err);
 /* NULL-terminated names. */
 extern const char *const gp_zoo_names[];
 

@@ -1,0 +1,75 @@
+/* backend.h -- a device is one vtable.
+ *
+ * graph -> compile -> plan -> run, run, ... .  A plan is built for a micro-batch shape and a phase; a rank
+ * runs its share of a batch as several calls plus one tail call, accumulating into the exchange arena.
+ * Samples of a micro-batch beyond batch->count have weight 0: they are computed or skipped, but reach no
+ * gradient, loss or metric.  So accumulation, shrinking groups and memory limits are one mechanism.
+ *
+ * All memory is taken by compile(); run() allocates nothing.  One thread at a time drives a backend. */
+#ifndef GP_BACKEND_H
+#define GP_BACKEND_H
+
+#include "common/base/error.h"
+#include "common/model/graph.h"
+
+typedef struct gp_backend gp_backend;
+typedef struct gp_plan gp_plan;
+
+typedef struct gp_backend_options {
+    uint32_t threads;    /* compute threads, >= 1 */
+    const int *cores;    /* core per thread to pin to, or NULL: do not pin */
+    const char *kernels; /* NULL = chosen by rule; "lanes", "onednn", or an instruction set of the lanes
+                          * kernels ("baseline", "avx2", "avx512"): for tests and benchmarks */
+} gp_backend_options;
+
+typedef struct gp_plan_options {
+    gp_phase phase;
+    uint32_t micro_batch;  /* samples per call, at most */
+    gp_dtype sample_dtype; /* of batch->samples: GP_U8 or GP_F32 */
+} gp_plan_options;
+
+/* Memory that outlives the plan and belongs to the caller. */
+typedef struct gp_plan_memory {
+    const float *parameters; /* the blob (graph.h), read */
+    float *gradients;        /* the same layout, in the arena; TRAIN only */
+    double *sums;            /* [GP_SUMS], in the arena */
+    float *scores;           /* [micro_batch, classes] row-major; INFER only; may be NULL */
+} gp_plan_memory;
+
+typedef struct gp_batch {
+    const void *samples;   /* [count, C, H, W] packed, stored values (before normalisation) */
+    const int32_t *labels; /* [count]; NULL in INFER: sums are not touched */
+    uint32_t count;        /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
+    bool first;            /* first call of the step: parameters may have changed, outputs are overwritten */
+    bool last;             /* last call of the step: gradients are final afterwards */
+    uint64_t seed, step;   /* of dropout */
+    uint64_t position;     /* of samples[0] in the global batch */
+} gp_batch;
+
+/* Told on the last call, from the driving thread: gradients [0, count) of the blob are final. */
+typedef gp_status (*gp_ready_fn)(void *context, size_t count, gp_error *err);
+
+typedef struct gp_plan_times {
+    int64_t forward_ns, backward_ns; /* wall time of the calls since the last take_times() */
+} gp_plan_times;
+
+typedef struct gp_backend_ops { /* all slots required */
+    const char *name;           /* "cpu", "cuda" */
+    gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
+    void (*close)(gp_backend *backend);
+    /* The longest run starting at ops[0] that this backend runs as one segment; 0 if it cannot run ops[0]. */
+    size_t (*claim)(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count);
+    gp_status (*compile)(gp_plan **out, gp_backend *backend, const gp_graph *graph,
+                         const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err);
+    void (*free)(gp_plan *plan);
+    gp_status (*run)(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context, gp_error *err);
+    gp_status (*sync)(gp_backend *backend, gp_error *err); /* all that run() started is done */
+    gp_plan_times (*take_times)(gp_plan *plan);
+    size_t (*memory_bytes)(const gp_plan *plan);
+    /* What runs where, one line per segment ("lanes-avx2: conv1 .. loss, 24 ops"), into text. */
+    void (*describe)(const gp_plan *plan, char *text, size_t bytes);
+} gp_backend_ops;
+
+extern const gp_backend_ops gp_backend_cpu;
+
+#endif
