@@ -1,0 +1,359 @@
+/* messages.h -- the messages as plain values: no pointers, texts and lists inline.
+ *
+ * The struct of message NAME is gp_NAME, its type (for the codec and the channel) gp_msg_NAME.  Two names have
+ * "_reply" so that they do not take gp_error and gp_status from the rest of the program.  `none` stands where a
+ * message has no fields, because C has no empty struct; it is not on the wire.
+ *
+ * Ranges are in the tables (msg_<family>.c) and PROTOCOL.md.  Texts are NUL-terminated UTF-8; char x[108] holds
+ * 107 bytes.  A list is an array and <list>_count.  gp_status_reply is about 250 KiB: keep it off small stacks.
+ * Long texts and tensors (netspec, options, weights, scores) travel as payload frames, listed at each message. */
+#ifndef GP_MESSAGES_H
+#define GP_MESSAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/codec.h"
+#include "proto/limits.h"
+
+/* ---- any to any ---- */
+
+typedef enum gp_role { GP_ROLE_CLIENT = 1, GP_ROLE_WORKER = 2, GP_ROLE_VIEWER = 3 } gp_role;
+
+/* The answer to a request that failed (same correlation), or, with correlation 0, news of a failure. */
+typedef struct gp_error_reply {
+    uint32_t code;     /* a gp_status other than GP_OK; a number we do not know is refused on decode */
+    char message[480]; /* cause, value seen, what to try */
+    uint32_t worker;   /* index of the worker that failed, from 1; 0 = none */
+} gp_error_reply;
+
+/* The answer to a request that has nothing else to say. */
+typedef struct gp_ok_reply {
+    uint8_t none;
+} gp_ok_reply;
+
+/* First message on every link, sent by the one who dialled.  Answer: welcome, or error_reply GP_EVERSION that
+ * names both versions (see gp_protocol_choose).  hello, welcome and error_reply never change their meaning. */
+typedef struct gp_hello {
+    uint32_t role;                       /* gp_role */
+    uint32_t protocol_min, protocol_max; /* what the sender understands */
+    char build[64];                      /* "gradpool 0.1.0 (debug)": for people */
+    uint32_t pid;
+    uint64_t features; /* bits; none is defined yet; optional on the wire */
+} gp_hello;
+
+typedef struct gp_welcome {
+    uint32_t protocol; /* the common version; every later envelope carries it */
+    char build[64];
+    char pool[64];
+    uint32_t pid;
+    uint64_t uptime_ms;
+} gp_welcome;
+
+/* ---- a slot: what a lease holds (worker index + device + cores), and the process now in it ---- */
+
+typedef enum gp_device_kind { GP_DEVICE_NONE = 0, GP_DEVICE_CPU = 1, GP_DEVICE_CUDA = 2 } gp_device_kind;
+
+typedef struct gp_slot {
+    uint32_t index;                  /* from 1: what users see */
+    uint32_t incarnation;            /* from 1; + 1 with each new process in the slot */
+    uint32_t pid;                    /* 0 = no process yet */
+    uint64_t start_time;             /* field 22 of /proc/PID/stat: tells a reused pid; 0 = not known */
+    char endpoint[GP_TEXT_ENDPOINT]; /* "ipc:///run/user/1000/gradpool/default/w1.1" */
+    char door[GP_TEXT_ENDPOINT];     /* path of its door socket */
+    uint32_t device_kind;            /* gp_device_kind */
+    uint32_t device_index;           /* the driver's own ordinal (cuda:0); 0 for CPU */
+    char device_uuid[96];            /* "GPU-..." or "cpu-0-3" */
+    char device_name[96];
+    char cores[64]; /* CPU list, "0-1,4"; empty = not pinned */
+    uint32_t core_count;
+    bool shared;            /* its cores are others' too: unpinned, never spinning */
+    char log[GP_TEXT_PATH]; /* its log file; every error a user sees names it */
+} gp_slot;
+
+/* ---- client and scheduler ---- */
+
+typedef enum gp_worker_state {
+    GP_WORKER_STARTING = 0,
+    GP_WORKER_IDLE = 1,
+    GP_WORKER_BUSY = 2,
+    GP_WORKER_EXCLUDED = 3, /* joined, but will not train; reason says why */
+    GP_WORKER_DEAD = 4,
+} gp_worker_state;
+
+typedef enum gp_lease_state { GP_LEASE_QUEUED = 0, GP_LEASE_GRANTED = 1 } gp_lease_state;
+
+typedef enum gp_environment { GP_ENV_ANY = 0, GP_ENV_CPU = 1, GP_ENV_GPU = 2 } gp_environment;
+
+typedef struct gp_status_get {
+    uint8_t none;
+} gp_status_get;
+
+typedef struct gp_worker_row {
+    gp_slot slot;
+    uint32_t state; /* gp_worker_state */
+    char reason[200];
+    uint64_t lease; /* 0 = none */
+    uint64_t step;  /* of its training; 0 = none */
+} gp_worker_row;
+
+typedef struct gp_lease_row {
+    uint64_t lease;
+    uint32_t generation; /* 0 while queued */
+    uint32_t client_pid;
+    uint32_t state; /* gp_lease_state */
+    char purpose[96];
+    uint32_t workers; /* held, or asked for while queued */
+    uint64_t age_ms;  /* since granted, or since asked */
+} gp_lease_row;
+
+typedef struct gp_status_reply {
+    char pool[64];
+    uint32_t scheduler_pid;
+    uint64_t uptime_ms;
+    uint64_t epoch;
+    uint64_t idle_timeout_ms; /* 0 = never */
+    bool accepting;           /* false: shutting down when idle */
+    uint32_t workers_count;
+    gp_worker_row workers[GP_WORKERS_MAX];
+    uint32_t leases_count;
+    gp_lease_row leases[GP_LEASES_MAX];
+} gp_status_reply;
+
+/* Ask for workers.  Answers: lease_grant; lease_wait, as often as the position or the reason changes, then
+ * lease_grant; or error_reply (GP_ENODEV: can never be; GP_EBUSY: `wait` is false). */
+typedef struct gp_lease_ask {
+    uint32_t workers_min, workers_max; /* 0, 0 = every free worker (at least one) */
+    char devices[256];                 /* "" = any; else a list: "1,3", "cuda:0", a UUID */
+    uint32_t environment;              /* gp_environment */
+    char purpose[96];                  /* "train lenet": shown to those who wait */
+    int32_t priority;                  /* higher first; 0 is usual */
+    bool wait;
+} gp_lease_ask;
+
+typedef struct gp_lease_wait {
+    uint32_t position;           /* in the queue, from 1 */
+    char reason[GP_TEXT_REASON]; /* who holds what, and for how long */
+} gp_lease_wait;
+
+/* Leave the queue; answered by ok_reply. */
+typedef struct gp_lease_leave {
+    uint8_t none;
+} gp_lease_leave;
+
+/* The envelope carries lease and generation.  Sent again with generation + 1 after a member was replaced. */
+typedef struct gp_lease_grant {
+    uint8_t token[16]; /* shown to the workers in attach */
+    uint32_t slots_count;
+    gp_slot slots[GP_MEMBERS_MAX]; /* in rank order */
+} gp_lease_grant;
+
+/* Give back the lease of the envelope; answered by ok_reply. */
+typedef struct gp_lease_release {
+    uint8_t none;
+} gp_lease_release;
+
+typedef struct gp_lease_ended {
+    char reason[GP_TEXT_REASON];
+} gp_lease_ended;
+
+/* A member of the client's lease died; a lease_grant with the next generation follows when it was replaced. */
+typedef struct gp_worker_lost {
+    uint32_t index, incarnation;
+    int32_t signal;    /* 0 = it exited, -1 = not known */
+    int32_t exit_code; /* -1 = not known, or a signal */
+    char cause[GP_TEXT_REASON];
+    char log[GP_TEXT_PATH];
+    uint64_t step; /* the last it reported */
+} gp_worker_lost;
+
+/* Answered by status_reply once done, or error_reply GP_EBUSY that names the leases. */
+typedef struct gp_resize {
+    uint32_t workers;         /* 0 = as many as there are devices */
+    char devices[256];        /* "auto", "cpu", or as in lease_ask; "" = leave as it is */
+    uint64_t idle_timeout_ms; /* 0 = never */
+} gp_resize;
+
+/* Answered by ok_reply, then the process ends. */
+typedef struct gp_shutdown {
+    bool when_idle; /* after the last lease; false: leases are revoked now */
+} gp_shutdown;
+
+/* ---- scheduler and worker ---- */
+
+/* Sent once after welcome, and again to a new scheduler: leases are rebuilt from these. */
+typedef struct gp_worker_ready {
+    gp_slot slot;
+    uint32_t state;   /* gp_worker_state */
+    char reason[200]; /* why excluded */
+    uint64_t lease;   /* it serves now; 0 = none */
+    uint32_t generation;
+} gp_worker_ready;
+
+typedef struct gp_worker_welcome {
+    uint8_t none;
+} gp_worker_welcome;
+
+/* Every 500 ms from the control thread's loop. */
+typedef struct gp_beat {
+    uint32_t state;    /* gp_worker_state */
+    uint64_t progress; /* the compute thread's counter: it stands still when compute does */
+    uint64_t step;
+    uint32_t epoch;
+} gp_beat;
+
+/* The envelope carries lease and generation: serve these and no other. */
+typedef struct gp_grant {
+    uint8_t token[16];
+    uint32_t client_pid;
+    uint32_t rank; /* of the receiver, from 0: members[rank] is its own slot */
+    uint32_t members_count;
+    gp_slot members[GP_MEMBERS_MAX];
+} gp_grant;
+
+typedef struct gp_grant_ack {
+    uint8_t none;
+} gp_grant_ack;
+
+/* Another member of your lease is gone: abort collectives with it. */
+typedef struct gp_peer_lost {
+    uint32_t index, incarnation;
+    char cause[GP_TEXT_REASON];
+} gp_peer_lost;
+
+/* Abort the work of the envelope's lease, free, answer revoked within 1 s (or be replaced). */
+typedef struct gp_revoke {
+    char reason[GP_TEXT_REASON];
+} gp_revoke;
+
+typedef struct gp_revoked {
+    uint8_t none;
+} gp_revoked;
+
+typedef struct gp_quit {
+    uint8_t none;
+} gp_quit;
+
+/* ---- client and worker ---- */
+
+/* First after hello/welcome.  The envelope carries lease and generation, which the worker compares with its
+ * grant; ok_reply, or error_reply GP_ESTALE (older grant) or GP_EPERM (wrong token). */
+typedef struct gp_attach {
+    uint8_t token[16];
+    uint32_t client_pid;
+} gp_attach;
+
+/* Payloads: [0] netspec JSON, [1] options JSON, [2] optional initial weights (one f32 blob, logical order).
+ * Answered by train_ready or error_reply. */
+typedef struct gp_train_begin {
+    char data[512];            /* absolute path, or a name the worker can find */
+    char validation_data[512]; /* "" = none */
+    uint32_t workers;          /* ranks taking part: the first so many of the lease */
+    uint64_t seed;
+} gp_train_begin;
+
+typedef struct gp_train_ready {
+    uint32_t rank, world; /* rank from 0 */
+    uint64_t samples, validation_samples;
+    uint32_t steps_per_epoch;
+    uint32_t batch;      /* samples per step, whole pool */
+    uint32_t batch_rank; /* this rank's share */
+    uint64_t parameters;
+    uint64_t memory_bytes;
+    double ready_ms; /* from train_begin received to now */
+    uint32_t classes;
+} gp_train_ready;
+
+typedef struct gp_train_record {
+    uint64_t step; /* from 1 */
+    uint32_t epoch;
+    uint32_t samples;
+    double loss;     /* may be NaN or infinite: training diverged */
+    double accuracy; /* [0, 1]; NaN = not known */
+    double learn_rate;
+    double seconds; /* since the first step began */
+    double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms, wait_ms;
+} gp_train_record;
+
+/* Steps since the last such message, oldest first; what did not fit the worker's queue is counted. */
+typedef struct gp_train_steps {
+    uint32_t records_count;
+    gp_train_record records[GP_RECORDS_MAX];
+    uint64_t dropped; /* records lost since train_begin */
+} gp_train_steps;
+
+typedef struct gp_train_validation {
+    uint64_t step;
+    uint32_t epoch;
+    double loss;     /* mean over count; may be NaN or infinite */
+    double accuracy; /* [0, 1]; NaN = not known */
+    uint64_t count;
+    double seconds; /* since the first step began */
+} gp_train_validation;
+
+typedef struct gp_train_stop {
+    bool hard; /* true: now; false: at a step boundary, weights are kept */
+} gp_train_stop;
+
+typedef enum gp_stop_reason {
+    GP_STOP_COMPLETED = 0,
+    GP_STOP_STOPPED = 1, /* asked for */
+    GP_STOP_FAILED = 2,
+    GP_STOP_PATIENCE = 3, /* validation got no better */
+} gp_stop_reason;
+
+/* Payloads, from rank 0 when status is GP_OK: [0] weights (one f32 blob), [1] class names JSON. */
+typedef struct gp_train_done {
+    uint32_t status; /* gp_status */
+    char message[480];
+    uint32_t stop_reason; /* gp_stop_reason */
+    uint64_t step;
+    uint32_t epoch;
+    double loss; /* of the last step; may be NaN or infinite */
+} gp_train_done;
+
+/* Payloads: [0] netspec JSON, [1] weights (one f32 blob).  Answered by predict_ready or error_reply. */
+typedef struct gp_predict_begin {
+    char data[512];
+    uint32_t batch;
+} gp_predict_begin;
+
+typedef struct gp_predict_ready {
+    uint64_t samples;
+    uint32_t classes;
+    bool has_labels;
+} gp_predict_ready;
+
+/* Answered by one predict_part of the same first and count, or error_reply. */
+typedef struct gp_predict_ask {
+    uint64_t first; /* from 0 */
+    uint32_t count;
+} gp_predict_ask;
+
+/* Payloads: [0] scores f32 [count, classes], [1] labels i32 [count], or an empty frame without labels. */
+typedef struct gp_predict_part {
+    uint64_t first;
+    uint32_t count;
+    double loss; /* sum over the part, nats; 0 without labels; may be NaN or infinite */
+    uint64_t correct;
+    double weight; /* the divisor of loss */
+} gp_predict_part;
+
+typedef struct gp_predict_end {
+    uint8_t none;
+} gp_predict_end;
+
+/* gp_msg_hello and so on: the types, with their tables. */
+#define GP_MSG(id, name, direction) extern const gp_message_type gp_msg_##name;
+#include "proto/messages.def"
+#undef GP_MSG
+
+/* Ids as constants, for switch (in.envelope.message) { case GP_ID(hello): ... } */
+enum {
+#define GP_MSG(id, name, direction) gp_id_##name = id,
+#include "proto/messages.def"
+#undef GP_MSG
+};
+#define GP_ID(name) gp_id_##name
+
+#endif
