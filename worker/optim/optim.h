@@ -1,0 +1,39 @@
+/* optim.h -- update rules: the commit phase of a step.
+ *
+ * A rule sees dense blobs in the layout of graph.h.  It reads the summed gradient, divides by the step's
+ * total weight once, and updates parameters and state in place; it needs no peer and allocates nothing, so
+ * a rank's state is that of step s or of step s + 1 and never a mixture. */
+#ifndef GP_OPTIM_H
+#define GP_OPTIM_H
+
+#include "common/base/error.h"
+#include "common/model/graph.h"
+#include "common/model/train_options.h"
+
+typedef struct gp_optim gp_optim;
+
+/* One parameter tensor's update: count elements starting at the same offset of every blob. */
+typedef struct gp_update {
+    float *parameters, *state;  /* state: the rule's blobs, one after the other with stride state_stride */
+    size_t state_stride;
+    const float *gradients;
+    size_t count;
+    float gradient_scale;       /* 1 / total weight of the step */
+    float learn_rate, momentum, l2; /* the layer's factors are in them */
+} gp_update;
+
+typedef struct gp_optim_rule {
+    const char *name;        /* as in gp_train_options */
+    uint32_t state_blobs;    /* float32 state per parameter */
+    void (*update)(const gp_update *update);
+} gp_optim_rule;
+
+/* The rule of options->solver over the graph's parameters; state starts at zero.
+ * graph and options must outlive it. */
+gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
+void gp_optim_free(gp_optim *optim);
+
+/* Update all parameters for one step of that epoch (from 1).  weight: the reduced total weight, > 0. */
+void gp_optim_step(gp_optim *optim, float *parameters, const float *gradients, double weight, uint32_t epoch);
+
+#endif
