@@ -12,11 +12,11 @@ typedef enum gp_schedule { GP_SCHEDULE_NONE, GP_SCHEDULE_PIECEWISE } gp_schedule
 typedef enum gp_shuffle { GP_SHUFFLE_NEVER, GP_SHUFFLE_ONCE, GP_SHUFFLE_EVERY_EPOCH } gp_shuffle;
 
 typedef struct gp_train_options {
-    int solver;                   /* gp_solver */
+    int solver; /* gp_solver */
     int64_t max_epochs;
-    int64_t mini_batch_size;      /* samples of one step over all workers */
+    int64_t mini_batch_size; /* samples of one step over all workers */
     double initial_learn_rate;
-    int learn_rate_schedule;      /* gp_schedule */
+    int learn_rate_schedule; /* gp_schedule */
     double learn_rate_drop_factor;
     int64_t learn_rate_drop_period; /* epochs */
     double momentum;
@@ -25,9 +25,9 @@ typedef struct gp_train_options {
     int64_t validation_frequency; /* steps; 0 = at the end of each epoch */
     int64_t verbose_frequency;    /* steps between two lines of the table */
     int64_t seed;
-    char weights_initializer[32]; /* glorot, he, normal:S */
-    int64_t micro_batch_size;     /* samples of one call on a worker; 0 = its whole share */
-    int64_t exchange_bucket_bytes;/* gradients all-reduced at a time */
+    char weights_initializer[32];  /* glorot, he, normal:S */
+    int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
+    int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;
 
 extern const gp_param gp_train_options_table[];

@@ -26,7 +26,8 @@ gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_opt
     optim->state = gp_aligned_calloc(64, graph->blob_count * optim->rule->state_blobs * sizeof(float));
     if (optim->state == NULL) {
         gp_optim_free(optim);
-        return gp_fail(err, GP_ENOMEM, "no memory for the optimiser's state of %zu parameters", graph->blob_count);
+        return gp_fail(err, GP_ENOMEM, "no memory for the optimiser's state of %zu parameters",
+                       graph->blob_count);
     }
     *out = optim;
     return GP_OK;

@@ -14,17 +14,17 @@ typedef struct gp_optim gp_optim;
 
 /* One parameter tensor's update: count elements starting at the same offset of every blob. */
 typedef struct gp_update {
-    float *parameters, *state;  /* state: the rule's blobs, one after the other with stride state_stride */
+    float *parameters, *state; /* state: the rule's blobs, one after the other with stride state_stride */
     size_t state_stride;
     const float *gradients;
     size_t count;
-    float gradient_scale;       /* 1 / total weight of the step */
+    float gradient_scale;           /* 1 / total weight of the step */
     float learn_rate, momentum, l2; /* the layer's factors are in them */
 } gp_update;
 
 typedef struct gp_optim_rule {
-    const char *name;        /* as in gp_train_options */
-    uint32_t state_blobs;    /* float32 state per parameter */
+    const char *name;     /* as in gp_train_options */
+    uint32_t state_blobs; /* float32 state per parameter */
     void (*update)(const gp_update *update);
 } gp_optim_rule;
 

@@ -1,0 +1,76 @@
+/* trainer.h -- one rank's part of one training.
+ *
+ *   gp_trainer_new()   options, network, data, plan, loader, group; takes all memory of the steps
+ *   gp_trainer_run()   steps and validations until the last epoch, a stop, or a failure
+ *   gp_trainer_free()
+ *
+ * A step has two phases.  Compute: forward, backward, exchange; writes gradients and scratch only.  Commit:
+ * begins when the last bucket is complete, updates parameters and state in place, needs no peer.  So the
+ * weights are those of step s or s + 1 whatever dies, and a failed run leaves them whole.
+ *
+ * The compute thread calls new, run and free; gp_train_control is shared with the control thread. */
+#ifndef GP_TRAINER_H
+#define GP_TRAINER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/base/error.h"
+#include "proto/messages.h"
+#include "worker/backend/backend.h"
+#include "worker/comm/comm.h"
+
+typedef struct gp_trainer gp_trainer;
+
+/* How the control thread reaches a training: valid for the daemon's life, reset before each run.
+ * `stop` is read at every step; `comm` is set while a group exists, under `lock`. */
+typedef struct gp_train_control {
+    _Atomic uint32_t stop;     /* 0 = go on, 1 = at the next step boundary, 2 = at once */
+    _Atomic uint64_t progress; /* + 1 with every call, bucket and batch: stands still when compute does */
+    _Atomic uint64_t step;
+    _Atomic uint32_t epoch;
+    pthread_mutex_t lock;
+    gp_comm *comm;
+} gp_train_control;
+
+void gp_train_control_init(gp_train_control *control);
+void gp_train_control_deinit(gp_train_control *control);
+/* Before the next training: stop, progress, step and epoch to 0.  No training may be running. */
+void gp_train_control_reset(gp_train_control *control);
+/* From any thread: stop at once and end every wait of the exchange. */
+void gp_train_control_abort(gp_train_control *control);
+
+/* Everything is borrowed and must live until gp_trainer_free(). */
+typedef struct gp_trainer_setup {
+    const gp_train_begin *begin;
+    const char *netspec, *options; /* JSON texts */
+    size_t netspec_bytes, options_bytes;
+    const float *weights;        /* initial blob, or NULL */
+    size_t weights_count;        /* float32 elements */
+    const gp_comm_config *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
+    const gp_backend_ops *backend_ops;
+    gp_backend *backend;
+    gp_train_control *control;
+} gp_trainer_setup;
+
+/* Called on the compute thread; must not block. */
+typedef struct gp_train_sink {
+    void *context;
+    void (*record)(void *context, const gp_train_record *record);
+    void (*validation)(void *context, const gp_train_validation *validation);
+} gp_train_sink;
+
+/* *ready is filled on success: what train_ready tells the client. */
+gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_trainer_setup *setup,
+                         gp_error *err);
+void gp_trainer_free(gp_trainer *trainer);
+
+/* Returns when training ended.  done is always filled, with status, sentence and stop reason; its status is
+ * also the returned value. */
+gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
+
+/* The weights blob (float32 elements) and the class names as a JSON array; borrowed, until free. */
+const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count);
+const char *gp_trainer_classes(const gp_trainer *trainer);
+
+#endif
