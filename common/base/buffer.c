@@ -27,8 +27,8 @@ void gp_buffer_clear(gp_buffer *buffer)
 gp_status gp_buffer_reserve(gp_buffer *buffer, size_t more, gp_error *err)
 {
     if (more > buffer->bytes_max || buffer->bytes > buffer->bytes_max - more)
-        return gp_fail(err, GP_ELIMIT, "%zu + %zu bytes are over the limit of %zu", buffer->bytes,
-                       more, buffer->bytes_max);
+        return gp_fail(err, GP_ELIMIT, "%zu + %zu bytes are over the limit of %zu", buffer->bytes, more,
+                       buffer->bytes_max);
     size_t needed = buffer->bytes + more + 1; /* the NUL */
 
     if (needed <= buffer->capacity)

@@ -32,8 +32,7 @@ gp_status gp_fail(gp_error *err, gp_status code, const char *format, ...)
         va_list arguments;
 
         va_start(arguments, format);
-        message_finish(err->message,
-                       vsnprintf(err->message, sizeof(err->message), format, arguments));
+        message_finish(err->message, vsnprintf(err->message, sizeof(err->message), format, arguments));
         va_end(arguments);
         err->code = code;
     }

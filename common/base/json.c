@@ -96,8 +96,7 @@ const gp_json *gp_json_member(const gp_json *object, const char *key)
 
 size_t gp_json_count(const gp_json *array)
 {
-    return json_is_object(unwrap(array)) ? json_object_size(unwrap(array))
-                                         : json_array_size(unwrap(array));
+    return json_is_object(unwrap(array)) ? json_object_size(unwrap(array)) : json_array_size(unwrap(array));
 }
 
 const gp_json *gp_json_element(const gp_json *array, size_t index)
@@ -113,8 +112,7 @@ gp_status gp_json_each(const gp_json *object,
     const char *key;
     json_t *value;
 
-    json_object_foreach(unwrap(object), key, value)
-    {
+    json_object_foreach (unwrap(object), key, value) {
         gp_status status = visit(context, key, (const gp_json *)value, err);
 
         if (status != GP_OK)

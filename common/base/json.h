@@ -32,7 +32,8 @@ const gp_json *gp_json_element(const gp_json *array, size_t index);
 
 /* Call visit for each member in the document's order, until it returns other than GP_OK. */
 gp_status gp_json_each(const gp_json *object,
-                       gp_status (*visit)(void *context, const char *key, const gp_json *value, gp_error *err),
+                       gp_status (*visit)(void *context, const char *key, const gp_json *value,
+                                          gp_error *err),
                        void *context, gp_error *err);
 
 const char *gp_json_text(const gp_json *value, const char *fallback); /* borrowed */
@@ -46,7 +47,7 @@ typedef struct gp_json_writer {
     gp_buffer *buffer;
     gp_error error;
     unsigned depth;
-    bool pretty;                       /* two-space indentation */
+    bool pretty;                        /* two-space indentation */
     bool filled[GP_JSON_DEPTH_MAX + 1]; /* whether the container at this depth has a member yet */
 } gp_json_writer;
 

@@ -137,8 +137,8 @@ static gp_status param_set_numbers(const gp_param *param, void *values, const ch
         if (*at == '\0')
             break;
         if (*at++ != ',')
-            return param_refuse(param, text,
-                                param->type == GP_PARAM_I64 ? "a whole number" : "a number", err);
+            return param_refuse(param, text, param->type == GP_PARAM_I64 ? "a whole number" : "a number",
+                                err);
     }
     if (given != 1 && given != count)
         return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes one number or %" PRIu32, param->name, text,
@@ -173,7 +173,8 @@ static gp_status param_set_word(const gp_param *param, void *values, const char 
 
 gp_status gp_params_set(const gp_param *param, void *values, const char *text, gp_error *err)
 {
-    static const char *const yes[] = { "true", "yes", "1", "on" }, *const no[] = { "false", "no", "0", "off" };
+    static const char *const yes[] = { "true", "yes", "1", "on" }, *const no[] = { "false", "no", "0",
+                                                                                   "off" };
 
     switch (param->type) {
     case GP_PARAM_BOOL:
@@ -191,8 +192,8 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
         return param_set_word(param, values, text, err);
     case GP_PARAM_TEXT:
         if (strlen(text) >= param_count(param))
-            return gp_fail(err, GP_ELIMIT, "%s is %zu bytes long; at most %" PRIu32, param->name, strlen(text),
-                           param_count(param) - 1);
+            return gp_fail(err, GP_ELIMIT, "%s is %zu bytes long; at most %" PRIu32, param->name,
+                           strlen(text), param_count(param) - 1);
         strcpy(param_at(param, values), text);
         return GP_OK;
     case GP_PARAM_NONE:
@@ -364,9 +365,11 @@ char *gp_params_format(const gp_param *param, const void *values, char *text, si
             const char *comma = i == 0 ? "" : ",";
 
             if (param->type == GP_PARAM_I64)
-                used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, comma, ((const int64_t *)at)[i]);
+                used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, comma,
+                                         ((const int64_t *)at)[i]);
             else
-                used += (size_t)snprintf(text + used, bytes - used, "%s%.10g", comma, ((const double *)at)[i]);
+                used +=
+                    (size_t)snprintf(text + used, bytes - used, "%s%.10g", comma, ((const double *)at)[i]);
         }
         break;
     case GP_PARAM_WORD:

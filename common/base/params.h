@@ -23,19 +23,19 @@ typedef enum gp_param_type {
 } gp_param_type;
 
 typedef struct gp_param {
-    const char *name;         /* "learn-rate-drop-factor" */
-    const char *alias;        /* the field's other name ("lr"), or NULL */
+    const char *name;  /* "learn-rate-drop-factor" */
+    const char *alias; /* the field's other name ("lr"), or NULL */
     gp_param_type type;
-    size_t offset;            /* of the value in the caller's struct */
-    uint32_t count;           /* elements (0 means 1); for TEXT, bytes with the NUL */
-    double fallback;          /* default of BOOL, I64, F64 (every element) and WORD (an index) */
-    const char *fallback_text;/* default of TEXT; NULL = "" */
-    double min, max;          /* inclusive range of I64 and F64 */
-    const char *const *words; /* of WORD, NULL-terminated */
-    const char *seed_name;    /* what MATLAB calls it, or NULL */
-    const char *torch_name;   /* what PyTorch calls it, or NULL */
-    const char *unit;         /* "epochs", "samples", or NULL */
-    const char *help;         /* one line */
+    size_t offset;             /* of the value in the caller's struct */
+    uint32_t count;            /* elements (0 means 1); for TEXT, bytes with the NUL */
+    double fallback;           /* default of BOOL, I64, F64 (every element) and WORD (an index) */
+    const char *fallback_text; /* default of TEXT; NULL = "" */
+    double min, max;           /* inclusive range of I64 and F64 */
+    const char *const *words;  /* of WORD, NULL-terminated */
+    const char *seed_name;     /* what MATLAB calls it, or NULL */
+    const char *torch_name;    /* what PyTorch calls it, or NULL */
+    const char *unit;          /* "epochs", "samples", or NULL */
+    const char *help;          /* one line */
 } gp_param;
 
 /* Fill values with the defaults of the table. */

@@ -20,9 +20,8 @@ size_t gp_dtype_bytes(gp_dtype type)
 
 const char *gp_dtype_name(gp_dtype type)
 {
-    return (size_t)type < sizeof(dtypes) / sizeof(dtypes[0]) && dtypes[type].name != NULL
-               ? dtypes[type].name
-               : "unknown";
+    return (size_t)type < sizeof(dtypes) / sizeof(dtypes[0]) && dtypes[type].name != NULL ? dtypes[type].name
+                                                                                          : "unknown";
 }
 
 int64_t gp_shape_count(const gp_shape *shape)
@@ -67,7 +66,6 @@ char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes)
     assert(bytes > 0);
     text[0] = '\0';
     for (uint32_t i = 0; i < shape->rank && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, i == 0 ? "%" PRId64 : "x%" PRId64,
-                                 shape->dim[i]);
+        used += (size_t)snprintf(text + used, bytes - used, i == 0 ? "%" PRId64 : "x%" PRId64, shape->dim[i]);
     return text;
 }

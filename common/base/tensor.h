@@ -17,9 +17,18 @@ typedef struct gp_shape {
     int64_t dim[GP_RANK_MAX]; /* each >= 0 */
 } gp_shape;
 
-static inline gp_shape gp_shape1(int64_t a) { return (gp_shape){ 1, { a } }; }
-static inline gp_shape gp_shape2(int64_t a, int64_t b) { return (gp_shape){ 2, { a, b } }; }
-static inline gp_shape gp_shape3(int64_t a, int64_t b, int64_t c) { return (gp_shape){ 3, { a, b, c } }; }
+static inline gp_shape gp_shape1(int64_t a)
+{
+    return (gp_shape){ 1, { a } };
+}
+static inline gp_shape gp_shape2(int64_t a, int64_t b)
+{
+    return (gp_shape){ 2, { a, b } };
+}
+static inline gp_shape gp_shape3(int64_t a, int64_t b, int64_t c)
+{
+    return (gp_shape){ 3, { a, b, c } };
+}
 static inline gp_shape gp_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return (gp_shape){ 4, { a, b, c, d } };
