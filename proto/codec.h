@@ -24,7 +24,7 @@ typedef enum gp_field_kind {
     GP_KIND_I32,    /* int32_t in [imin, imax] */
     GP_KIND_I64,    /* int64_t in [imin, imax] */
     GP_KIND_F64,    /* double in [fmin, fmax]; NaN and infinities as `special` says */
-    GP_KIND_TEXT,   /* char[size], NUL-terminated UTF-8 without inner NULs */
+    GP_KIND_TEXT,   /* char[size], NUL-terminated UTF-8 without inner NULs; `prose` as below */
     GP_KIND_BIN16,  /* uint8_t[16] */
     GP_KIND_STRUCT, /* a struct of `size` bytes with its own table */
     GP_KIND_LIST,   /* struct[count_max] of `size` bytes each; uint32_t count at count_offset */
@@ -43,7 +43,8 @@ typedef struct gp_field {
     size_t count_offset;
     uint32_t count_max;
     const struct gp_field *fields; /* of STRUCT and LIST */
-    bool optional;                 /* U32, U64: when missing, the value is `fallback` */
+    bool prose;    /* TEXT for people: bytes that are not UTF-8 are sent as '?', not refused */
+    bool optional; /* U32, U64: when missing, the value is `fallback` */
     uint64_t fallback;
 } gp_field;
 
@@ -64,6 +65,7 @@ typedef struct gp_field {
     { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max), .special = GP_OR_NAN }
 #define GP_FIELD_F64_ANY(type, member)       { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .special = GP_ANY_FLOAT }
 #define GP_FIELD_TEXT(type, member)          { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
+#define GP_FIELD_PROSE(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .prose = true }
 #define GP_FIELD_BIN16(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16 }
 #define GP_FIELD_STRUCT(type, member, table) { GP_FIELD_AT(type, member), .kind = GP_KIND_STRUCT, .fields = (table) }
 #define GP_FIELD_LIST(type, member, table, max) \

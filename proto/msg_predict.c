@@ -1,0 +1,32 @@
+/* msg_predict.c -- between client and worker: predictions, part by part. */
+#include "proto/tables.h"
+
+const gp_field gp_predict_begin_fields[] = {
+    GP_FIELD_TEXT(gp_predict_begin, data),
+    GP_FIELD_U32(gp_predict_begin, batch, 1, GP_BATCH_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_predict_ready_fields[] = {
+    GP_FIELD_U64(gp_predict_ready, samples, 0, GP_SAMPLES_MAX),
+    GP_FIELD_U32(gp_predict_ready, classes, 1, GP_CLASSES_MAX),
+    GP_FIELD_BOOL(gp_predict_ready, has_labels),
+    GP_FIELD_END,
+};
+
+const gp_field gp_predict_ask_fields[] = {
+    GP_FIELD_U64(gp_predict_ask, first, 0, GP_SAMPLES_MAX),
+    GP_FIELD_U32(gp_predict_ask, count, 1, GP_BATCH_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_predict_part_fields[] = {
+    GP_FIELD_U64(gp_predict_part, first, 0, GP_SAMPLES_MAX),
+    GP_FIELD_U32(gp_predict_part, count, 1, GP_BATCH_MAX),
+    GP_FIELD_F64_ANY(gp_predict_part, loss),
+    GP_FIELD_U64(gp_predict_part, correct, 0, GP_SAMPLES_MAX),
+    GP_FIELD_F64(gp_predict_part, weight, 0.0, 1e15),
+    GP_FIELD_END,
+};
+
+const gp_field gp_predict_end_fields[] = { GP_FIELD_END };
