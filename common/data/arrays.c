@@ -1,0 +1,97 @@
+/* arrays.c -- a store whose samples are all in memory. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/data/store_ops.h"
+
+typedef struct arrays_store {
+    gp_store store;
+    const uint8_t *samples;
+    const int32_t *labels;
+    void *owned_samples, *owned_labels; /* the same, or NULL when borrowed */
+} arrays_store;
+
+static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                             int32_t *labels, gp_error *err)
+{
+    const arrays_store *arrays = (const arrays_store *)store;
+    size_t bytes = store->info.sample_bytes;
+
+    (void)err;
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy((uint8_t *)samples + i * bytes, arrays->samples + index[i] * bytes, bytes);
+        if (labels != NULL)
+            labels[i] = arrays->labels[index[i]];
+    }
+    return GP_OK;
+}
+
+static void arrays_close(gp_store *store)
+{
+    arrays_store *arrays = (arrays_store *)store;
+
+    gp_free(arrays->owned_samples);
+    gp_free(arrays->owned_labels);
+    gp_store_deinit(store);
+    gp_free(arrays);
+}
+
+static const gp_store_ops arrays_ops = { arrays_read, arrays_close };
+
+static gp_status labels_check(const gp_store_info *info, const int32_t *labels, gp_error *err)
+{
+    for (uint32_t i = 0; i < info->count; i++)
+        if (labels[i] < 0 || (uint32_t)labels[i] >= info->class_count)
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s: the label of sample %u is %d; with %u classes labels are 0 to %u",
+                           info->source, i, labels[i], info->class_count, info->class_count - 1);
+    return GP_OK;
+}
+
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, int32_t *labels,
+                               bool owned, gp_error *err)
+{
+    gp_status status;
+    arrays_store *arrays = gp_calloc(1, sizeof(*arrays));
+
+    if (arrays == NULL) {
+        if (owned) {
+            gp_free(samples);
+            gp_free(labels);
+        }
+        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
+    }
+    arrays->samples = samples;
+    arrays->labels = labels;
+    arrays->owned_samples = owned ? samples : NULL;
+    arrays->owned_labels = owned ? labels : NULL;
+    status = gp_store_init(&arrays->store, &arrays_ops, info, err);
+    if (status == GP_OK)
+        status = labels_check(info, labels, err);
+    if (status == GP_OK)
+        status = gp_store_seal(&arrays->store, err);
+    if (status != GP_OK) {
+        arrays_close(&arrays->store);
+        return status;
+    }
+    *out = &arrays->store;
+    return GP_OK;
+}
+
+gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,
+                               uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
+                               const int32_t *labels, gp_error *err)
+{
+    gp_store_info info = { .source = "memory",
+                           .kind = "memory",
+                           .count = count,
+                           .channels = channels,
+                           .height = height,
+                           .width = width,
+                           .dtype = dtype,
+                           .class_count = class_count };
+
+    /* Borrowed arrays are only read; the casts are for the owned case. */
+    return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (int32_t *)(uintptr_t)labels, false,
+                                err);
+}

@@ -1,0 +1,192 @@
+/* find.c -- from what the user wrote after --data to a store. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/alloc.h"
+#include "common/base/spell.h"
+#include "common/data/store_ops.h"
+
+enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
+
+/* The known data sets besides those that are found in the places. */
+static const char *const known_names[] = { "fashion-mnist", "digits" };
+
+/* Directories whose sub-directories are data sets, in the order of the search. */
+typedef struct place_list {
+    char path[PLACES_MAX][PATH_MAX];
+    size_t count;
+} place_list;
+
+gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *middle = "";
+    int length;
+
+    if (cache == NULL || cache[0] != '/') { /* the XDG rule: relative ones are ignored */
+        if (home == NULL || home[0] != '/')
+            return gp_fail(err, GP_ENOENT,
+                           "there is no cache directory: neither XDG_CACHE_HOME nor HOME is set");
+        cache = home;
+        middle = "/.cache";
+    }
+    length = snprintf(path, path_bytes, "%s%s/gradpool/data%s%s", cache, middle, name == NULL ? "" : "/",
+                      name == NULL ? "" : name);
+    if (length < 0 || (size_t)length >= path_bytes)
+        return gp_fail(err, GP_ELIMIT, "the path of the cache under %s is longer than %zu bytes", cache,
+                       path_bytes);
+    return GP_OK;
+}
+
+static gp_status places_list(place_list *places, gp_error *err)
+{
+    const char *search = getenv("GRADPOOL_DATA");
+
+    while (search != NULL && *search != '\0') {
+        size_t length = strcspn(search, ":");
+
+        if (length >= PATH_MAX || places->count == PLACES_MAX - 1)
+            return gp_fail(err, GP_ELIMIT,
+                           "GRADPOOL_DATA names more than %d directories, or one that is too long",
+                           PLACES_MAX - 1);
+        if (length > 0)
+            sprintf(places->path[places->count++], "%.*s", (int)length, search);
+        search += length + (search[length] == ':');
+    }
+    /* A process without a home just has no cache to look in. */
+    if (gp_store_cache(places->path[places->count], PATH_MAX, NULL, NULL) == GP_OK)
+        places->count++;
+    return GP_OK;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+/* Offer the sub-directories of a place as spellings; the best is copied, since the listing goes away. */
+static void place_offer(const char *place, const char *name, char *best, unsigned *distance)
+{
+    DIR *directory = opendir(place);
+    struct dirent *entry;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        const char *nearest = best[0] == '\0' ? NULL : best;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        gp_spell_offer(name, entry->d_name, &nearest, distance);
+        if (nearest == entry->d_name)
+            snprintf(best, NAME_BYTES_MAX, "%s", nearest);
+    }
+    if (directory != NULL)
+        closedir(directory);
+}
+
+static gp_status name_not_found(const char *name, const place_list *places, gp_error *err)
+{
+    char best[NAME_BYTES_MAX] = "", looked[200] = "", hint[NAME_BYTES_MAX + 32] = "";
+    const char *nearest = NULL;
+    unsigned distance = 0;
+
+    for (size_t i = 0; i < sizeof(known_names) / sizeof(known_names[0]); i++)
+        gp_spell_offer(name, known_names[i], &nearest, &distance);
+    if (nearest != NULL)
+        snprintf(best, sizeof(best), "%s", nearest);
+    for (size_t i = 0, length = 0; i < places->count; i++) {
+        place_offer(places->path[i], name, best, &distance);
+        if (length < sizeof(looked))
+            length += (size_t)snprintf(looked + length, sizeof(looked) - length, ", %s", places->path[i]);
+    }
+    if (best[0] != '\0' && strcmp(best, name) != 0)
+        snprintf(hint, sizeof(hint), "did you mean \"%s\"? ", best);
+    return gp_fail(
+        err, GP_ENOENT,
+        "no data set \"%s\": %s`gradpool data get fashion-mnist` downloads one, `gradpool data make "
+        "digits DIR` draws one. Looked in the current directory%s%s",
+        name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
+}
+
+static gp_status path_not_directory(const char *name, gp_error *err)
+{
+    const char *slash = strrchr(name, '/');
+    struct stat stat_;
+
+    if (stat(name, &stat_) != 0)
+        return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
+                             "cannot open the data %s", name);
+    if (slash == name)
+        return gp_fail(err, GP_EINVAL, "%s is a file; give the directory that the data is in", name);
+    return gp_fail(err, GP_EINVAL, "%s is a file; give the directory it is in: %.*s", name,
+                   slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
+}
+
+gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_error *err)
+{
+    place_list *places;
+    struct stat stat_;
+    gp_status status;
+    bool found;
+
+    if (name[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "the data's name is empty; give a directory or a name such as fashion-mnist");
+    if (strlen(name) >= path_bytes || strlen(name) >= PATH_MAX - NAME_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the data's name has %zu bytes, which is too long", strlen(name));
+    if (is_directory(name)) {
+        strcpy(path, name);
+        return GP_OK;
+    }
+    if (strchr(name, '/') != NULL || stat(name, &stat_) == 0)
+        return path_not_directory(name, err);
+    places = gp_calloc(1, sizeof(*places));
+    if (places == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the search path");
+    status = places_list(places, err);
+    found = false;
+    for (size_t i = 0; status == GP_OK && i < places->count && !found; i++)
+        found = (size_t)snprintf(path, path_bytes, "%s/%s", places->path[i], name) < path_bytes &&
+                is_directory(path);
+    if (status == GP_OK && !found)
+        status = name_not_found(name, places, err);
+    gp_free(places);
+    return status;
+}
+
+/* What follows the word if source is "WORD" or "WORD:...", else NULL. */
+static const char *after_word(const char *source, const char *word)
+{
+    size_t length = strlen(word);
+
+    if (strncmp(source, word, length) != 0 || (source[length] != ':' && source[length] != '\0'))
+        return NULL;
+    return source + length + (source[length] == ':');
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err)
+{
+    char path[PATH_MAX];
+    const char *rest;
+    gp_status status;
+
+    rest = after_word(source, "synthetic");
+    if (rest != NULL)
+        return gp_store_open_synthetic(out, source, rest, role, err);
+    if (strncmp(source, "s3://", 5) == 0 || ends_with(source, ".npy"))
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s: this version reads directories with IDX files, digits and synthetic data only",
+                       source);
+    status = gp_store_find(path, sizeof(path), source, err);
+    return status == GP_OK ? gp_store_open_idx(out, path, role, err) : status;
+}

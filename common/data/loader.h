@@ -1,0 +1,54 @@
+/* loader.h -- batches ahead of the step: a thread that reads what was requested into a ring of slots.
+ *
+ * The loader knows no rank and no schedule: a request is (epoch, first position, count) of the sampler's
+ * order.  Batches come in the order of the requests.  All memory is taken by gp_loader_new(). */
+#ifndef GP_LOADER_H
+#define GP_LOADER_H
+
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/data/sampler.h"
+#include "common/data/store.h"
+
+enum { GP_LOADER_DEPTH_MAX = 64, GP_LOADER_REQUESTS_MAX = 256, GP_LOADER_BATCH_MAX = 1 << 20 };
+
+typedef struct gp_loader gp_loader;
+
+/* A filled slot; the caller's from take to release. */
+typedef struct gp_batch {
+    void *samples;                /* count * sample_bytes, packed CHW in the store's dtype, 64-byte aligned */
+    int32_t *labels;              /* count */
+    uint32_t epoch, first, count; /* as requested */
+} gp_batch;
+
+/* gp_loader_new -- take the memory and start the thread.
+ *   store, sampler  borrowed, must outlive the loader; the sampler is copied
+ *   depth           slots: batches that may be ready or in the caller's hands at once (1..GP_LOADER_DEPTH_MAX)
+ *   capacity        samples in the largest request
+ * The thread inherits the caller's CPU affinity and takes no signals. */
+gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
+                        uint32_t capacity, gp_error *err);
+
+/* Stops the thread after the sample it is at and frees everything, batches that are out included.  NULL is fine.
+ * No other thread may be in a call. */
+void gp_loader_free(gp_loader *loader);
+
+/* gp_loader_request -- queue one batch; never blocks.  A count of 0 is an empty batch.
+ * GP_EBUSY: GP_LOADER_REQUESTS_MAX are queued.  GP_EINVAL: more than capacity, or beyond the epoch's end. */
+gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count, gp_error *err);
+
+/* Forget every request that was not taken.  A take that is blocked returns GP_ECANCELED.  Any thread. */
+void gp_loader_cancel(gp_loader *loader);
+
+/* gp_loader_take -- the batch of the oldest request, waiting until it is there.
+ *   waited_ns  the time this call was blocked, 0 if the batch was ready; may be NULL
+ * One thread at a time.  An error of reading comes out here, in the place of its batch; the next take goes on
+ * with the next request.  GP_ESTATE: nothing is requested, or all slots are with the caller (it would
+ * block for ever).  GP_ECANCELED: cancelled meanwhile. */
+gp_status gp_loader_take(gp_loader *loader, gp_batch **out, int64_t *waited_ns, gp_error *err);
+
+/* Give a taken batch back, in any order. */
+void gp_loader_release(gp_loader *loader, gp_batch *batch);
+
+#endif

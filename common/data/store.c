@@ -1,0 +1,138 @@
+#include "common/data/store_ops.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+/* One block: the pointers, then the text they point to. */
+static gp_status class_names_copy(gp_store *store, const char *const *names, gp_error *err)
+{
+    uint32_t count = store->info.class_count;
+    size_t bytes = count * (sizeof(char *) + (names == NULL ? 8 : 0));
+    char *text;
+
+    for (uint32_t i = 0; names != NULL && i < count; i++)
+        bytes += strlen(names[i]) + 1;
+    store->class_names = gp_malloc(bytes);
+    if (store->class_names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u class names", count);
+    text = (char *)(store->class_names + count);
+    for (uint32_t i = 0; i < count; i++) {
+        store->class_names[i] = text;
+        if (names != NULL)
+            text = stpcpy(text, names[i]) + 1;
+        else
+            text += sprintf(text, "%u", i) + 1;
+    }
+    store->info.class_names = store->class_names;
+    return GP_OK;
+}
+
+gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err)
+{
+    store->ops = ops;
+    store->info = *info;
+    store->info.class_names = NULL;
+    if (info->count < 1 || info->count > GP_SAMPLES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %u samples; 1 to %d are possible", info->source, info->count,
+                       GP_SAMPLES_MAX);
+    if (info->channels < 1 || info->channels > GP_CHANNELS_MAX || info->height < 1 ||
+        info->height > GP_SIDE_MAX || info->width < 1 || info->width > GP_SIDE_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "the samples of %s are %ux%u with %u channels; sides of 1 to %d and 1 to %d channels "
+                       "are possible",
+                       info->source, info->height, info->width, info->channels, GP_SIDE_MAX, GP_CHANNELS_MAX);
+    if (info->class_count < 1 || info->class_count > GP_CLASSES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
+                       info->class_count, GP_CLASSES_MAX);
+    assert(info->dtype == GP_U8 || info->dtype == GP_F32);
+    store->info.sample_bytes =
+        (size_t)info->channels * info->height * info->width * gp_dtype_bytes(info->dtype);
+    for (uint32_t i = 0; i < info->channels; i++) {
+        store->info.scale[i] = info->dtype == GP_U8 ? 1.0f / 255.0f : 1.0f;
+        store->info.offset[i] = 0.0f;
+    }
+    store->source = gp_strdup(info->source);
+    if (store->source == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the name of %s", info->source);
+    store->info.source = store->source;
+    return class_names_copy(store, info->class_names, err);
+}
+
+void gp_store_deinit(gp_store *store)
+{
+    gp_free(store->source);
+    gp_free(store->class_names);
+}
+
+/* FNV-1a: fixed for ever, since checkpoints hold fingerprints. */
+static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t bytes)
+{
+    const uint8_t *byte = data;
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ byte[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t fingerprint_add_number(uint64_t hash, uint64_t number)
+{
+    uint8_t byte[8];
+
+    for (int i = 0; i < 8; i++)
+        byte[i] = (uint8_t)(number >> 8 * i);
+    return fingerprint_add(hash, byte, sizeof(byte));
+}
+
+gp_status gp_store_seal(gp_store *store, gp_error *err)
+{
+    enum { SAMPLED = 64 };
+    const gp_store_info *info = &store->info;
+    const uint64_t numbers[] = { info->count, info->channels, info->height,
+                                 info->width, info->dtype,    info->class_count };
+    uint32_t sampled = info->count < SAMPLED ? info->count : SAMPLED;
+    uint64_t hash = 0xcbf29ce484222325u;
+    gp_status status = GP_OK;
+    void *sample = gp_malloc(info->sample_bytes);
+
+    if (sample == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a sample of %zu bytes", info->sample_bytes);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        hash = fingerprint_add_number(hash, numbers[i]);
+    for (uint32_t i = 0; i < sampled && status == GP_OK; i++) {
+        uint32_t index = (uint32_t)((uint64_t)i * info->count / sampled);
+        int32_t label = 0;
+
+        status = gp_store_read(store, &index, 1, sample, &label, err);
+        if (status == GP_OK) {
+            hash = fingerprint_add(hash, sample, info->sample_bytes);
+            hash = fingerprint_add_number(hash, (uint32_t)label);
+        }
+    }
+    gp_free(sample);
+    store->info.fingerprint = hash;
+    return status;
+}
+
+void gp_store_close(gp_store *store)
+{
+    if (store != NULL)
+        store->ops->close(store);
+}
+
+const gp_store_info *gp_store_get_info(const gp_store *store)
+{
+    return &store->info;
+}
+
+gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                        int32_t *labels, gp_error *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (index[i] >= store->info.count)
+            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
+                           store->info.source, store->info.count);
+    return store->ops->read(store, index, count, samples, labels, err);
+}

@@ -1,0 +1,84 @@
+/* store.h -- where samples come from: a counted set of labelled samples of one shape, read at random.
+ *
+ * A store is read-only once it is open, so any number of threads may read it at the same time. */
+#ifndef GP_STORE_H
+#define GP_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/tensor.h"
+
+enum {
+    GP_CHANNELS_MAX = 64,
+    GP_SIDE_MAX = 8192, /* height and width */
+    GP_CLASSES_MAX = 65536,
+    GP_SAMPLES_MAX = 1 << 30,
+};
+
+/* Stores larger than this are refused: they are held in memory. */
+#define GP_STORE_BYTES_MAX ((uint64_t)64 << 30)
+
+typedef enum gp_data_role { GP_DATA_TRAIN, GP_DATA_TEST } gp_data_role;
+
+typedef struct gp_store gp_store; /* opaque */
+
+/* What a store holds.  Lives as long as the store. */
+typedef struct gp_store_info {
+    const char *source; /* what it was opened from, for people */
+    const char *kind;   /* "idx", "digits", "synthetic", "memory" */
+    uint32_t count;     /* samples, at least 1 */
+    uint32_t channels, height, width;
+    gp_dtype dtype;                 /* of the stored values: GP_U8 or GP_F32 */
+    size_t sample_bytes;            /* channels * height * width * gp_dtype_bytes(dtype) */
+    uint32_t class_count;           /* labels are in [0, class_count) */
+    const char *const *class_names; /* class_count of them */
+    float scale[GP_CHANNELS_MAX];   /* network input = stored value * scale[channel] + offset[channel] */
+    float offset[GP_CHANNELS_MAX];
+    uint64_t fingerprint; /* of shape, count and up to 64 samples with labels, evenly spread */
+} gp_store_info;
+
+/* gp_store_open -- open the samples that SOURCE names.
+ *   source  "synthetic:HxWxC:CLASSES:COUNT"  random bytes and labels, the same each time; both roles have COUNT
+ *           "digits[:COUNT]"                 drawn digits, 28x28 (digits.h); COUNT (default 60000) to train,
+ *                                            a sixth of it, rounded up, to test
+ *           a directory with IDX files       train reads train-images-idx3-ubyte[.gz] and
+ *                                            train-labels-idx1-ubyte[.gz], test reads t10k-*; a classes.txt
+ *                                            in it (one name a line) names the classes
+ *           a name                           a sub-directory of GRADPOOL_DATA or of the cache: gp_store_find()
+ * The two words win over directories of that name; write ./digits for the directory.
+ * GP_ENOENT: nothing of that name, or no files of that role.  GP_ECORRUPT: damaged files.
+ * GP_EINVAL: malformed SOURCE.  GP_EUNSUPPORTED: a kind of source this version does not read.
+ * Release with gp_store_close(). */
+gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err);
+
+/* gp_store_open_memory -- a store over the caller's arrays, for tests and for arrays that are there already.
+ *   samples  count samples, packed CHW of dtype; labels count of them; both must outlive the store
+ * Classes are named "0", "1", ...; scale 1, offset 0 for GP_F32, pixels/255 for GP_U8. */
+gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,
+                               uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
+                               const int32_t *labels, gp_error *err);
+
+void gp_store_close(gp_store *store); /* accepts NULL */
+
+const gp_store_info *gp_store_get_info(const gp_store *store);
+
+/* gp_store_read -- copy the samples and labels of index[0..count) out, in that order.
+ *   samples  count * sample_bytes, packed CHW, in the store's dtype; not normalised
+ *   labels   count; may be NULL
+ * Safe from several threads at once; allocates nothing for stores held in memory.
+ * GP_EINVAL: an index is not below the store's count. */
+gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                        int32_t *labels, gp_error *err);
+
+/* gp_store_find -- the directory that a name or path means: itself if it is a path (has a '/' or is there),
+ * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.
+ * GP_ENOENT: the message lists the places looked at, the nearest known name and the command that helps. */
+gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_error *err);
+
+/* gp_store_cache -- where `gradpool data get NAME` puts a data set: the cache's directory for NAME
+ * ($XDG_CACHE_HOME or ~/.cache, then gradpool/data/NAME).  Nothing is created.  NAME NULL: the directory above. */
+gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* store_ops.h -- the inside of a store, for the files that implement one. */
+#ifndef GP_STORE_OPS_H
+#define GP_STORE_OPS_H
+
+#include "common/data/store.h"
+
+typedef struct gp_store_ops {
+    /* Indices are below count here.  Concurrent calls are normal. */
+    gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                      int32_t *labels, gp_error *err);
+    void (*close)(gp_store *store); /* frees the store too; gp_store_deinit() first */
+} gp_store_ops;
+
+/* The first member of each implementation's struct. */
+struct gp_store {
+    const gp_store_ops *ops;
+    gp_store_info info;
+    char *source;
+    const char **class_names; /* one block, names included */
+};
+
+/* Fill in ops, source, shape, the pixels/255 rule (GP_F32: as stored) and class names ("0".. when NULL), all
+ * checked against the ceilings.  On failure the store still has to be closed by its ops. */
+gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err);
+
+/* Compute the fingerprint, by reading: the last step of an open. */
+gp_status gp_store_seal(gp_store *store, gp_error *err);
+
+void gp_store_deinit(gp_store *store);
+
+/* The openers behind gp_store_open().  Rest is what follows "synthetic:" or "digits:". */
+gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err);
+gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char *rest, gp_data_role role,
+                                  gp_error *err);
+gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
+                               gp_error *err);
+
+/* A store over arrays; owned: it frees them with gp_free() at its close, and on failure. */
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, int32_t *labels,
+                               bool owned, gp_error *err);
+
+#endif
