@@ -1,0 +1,373 @@
+#include "tests/gp_test.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "common/data/loader.h"
+#include "common/data/store_ops.h"
+
+enum { COUNT = 1000 };
+
+/* A store of its own kind: sample i holds i, its label is i mod 7; reading waits at a gate and can fail. */
+typedef struct gate_store {
+    gp_store store;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;              /* reads pass */
+    uint32_t fail_at;       /* reading this sample fails */
+    _Atomic uint32_t reads; /* begun */
+} gate_store;
+
+static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                           int32_t *labels, gp_error *err)
+{
+    gate_store *gate = (gate_store *)(uintptr_t)store;
+
+    atomic_fetch_add(&gate->reads, 1);
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        if (index[i] == gate->fail_at)
+            return gp_fail(err, GP_EIO, "sample %u cannot be read", index[i]);
+        ((float *)samples)[i] = (float)index[i];
+        if (labels != NULL)
+            labels[i] = (int32_t)(index[i] % 7);
+    }
+    return GP_OK;
+}
+
+static void gate_close(gp_store *store)
+{
+    gp_store_deinit(store);
+}
+
+static const gp_store_ops gate_ops = { gate_read, gate_close };
+
+static void gate_init(gate_store *gate)
+{
+    gp_store_info info = { .source = "gate",
+                           .kind = "test",
+                           .count = COUNT,
+                           .channels = 1,
+                           .height = 1,
+                           .width = 1,
+                           .dtype = GP_F32,
+                           .class_count = 7 };
+
+    memset(gate, 0, sizeof(*gate));
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+    gate->open = true;
+    gate->fail_at = UINT32_MAX;
+    if (gp_store_init(&gate->store, &gate_ops, &info, NULL) != GP_OK)
+        abort();
+}
+
+static void gate_set(gate_store *gate, bool open)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = open;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* Until the loader's thread stands at the closed gate. */
+static void gate_await_read(gate_store *gate, uint32_t reads)
+{
+    while (atomic_load(&gate->reads) < reads)
+        sched_yield();
+}
+
+static gp_sampler sampler_of(gp_shuffle shuffle)
+{
+    gp_sampler sampler;
+
+    gp_sampler_init(&sampler, COUNT, shuffle, 11);
+    return sampler;
+}
+
+static void check_batch(const gp_batch *batch, const gp_sampler *sampler, uint32_t epoch, uint32_t first,
+                        uint32_t count)
+{
+    uint32_t index[COUNT];
+
+    CHECK_INT(epoch, batch->epoch);
+    CHECK_INT(first, batch->first);
+    CHECK_INT(count, batch->count);
+    CHECK_INT(0, (uintptr_t)batch->samples % 64);
+    gp_sampler_get(sampler, epoch, first, count, index);
+    for (uint32_t i = 0; i < count; i++)
+        if (((float *)batch->samples)[i] != (float)index[i] || batch->labels[i] != (int32_t)(index[i] % 7))
+            GP_TEST_FAIL("sample %u of the batch at %u is wrong", i, first);
+}
+
+TEST(batches_come_in_the_order_of_the_requests_with_the_samplers_samples)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    gp_loader *loader;
+    gp_batch *batch;
+    gate_store gate;
+    gp_error err;
+    int64_t waited;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 150, &err), err);
+    for (uint32_t epoch = 0; epoch < 3; epoch++) {
+        for (uint32_t first = 0; first < COUNT; first += 150)
+            REQUIRE_OK(
+                gp_loader_request(loader, epoch, first, first + 150 <= COUNT ? 150 : COUNT - first, &err),
+                err);
+        for (uint32_t first = 0; first < COUNT; first += 150) {
+            REQUIRE_OK(gp_loader_take(loader, &batch, &waited, &err), err);
+            CHECK(waited >= 0);
+            check_batch(batch, &sampler, epoch, first, first + 150 <= COUNT ? 150 : COUNT - first);
+            gp_loader_release(loader, batch);
+        }
+    }
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(an_empty_share_is_an_empty_batch)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
+    gp_loader *loader;
+    gp_batch *batch;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 4, &err), err);
+    REQUIRE_OK(gp_loader_request(loader, 0, COUNT, 0, &err), err);
+    REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+    check_batch(batch, &sampler, 0, COUNT, 0);
+    gp_loader_free(loader); /* with a batch out */
+    gp_store_close(&gate.store);
+}
+
+TEST(batches_are_read_ahead_but_no_further_than_the_ring)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
+    gp_batch *first, *second;
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 2, 10, &err), err);
+    for (uint32_t i = 0; i < 5; i++)
+        REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
+    gate_await_read(&gate, 2); /* without any take */
+    REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
+    REQUIRE_OK(gp_loader_take(loader, &second, NULL, &err), err);
+    CHECK_INT(2, atomic_load(&gate.reads)); /* no slot is free for a third */
+    gp_batch *none = NULL;
+    CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &none, NULL, &err));
+    CHECK_CONTAINS(err.message, "all 2 batches of the loader are taken");
+    CHECK(none == NULL);
+    gp_loader_release(loader, second); /* in another order than taken */
+    gp_loader_release(loader, first);
+    for (uint32_t i = 2; i < 5; i++) {
+        REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
+        check_batch(first, &sampler, 0, 10 * i, 10);
+        gp_loader_release(loader, first);
+    }
+    CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &first, NULL, &err));
+    CHECK_CONTAINS(err.message, "none is requested");
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(impossible_requests_and_loaders_are_refused)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 0, 10, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 65, 10, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 1, 0, &err));
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 10, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0, 11, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, COUNT - 5, 6, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0xffffffff, 2, &err));
+    gate_set(&gate, false);
+    for (uint32_t i = 0; i < GP_LOADER_REQUESTS_MAX; i++)
+        CHECK_STATUS(GP_OK, gp_loader_request(loader, 0, 0, 1, &err));
+    gate_await_read(&gate, 1); /* one request left the queue */
+    CHECK_STATUS(GP_OK, gp_loader_request(loader, 0, 0, 1, &err));
+    CHECK_STATUS(GP_EBUSY, gp_loader_request(loader, 0, 0, 1, &err));
+    gate_set(&gate, true);
+    gp_loader_free(loader); /* with requests waiting */
+    gp_store_close(&gate.store);
+}
+
+TEST(an_error_comes_out_in_the_place_of_its_batch)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
+    gp_loader *loader;
+    gp_batch *batch;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    gate.fail_at = 15;
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 10, &err), err);
+    for (uint32_t i = 0; i < 3; i++)
+        REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_STATUS(i == 1 ? GP_EIO : GP_OK, gp_loader_take(loader, &batch, NULL, &err));
+        if (i == 1) {
+            CHECK_TEXT("sample 15 cannot be read", err.message);
+        } else {
+            check_batch(batch, &sampler, 0, 10 * i, 10);
+            gp_loader_release(loader, batch);
+        }
+    }
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(a_cancel_forgets_ready_running_and_waiting_requests)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    gp_batch *held, *batch;
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 10, &err), err);
+    for (uint32_t i = 0; i < 6; i++)
+        REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
+    REQUIRE_OK(gp_loader_take(loader, &held, NULL, &err), err);
+    gate_set(&gate, false); /* what is read next stays under way */
+    gp_loader_cancel(loader);
+    REQUIRE_OK(gp_loader_request(loader, 7, 500, 10, &err), err);
+    gate_set(&gate, true);
+    REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+    check_batch(batch, &sampler, 7, 500, 10);
+    check_batch(held, &sampler, 0, 0, 10); /* the caller's all the while */
+    gp_loader_release(loader, held);
+    gp_loader_release(loader, batch);
+    CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &batch, NULL, &err));
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+/* One that takes, for a test that cancels under it. */
+typedef struct taker {
+    gp_loader *loader;
+    gp_status status;
+} taker;
+
+static void *taker_main(void *argument)
+{
+    taker *self = argument;
+    gp_batch *batch;
+
+    self->status = gp_loader_take(self->loader, &batch, NULL, NULL);
+    return NULL;
+}
+
+TEST(a_cancel_ends_a_take_that_is_waiting)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
+    gate_store gate;
+    gp_error err;
+    taker self;
+    pthread_t thread;
+
+    gate_init(&gate);
+    gate_set(&gate, false);
+    REQUIRE_OK(gp_loader_new(&self.loader, &gate.store, &sampler, 1, 10, &err), err);
+    REQUIRE_OK(gp_loader_request(self.loader, 0, 0, 10, &err), err);
+    gate_await_read(&gate, 1);
+    REQUIRE(pthread_create(&thread, NULL, taker_main, &self) == 0);
+    /* Whether the taker waits already or comes too late, it must end: cancelled, or with nothing requested. */
+    sched_yield();
+    gp_loader_cancel(self.loader);
+    pthread_join(thread, NULL);
+    CHECK(self.status == GP_ECANCELED || self.status == GP_ESTATE);
+    gate_set(&gate, true);
+    gp_loader_free(self.loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(requests_and_cancels_at_random_lose_and_mix_nothing)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    uint32_t epoch = 0, word = 1;
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 4, 200, &err), err);
+    for (int round = 0; round < 300; round++, epoch++) {
+        uint32_t requested, taken;
+
+        word = word * 1664525 + 1013904223;
+        requested = 1 + (word >> 24) % 6;
+        taken = (word >> 16) % (requested + 1);
+        for (uint32_t i = 0; i < requested; i++)
+            REQUIRE_OK(gp_loader_request(loader, epoch, 100 * i, 100 + i, &err), err);
+        for (uint32_t i = 0; i < taken; i++) {
+            gp_batch *batch;
+
+            REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+            check_batch(batch, &sampler, epoch, 100 * i, 100 + i);
+            gp_loader_release(loader, batch);
+        }
+        gp_loader_cancel(loader);
+    }
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(a_loader_at_work_allocates_nothing)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    gp_loader *loader;
+    gp_batch *batch;
+    gate_store gate;
+    gp_error err;
+    uint64_t calls;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 2, 100, &err), err);
+    calls = gp_alloc_get_stats().calls;
+    for (uint32_t i = 0; i < 50; i++) {
+        REQUIRE_OK(gp_loader_request(loader, i, 0, 100, &err), err);
+        REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+        gp_loader_release(loader, batch);
+    }
+    CHECK_INT(calls, gp_alloc_get_stats().calls);
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(a_loader_survives_every_failing_allocation_and_a_free_while_busy)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+
+    gate_init(&gate);
+    CHECK_EVERY_ALLOCATION(gp_loader_new(&loader, &gate.store, &sampler, 3, 100, &err),
+                           gp_loader_free(loader));
+    for (int i = 0; i < 50; i++) {
+        REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 500, &err), err);
+        for (uint32_t j = 0; j < 8; j++)
+            REQUIRE_OK(gp_loader_request(loader, j, 0, 500, &err), err);
+        gp_loader_free(loader);
+    }
+    gp_loader_free(NULL);
+    gp_store_close(&gate.store);
+}
