@@ -1,0 +1,225 @@
+#include "client/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/limits.h"
+#include "proto/messages.h"
+
+extern char **environ;
+
+enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5 };
+
+gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
+                         int timeout_ms, gp_error *err)
+{
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_CLIENT,
+                            .pid = (uint32_t)getpid() };
+    gp_status status = gp_places_check(places, err);
+
+    if (status != GP_OK)
+        return status;
+    memcpy(hello.session, session, sizeof(hello.session));
+    return gp_door_connect(door, reply, places->scheduler_door, &hello, timeout_ms, err);
+}
+
+/* The daemons are found beside the program that uses us, or where the library was installed. */
+static gp_status launch_executable(char *path, size_t bytes, gp_error *err)
+{
+    const char *named = getenv("GRADPOOL_SCHEDULER");
+    char self[4000];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (named != NULL) {
+        snprintf(path, bytes, "%s", named);
+    } else if (length > 0) {
+        self[length] = '\0';
+        *strrchr(self, '/') = '\0';
+        snprintf(path, bytes, "%s/gradpool-scheduler", self);
+    }
+    if ((named == NULL && length <= 0) || access(path, X_OK) != 0)
+        snprintf(path, bytes, "%s/gradpool-scheduler", GP_INSTALL_BINDIR);
+    if (access(path, X_OK) != 0)
+        return gp_fail_errno(
+            err, GP_ENOENT,
+            "no gradpool-scheduler beside this program nor in %s; set GRADPOOL_SCHEDULER to it",
+            GP_INSTALL_BINDIR);
+    return GP_OK;
+}
+
+/* Spawn the scheduler; *ready is the read end on which it says "ready" or "error: ...". */
+static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
+                              gp_error *err)
+{
+    char path[4096], workers[16], timeout[24];
+    const char *argv[16] = { path, "--pool", places->pool, "--ready-fd", "3", "--workers", workers };
+    size_t count = 7;
+    int pipe_fds[2];
+    posix_spawn_file_actions_t actions;
+    gp_status status = launch_executable(path, sizeof(path), err);
+
+    if (status != GP_OK)
+        return status;
+    if (options->workers != 0)
+        snprintf(workers, sizeof(workers), "%" PRIu32, options->workers);
+    else
+        snprintf(workers, sizeof(workers), "auto");
+    if (options->devices != NULL) {
+        argv[count++] = "--devices";
+        argv[count++] = options->devices;
+    }
+    if (options->idle_timeout_ms != 0) {
+        snprintf(timeout, sizeof(timeout), "%" PRId64,
+                 options->idle_timeout_ms < 0 ? INT64_C(0) : options->idle_timeout_ms);
+        argv[count++] = "--idle-timeout";
+        argv[count++] = timeout;
+    }
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+        return gp_fail_errno(err, GP_EIO, "no pipe for the scheduler's readiness");
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, places->scheduler_log,
+                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 3);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 4);
+    int problem = posix_spawn(pid, path, &actions, NULL, (char *const *)argv, environ);
+
+    posix_spawn_file_actions_destroy(&actions);
+    close(pipe_fds[1]);
+    if (problem != 0) {
+        close(pipe_fds[0]);
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
+    }
+    *ready = pipe_fds[0];
+    return GP_OK;
+}
+
+/* What the scheduler says on its readiness pipe; GP_EBUSY: another one holds the pool's lock. */
+static gp_status launch_wait_ready(int ready, pid_t pid, const gp_places *places, int64_t deadline,
+                                   gp_error *err)
+{
+    char line[GP_ERROR_MESSAGE_MAX] = "";
+    size_t used = 0;
+
+    for (;;) {
+        struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
+        int64_t left = deadline - gp_now_ms();
+
+        if (left <= 0)
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "the scheduler (pid %d) did not get ready in time; its log is %s", (int)pid,
+                           places->scheduler_log);
+        if (poll(&poll_fd, 1, (int)left) <= 0)
+            continue;
+        ssize_t got = read(ready, line + used, sizeof(line) - 1 - used);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got > 0)
+            used += (size_t)got;
+        line[used] = '\0';
+        if (strchr(line, '\n') != NULL || used == sizeof(line) - 1) {
+            line[strcspn(line, "\n")] = '\0';
+            if (strcmp(line, "ready") == 0)
+                return GP_OK;
+            return gp_fail(err, GP_EIO, "%s", strncmp(line, "error: ", 7) == 0 ? line + 7 : line);
+        }
+        if (got <= 0)
+            break;
+    }
+    int code = 0;
+
+    waitpid(pid, &code, 0);
+    if (WIFEXITED(code) && WEXITSTATUS(code) == EXIT_LOCK_HELD)
+        return gp_fail(err, GP_EBUSY, "another scheduler holds %s", places->lock);
+    return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s %d); its log is %s",
+                   WIFSIGNALED(code) ? "signal" : "exit code",
+                   WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code), places->scheduler_log);
+}
+
+/* The start lock: starters come one after the other.  Returns its descriptor, or -1 when the time is over. */
+static int launch_lock(const gp_places *places, int64_t deadline)
+{
+    char path[GP_TEXT_ENDPOINT + 16];
+
+    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (gp_now_ms() >= deadline) {
+            close(fd);
+            return -1;
+        }
+        poll(NULL, 0, RETRY_MS);
+    }
+    return fd;
+}
+
+gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
+                    const gp_pool_options *options, const uint8_t session[16], int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_error why = { 0 };
+    gp_status status = gp_launch_find(door, reply, places, session, timeout_ms, &why);
+
+    *started = false;
+    if (status != GP_ENOPOOL || options->attach_only) {
+        if (status != GP_OK)
+            gp_fail(err, status, "%s", why.message);
+        return status;
+    }
+    status = gp_places_create(places, err);
+    if (status != GP_OK)
+        return status;
+    int lock = launch_lock(places, deadline);
+
+    if (lock < 0)
+        return gp_fail(err, GP_ETIMEDOUT,
+                       "another process has been starting pool %s for %d ms; the lock is %s/start",
+                       places->pool, timeout_ms, places->pool_dir);
+    for (;;) {
+        int left = (int)(deadline - gp_now_ms()), ready;
+        pid_t pid;
+
+        if (left <= 0) {
+            status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
+                             places->pool, timeout_ms, why.message, places->scheduler_log);
+            break;
+        }
+        status = gp_launch_find(door, reply, places, session, left, &why);
+        if (status != GP_ENOPOOL) {
+            if (status != GP_OK)
+                gp_fail(err, status, "%s", why.message);
+            break;
+        }
+        status = launch_spawn(&ready, &pid, places, options, err);
+        if (status != GP_OK)
+            break;
+        status = launch_wait_ready(ready, pid, places, deadline, &why);
+        close(ready);
+        if (status == GP_OK) {
+            *started = true;
+        } else if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
+            poll(NULL, 0, RETRY_MS);
+        } else {
+            gp_fail(err, status, "%s", why.message);
+            break;
+        }
+    }
+    close(lock);
+    return status;
+}

@@ -1,0 +1,637 @@
+#include "client/pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/launch.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+
+enum { OPEN_TIMEOUT_MS = 15000, ANSWER_MS = 5000 };
+
+static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
+static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
+
+const char *gp_version(void)
+{
+    return GP_BUILD;
+}
+
+void pool_note(gp_pool *pool, const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+
+    if (pool->note == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    pool->note(pool->note_context, sentence);
+}
+
+/* ---- messages in ---- */
+
+void pool_message_close(pool_message *message)
+{
+    if (message->from != POOL_NOBODY)
+        gp_incoming_close(&message->in);
+    message->from = POOL_NOBODY;
+}
+
+static void pool_close_workers(gp_pool *pool)
+{
+    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++) {
+        gp_channel_close(pool->workers[i], 0);
+        pool->workers[i] = NULL;
+    }
+}
+
+/* News of the lease that come unasked change the handle before anyone looks at them. */
+static void pool_take_news(gp_pool *pool, const gp_incoming *in)
+{
+    gp_error ignored;
+
+    if (in->type == NULL)
+        return;
+    switch (in->envelope.message) {
+    case GP_ID(worker_lost):
+        if (in->envelope.lease == pool->lease && pool->lost.index == 0)
+            gp_incoming_decode(in, &pool->lost, &ignored);
+        break;
+    case GP_ID(lease_grant):
+        if (pool->lease != 0 && in->envelope.lease == pool->lease &&
+            in->envelope.generation > pool->generation &&
+            gp_incoming_decode(in, &pool->grant, &ignored) == GP_OK) {
+            pool->generation = in->envelope.generation;
+            pool->regranted = true;
+        }
+        break;
+    case GP_ID(lease_ended):
+        if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &pool->ended, &ignored) == GP_OK)
+            pool->revoked = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* One message that waits on any link, without blocking. */
+static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
+{
+    gp_status status = gp_channel_receive(pool->scheduler, &out->in, err);
+
+    if (status == GP_OK) {
+        out->from = POOL_SCHEDULER;
+        pool_take_news(pool, &out->in);
+        return GP_OK;
+    }
+    for (uint32_t i = 0; status == GP_ETIMEDOUT && i < pool->grant.slots_count; i++) {
+        if (pool->workers[i] == NULL)
+            continue;
+        status = gp_channel_receive(pool->workers[i], &out->in, err);
+        if (status == GP_OK) {
+            out->from = POOL_WORKER;
+            out->rank = i;
+        }
+    }
+    return status;
+}
+
+static bool pool_pending(gp_pool *pool)
+{
+    if (gp_channel_pending(pool->scheduler))
+        return true;
+    for (uint32_t i = 0; i < pool->grant.slots_count; i++)
+        if (pool->workers[i] != NULL && gp_channel_pending(pool->workers[i]))
+            return true;
+    return false;
+}
+
+static gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
+{
+    return gp_fail(err, GP_EPEER,
+                   "the scheduler of pool %s (pid %" PRIu32
+                   ") is gone; its log is %s; the next command starts a new one",
+                   pool->places.pool, pool->scheduler_pid, pool->places.scheduler_log);
+}
+
+gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+
+    out->from = POOL_NOBODY;
+    for (;;) {
+        struct pollfd fds[GP_MEMBERS_MAX + 2];
+        nfds_t count = 0;
+        gp_status status = pool_receive(pool, out, err);
+
+        if (status != GP_ETIMEDOUT)
+            return status;
+        if (gp_door_gone(pool->door))
+            return pool_scheduler_gone(pool, err);
+        fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+        for (uint32_t i = 0; i < pool->grant.slots_count; i++)
+            if (pool->workers[i] != NULL)
+                fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->workers[i]), .events = POLLIN };
+        int64_t left = deadline - gp_now_ms();
+
+        if (pool_pending(pool))
+            continue;
+        if (left <= 0)
+            return GP_OK;
+        if (poll(fds, count, (int)left) < 0)
+            return errno == EINTR ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot wait for the pool");
+    }
+}
+
+gp_status pool_error_from(const gp_incoming *in, gp_error *err)
+{
+    gp_error_reply reply;
+    gp_status status = gp_incoming_decode(in, &reply, err);
+
+    return status != GP_OK ? status : gp_fail(err, (gp_status)reply.code, "%s", reply.message);
+}
+
+/* ---- messages out ---- */
+
+/* Send, waiting while the queue is full or the link not up. */
+static gp_status pool_send(gp_channel *channel, const gp_envelope *envelope, const gp_message_type *type,
+                           const void *message, const gp_payload *payloads, size_t payload_count,
+                           gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + POOL_SEND_MS;
+
+    for (;;) {
+        gp_status status =
+            gp_channel_send(channel, NULL, envelope, type, message, payloads, payload_count, err);
+
+        if (status != GP_EBUSY || gp_now_ms() >= deadline)
+            return status;
+        poll(NULL, 0, 1);
+    }
+}
+
+static gp_envelope pool_envelope(gp_pool *pool)
+{
+    gp_envelope envelope = { .correlation = ++pool->correlation,
+                             .epoch = pool->epoch,
+                             .lease = pool->lease,
+                             .generation = pool->generation };
+
+    memcpy(envelope.session, pool->session, sizeof(envelope.session));
+    return envelope;
+}
+
+gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
+                    gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+
+    if (correlation != NULL)
+        *correlation = envelope.correlation;
+    return pool_send(pool->scheduler, &envelope, type, message, NULL, 0, err);
+}
+
+gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                           const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                           gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+    gp_status status;
+
+    if (correlation != NULL)
+        *correlation = envelope.correlation;
+    status = pool_send(pool->workers[rank], &envelope, type, message, payloads, payload_count, err);
+    if (status != GP_OK)
+        gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
+    return status;
+}
+
+gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
+                   const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+    uint64_t correlation;
+    gp_status status = pool_tell(pool, type, message, &correlation, err);
+
+    while (status == GP_OK) {
+        pool_message in;
+        int64_t left = deadline - gp_now_ms();
+
+        if (left <= 0)
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
+                           pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
+        status = pool_next(pool, &in, (int)left, err);
+        if (status != GP_OK || in.from == POOL_NOBODY)
+            continue;
+        bool ours = in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation;
+
+        if (ours && in.in.type == reply_type) {
+            status = gp_incoming_decode(&in.in, reply, err);
+            pool_message_close(&in);
+            return status;
+        }
+        if (ours && in.in.type == &gp_msg_error_reply)
+            status = pool_error_from(&in.in, err);
+        pool_message_close(&in);
+    }
+    return status;
+}
+
+/* ---- open, close ---- */
+
+static gp_status pool_greet(gp_pool *pool, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .pid = (uint32_t)getpid() };
+    gp_welcome welcome;
+
+    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
+    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, ANSWER_MS, err);
+
+    if (status == GP_OK)
+        pool->scheduler_pid = welcome.pid;
+    return status;
+}
+
+static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
+{
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : OPEN_TIMEOUT_MS;
+    gp_door_reply reply;
+    gp_status status =
+        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout_ms, err);
+
+    if (status != GP_OK)
+        return status;
+    pool->epoch = reply.epoch;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
+    status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, timeout_ms, err);
+    return status == GP_OK ? pool_greet(pool, err) : status;
+}
+
+gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err)
+{
+    static const gp_pool_options defaults;
+    gp_pool *pool = gp_calloc(1, sizeof(*pool));
+    const char *name;
+    bool started = false;
+
+    if (pool == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a pool handle");
+    if (options == NULL)
+        options = &defaults;
+    pool->door = -1;
+    pool->note = options->note;
+    pool->note_context = options->context;
+    name = options->pool != NULL ? options->pool : getenv("GRADPOOL_POOL");
+    gp_status status = gp_places_find(&pool->places, name, err);
+
+    if (status == GP_OK &&
+        getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
+        status = gp_fail_errno(err, GP_EIO, "no random bytes for a session");
+    if (status == GP_OK)
+        status = pool_dial(pool, options, &started, err);
+    if (status != GP_OK) {
+        gp_pool_close(pool);
+        return status;
+    }
+    if (started)
+        pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->places.pool,
+                  pool->scheduler_pid);
+    *out = pool;
+    return GP_OK;
+}
+
+void gp_pool_close(gp_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    pool_release(pool);
+    pool_close_workers(pool);
+    gp_channel_close(pool->scheduler, 200);
+    if (pool->door >= 0)
+        close(pool->door);
+    gp_free(pool);
+}
+
+/* ---- leases ---- */
+
+gp_status pool_lost_error(const gp_pool *pool, gp_error *err)
+{
+    const gp_worker_lost *lost = &pool->lost;
+
+    return gp_fail(err, GP_EPEER, "%s", lost->cause);
+}
+
+/* Whether every link of the present generation has answered; hello and attach go out together. */
+static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .pid = (uint32_t)getpid() };
+    gp_attach attach = { .client_pid = (uint32_t)getpid() };
+    uint64_t waits[GP_MEMBERS_MAX];
+    uint32_t missing = pool->grant.slots_count;
+
+    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
+    memcpy(attach.token, pool->grant.token, sizeof(attach.token));
+    for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
+        gp_status status = gp_channel_connect(&pool->workers[i], pool->grant.slots[i].endpoint, &worker_link,
+                                              POOL_ATTACH_MS, err);
+
+        if (status == GP_OK)
+            status = pool_tell_worker(pool, i, &gp_msg_hello, &hello, NULL, 0, NULL, err);
+        if (status == GP_OK)
+            status = pool_tell_worker(pool, i, &gp_msg_attach, &attach, NULL, 0, &waits[i], err);
+        if (status != GP_OK)
+            return status;
+    }
+    while (missing > 0) {
+        pool_message in;
+        int64_t left = deadline - gp_now_ms();
+        gp_status status =
+            left > 0 ? pool_next(pool, &in, (int)left, err)
+                     : gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
+
+        if (status != GP_OK || pool->regranted || pool->revoked) {
+            if (status == GP_OK)
+                pool_message_close(&in);
+            return status != GP_OK ? status : gp_fail(err, GP_ESTALE, "the lease changed");
+        }
+        if (in.from == POOL_WORKER && in.in.type == &gp_msg_error_reply)
+            status = pool_error_from(&in.in, err);
+        else if (in.from == POOL_WORKER && in.in.type == &gp_msg_ok_reply &&
+                 in.in.envelope.correlation == waits[in.rank])
+            missing--;
+        pool_message_close(&in);
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+gp_status pool_attach(gp_pool *pool, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + POOL_ATTACH_MS;
+
+    for (;;) {
+        gp_error why = { 0 };
+
+        pool_close_workers(pool);
+        pool->regranted = false;
+        pool->lost = (gp_worker_lost){ 0 };
+        gp_status status = pool_attach_all(pool, deadline, &why);
+
+        if (status == GP_OK)
+            return GP_OK;
+        /* A member died between grant and attach: the scheduler replaces it and grants again. */
+        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_now_ms() < deadline) {
+            pool_message in;
+            gp_status next = pool_next(pool, &in, 100, err);
+
+            if (next != GP_OK)
+                return next;
+            pool_message_close(&in);
+        }
+        if (pool->revoked)
+            return gp_fail(err, GP_ECANCELED, "the lease ended: %s", pool->ended.reason);
+        if (!pool->regranted)
+            return gp_fail(err, status, "%s", why.message);
+    }
+}
+
+static gp_status lease_ask_fill(gp_lease_ask *ask, const gp_lease_request *request, const char *purpose,
+                                gp_error *err)
+{
+    static const uint32_t environments[] = { GP_ENV_ANY, GP_ENV_CPU, GP_ENV_GPU };
+
+    *ask = (gp_lease_ask){ .workers_min = request->workers_min,
+                           .workers_max = request->workers_max,
+                           .environment = environments[request->environment],
+                           .wait = !request->no_wait };
+    snprintf(ask->purpose, sizeof(ask->purpose), "%s", purpose);
+    if (request->devices != NULL &&
+        (size_t)snprintf(ask->devices, sizeof(ask->devices), "%s", request->devices) >= sizeof(ask->devices))
+        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
+                       sizeof(ask->devices) - 1);
+    return GP_OK;
+}
+
+gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
+                     const volatile sig_atomic_t *stop, gp_error *err)
+{
+    gp_lease_ask ask;
+    uint64_t correlation;
+    gp_status status = lease_ask_fill(&ask, request, purpose, err);
+
+    if (status == GP_OK)
+        status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+    while (status == GP_OK) {
+        pool_message in;
+        gp_lease_wait wait;
+
+        if (stop != NULL && *stop != 0) {
+            pool_tell(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
+            return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->places.pool);
+        }
+        status = pool_next(pool, &in, 200, err);
+        if (status != GP_OK || in.from == POOL_NOBODY)
+            continue;
+        if (in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation) {
+            if (in.in.type == &gp_msg_error_reply) {
+                status = pool_error_from(&in.in, err);
+            } else if (in.in.type == &gp_msg_lease_wait) {
+                if (gp_incoming_decode(&in.in, &wait, err) == GP_OK)
+                    pool_note(pool, "waiting for workers: %s", wait.reason);
+            } else if (in.in.type == &gp_msg_lease_grant) {
+                status = gp_incoming_decode(&in.in, &pool->grant, err);
+                if (status == GP_OK) {
+                    pool->lease = in.in.envelope.lease;
+                    pool->generation = in.in.envelope.generation;
+                    pool->revoked = false;
+                    pool_message_close(&in);
+                    status = pool_attach(pool, err);
+                    if (status != GP_OK)
+                        pool_release(pool);
+                    return status;
+                }
+            }
+        }
+        pool_message_close(&in);
+    }
+    return status;
+}
+
+void pool_release(gp_pool *pool)
+{
+    gp_ok_reply ok;
+
+    pool_close_workers(pool);
+    if (pool->lease != 0 && !pool->revoked && !gp_door_gone(pool->door))
+        pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, ANSWER_MS,
+                 NULL);
+    pool->lease = 0;
+    pool->generation = 0;
+    pool->grant.slots_count = 0;
+    pool->lost = (gp_worker_lost){ 0 };
+    pool->regranted = pool->revoked = false;
+}
+
+/* ---- the pool itself ---- */
+
+gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
+{
+    gp_status_reply *reply = gp_calloc(1, sizeof(*reply));
+
+    if (reply == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
+    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
+                                ANSWER_MS, err);
+
+    if (status == GP_OK)
+        *out = reply;
+    else
+        gp_free(reply);
+    return status;
+}
+
+gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
+{
+    gp_status_reply *reply;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    *count = 0;
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        *count += reply->workers[i].state <= GP_WORKER_BUSY;
+    gp_free(reply);
+    return GP_OK;
+}
+
+gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
+{
+    gp_resize resize = { .workers = workers };
+    gp_status_reply *reply = gp_calloc(1, sizeof(*reply));
+
+    if (reply == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
+    snprintf(resize.devices, sizeof(resize.devices), "%s", devices == NULL ? "" : devices);
+    gp_status status =
+        pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, OPEN_TIMEOUT_MS, err);
+
+    gp_free(reply);
+    return status;
+}
+
+gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
+{
+    gp_ok_reply ok;
+
+    return pool_ask(pool, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = when_idle }, &gp_msg_ok_reply, &ok,
+                    ANSWER_MS, err);
+}
+
+static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };
+static const char *const device_words[] = { "none", "cpu", "cuda" };
+
+static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
+{
+    char host[65] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    gp_json_begin_object(writer, NULL);
+    gp_json_put_integer(writer, "index", row->slot.index);
+    gp_json_put_integer(writer, "pid", row->slot.pid);
+    gp_json_put_text(writer, "host", host);
+    gp_json_put_text(writer, "state", state_words[row->state]);
+    gp_json_begin_object(writer, "device");
+    gp_json_put_text(writer, "kind", device_words[row->slot.device_kind]);
+    gp_json_put_integer(writer, "index", row->slot.device_index);
+    gp_json_put_text(writer, "uuid", row->slot.device_uuid);
+    gp_json_put_text(writer, "name", row->slot.device_name);
+    gp_json_end_object(writer);
+    gp_json_put_text(writer, "cores", row->slot.cores);
+    gp_json_put_bool(writer, "shared", row->slot.shared);
+    gp_json_put_text(writer, "reason", row->reason);
+    gp_json_put_integer(writer, "lease", (int64_t)row->lease);
+    gp_json_put_integer(writer, "step", (int64_t)row->step);
+    gp_json_put_text(writer, "log", row->slot.log);
+    gp_json_end_object(writer);
+}
+
+gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_error *err)
+{
+    gp_json_writer writer;
+
+    gp_json_writer_init(&writer, out, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "pool", status->pool);
+    gp_json_begin_object(&writer, "scheduler");
+    gp_json_put_integer(&writer, "pid", status->scheduler_pid);
+    gp_json_put_integer(&writer, "epoch", (int64_t)status->epoch);
+    gp_json_put_integer(&writer, "uptime_ms", (int64_t)status->uptime_ms);
+    gp_json_put_integer(&writer, "idle_timeout_ms", (int64_t)status->idle_timeout_ms);
+    gp_json_put_bool(&writer, "accepting", status->accepting);
+    gp_json_end_object(&writer);
+    gp_json_begin_array(&writer, "workers");
+    for (uint32_t i = 0; i < status->workers_count; i++)
+        status_write_worker(&writer, &status->workers[i]);
+    gp_json_end_array(&writer);
+    gp_json_begin_array(&writer, "leases");
+    for (uint32_t i = 0; i < status->leases_count; i++) {
+        const gp_lease_row *lease = &status->leases[i];
+
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_integer(&writer, "lease", (int64_t)lease->lease);
+        gp_json_put_text(&writer, "state", lease->state == GP_LEASE_GRANTED ? "granted" : "queued");
+        gp_json_put_text(&writer, "purpose", lease->purpose);
+        gp_json_put_integer(&writer, "client_pid", lease->client_pid);
+        gp_json_put_integer(&writer, "workers", lease->workers);
+        gp_json_put_integer(&writer, "age_ms", (int64_t)lease->age_ms);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    gp_json_begin_array(&writer, "jobs");
+    gp_json_end_array(&writer);
+    gp_json_end_object(&writer);
+    return gp_json_writer_finish(&writer, err);
+}
+
+gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
+{
+    gp_status_reply *reply;
+    gp_buffer buffer;
+    size_t bytes;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
+    status = pool_status_write(reply, &buffer, err);
+    gp_free(reply);
+    if (status == GP_OK)
+        *json = (char *)gp_buffer_take(&buffer, &bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+void gp_text_free(char *text)
+{
+    gp_free(text);
+}

@@ -1,0 +1,90 @@
+/* pool.h -- inside a pool handle: the scheduler's link, the lease, the links to the leased workers.
+ *
+ *   ATTACHED ---lease_ask---> WAITING ---lease_grant, attach---> LEASED ---release---> ATTACHED
+ *                                                                | ^
+ *                                          worker_lost, new grant | (generation + 1, attached again)
+ *
+ * Every call is a loop over pool_next(), which waits for one message from anyone and sees at once when the
+ * scheduler is gone (end of file on its door).  Messages that concern no particular call (a worker lost, a new
+ * generation, a lease ended) change the handle in pool_next() itself and are also handed to the caller. */
+#ifndef GP_POOL_H
+#define GP_POOL_H
+
+#include <signal.h>
+
+#include "client/gradpool.h"
+#include "proto/channel.h"
+#include "proto/messages.h"
+#include "proto/places.h"
+
+enum { POOL_SEND_MS = 5000, POOL_ATTACH_MS = 5000 };
+
+struct gp_pool {
+    gp_places places;
+    gp_note_fn note;
+    void *note_context;
+    int door; /* end of file = the scheduler is gone */
+    gp_channel *scheduler;
+    uint8_t session[16];
+    uint64_t epoch, correlation;
+    uint32_t scheduler_pid;
+    /* The lease; 0 = none. */
+    uint64_t lease;
+    uint32_t generation;
+    gp_lease_grant grant;
+    gp_channel *workers[GP_MEMBERS_MAX]; /* of grant.slots */
+    gp_worker_lost lost;                 /* the first since the lease began or was renewed; index 0 = none */
+    bool regranted;                      /* a grant came that is not attached to yet */
+    bool revoked;                        /* lease_ended came; why is in ended */
+    gp_lease_ended ended;
+};
+
+typedef enum pool_source { POOL_NOBODY, POOL_SCHEDULER, POOL_WORKER } pool_source;
+
+typedef struct pool_message {
+    pool_source from; /* NOBODY: the time is over, or a signal came */
+    uint32_t rank;    /* of the worker */
+    gp_incoming in;   /* closed by pool_message_close() */
+} pool_message;
+
+/* Wait at most timeout_ms for the next message.  GP_EPEER: the scheduler is gone. */
+gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err);
+void pool_message_close(pool_message *message);
+
+/* Send to the scheduler; *correlation (may be NULL) is what the answer will carry. */
+gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
+                    gp_error *err);
+/* Send to the worker of that rank, with the lease and generation in the envelope. */
+gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                           const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                           gp_error *err);
+
+/* Ask the scheduler and wait for the answer of that type into reply; an error_reply becomes the error. */
+gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
+                   const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err);
+
+/* An error_reply as a gp_error; prefixes nothing. */
+gp_status pool_error_from(const gp_incoming *in, gp_error *err);
+
+/* Take the workers asked for and attach to each; waits in the queue, telling note who holds them.
+ * stop (may be NULL): not 0 leaves the queue, GP_ECANCELED. */
+gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
+                     const volatile sig_atomic_t *stop, gp_error *err);
+
+/* After a member was replaced: attach to the new generation. */
+gp_status pool_attach(gp_pool *pool, gp_error *err);
+
+/* Give the lease back; accepts a handle without one. */
+void pool_release(gp_pool *pool);
+
+/* The sentence about the lost worker: who, how, in which step, its log. */
+gp_status pool_lost_error(const gp_pool *pool, gp_error *err);
+
+void pool_note(gp_pool *pool, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The state of the pool; *out is freed with gp_free(). */
+gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err);
+/* The same as JSON text (gradpool status --json). */
+gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_error *err);
+
+#endif
