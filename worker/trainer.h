@@ -30,7 +30,8 @@ typedef struct gp_train_control {
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;
     pthread_mutex_t lock;
-    gp_comm *comm;
+    gp_comm *comm; /* of the present run; NULL between runs */
+    uint32_t generation;
 } gp_train_control;
 
 void gp_train_control_init(gp_train_control *control);
@@ -45,9 +46,9 @@ typedef struct gp_trainer_setup {
     const gp_train_begin *begin;
     const char *netspec, *options; /* JSON texts */
     size_t netspec_bytes, options_bytes;
-    const float *weights;        /* initial blob, or NULL */
-    size_t weights_count;        /* float32 elements */
-    const gp_comm_config *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
+    const float *weights;            /* initial blob, or NULL */
+    size_t weights_count;            /* float32 elements */
+    const gp_comm_rendezvous *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;

@@ -97,7 +97,7 @@ const gp_param gp_train_options_table[] = {
       .type = GP_PARAM_WORD,
       AT(shuffle),
       .words = shuffles,
-      .fallback = GP_SHUFFLE_EVERY_EPOCH,
+      .fallback = 2,
       .seed_name = "Shuffle",
       .torch_name = "DataLoader(shuffle)",
       .help = "order of the samples" },

@@ -9,7 +9,6 @@
 
 typedef enum gp_solver { GP_SOLVER_SGDM } gp_solver;
 typedef enum gp_schedule { GP_SCHEDULE_NONE, GP_SCHEDULE_PIECEWISE } gp_schedule;
-typedef enum gp_shuffle { GP_SHUFFLE_NEVER, GP_SHUFFLE_ONCE, GP_SHUFFLE_EVERY_EPOCH } gp_shuffle;
 
 typedef struct gp_train_options {
     int solver; /* gp_solver */
@@ -21,7 +20,7 @@ typedef struct gp_train_options {
     int64_t learn_rate_drop_period; /* epochs */
     double momentum;
     double l2_regularization;
-    int shuffle;                  /* gp_shuffle */
+    int shuffle;                  /* never, once, every-epoch: the order of gp_shuffle in common/data */
     int64_t validation_frequency; /* steps; 0 = at the end of each epoch */
     int64_t verbose_frequency;    /* steps between two lines of the table */
     int64_t seed;
