@@ -1,0 +1,26 @@
+/* device_probe.h -- ask a child process which devices there are.
+ *
+ * The driver's libraries hang, crash and forbid fork() after their first call, so no process of ours loads them
+ * to look: `gradpool-worker --probe` does, prints a device list (device_list.h) and exits. */
+#ifndef GP_DEVICE_PROBE_H
+#define GP_DEVICE_PROBE_H
+
+#include <stdbool.h>
+
+#include "common/base/error.h"
+#include "proto/device_list.h"
+
+enum { GP_DEVICE_PROBE_MS = 5000 }; /* a driver that is being loaded can take seconds */
+
+/* gp_device_probe_needed -- false where no driver can be: a few stat() calls, microseconds.  True when
+ * GRADPOOL_NVML_LIBRARY or GRADPOOL_CUDA_LIBRARY is set, or a driver's node or folder is there. */
+bool gp_device_probe_needed(void);
+
+/* gp_device_probe -- run `program --probe` for at most timeout_ms; blocks.  Returns at once with an empty list
+ * (source none) when the probe is not needed.
+ * GP_ETIMEDOUT: it did not answer and was killed.  GP_EIO: it crashed (the signal is named), failed, or could not be
+ * started.  GP_EPROTO: it printed something else.  In all these cases CPU workers still can be used, and the text
+ * says so.  *out is unchanged on failure. */
+gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err);
+
+#endif
