@@ -1,0 +1,94 @@
+#include "worker/claim.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+
+enum { CLAIM_NAME_MAX = 120, CLAIM_TRY_MS = 5, CLAIM_RECORD_MAX = 160 };
+
+static void name_clean(char *out, size_t bytes, const char *uuid)
+{
+    size_t i = 0;
+
+    for (; uuid[i] != '\0' && i + 1 < bytes; i++)
+        out[i] =
+            isalnum((unsigned char)uuid[i]) || uuid[i] == '-' || (uuid[i] == '.' && i > 0) ? uuid[i] : '_';
+    out[i] = '\0';
+}
+
+/* Who holds it, as the file says; empty between the holder's lock and its writing. */
+static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
+{
+    char record[CLAIM_RECORD_MAX + 1], pool[64];
+    ssize_t got = pread(fd, record, CLAIM_RECORD_MAX, 0);
+    unsigned pid, index;
+
+    record[got > 0 ? got : 0] = '\0';
+    if (sscanf(record, "pid %u worker %u pool %63s", &pid, &index, pool) != 3)
+        return gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
+    return gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid, index, pool,
+                   pid);
+}
+
+static gp_status claim_lock(int fd, const char *uuid, int wait_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + wait_ms;
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EWOULDBLOCK)
+            return gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
+        if (gp_now_ms() >= deadline)
+            return claim_busy(fd, uuid, err);
+        nanosleep(&(struct timespec){ .tv_nsec = CLAIM_TRY_MS * 1000000 }, NULL);
+    }
+    return GP_OK;
+}
+
+gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
+                        int wait_ms, gp_error *err)
+{
+    char name[CLAIM_NAME_MAX], record[CLAIM_RECORD_MAX];
+    int folder, fd;
+    gp_status status;
+
+    if (uuid[0] == '\0')
+        return gp_fail(err, GP_EINVAL, "a device without a UUID cannot be claimed");
+    folder = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return gp_fail_errno(err, GP_EIO, "device folder %s", directory);
+    name_clean(name, sizeof(name), uuid);
+    fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0)
+        status = gp_fail_errno(err, GP_EIO, "claim file %s/%s", directory, name);
+    close(folder);
+    if (fd < 0)
+        return status;
+    status = claim_lock(fd, uuid, wait_ms, err);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    int length = snprintf(record, sizeof(record), "pid %u worker %u pool %.63s\n", holder->pid, holder->index,
+                          holder->pool);
+
+    /* A full disk costs the refused one a name, nothing more. */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, record, (size_t)length, 0) != length)
+        errno = 0;
+    *out = fd;
+    return GP_OK;
+}
+
+void gp_claim_release(int claim)
+{
+    if (claim >= 0)
+        close(claim);
+}
