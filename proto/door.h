@@ -68,7 +68,7 @@ typedef enum gp_door_event_kind {
     GP_DOOR_NOTHING, /* all done: poll again */
     GP_DOOR_KNOCK,   /* a valid hello: answer by gp_door_admit() or gp_door_refuse() */
     GP_DOOR_REQUEST, /* an admitted peer sent a request, with a descriptor or without */
-    GP_DOOR_GONE,    /* an admitted peer's process ended or hung up; its id is no longer valid */
+    GP_DOOR_GONE,    /* a peer that has knocked ended or hung up; its id is no longer valid */
 } gp_door_event_kind;
 
 typedef struct gp_door_event {
@@ -80,7 +80,8 @@ typedef struct gp_door_event {
     int fd; /* of REQUEST: owned by the caller; -1 = none came */
 } gp_door_event;
 
-/* gp_door_next -- the next event; GP_DOOR_NOTHING when none is left.  Never blocks.  Strangers (another uid, no
+/* gp_door_next -- the next event; GP_DOOR_NOTHING when none is left.  Never blocks.  After a KNOCK there is exactly
+ * one GONE, unless the peer was refused or dropped; it can come before the answer.  Strangers (another uid, no
  * common version, bad hello, silence, over peers_max) are refused in here and counted, not shown. */
 void gp_door_next(gp_door *door, gp_door_event *event);
 

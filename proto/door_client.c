@@ -1,0 +1,228 @@
+/* door_client.c -- the client's side of the door, and descriptors through it for both sides. */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/door.h"
+#include "proto/door_wire.h"
+#include "proto/listen.h"
+
+static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) == 24, "layout of the hello");
+static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 16, "layout of the reply");
+static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
+
+static int left_ms(int64_t deadline_ms)
+{
+    int64_t left = deadline_ms - gp_now_ms();
+
+    return left > 0 ? (int)left : 0;
+}
+
+/* A full backlog is EAGAIN at once on Unix sockets, and nothing wakes us when it empties: try again. */
+static gp_status connect_until(int fd, const char *path, int64_t deadline_ms, gp_error *err)
+{
+    struct sockaddr_un address;
+    gp_status status = gp_unix_address(&address, path, err);
+
+    if (status != GP_OK)
+        return status;
+    while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        if (errno == ENOENT || errno == ECONNREFUSED)
+            return gp_fail(err, GP_ENOPOOL, "nobody listens at %s; start a pool with: gradpool up", path);
+        if (errno == EACCES || errno == EPERM)
+            return gp_fail_errno(err, GP_EPERM, "cannot connect to %s", path);
+        if (errno != EAGAIN && errno != EINTR)
+            return gp_fail_errno(err, GP_EIO, "cannot connect to %s", path);
+        if (left_ms(deadline_ms) == 0)
+            return gp_fail(err, GP_ETIMEDOUT, "too many clients knock at %s; try again", path);
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+    return GP_OK;
+}
+
+static gp_status listener_check(int fd, const char *path, gp_error *err)
+{
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot see who listens at %s", path);
+    if (who.uid != geteuid())
+        return gp_fail(err, GP_EPERM,
+                       "user %u listens at %s, not you; set GRADPOOL_RUNTIME_DIR to a directory of yours",
+                       (unsigned)who.uid, path);
+    return GP_OK;
+}
+
+static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, int64_t deadline_ms,
+                            gp_error *err)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+    int count;
+
+    do
+        count = poll(&ready, 1, left_ms(deadline_ms));
+    while (count < 0 && errno == EINTR);
+    if (count == 0)
+        return gp_fail(err, GP_ETIMEDOUT, "the daemon at %s does not answer", path);
+    ssize_t bytes = recv(fd, reply, sizeof(*reply), MSG_DONTWAIT);
+
+    if (bytes == 0 || (bytes < 0 && errno == ECONNRESET))
+        return gp_fail(err, GP_EPEER, "the daemon at %s hung up without an answer; see its log", path);
+    if (bytes < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read from %s", path);
+    if (bytes != sizeof(*reply) || reply->magic != GP_DOOR_MAGIC || !gp_status_known((long)reply->status) ||
+        memchr(reply->text, 0, sizeof(reply->text)) == NULL)
+        return gp_fail(err, GP_EPROTO, "what listens at %s is no daemon of gradpool", path);
+    if (reply->status != GP_OK)
+        return gp_fail(err, (gp_status)reply->status, "%s", reply->text);
+    return GP_OK;
+}
+
+gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
+                          int timeout_ms, gp_error *err)
+{
+    int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    gp_door_hello sent = *hello;
+    gp_door_reply got;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
+                             "cannot make a socket for %s", path);
+    sent.magic = GP_DOOR_MAGIC;
+    gp_status status = connect_until(fd, path, deadline_ms, err);
+
+    if (status == GP_OK)
+        status = listener_check(fd, path, err);
+    /* EPIPE: we were refused before we spoke, and the answer waits. */
+    if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE)
+        status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
+    if (status == GP_OK)
+        status = reply_wait(fd, &got, path, deadline_ms, err);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    *reply = got;
+    *out = fd;
+    return GP_OK;
+}
+
+bool gp_door_gone(int door_fd)
+{
+    char byte;
+    ssize_t bytes = recv(door_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* ---- descriptors ---- */
+
+enum { FDS_SEEN_MAX = 8 }; /* one is wanted; a peer that sends more loses them all */
+
+gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err)
+{
+    gp_door_request sent = *request;
+    struct iovec bytes = { &sent, sizeof(sent) };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = { .room = { 0 } };
+    struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
+
+    sent.magic = GP_DOOR_MAGIC;
+    if (fd >= 0) {
+        control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
+                                         .cmsg_level = SOL_SOCKET,
+                                         .cmsg_type = SCM_RIGHTS };
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+        message.msg_control = &control;
+        message.msg_controllen = sizeof(control.room);
+    }
+    if (sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        return GP_OK;
+    if (errno == EAGAIN || errno == ENOBUFS)
+        return gp_fail(err, GP_EBUSY, "the peer does not read its door; try again");
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
+    return gp_fail_errno(err, GP_EIO, "cannot send through the door");
+}
+
+/* Takes the first descriptor of the control data; closes all when there is more than one. */
+static int control_fd(struct msghdr *message)
+{
+    int fds[FDS_SEEN_MAX], found = -1;
+    size_t count = 0;
+
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        for (size_t i = 0; i < here && count < FDS_SEEN_MAX; i++)
+            memcpy(&fds[count++], CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+    }
+    if (count == 1)
+        return fds[0];
+    while (count > 0)
+        close(fds[--count]);
+    return found;
+}
+
+gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err)
+{
+    gp_door_request got;
+    struct iovec bytes = { &got, sizeof(got) };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int) * FDS_SEEN_MAX)];
+    } control = { .room = { 0 } };
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room)
+    };
+    ssize_t count = recvmsg(door_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    if (count < 0 && (errno == EAGAIN || errno == EINTR))
+        return gp_fail(err, GP_ETIMEDOUT, "no request waits at the door");
+    if (count == 0 || (count < 0 && (errno == ECONNRESET || errno == ENOTCONN)))
+        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
+    if (count < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read from the door");
+    int received = control_fd(&message);
+
+    if (count != sizeof(got) || got.magic != GP_DOOR_MAGIC ||
+        (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+        if (received >= 0)
+            close(received);
+        return gp_fail(err, GP_EPROTO, "what came through the door is no request");
+    }
+    *request = got;
+    *fd = received;
+    return GP_OK;
+}
+
+gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err)
+{
+    int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    int received = -1;
+
+    for (;;) {
+        gp_status status = gp_door_request_read(door_fd, request, &received, err);
+
+        if (status == GP_OK && fd == NULL && received >= 0)
+            close(received);
+        if (status == GP_OK && fd != NULL)
+            *fd = received;
+        if (status != GP_ETIMEDOUT || left_ms(deadline_ms) == 0)
+            return status;
+        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, left_ms(deadline_ms));
+    }
+}
