@@ -91,12 +91,13 @@ void gp_comm_free(gp_comm *comm);
  * The first time, or again after the members changed.  Members known from before (same process) keep
  * their arenas and mappings.  Every process of the last generation that is left out must be dead, or
  * must have left by gp_comm_free(): a process that is merely slow could still store into an arena.
- * A larger arena_bytes than before makes a new arena: its ranges and contents are gone then, and so they
- * are on every other rank.
- * GP_ESTATE: a left-out process is alive (named in the message), the generation is not newer, or messages
- * say that another group was formed.  GP_EPEER: a member is dead.  GP_EPROTO: a member's memory is not
- * sealed or too short.  GP_ECANCELED: aborted.  After a failure there is no group, but what survivors
- * share is kept; form the next generation. */
+ * A larger arena_bytes than before makes a new arena on every rank: ranges and contents are gone then.  A
+ * smaller one is GP_EINVAL.
+ * Messages not yet received are dropped.
+ * GP_ESTATE: a left-out process is alive (named in the message).  GP_ESTALE: the generation is not newer.
+ * GP_EPEER: a member is dead.  GP_EPROTO: a member's memory is not sealed or too short.  GP_ECANCELED: aborted,
+ * or another rank failed to form.  After the first two nothing has changed; after the others there is no group,
+ * but what survivors share is kept: form the next generation. */
 gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err);
 
 /* gp_comm_abort -- end all operations of generations up to and including `generation`, on all ranks:
@@ -111,8 +112,8 @@ uint32_t gp_comm_generation(const gp_comm *comm);
 
 /* ---- the arena (not collective in time, but in order and sizes) ---- */
 
-/* A zeroed-at-first range of `bytes`, 64-byte aligned, valid until the arena is reset, replaced by a larger one
- * or the comm is freed.  GP_ELIMIT: the arena is used up. */
+/* A range of `bytes`, 64-byte aligned and zero at first, valid until the arena is reset, replaced by a larger
+ * one or the comm is freed.  GP_ELIMIT: the arena is used up. */
 gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err);
 
 /* Take all ranges back; contents stay as they are. */
@@ -174,7 +175,8 @@ gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *d
 gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
                           gp_comm_message *message, gp_error *err);
 
-/* gp_comm_probe -- whether gp_comm_receive() would find one now; *message is set when *found.  Does not wait. */
+/* gp_comm_probe -- whether gp_comm_receive() would find one now; *message is set when *found.  Does not
+ * wait. */
 gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                         gp_error *err);
 

@@ -1,0 +1,295 @@
+/* comm.c -- checks and counts before the transport is called; the arena's ranges. */
+#include "worker/comm/transport.h"
+
+#include <assert.h>
+
+#include "common/base/clock.h"
+
+enum { ALIGNMENT = 64 };
+
+gp_status gp_comm_new(gp_comm **out, const gp_comm_ops *transport, gp_error *err)
+{
+    gp_status status = transport->open(out, err);
+
+    if (status == GP_OK)
+        (*out)->ops = transport;
+    return status;
+}
+
+void gp_comm_free(gp_comm *comm)
+{
+    if (comm != NULL)
+        comm->ops->close(comm);
+}
+
+static gp_status check_rendezvous(const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    if (rendezvous->world < 1 || rendezvous->world > GP_COMM_WORLD_MAX)
+        return gp_fail(err, GP_ELIMIT, "a group of %u ranks; it must have 1 to %d", rendezvous->world,
+                       GP_COMM_WORLD_MAX);
+    if (rendezvous->rank >= rendezvous->world)
+        return gp_fail(err, GP_EINVAL, "rank %u in a group of %u ranks", rendezvous->rank, rendezvous->world);
+    if (rendezvous->generation == 0)
+        return gp_fail(err, GP_EINVAL, "generation 0; the first one is 1");
+    if (rendezvous->arena_bytes > GP_COMM_ARENA_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "an arena of %zu bytes; at most %zu are possible",
+                       rendezvous->arena_bytes, GP_COMM_ARENA_BYTES_MAX);
+    if (rendezvous->world > 1 && rendezvous->ops == NULL)
+        return gp_fail(err, GP_EINVAL, "a group of %u ranks needs a way to exchange descriptors",
+                       rendezvous->world);
+    return GP_OK;
+}
+
+gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    gp_status status = check_rendezvous(rendezvous, err);
+
+    if (status != GP_OK)
+        return status;
+    return comm->ops->form(comm, rendezvous, err);
+}
+
+void gp_comm_abort(gp_comm *comm, uint32_t generation)
+{
+    comm->ops->abort(comm, generation);
+}
+
+uint32_t gp_comm_rank(const gp_comm *comm)
+{
+    return comm->rank;
+}
+
+uint32_t gp_comm_world(const gp_comm *comm)
+{
+    return comm->world;
+}
+
+uint32_t gp_comm_generation(const gp_comm *comm)
+{
+    return comm->world == 0 ? 0 : comm->generation;
+}
+
+gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err)
+{
+    size_t left = comm->arena_bytes - comm->arena_used;
+
+    if (bytes > left)
+        return gp_fail(err, GP_ELIMIT,
+                       "%zu bytes asked of an arena that has %zu of %zu left; form with a larger arena_bytes",
+                       bytes, left, comm->arena_bytes);
+    *out = comm->arena + comm->arena_used;
+    bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+    comm->arena_used += bytes < left ? bytes : left;
+    return GP_OK;
+}
+
+void gp_comm_arena_reset(gp_comm *comm)
+{
+    comm->arena_used = 0;
+}
+
+void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t rank, size_t *first,
+                   size_t *last)
+{
+    /* Whole cache lines, so that two owners never write to one. */
+    size_t line = ALIGNMENT / gp_dtype_bytes(type);
+    size_t share = (count / comm->world + (count % comm->world != 0) + line - 1) / line * line;
+
+    *first = share * rank < count ? share * rank : count;
+    *last = share < count - *first ? *first + share : count;
+}
+
+static gp_status check_formed(const gp_comm *comm, gp_error *err)
+{
+    if (comm->world == 0)
+        return gp_fail(err, GP_ESTATE, "no group is formed; call gp_comm_form() first");
+    return GP_OK;
+}
+
+/* Fills in the offset.  U8 is what broadcasts call themselves; it cannot be reduced. */
+static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_arena, gp_error *err)
+{
+    gp_status status = check_formed(comm, err);
+    size_t size = gp_dtype_bytes(call->type);
+    uintptr_t start = (uintptr_t)comm->arena, at = (uintptr_t)call->buffer;
+
+    if (status != GP_OK)
+        return status;
+    if (call->how != GP_COMM_SUM && call->how != GP_COMM_MAX)
+        return gp_fail(err, GP_EINVAL, "unknown reduction %d", (int)call->how);
+    if (size == 0 || call->count > SIZE_MAX / size || at % size != 0)
+        return gp_fail(err, GP_EINVAL, "%zu elements of type %d at %p: unaligned or too many", call->count,
+                       (int)call->type, call->buffer);
+    if (!in_arena)
+        return GP_OK;
+    if (at < start || at - start > comm->arena_bytes || call->count * size > comm->arena_bytes - (at - start))
+        return gp_fail(err, GP_EINVAL,
+                       "a buffer of %zu bytes is not within the arena of %zu bytes; take it "
+                       "from gp_comm_arena_alloc()",
+                       call->count * size, comm->arena_bytes);
+    call->offset = at - start;
+    return GP_OK;
+}
+
+static gp_status check_reducible(gp_dtype type, gp_error *err)
+{
+    if (type != GP_F32 && type != GP_F64 && type != GP_I32 && type != GP_I64)
+        return gp_fail(err, GP_EINVAL,
+                       "elements of type %s (%d) cannot be reduced; f32, f64, i32 and i64 can",
+                       gp_dtype_name(type), (int)type);
+    return GP_OK;
+}
+
+/* Counts have one writer, so that a plain load and store suffice. */
+static void add(_Atomic uint64_t *total, uint64_t more)
+{
+    atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+static gp_status finish(gp_comm *comm, gp_status status, size_t bytes, int64_t began_ns)
+{
+    if (status == GP_OK) {
+        add(&comm->total_ns, (uint64_t)(gp_now_ns() - began_ns));
+        add(&comm->bytes, bytes);
+        add(&comm->operations, 1);
+    }
+    return status;
+}
+
+typedef gp_status (*collective)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
+
+static gp_status run(gp_comm *comm, collective operation, gp_comm_call *call, bool in_arena, gp_error *err)
+{
+    int64_t began_ns = gp_now_ns();
+    gp_status status = check_reducible(call->type, err);
+
+    if (status == GP_OK)
+        status = check_call(comm, call, in_arena, err);
+    if (status == GP_OK)
+        status = operation(comm, call, err);
+    return finish(comm, status, call->count * gp_dtype_bytes(call->type), began_ns);
+}
+
+gp_status gp_comm_all_reduce(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_comm_reduction how,
+                             gp_error *err)
+{
+    gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
+
+    return run(comm, comm->ops->all_reduce, &call, true, err);
+}
+
+gp_status gp_comm_all_reduce_private(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
+                                     gp_comm_reduction how, gp_error *err)
+{
+    gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
+
+    return run(comm, comm->ops->all_reduce_private, &call, false, err);
+}
+
+gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
+                                 gp_comm_reduction how, gp_error *err)
+{
+    gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
+
+    return run(comm, comm->ops->reduce_scatter, &call, true, err);
+}
+
+gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_error *err)
+{
+    gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = GP_COMM_SUM };
+
+    return run(comm, comm->ops->all_gather, &call, true, err);
+}
+
+static gp_status run_broadcast(gp_comm *comm, bool in_arena, void *buffer, size_t bytes, uint32_t root,
+                               gp_error *err)
+{
+    gp_comm_call call = { .buffer = buffer, .count = bytes, .type = GP_U8, .how = GP_COMM_SUM };
+    int64_t began_ns = gp_now_ns();
+    gp_status status = check_call(comm, &call, in_arena, err);
+
+    if (status == GP_OK && root >= comm->world)
+        status = gp_fail(err, GP_EINVAL, "broadcast from rank %u in a group of %u ranks", root, comm->world);
+    if (status == GP_OK)
+        status = in_arena ? comm->ops->broadcast(comm, &call, root, err)
+                          : comm->ops->broadcast_private(comm, &call, root, err);
+    return finish(comm, status, bytes, began_ns);
+}
+
+gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err)
+{
+    return run_broadcast(comm, true, buffer, bytes, root, err);
+}
+
+gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err)
+{
+    return run_broadcast(comm, false, buffer, bytes, root, err);
+}
+
+gp_status gp_comm_barrier(gp_comm *comm, gp_error *err)
+{
+    int64_t began_ns = gp_now_ns();
+    gp_status status = check_formed(comm, err);
+
+    if (status == GP_OK)
+        status = comm->ops->barrier(comm, err);
+    return finish(comm, status, 0, began_ns);
+}
+
+gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
+                       gp_error *err)
+{
+    gp_status status = check_formed(comm, err);
+
+    if (status != GP_OK)
+        return status;
+    if (rank >= comm->world)
+        return gp_fail(err, GP_EINVAL, "send to rank %u in a group of %u ranks", rank, comm->world);
+    if (tag == GP_COMM_ANY)
+        return gp_fail(err, GP_EINVAL, "tag %u means any; send with a smaller one", tag);
+    if (bytes > GP_COMM_MESSAGE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "a message of %zu bytes; at most %zu are possible, send it in parts",
+                       bytes, GP_COMM_MESSAGE_BYTES_MAX);
+    return comm->ops->send(comm, rank, tag, data, bytes, err);
+}
+
+static gp_status check_source(const gp_comm *comm, uint32_t rank, gp_error *err)
+{
+    gp_status status = check_formed(comm, err);
+
+    if (status == GP_OK && rank != GP_COMM_ANY && rank >= comm->world)
+        return gp_fail(err, GP_EINVAL, "receive from rank %u in a group of %u ranks", rank, comm->world);
+    return status;
+}
+
+gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
+                          gp_comm_message *message, gp_error *err)
+{
+    gp_status status = check_source(comm, rank, err);
+
+    if (status != GP_OK)
+        return status;
+    return comm->ops->receive(comm, rank, tag, buffer, capacity, message, err);
+}
+
+gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
+                        gp_error *err)
+{
+    gp_status status = check_source(comm, rank, err);
+
+    if (status != GP_OK)
+        return status;
+    return comm->ops->probe(comm, rank, tag, found, message, err);
+}
+
+gp_comm_stats gp_comm_get_stats(const gp_comm *comm)
+{
+    gp_comm_stats stats = { .operations = atomic_load_explicit(&comm->operations, memory_order_relaxed),
+                            .bytes = atomic_load_explicit(&comm->bytes, memory_order_relaxed),
+                            .wait_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed) };
+    uint64_t total_ns = atomic_load_explicit(&comm->total_ns, memory_order_relaxed);
+
+    stats.work_ns = total_ns > stats.wait_ns ? total_ns - stats.wait_ns : 0;
+    return stats;
+}

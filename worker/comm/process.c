@@ -1,0 +1,67 @@
+/* process.c -- pidfds.  The order "pidfd first, start time second" leaves no gap for a reused pid: if the
+ * start time is right after the pidfd was opened, the pidfd is of that process. */
+#include "worker/comm/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+gp_status gp_process_start_time(pid_t pid, uint64_t *ticks, gp_error *err)
+{
+    char path[64], text[1024], *at;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EPEER, "process %d is gone: %s", (int)pid, path);
+    got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (got <= 0)
+        return gp_fail(err, GP_EPEER, "process %d is gone: %s is empty", (int)pid, path);
+    text[got] = '\0';
+    at = strrchr(text, ')'); /* the name, field 2, may contain anything; field 3 follows it */
+    for (int field = 3; at != NULL && field <= 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at == NULL)
+        return gp_fail(err, GP_EINTERNAL, "%s has fewer than 22 fields", path);
+    *ticks = strtoull(at, NULL, 10);
+    return GP_OK;
+}
+
+gp_status gp_process_open(pid_t pid, uint64_t start_time, int *pidfd, gp_error *err)
+{
+    uint64_t ticks = 0;
+    gp_status status;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    if (fd < 0 && errno == ESRCH)
+        return gp_fail(err, GP_EPEER, "process %d is gone", (int)pid);
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open a pidfd of process %d", (int)pid);
+    status = gp_process_start_time(pid, &ticks, err);
+    if (status == GP_OK && ticks != start_time)
+        status = gp_fail(err, GP_EPEER,
+                         "process %d is gone: it started at tick %llu, its pid now belongs to "
+                         "one of tick %llu",
+                         (int)pid, (unsigned long long)start_time, (unsigned long long)ticks);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    *pidfd = fd;
+    return GP_OK;
+}
+
+bool gp_process_dead(int pidfd)
+{
+    struct pollfd entry = { .fd = pidfd, .events = POLLIN };
+
+    return poll(&entry, 1, 0) > 0;
+}

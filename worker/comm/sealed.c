@@ -1,0 +1,86 @@
+/* sealed.c -- sealed memfds. */
+#include "worker/comm/sealed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
+{
+    gp_status status;
+    int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (made < 0)
+        return gp_fail_errno(err, GP_ENOMEM, "cannot make shared memory of %zu bytes", bytes);
+    if (ftruncate(made, (off_t)bytes) != 0 || fcntl(made, F_ADD_SEALS, SEALS) != 0) {
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot size and seal shared memory of %zu bytes", bytes);
+        close(made);
+        return status;
+    }
+    status = gp_sealed_map(made, bytes, map, err);
+    if (status != GP_OK) {
+        close(made);
+        return status;
+    }
+    *fd = made;
+    return GP_OK;
+}
+
+gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
+{
+    uint8_t *at;
+    int made;
+    gp_status status = gp_sealed_new_sparse(name, bytes, &made, &at, err);
+
+    if (status != GP_OK)
+        return status;
+    /* Before Linux 5.14 (EINVAL) pages come when touched. */
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+        status = gp_fail_errno(err, GP_ENOMEM, "no memory for %zu shared bytes", bytes);
+        gp_sealed_unmap(at, bytes);
+        close(made);
+        return status;
+    }
+    *fd = made;
+    *map = at;
+    return GP_OK;
+}
+
+gp_status gp_sealed_map(int fd, size_t bytes, uint8_t **map, gp_error *err)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat info;
+    void *at;
+
+    if (seals < 0 || (seals & SEALS) != SEALS)
+        return gp_fail(err, GP_EPROTO, "shared memory is not sealed against resizing (seals %d)", seals);
+    if (fstat(fd, &info) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot stat shared memory");
+    if (info.st_size < 0 || (uint64_t)info.st_size < bytes)
+        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes; %zu are needed",
+                       (long long)info.st_size, bytes);
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return gp_fail_errno(err, GP_ENOMEM, "cannot map %zu bytes of shared memory", bytes);
+    *map = at;
+    return GP_OK;
+}
+
+void gp_sealed_populate(uint8_t *map, size_t bytes)
+{
+    (void)madvise(map, bytes, MADV_POPULATE_WRITE); /* only saves time */
+}
+
+void gp_sealed_unmap(uint8_t *map, size_t bytes)
+{
+    if (map != NULL)
+        munmap(map, bytes);
+}

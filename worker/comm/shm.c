@@ -1,0 +1,415 @@
+/* shm.c -- forming a generation: who is in it, whose memory is mapped, and the join.
+ *
+ *   checks (nothing changes when they fail)   newer; left-out processes dead
+ *   -> members adopted by identity, arenas kept or made, published
+ *   -> rank 0 makes the control segment; the others fetch it first, so that a failure can be told to all
+ *   -> missing arenas fetched, checked, mapped
+ *   -> one barrier: nobody returns before all have joined
+ *
+ * The left-out rule is what makes arenas safe to keep: an old member that is only slow would finish its
+ * stores into our arena whenever it wakes up, whatever generation we are in. */
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "worker/comm/process.h"
+#include "worker/comm/sealed.h"
+#include "worker/comm/shm.h"
+
+enum { PAGE = 4096, FETCH_SLICE_MS = 20, MOVED_ON = 1, UNMAPPED = 2 };
+
+#define MAGIC UINT64_C(0x67706d6d6f637331)
+
+static shm_group *shm_of(gp_comm *comm)
+{
+    return (shm_group *)comm;
+}
+
+static gp_status shm_open(gp_comm **out, gp_error *err)
+{
+    shm_group *shm = gp_calloc(1, sizeof(*shm));
+
+    if (shm == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a communicator");
+    pthread_mutex_init(&shm->lock, NULL);
+    shm->arena_fd = -1;
+    gp_shm_messages_clear(shm);
+    *out = &shm->base;
+    return GP_OK;
+}
+
+/* ---- members ---- */
+
+static bool member_same(const gp_comm_member *a, const gp_comm_member *b)
+{
+    return a->index == b->index && a->pid == b->pid && a->start_time == b->start_time;
+}
+
+static const shm_peer no_peer = { .pidfd = -1 };
+
+static void peer_release(shm_peer *peer)
+{
+    gp_sealed_unmap(peer->map, peer->bytes);
+    if (peer->pidfd >= 0)
+        close(peer->pidfd);
+    *peer = no_peer;
+}
+
+/* Our own entry has our arena, which it does not own. */
+static void forget_own_map(shm_group *shm)
+{
+    for (uint32_t k = 0; k < shm->peer_count; k++) {
+        if (shm->peers[k].map == shm->arena_map)
+            shm->peers[k].map = NULL;
+    }
+}
+
+static bool is_member(const gp_comm_rendezvous *rendezvous, const gp_comm_member *member)
+{
+    for (uint32_t k = 0; k < rendezvous->world; k++) {
+        if (member_same(&rendezvous->members[k], member))
+            return true;
+    }
+    return false;
+}
+
+static gp_status check_left_out(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    for (uint32_t k = 0; k < shm->peer_count; k++) {
+        const shm_peer *peer = &shm->peers[k];
+
+        if (peer->pidfd < 0 || is_member(rendezvous, &peer->member) || gp_process_dead(peer->pidfd))
+            continue;
+        if (shm->control != NULL && atomic_load(&shm->control->lines[k].left) == UNMAPPED)
+            continue;
+        return gp_fail(
+            err, GP_ESTATE,
+            "worker %u (pid %d) is left out of generation %u but alive, and could still store into the "
+            "others' memory; kill it first",
+            peer->member.index, (int)peer->member.pid, rendezvous->generation);
+    }
+    return GP_OK;
+}
+
+static gp_status check_rendezvous(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    const gp_comm_member *self = &rendezvous->members[rendezvous->rank];
+
+    if (rendezvous->generation <= shm->base.generation)
+        return gp_fail(err, GP_ESTALE, "generation %u is not newer than %u", rendezvous->generation,
+                       shm->base.generation);
+    if (self->pid != getpid())
+        return gp_fail(err, GP_EINVAL, "rank %u is pid %d, and we are pid %d", rendezvous->rank,
+                       (int)self->pid, (int)getpid());
+    if (rendezvous->arena_bytes < shm->base.arena_bytes)
+        return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot shrink to %zu", shm->base.arena_bytes,
+                       rendezvous->arena_bytes);
+    return check_left_out(shm, rendezvous, err);
+}
+
+static gp_status adopt_members(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    shm_peer next[GP_COMM_WORLD_MAX];
+
+    forget_own_map(shm);
+    for (uint32_t k = 0; k < rendezvous->world; k++) {
+        next[k] = no_peer;
+        for (uint32_t j = 0; j < shm->peer_count; j++) {
+            if (member_same(&rendezvous->members[k], &shm->peers[j].member)) {
+                next[k] = shm->peers[j];
+                shm->peers[j] = no_peer;
+            }
+        }
+        next[k].member = rendezvous->members[k];
+    }
+    for (uint32_t j = 0; j < shm->peer_count; j++)
+        peer_release(&shm->peers[j]);
+    memcpy(shm->peers, next, rendezvous->world * sizeof(next[0]));
+    shm->peer_count = rendezvous->world;
+    for (uint32_t k = 0; k < rendezvous->world; k++) {
+        const gp_comm_member *member = &shm->peers[k].member;
+        gp_status status = GP_OK;
+
+        if (k != rendezvous->rank && shm->peers[k].pidfd < 0)
+            status = gp_process_open(member->pid, member->start_time, &shm->peers[k].pidfd, err);
+        if (status != GP_OK) {
+            gp_error_prefix(err, "worker %u (rank %u)", member->index, k);
+            return status;
+        }
+    }
+    return GP_OK;
+}
+
+/* ---- memory ---- */
+
+static size_t map_bytes_of(size_t arena_bytes)
+{
+    return STAGING_BYTES + (arena_bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static void arena_release(shm_group *shm)
+{
+    gp_sealed_unmap(shm->arena_map, shm->arena_map_bytes);
+    if (shm->arena_fd >= 0)
+        close(shm->arena_fd);
+    shm->arena_fd = -1;
+    shm->arena_map = NULL;
+    shm->arena_map_bytes = 0;
+    shm->base.arena = NULL;
+    shm->base.arena_bytes = shm->base.arena_used = 0;
+}
+
+static gp_status arena_grow(shm_group *shm, size_t arena_bytes, gp_error *err)
+{
+    size_t bytes = map_bytes_of(arena_bytes);
+    gp_status status;
+
+    if (shm->arena_map_bytes < bytes) {
+        arena_release(shm);
+        status = gp_sealed_new("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
+        if (status != GP_OK)
+            return status;
+        shm->arena_map_bytes = bytes;
+        shm->base.arena = shm->arena_map + STAGING_BYTES;
+    }
+    shm->base.arena_bytes = arena_bytes;
+    return GP_OK;
+}
+
+static size_t pipes_offset(uint32_t world)
+{
+    return sizeof(shm_control) + world * sizeof(shm_line);
+}
+
+static size_t control_bytes_of(uint32_t world)
+{
+    return (pipes_offset(world) + (size_t)world * world * sizeof(shm_pipe) + PAGE - 1) / PAGE * PAGE;
+}
+
+/* From here on gp_comm_abort() reaches this generation. */
+static void control_install(shm_group *shm, uint8_t *map, size_t bytes, const gp_comm_rendezvous *rendezvous)
+{
+    pthread_mutex_lock(&shm->lock);
+    shm->control = (shm_control *)map;
+    shm->control_bytes = bytes;
+    shm->pipes = (shm_pipe *)(map + pipes_offset(rendezvous->world));
+    shm->base.rank = rendezvous->rank;
+    shm->base.world = rendezvous->world;
+    pthread_mutex_unlock(&shm->lock);
+}
+
+/* `left`: what peers that still wait in it shall know of us. */
+static void control_drop(shm_group *shm, uint32_t left)
+{
+    shm_control *control;
+
+    pthread_mutex_lock(&shm->lock);
+    control = shm->control;
+    if (control != NULL) {
+        atomic_store(&control->lines[shm->base.rank].left, left);
+        shm->control = NULL;
+        shm->base.rank = shm->base.world = 0;
+        gp_sealed_unmap((uint8_t *)control, shm->control_bytes);
+    }
+    pthread_mutex_unlock(&shm->lock);
+    shm->barriers = shm->staged = 0;
+    gp_shm_messages_clear(shm);
+}
+
+/* ---- the exchange ---- */
+
+static gp_status check_forming(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    if (atomic_load(&shm->aborted_through) >= rendezvous->generation)
+        return gp_fail(err, GP_ECANCELED, "generation %u was aborted while it formed",
+                       rendezvous->generation);
+    if (shm->control != NULL && gp_shm_verdict(shm, NULL) != GP_OK)
+        return gp_shm_verdict(shm, err);
+    for (uint32_t k = 0; k < rendezvous->world; k++) {
+        if (k != rendezvous->rank && gp_process_dead(shm->peers[k].pidfd))
+            return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died while generation %u formed",
+                           shm->peers[k].member.index, k, (int)shm->peers[k].member.pid,
+                           rendezvous->generation);
+    }
+    return GP_OK;
+}
+
+static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uint32_t rank, gp_comm_what what,
+                       size_t bytes, uint8_t **map, gp_error *err)
+{
+    gp_status status;
+    int fd = -1;
+
+    for (;;) {
+        status = check_forming(shm, rendezvous, err);
+        if (status != GP_OK)
+            return status;
+        status = rendezvous->ops->fetch(rendezvous->context, rank, what, FETCH_SLICE_MS, &fd, err);
+        if (status == GP_OK)
+            break;
+        if (status != GP_ETIMEDOUT)
+            return status;
+    }
+    status = gp_sealed_map(fd, bytes, map, err);
+    close(fd);
+    if (status != GP_OK)
+        gp_error_prefix(err, "worker %u (rank %u, pid %d)", shm->peers[rank].member.index, rank,
+                        (int)shm->peers[rank].member.pid);
+    return status;
+}
+
+static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    size_t bytes = control_bytes_of(rendezvous->world);
+    gp_status status;
+    uint8_t *map;
+    int fd;
+
+    status = gp_sealed_new_sparse("gradpool-control", bytes, &fd, &map, err);
+    if (status != GP_OK)
+        return status;
+    *(shm_control *)map = (shm_control){ .magic = MAGIC,
+                                         .lease = rendezvous->lease,
+                                         .generation = rendezvous->generation,
+                                         .world = rendezvous->world };
+    control_install(shm, map, bytes, rendezvous);
+    if (rendezvous->world > 1)
+        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_CONTROL, fd, err);
+    close(fd);
+    return status;
+}
+
+static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    size_t bytes = control_bytes_of(rendezvous->world);
+    const shm_control *control;
+    gp_status status;
+    uint8_t *map;
+
+    status = fetch(shm, rendezvous, 0, GP_COMM_WHAT_CONTROL, bytes, &map, err);
+    if (status != GP_OK)
+        return status;
+    control = (const shm_control *)map;
+    if (control->magic != MAGIC || control->lease != rendezvous->lease ||
+        control->generation != rendezvous->generation || control->world != rendezvous->world) {
+        status = gp_fail(
+            err, GP_EPROTO,
+            "worker %u (rank 0) formed lease %llu, generation %u, %u ranks; expected %llu, %u, %u",
+            shm->peers[0].member.index, (unsigned long long)control->lease, control->generation,
+            control->world, (unsigned long long)rendezvous->lease, rendezvous->generation, rendezvous->world);
+        gp_sealed_unmap(map, bytes);
+        return status;
+    }
+    control_install(shm, map, bytes, rendezvous);
+    return GP_OK;
+}
+
+static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    size_t bytes = map_bytes_of(rendezvous->arena_bytes);
+
+    for (uint32_t k = 0; k < rendezvous->world; k++) {
+        shm_peer *peer = &shm->peers[k];
+        gp_status status;
+
+        if (k == rendezvous->rank) {
+            peer->map = shm->arena_map;
+            peer->bytes = shm->arena_map_bytes;
+        }
+        if (peer->map != NULL && peer->bytes >= bytes)
+            continue;
+        gp_sealed_unmap(peer->map, peer->bytes);
+        peer->map = NULL;
+        status = fetch(shm, rendezvous, k, GP_COMM_WHAT_ARENA, bytes, &peer->map, err);
+        if (status != GP_OK)
+            return status;
+        peer->bytes = bytes;
+        gp_sealed_populate(peer->map, bytes);
+    }
+    return GP_OK;
+}
+
+/* All that may fail after the old generation is gone. */
+static gp_status join(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    gp_status status = adopt_members(shm, rendezvous, err);
+
+    if (status == GP_OK)
+        status = arena_grow(shm, rendezvous->arena_bytes, err);
+    if (status == GP_OK && rendezvous->world > 1)
+        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, shm->arena_fd, err);
+    if (status == GP_OK)
+        status =
+            rendezvous->rank == 0 ? control_make(shm, rendezvous, err) : control_fetch(shm, rendezvous, err);
+    if (status == GP_OK)
+        status = map_arenas(shm, rendezvous, err);
+    if (status == GP_OK)
+        status = check_forming(shm, rendezvous, err); /* an abort before the control segment was installed */
+    if (status == GP_OK)
+        status = gp_shm_sync(shm, rendezvous->arena_bytes, err);
+    return status;
+}
+
+static gp_status shm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    gp_status status = check_rendezvous(shm, rendezvous, err);
+
+    if (status != GP_OK)
+        return status;
+    control_drop(shm, MOVED_ON);
+    pthread_mutex_lock(&shm->lock);
+    shm->base.generation = rendezvous->generation;
+    pthread_mutex_unlock(&shm->lock);
+    shm->spin = rendezvous->spin && (long)rendezvous->world <= sysconf(_SC_NPROCESSORS_ONLN);
+    status = join(shm, rendezvous, err);
+    if (status != GP_OK && shm->control != NULL)
+        gp_shm_end(shm->control, SHM_ABORTED, rendezvous->rank);
+    if (status != GP_OK)
+        control_drop(shm, MOVED_ON);
+    return status;
+}
+
+static void shm_abort(gp_comm *comm, uint32_t generation)
+{
+    shm_group *shm = shm_of(comm);
+
+    pthread_mutex_lock(&shm->lock);
+    if (atomic_load(&shm->aborted_through) < generation)
+        atomic_store(&shm->aborted_through, generation);
+    if (shm->control != NULL && shm->base.generation <= generation)
+        gp_shm_end(shm->control, SHM_ABORTED, shm->base.rank);
+    pthread_mutex_unlock(&shm->lock);
+}
+
+static void shm_close(gp_comm *comm)
+{
+    shm_group *shm = shm_of(comm);
+
+    forget_own_map(shm);
+    for (uint32_t k = 0; k < shm->peer_count; k++)
+        peer_release(&shm->peers[k]);
+    control_drop(shm, UNMAPPED); /* after the peers' arenas: it says that we store no more */
+    arena_release(shm);
+    pthread_mutex_destroy(&shm->lock);
+    gp_free(shm);
+}
+
+const gp_comm_ops gp_comm_shm = {
+    .name = "shm",
+    .open = shm_open,
+    .close = shm_close,
+    .form = shm_form,
+    .abort = shm_abort,
+    .all_reduce = gp_shm_all_reduce,
+    .all_reduce_private = gp_shm_all_reduce_private,
+    .reduce_scatter = gp_shm_reduce_scatter,
+    .all_gather = gp_shm_all_gather,
+    .broadcast = gp_shm_broadcast,
+    .broadcast_private = gp_shm_broadcast_private,
+    .barrier = gp_shm_barrier,
+    .send = gp_shm_send,
+    .receive = gp_shm_receive,
+    .probe = gp_shm_probe,
+};

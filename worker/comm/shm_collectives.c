@@ -1,0 +1,266 @@
+/* shm_collectives.c -- collectives on mapped arenas and through staging.
+ *
+ * In the arena a collective is: barrier (all inputs are there), the owner of a slice reads it from all ranks and
+ * stores the result to all, barrier (all slices are there).  Two loads and two stores per element and rank at
+ * two ranks, no copy.  Small ones, where barriers cost more than bytes, and private memory go through staging. */
+#include <string.h>
+
+#include "worker/comm/reduce.h"
+#include "worker/comm/shm.h"
+
+enum { SMALL_BYTES = 8192 }; /* where one barrier and `world` reads per rank win over two barriers */
+
+static shm_group *shm_of(gp_comm *comm)
+{
+    return (shm_group *)comm;
+}
+
+/* Where rank's copy of our arena's `offset` is. */
+static uint8_t *arena_at(shm_group *shm, uint32_t rank, size_t offset)
+{
+    return shm->peers[rank].map + STAGING_BYTES + offset;
+}
+
+/* The bases of all ranks' buffers: in the arena, or in a staging slot. */
+static void buffers_in_arena(shm_group *shm, const gp_comm_call *call, void **buffers)
+{
+    for (uint32_t k = 0; k < shm->base.world; k++)
+        buffers[k] = arena_at(shm, k, call->offset);
+}
+
+/* The slot of every rank for the next stage.  A stage is: write to our slot, one barrier, read peers' slots, and
+ * read them again in the next stage only after that one's barrier was entered by us.  So whoever writes slot
+ * s + SLOTS has passed barrier s + 2, which everyone entered after the last read of slot s. */
+static void stage_next(shm_group *shm, void **slots)
+{
+    size_t offset = (size_t)(shm->staged++ % SLOTS) * SLOT_BYTES;
+
+    for (uint32_t k = 0; k < shm->base.world; k++)
+        slots[k] = shm->peers[k].map + offset;
+}
+
+typedef enum operation {
+    ALL_REDUCE = 1,
+    STAGED_REDUCE,
+    SCATTER,
+    GATHER,
+    BROADCAST,
+    STAGED_BROADCAST,
+    BARRIER
+} operation;
+
+/* Mixes what all ranks must agree on (splitmix64's finaliser between fields). */
+static uint64_t fingerprint(operation kind, const gp_comm_call *call, uint32_t root)
+{
+    uint64_t fields[] = { kind, call->offset, call->count, (uint64_t)call->type << 8 | call->how, root };
+    uint64_t mixed = 0;
+
+    for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
+        mixed = (mixed ^ fields[k]) + 0x9e3779b97f4a7c15u;
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+        mixed ^= mixed >> 31;
+    }
+    return mixed;
+}
+
+gp_status gp_shm_barrier(gp_comm *comm, gp_error *err)
+{
+    gp_comm_call nothing = { .type = GP_U8, .how = GP_COMM_SUM };
+
+    return gp_shm_sync(shm_of(comm), fingerprint(BARRIER, &nothing, 0), err);
+}
+
+/* One stage: everybody adds up everything. */
+static gp_status reduce_small(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
+{
+    void *slots[GP_COMM_WORLD_MAX];
+    gp_status status;
+
+    stage_next(shm, slots);
+    memcpy(slots[shm->base.rank], call->buffer, call->count * gp_dtype_bytes(call->type));
+    status = gp_shm_sync(shm, print, err);
+    if (status != GP_OK)
+        return status;
+    gp_reduce_into(call->buffer, slots, shm->base.world, 0, call->count, call->type, call->how);
+    return GP_OK;
+}
+
+gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    uint64_t print = fingerprint(ALL_REDUCE, call, 0);
+    void *buffers[GP_COMM_WORLD_MAX];
+    size_t first, last;
+    gp_status status;
+
+    if (comm->world == 1)
+        return gp_shm_sync(shm, print, err);
+    if (call->count * gp_dtype_bytes(call->type) <= SMALL_BYTES)
+        return reduce_small(shm, call, print, err);
+    status = gp_shm_sync(shm, print, err);
+    if (status != GP_OK)
+        return status;
+    buffers_in_arena(shm, call, buffers);
+    gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
+    gp_reduce_to_all(buffers, comm->world, first, last, call->type, call->how);
+    return gp_shm_sync(shm, print, err);
+}
+
+gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    uint64_t print = fingerprint(SCATTER, call, 0);
+    void *buffers[GP_COMM_WORLD_MAX];
+    size_t first, last;
+    gp_status status = gp_shm_sync(shm, print, err);
+
+    if (status != GP_OK || comm->world == 1)
+        return status;
+    buffers_in_arena(shm, call, buffers);
+    gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
+    gp_reduce_into((uint8_t *)call->buffer + first * gp_dtype_bytes(call->type), buffers, comm->world, first,
+                   last, call->type, call->how);
+    /* Others read the rest of our buffer until here. */
+    return gp_shm_sync(shm, print, err);
+}
+
+gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    uint64_t print = fingerprint(GATHER, call, 0);
+    size_t size = gp_dtype_bytes(call->type), first, last;
+    gp_status status = gp_shm_sync(shm, print, err);
+
+    if (status != GP_OK || comm->world == 1)
+        return status;
+    for (uint32_t step = 1; step < comm->world; step++) {
+        uint32_t k = (comm->rank + step) % comm->world; /* not all from the same rank at once */
+
+        gp_comm_slice(comm, call->count, call->type, k, &first, &last);
+        memcpy((uint8_t *)call->buffer + first * size, arena_at(shm, k, call->offset) + first * size,
+               (last - first) * size);
+    }
+    return gp_shm_sync(shm, print, err);
+}
+
+gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    uint64_t print = fingerprint(BROADCAST, call, root);
+    gp_status status = gp_shm_sync(shm, print, err);
+
+    if (status != GP_OK)
+        return status;
+    if (comm->rank != root)
+        memcpy(call->buffer, arena_at(shm, root, call->offset), call->count);
+    return gp_shm_sync(shm, print, err);
+}
+
+/* ---- through staging ---- */
+
+/* The pieces of a private buffer: each fills a slot, but for the last. */
+typedef struct cutting {
+    size_t count, each, total; /* pieces, elements in one, elements */
+} cutting;
+
+static cutting cut(const gp_comm_call *call)
+{
+    size_t each = SLOT_BYTES / gp_dtype_bytes(call->type);
+
+    return (cutting){ .count = call->count / each + (call->count % each != 0),
+                      .each = each,
+                      .total = call->count };
+}
+
+static size_t piece_elements(const cutting *pieces, size_t k)
+{
+    size_t left = pieces->total - k * pieces->each;
+
+    return left < pieces->each ? left : pieces->each;
+}
+
+/* The reduced slices of piece k, each from its owner's slot. */
+static void gather_piece(shm_group *shm, const gp_comm_call *call, const cutting *pieces, size_t k,
+                         void *const *slots)
+{
+    size_t size = gp_dtype_bytes(call->type), count = piece_elements(pieces, k), first, last;
+    uint8_t *to = (uint8_t *)call->buffer + k * pieces->each * size;
+
+    for (uint32_t owner = 0; owner < shm->base.world; owner++) {
+        gp_comm_slice(&shm->base, count, call->type, owner, &first, &last);
+        memcpy(to + first * size, (uint8_t *)slots[owner] + first * size, (last - first) * size);
+    }
+}
+
+/* Stage k copies piece k in and, after the barrier, reduces our slice of it within our slot and copies piece
+ * k - 1 out, whose slices were all reduced before that barrier.  The last stage only copies out. */
+static gp_status reduce_pieces(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
+{
+    cutting pieces = cut(call);
+    size_t size = gp_dtype_bytes(call->type), first, last;
+    void *slots[2][GP_COMM_WORLD_MAX];
+    gp_status status;
+
+    for (size_t k = 0; k <= pieces.count; k++) {
+        void **now = slots[k % 2], **before = slots[(k + 1) % 2];
+
+        stage_next(shm, now);
+        if (k < pieces.count)
+            memcpy(now[shm->base.rank], (uint8_t *)call->buffer + k * SLOT_BYTES,
+                   piece_elements(&pieces, k) * size);
+        status = gp_shm_sync(shm, print, err);
+        if (status != GP_OK)
+            return status;
+        if (k < pieces.count) {
+            gp_comm_slice(&shm->base, piece_elements(&pieces, k), call->type, shm->base.rank, &first, &last);
+            gp_reduce_into((uint8_t *)now[shm->base.rank] + first * size, now, shm->base.world, first, last,
+                           call->type, call->how);
+        }
+        if (k > 0)
+            gather_piece(shm, call, &pieces, k - 1, before);
+    }
+    return GP_OK;
+}
+
+gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *given, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    gp_comm_call call = *given;
+    uint64_t print;
+
+    call.offset = 0; /* means nothing here, and must not differ between ranks */
+    print = fingerprint(STAGED_REDUCE, &call, 0);
+    if (comm->world == 1)
+        return gp_shm_sync(shm, print, err);
+    if (call.count * gp_dtype_bytes(call.type) <= SMALL_BYTES)
+        return reduce_small(shm, &call, print, err);
+    return reduce_pieces(shm, &call, print, err);
+}
+
+gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uint32_t root, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    gp_comm_call call = *given;
+    cutting pieces = cut(&call);
+    void *slots[GP_COMM_WORLD_MAX];
+    uint64_t print;
+
+    call.offset = 0;
+    print = fingerprint(STAGED_BROADCAST, &call, root);
+    if (comm->world == 1 || pieces.count == 0)
+        return gp_shm_sync(shm, print, err);
+    for (size_t k = 0; k < pieces.count; k++) {
+        uint8_t *piece = (uint8_t *)call.buffer + k * SLOT_BYTES;
+        gp_status status;
+
+        stage_next(shm, slots);
+        if (comm->rank == root)
+            memcpy(slots[root], piece, piece_elements(&pieces, k));
+        status = gp_shm_sync(shm, print, err);
+        if (status != GP_OK)
+            return status;
+        if (comm->rank != root)
+            memcpy(piece, slots[root], piece_elements(&pieces, k));
+    }
+    return GP_OK;
+}

@@ -1,0 +1,315 @@
+/* shm_messages.c -- tagged messages: one pipe of bytes per ordered pair of ranks, a queue behind them.
+ *
+ * A message is a head and its bytes, in pieces as the pipe has room.  Whoever waits here, to send or to receive,
+ * takes in what its peers send, so that a cycle of senders cannot lock up.  A rank waits on one bell, which is
+ * rung by who put bytes into a pipe to it and by who made room in a pipe from it. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "worker/comm/shm.h"
+
+static shm_pipe *pipe_between(const shm_group *shm, uint32_t from, uint32_t to)
+{
+    return &shm->pipes[(size_t)from * shm->base.world + to];
+}
+
+static shm_word *bell_of(const shm_group *shm, uint32_t rank)
+{
+    return &shm->control->lines[rank].bell;
+}
+
+/* Copies `bytes` to or from the ring, which wraps. */
+static void ring_write(shm_pipe *pipe, uint32_t at, const uint8_t *data, size_t bytes)
+{
+    size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
+
+    memcpy(pipe->data + from, data, part);
+    memcpy(pipe->data, data + part, bytes - part);
+}
+
+static void ring_read(const shm_pipe *pipe, uint32_t at, uint8_t *data, size_t bytes)
+{
+    size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
+
+    memcpy(data, pipe->data + from, part);
+    memcpy(data + part, pipe->data, bytes - part);
+}
+
+/* How much of data went in; 0 when the pipe is full, and when the peer's count makes no sense. */
+static size_t pipe_put(shm_group *shm, uint32_t to, const uint8_t *data, size_t bytes)
+{
+    shm_pipe *pipe = pipe_between(shm, shm->base.rank, to);
+    uint32_t written = atomic_load_explicit(&pipe->written, memory_order_relaxed);
+    uint32_t used = written - atomic_load_explicit(&pipe->taken, memory_order_acquire);
+    size_t room = used <= PIPE_BYTES ? PIPE_BYTES - used : 0;
+
+    if (used > PIPE_BYTES)
+        gp_shm_end(shm->control, SHM_MALFORMED, to);
+    if (bytes > room)
+        bytes = room;
+    if (bytes == 0)
+        return 0;
+    ring_write(pipe, written, data, bytes);
+    atomic_store_explicit(&pipe->written, written + (uint32_t)bytes, memory_order_release);
+    gp_shm_post(bell_of(shm, to));
+    return bytes;
+}
+
+static size_t pipe_take(shm_group *shm, uint32_t from, uint8_t *data, size_t bytes)
+{
+    shm_pipe *pipe = pipe_between(shm, from, shm->base.rank);
+    uint32_t taken = atomic_load_explicit(&pipe->taken, memory_order_relaxed);
+    uint32_t used = atomic_load_explicit(&pipe->written, memory_order_acquire) - taken;
+
+    if (used > PIPE_BYTES) {
+        gp_shm_end(shm->control, SHM_MALFORMED, from);
+        return 0;
+    }
+    if (bytes > used)
+        bytes = used;
+    if (bytes == 0)
+        return 0;
+    ring_read(pipe, taken, data, bytes);
+    atomic_store_explicit(&pipe->taken, taken + (uint32_t)bytes, memory_order_release);
+    gp_shm_post(bell_of(shm, from));
+    return bytes;
+}
+
+/* ---- the queue of messages that arrived ---- */
+
+static shm_message *message_new(shm_group *shm, uint32_t rank, uint32_t tag, size_t bytes)
+{
+    shm_message *message = gp_malloc(sizeof(*message) + bytes);
+
+    if (message == NULL)
+        return NULL;
+    *message = (shm_message){ .rank = rank, .tag = tag, .bytes = bytes };
+    shm->queue_bytes += sizeof(*message) + bytes;
+    return message;
+}
+
+static void message_free(shm_group *shm, shm_message *message)
+{
+    shm->queue_bytes -= sizeof(*message) + message->bytes;
+    gp_free(message);
+}
+
+static void queue_append(shm_group *shm, shm_message *message)
+{
+    *shm->last = message;
+    shm->last = &message->next;
+}
+
+/* The link to the oldest that fits, which is NULL when none does. */
+static shm_message **queue_find(shm_group *shm, uint32_t rank, uint32_t tag)
+{
+    shm_message **link = &shm->first;
+
+    while (*link != NULL &&
+           ((rank != GP_COMM_ANY && (*link)->rank != rank) || (tag != GP_COMM_ANY && (*link)->tag != tag)))
+        link = &(*link)->next;
+    return link;
+}
+
+static void queue_remove(shm_group *shm, shm_message **link)
+{
+    shm_message *message = *link;
+
+    *link = message->next;
+    if (shm->last == &message->next)
+        shm->last = link;
+    message_free(shm, message);
+}
+
+static bool queue_has_room(const shm_group *shm, size_t bytes)
+{
+    return shm->queue_bytes == 0 || shm->queue_bytes + sizeof(shm_message) + bytes <= GP_COMM_QUEUE_BYTES_MAX;
+}
+
+void gp_shm_messages_clear(shm_group *shm)
+{
+    while (shm->first != NULL)
+        queue_remove(shm, &shm->first);
+    for (uint32_t k = 0; k < GP_COMM_WORLD_MAX; k++) {
+        if (shm->inbound[k].message != NULL)
+            message_free(shm, shm->inbound[k].message);
+        shm->inbound[k] = (shm_inbound){ .message = NULL };
+    }
+    shm->first = NULL;
+    shm->last = &shm->first;
+}
+
+/* ---- taking in ---- */
+
+typedef struct shm_intake {
+    bool moved; /* something was taken from a pipe */
+    bool full;  /* a message of the rank of interest was left there because the queue is full */
+    bool poor;  /* ... because memory is out */
+} shm_intake;
+
+/* Begin a message when its head is there. */
+static bool inbound_begin(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
+{
+    shm_inbound *in = &shm->inbound[from];
+    size_t got = pipe_take(shm, from, (uint8_t *)&in->head + in->head_got, sizeof(in->head) - in->head_got);
+
+    in->head_got += got;
+    intake->moved |= got > 0;
+    if (in->head_got < sizeof(in->head))
+        return false;
+    if (in->head.zero != 0 || in->head.tag == GP_COMM_ANY || in->head.bytes > GP_COMM_MESSAGE_BYTES_MAX) {
+        gp_shm_end(shm->control, SHM_MALFORMED, from);
+        return false;
+    }
+    if (!queue_has_room(shm, in->head.bytes)) {
+        intake->full |= shm->first != NULL && (interest == from || interest == GP_COMM_ANY);
+        return false;
+    }
+    in->message = message_new(shm, from, in->head.tag, in->head.bytes);
+    in->got = 0;
+    intake->poor |= in->message == NULL;
+    return in->message != NULL;
+}
+
+static void take_in_from(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
+{
+    shm_inbound *in = &shm->inbound[from];
+
+    while (in->message != NULL || inbound_begin(shm, from, interest, intake)) {
+        size_t got = pipe_take(shm, from, in->message->data + in->got, in->message->bytes - in->got);
+
+        in->got += got;
+        intake->moved |= got > 0;
+        if (in->got < in->message->bytes)
+            return;
+        queue_append(shm, in->message);
+        in->message = NULL;
+        in->head_got = 0;
+    }
+}
+
+static shm_intake take_in(shm_group *shm, uint32_t interest)
+{
+    shm_intake intake = { .moved = false };
+
+    for (uint32_t k = 0; k < shm->base.world; k++) {
+        if (k != shm->base.rank)
+            take_in_from(shm, k, interest, &intake);
+    }
+    return intake;
+}
+
+/* ---- the operations ---- */
+
+/* A message that has begun must be finished: only the end of the group stops this. */
+static gp_status put_all(shm_group *shm, uint32_t to, const void *data, size_t bytes, gp_error *err)
+{
+    const uint8_t *at = data;
+
+    while (bytes > 0) {
+        uint32_t bell = atomic_load(&bell_of(shm, shm->base.rank)->value);
+        size_t put = pipe_put(shm, to, at, bytes);
+        gp_status status;
+
+        at += put;
+        bytes -= put;
+        if (put > 0 || take_in(shm, GP_COMM_ANY).moved)
+            continue;
+        status = gp_shm_wait(shm, bell_of(shm, shm->base.rank), bell + 1, to, err);
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+gp_status gp_shm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
+                      gp_error *err)
+{
+    shm_group *shm = (shm_group *)comm;
+    shm_head head = { .tag = tag, .bytes = bytes };
+    gp_status status = gp_shm_verdict(shm, err);
+
+    if (status != GP_OK)
+        return status;
+    if (rank == comm->rank) {
+        shm_message *message = queue_has_room(shm, bytes) ? message_new(shm, rank, tag, bytes) : NULL;
+
+        if (message == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a message of %zu bytes to ourselves", bytes);
+        if (bytes > 0)
+            memcpy(message->data, data, bytes);
+        queue_append(shm, message);
+        return GP_OK;
+    }
+    status = put_all(shm, rank, &head, sizeof(head), err);
+    if (status == GP_OK)
+        status = put_all(shm, rank, data, bytes, err);
+    return status;
+}
+
+static gp_comm_message describe(const shm_message *message)
+{
+    return (gp_comm_message){ .rank = message->rank, .tag = message->tag, .bytes = message->bytes };
+}
+
+static gp_status deliver(shm_group *shm, shm_message **link, void *buffer, size_t capacity,
+                         gp_comm_message *message, gp_error *err)
+{
+    *message = describe(*link);
+    if (message->bytes > capacity)
+        return gp_fail(err, GP_ELIMIT, "the message has %zu bytes, the buffer %zu; receive it with more room",
+                       message->bytes, capacity);
+    if (message->bytes > 0)
+        memcpy(buffer, (*link)->data, message->bytes);
+    queue_remove(shm, link);
+    return GP_OK;
+}
+
+gp_status gp_shm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
+                         gp_comm_message *message, gp_error *err)
+{
+    shm_group *shm = (shm_group *)comm;
+    shm_word *bell = bell_of(shm, comm->rank);
+    gp_status status = gp_shm_verdict(shm, err);
+
+    while (status == GP_OK) {
+        uint32_t rung = atomic_load(&bell->value);
+        shm_intake intake = take_in(shm, rank);
+        shm_message **link = queue_find(shm, rank, tag);
+
+        if (*link != NULL)
+            return deliver(shm, link, buffer, capacity, message, err);
+        if (intake.full)
+            return gp_fail(err, GP_ELIMIT,
+                           "%zu bytes of other messages wait to be received; take those first",
+                           shm->queue_bytes);
+        if (intake.poor)
+            return gp_fail(err, GP_ENOMEM, "no memory for an arriving message");
+        if (rank == comm->rank || comm->world == 1)
+            return gp_fail(err, GP_ESTATE, "nothing was sent to ourselves with tag %u: it would never come",
+                           tag);
+        if (!intake.moved)
+            status = gp_shm_wait(shm, bell, rung + 1, rank, err);
+    }
+    return status;
+}
+
+gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
+                       gp_error *err)
+{
+    shm_group *shm = (shm_group *)comm;
+    shm_message *oldest;
+    gp_status status;
+
+    take_in(shm, rank);
+    oldest = *queue_find(shm, rank, tag);
+    if (oldest == NULL)
+        gp_shm_look(shm, rank); /* who probes in a loop never waits, and must learn of a death here */
+    status = gp_shm_verdict(shm, err);
+    if (status != GP_OK)
+        return status;
+    *found = oldest != NULL;
+    if (oldest != NULL)
+        *message = describe(oldest);
+    return GP_OK;
+}

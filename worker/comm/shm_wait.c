@@ -1,0 +1,205 @@
+/* shm_wait.c -- waiting without missing a death, and ending a group for all.
+ *
+ * A wait spins for some microseconds where that harms nobody, then sleeps in slices of SLICE_NS.  After a slice
+ * in which nothing came it asks the kernel who has died.  The first to know writes the verdict into the
+ * control segment and wakes all; whatever else happens later, all ranks read the same cause.
+ *
+ * What was reached counts as reached even if the group ended meanwhile (each wait looks once more after it saw
+ * the end): so a barrier that let one rank through lets all living ranks through. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "worker/comm/process.h"
+#include "worker/comm/shm.h"
+
+enum { SPINS = 4000, SLICE_NS = 5000000 };
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void wake(shm_word *word)
+{
+    syscall(SYS_futex, &word->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- the end of a group ---- */
+
+void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)
+{
+    uint32_t none = 0;
+
+    atomic_compare_exchange_strong(&control->verdict, &none, (uint32_t)end << 8 | rank);
+    wake(&control->arrived);
+    for (uint32_t k = 0; k < control->world; k++)
+        wake(&control->lines[k].bell);
+}
+
+gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
+{
+    uint32_t verdict = atomic_load(&shm->control->verdict);
+    uint32_t rank = (verdict & 0xff) < shm->base.world ? (verdict & 0xff) : 0; /* a peer wrote it */
+    const gp_comm_member *member = &shm->peers[rank].member;
+
+    if (verdict == 0)
+        return GP_OK;
+    switch ((shm_end)(verdict >> 8)) {
+    case SHM_DIED:
+        return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died; form the next generation without it",
+                       member->index, rank, (int)member->pid);
+    case SHM_LEFT:
+        return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) left the group while it was needed",
+                       member->index, rank, (int)member->pid);
+    case SHM_MIXED_UP:
+        return gp_fail(
+            err, GP_ESTATE,
+            "worker %u (rank %u, pid %d) saw its neighbour in another collective: every rank must call "
+            "the same ones in the same order with equal sizes",
+            member->index, rank, (int)member->pid);
+    case SHM_MALFORMED:
+        return gp_fail(err, GP_EPROTO, "worker %u (rank %u, pid %d) wrote a malformed message", member->index,
+                       rank, (int)member->pid);
+    default:
+        return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
+                       member->index, rank, (int)member->pid, shm->base.generation);
+    }
+}
+
+void gp_shm_look(shm_group *shm, uint32_t awaited)
+{
+    uint32_t others = 0, gone = 0, gone_rank = 0;
+
+    for (uint32_t k = 0; k < shm->base.world; k++) {
+        bool left = atomic_load(&shm->control->lines[k].left) != 0;
+
+        if (k == shm->base.rank)
+            continue;
+        others++;
+        if (!left && gp_process_dead(shm->peers[k].pidfd)) {
+            /* It may have left between the two looks; dying afterwards is no fault then. */
+            left = atomic_load(&shm->control->lines[k].left) != 0;
+            if (!left) {
+                gp_shm_end(shm->control, SHM_DIED, k);
+                return;
+            }
+        }
+        if (left) {
+            gone++;
+            gone_rank = k;
+            if (awaited == k || awaited == SHM_ALL) {
+                gp_shm_end(shm->control, SHM_LEFT, k);
+                return;
+            }
+        }
+    }
+    if (awaited == GP_COMM_ANY && gone == others && others > 0)
+        gp_shm_end(shm->control, SHM_LEFT, gone_rank);
+}
+
+/* ---- waiting ---- */
+
+static bool reached(shm_word *word, uint32_t target)
+{
+    return (int32_t)(atomic_load_explicit(&word->value, memory_order_acquire) - target) >= 0;
+}
+
+/* Sleep for a slice at most; returns whether it passed with nothing happening. */
+static bool sleep_slice(shm_word *word, uint32_t target)
+{
+    struct timespec slice = { .tv_nsec = SLICE_NS };
+    uint32_t seen;
+    long result = 0;
+
+    atomic_fetch_add(&word->sleepers, 1);
+    seen = atomic_load(&word->value);
+    if ((int32_t)(seen - target) < 0)
+        result = syscall(SYS_futex, &word->value, FUTEX_WAIT, seen, &slice, NULL, 0);
+    if (result != 0)
+        result = errno == ETIMEDOUT;
+    atomic_fetch_sub(&word->sleepers, 1);
+    return result != 0;
+}
+
+static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
+{
+    for (;;) {
+        bool idle;
+        gp_status status;
+
+        if (reached(word, target))
+            return GP_OK;
+        status = gp_shm_verdict(shm, err);
+        if (status != GP_OK)
+            return reached(word, target) ? GP_OK : status;
+        idle = sleep_slice(word, target);
+        if (idle && !reached(word, target)) {
+            gp_shm_look(shm, awaited);
+        }
+    }
+}
+
+gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
+{
+    uint64_t waited_ns;
+    int64_t began_ns;
+    gp_status status = GP_OK;
+    int spins = shm->spin ? SPINS : 0;
+
+    if (reached(word, target))
+        return GP_OK;
+    began_ns = gp_now_ns();
+    while (spins > 0 && !reached(word, target)) {
+        relax();
+        spins--;
+    }
+    if (spins == 0)
+        status = wait_slowly(shm, word, target, awaited, err);
+    waited_ns = atomic_load_explicit(&shm->base.wait_ns, memory_order_relaxed);
+    waited_ns += (uint64_t)(gp_now_ns() - began_ns);
+    atomic_store_explicit(&shm->base.wait_ns, waited_ns, memory_order_relaxed);
+    return status;
+}
+
+void gp_shm_post(shm_word *word)
+{
+    atomic_fetch_add(&word->value, 1);
+    if (atomic_load(&word->sleepers) != 0)
+        wake(word);
+}
+
+gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
+{
+    shm_control *control = shm->control;
+    uint32_t world = shm->base.world, neighbour = (shm->base.rank + 1) % world;
+    uint32_t target = (uint32_t)((shm->barriers + 1) * world);
+    unsigned at = shm->barriers % CALLS;
+    gp_status status = gp_shm_verdict(shm, err);
+
+    if (status != GP_OK)
+        return status;
+    atomic_store_explicit(&control->lines[shm->base.rank].calls[at], fingerprint, memory_order_relaxed);
+    /* Nobody sleeps for less than everybody: only the last one wakes. */
+    if (atomic_fetch_add(&control->arrived.value, 1) + 1 == target) {
+        if (atomic_load(&control->arrived.sleepers) != 0)
+            wake(&control->arrived);
+    } else {
+        status = gp_shm_wait(shm, &control->arrived, target, SHM_ALL, err);
+        if (status != GP_OK)
+            return status;
+    }
+    shm->barriers++;
+    /* The neighbour cannot overwrite this before it passed barrier + CALLS - 1, for which it needs us. */
+    if (atomic_load_explicit(&control->lines[neighbour].calls[at], memory_order_relaxed) != fingerprint) {
+        gp_shm_end(control, SHM_MIXED_UP, shm->base.rank);
+        return gp_shm_verdict(shm, err);
+    }
+    return GP_OK;
+}
