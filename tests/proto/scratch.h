@@ -1,0 +1,53 @@
+/* scratch.h -- a directory of its own for a test of sockets, short enough for any socket path. */
+#ifndef GP_SCRATCH_H
+#define GP_SCRATCH_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char scratch_dir[] = "/tmp/gp-test-XXXXXX";
+
+__attribute__((constructor)) static void scratch_make(void)
+{
+    if (mkdtemp(scratch_dir) == NULL) {
+        perror("mkdtemp");
+        exit(1);
+    }
+}
+
+__attribute__((destructor)) static void scratch_remove(void)
+{
+    char command[64];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", scratch_dir);
+    if (system(command) != 0)
+        perror("rm");
+}
+
+/* "<scratch>/name"; four calls' results are valid at a time. */
+__attribute__((unused)) static const char *scratch_path(const char *name)
+{
+    static char paths[4][512];
+    static unsigned next;
+
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof(paths[0]), "%s/%s", scratch_dir, name);
+    return path;
+}
+
+__attribute__((unused)) static int open_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (dir != NULL && readdir(dir) != NULL)
+        count++;
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
+#endif
