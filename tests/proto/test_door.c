@@ -1,0 +1,593 @@
+/* Real sockets: who is let in, who is refused in which words, and what happens when somebody dies. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "common/base/clock.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "tests/gp_test.h"
+#include "tests/proto/scratch.h"
+
+enum { PATIENCE_MS = 20000, EPOCH = 42 };
+
+static const gp_door_hello client_hello = {
+    .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
+};
+
+/* A bare connection, for those who do not follow the protocol. */
+static int bare_connect(const char *path)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* The next event that is one. */
+static gp_door_event event_wait(gp_door *door)
+{
+    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    gp_door_event event = { .kind = GP_DOOR_NOTHING };
+
+    while (event.kind == GP_DOOR_NOTHING && gp_now_ms() < deadline) {
+        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
+        gp_door_next(door, &event);
+    }
+    return event;
+}
+
+static void nothing_left(gp_door *door)
+{
+    gp_door_event event;
+
+    gp_door_next(door, &event);
+    CHECK_INT(GP_DOOR_NOTHING, event.kind);
+}
+
+/* Send a hello by hand, let the door see it. */
+static gp_door_event knock(gp_door *door, int *fd, const char *path)
+{
+    gp_door_hello hello = client_hello;
+
+    hello.magic = GP_DOOR_MAGIC;
+    *fd = bare_connect(path);
+    CHECK(*fd >= 0);
+    CHECK_INT(sizeof(hello), send(*fd, &hello, sizeof(hello), MSG_NOSIGNAL));
+    return event_wait(door);
+}
+
+static gp_door_reply reply_read(int fd)
+{
+    gp_door_reply reply = { .magic = 0 };
+    struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    CHECK_INT(sizeof(reply), recv(fd, &reply, sizeof(reply), 0));
+    CHECK(reply.magic == GP_DOOR_MAGIC);
+    return reply;
+}
+
+TEST(a_client_knocks_is_admitted_and_its_leaving_is_noticed)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+    int fd;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    gp_door_event event = knock(door, &fd, path);
+
+    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    CHECK_INT(getpid(), event.pid);
+    CHECK_INT(GP_ROLE_CLIENT, event.hello.role);
+    CHECK(memcmp(event.hello.session, client_hello.session, 16) == 0);
+    CHECK_INT(1, gp_door_get_stats(door).peers);
+    gp_door_admit(door, event.id, EPOCH);
+    gp_door_reply reply = reply_read(fd);
+
+    CHECK_INT(GP_OK, reply.status);
+    CHECK_INT(EPOCH, reply.epoch);
+    CHECK_INT(1, reply.protocol);
+    CHECK(!gp_door_gone(fd));
+    nothing_left(door);
+    uint64_t id = event.id;
+
+    close(fd);
+    event = event_wait(door);
+    CHECK_INT(GP_DOOR_GONE, event.kind);
+    CHECK(event.id == id);
+    CHECK_INT(0, gp_door_get_stats(door).peers);
+    CHECK_INT(-1, gp_door_peer_fd(door, id));
+    gp_door_admit(door, id, EPOCH); /* too late: nothing happens */
+    nothing_left(door);
+    gp_door_close(door);
+    CHECK_INT(-1, access(path, F_OK));
+}
+
+/* A client process: exits with the status of gp_door_connect(), or lives until it is killed. */
+static pid_t client_fork(const char *path, const gp_door_hello *hello, bool stay)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_door_reply reply;
+        int fd = -1;
+        gp_status status = gp_door_connect(&fd, &reply, path, hello, PATIENCE_MS, NULL);
+
+        while (stay && status == GP_OK)
+            pause();
+        if (status == GP_OK && reply.epoch != EPOCH)
+            status = GP_EINTERNAL;
+        _exit((int)status);
+    }
+    return child;
+}
+
+static int exit_of(pid_t child)
+{
+    int result = -1;
+
+    waitpid(child, &result, 0);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : -WTERMSIG(result);
+}
+
+TEST(the_death_of_a_client_is_an_event)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    pid_t child = client_fork(path, &client_hello, true);
+    gp_door_event event = event_wait(door);
+
+    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    CHECK_INT(child, event.pid);
+    gp_door_admit(door, event.id, EPOCH);
+    kill(child, SIGKILL);
+    event = event_wait(door);
+    CHECK_INT(GP_DOOR_GONE, event.kind);
+    CHECK_INT(child, event.pid);
+    CHECK_INT(-SIGKILL, exit_of(child));
+    gp_door_close(door);
+}
+
+TEST(the_death_of_the_daemon_is_end_of_file)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+    int fd;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    gp_door_event event = knock(door, &fd, path);
+
+    gp_door_admit(door, event.id, EPOCH);
+    reply_read(fd);
+    CHECK(!gp_door_gone(fd));
+    gp_door_close(door);
+    CHECK(gp_door_gone(fd));
+    close(fd);
+}
+
+TEST(a_refusal_is_a_status_and_a_sentence)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    pid_t child = client_fork(path, &client_hello, false);
+    gp_door_event event = event_wait(door);
+
+    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    gp_door_refuse(door, event.id, GP_ESTATE, "the pool is shutting down");
+    CHECK_INT(GP_ESTATE, exit_of(child));
+    nothing_left(door);
+    CHECK_INT(0, gp_door_get_stats(door).peers);
+    gp_door_close(door);
+}
+
+TEST(versions_and_forms_that_do_not_fit_are_refused_by_the_door_itself)
+{
+    const char *path = scratch_path("d");
+    gp_door_hello newer = client_hello, stranger = client_hello;
+    gp_door_event event;
+    gp_door *door;
+    gp_error err;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    newer.magic = GP_DOOR_MAGIC;
+    newer.protocol_min = 7;
+    newer.protocol_max = 9;
+    stranger.magic = 0x12345678;
+    const struct {
+        const void *bytes;
+        size_t count;
+        gp_status status;
+        const char *text;
+    } tries[] = { { &newer, sizeof(newer), GP_EVERSION, "7 to 9" },
+                  { &stranger, sizeof(stranger), GP_EPROTO, "no hello" },
+                  { "GET / HTTP/1.0\r\n", 16, GP_EPROTO, "no hello" },
+                  { (char[200]){ 0 }, 200, GP_EPROTO, "no hello" } };
+
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        int fd = bare_connect(path);
+
+        CHECK_INT(tries[i].count, send(fd, tries[i].bytes, tries[i].count, MSG_NOSIGNAL));
+        gp_door_next(door, &event);
+        CHECK_INT(GP_DOOR_NOTHING, event.kind);
+        gp_door_reply reply = reply_read(fd);
+
+        CHECK_INT(tries[i].status, reply.status);
+        CHECK_CONTAINS(reply.text, tries[i].text);
+        CHECK(gp_door_gone(fd));
+        close(fd);
+        CHECK_INT(i + 1, gp_door_get_stats(door).refused);
+    }
+    CHECK_INT(0, gp_door_get_stats(door).peers);
+    gp_door_close(door);
+}
+
+TEST(over_the_cap_one_is_told_busy_until_somebody_leaves)
+{
+    const char *path = scratch_path("d");
+    gp_door_event event;
+    gp_door *door;
+    gp_error err;
+    int first, second;
+
+    REQUIRE_OK(gp_door_open(&door, path, 2, &err), err);
+    event = knock(door, &first, path);
+    gp_door_admit(door, event.id, EPOCH);
+    event = knock(door, &second, path);
+    gp_door_admit(door, event.id, EPOCH);
+    int third = bare_connect(path);
+
+    nothing_left(door);
+    gp_door_reply reply = reply_read(third);
+
+    CHECK_INT(GP_EBUSY, reply.status);
+    CHECK_CONTAINS(reply.text, "as many clients as it may");
+    close(third);
+    close(first);
+    CHECK_INT(GP_DOOR_GONE, event_wait(door).kind);
+    event = knock(door, &third, path);
+    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    gp_door_drop(door, event.id);
+    CHECK(gp_door_gone(third));
+    close(second);
+    close(third);
+    gp_door_close(door);
+}
+
+TEST(a_silent_client_is_closed_after_two_seconds_and_one_that_leaves_is_forgotten)
+{
+    const char *path = scratch_path("d");
+    gp_door_event event;
+    gp_door *door;
+    gp_error err;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    int silent = bare_connect(path), leaver = bare_connect(path);
+    int64_t began = gp_now_ms();
+
+    nothing_left(door);
+    CHECK_INT(2, gp_door_get_stats(door).peers);
+    close(leaver);
+    nothing_left(door);
+    CHECK_INT(1, gp_door_get_stats(door).peers);
+    while (!gp_door_gone(silent) && gp_now_ms() < began + PATIENCE_MS) {
+        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
+        gp_door_next(door, &event);
+        CHECK_INT(GP_DOOR_NOTHING, event.kind);
+    }
+    CHECK(gp_door_gone(silent));
+    CHECK(gp_now_ms() - began >= GP_DOOR_SILENCE_MS - 50);
+    CHECK_INT(1, gp_door_get_stats(door).refused);
+    close(silent);
+    gp_door_close(door);
+}
+
+TEST(a_client_that_dies_before_it_is_answered_gives_one_gone)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+    int fd;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    gp_door_event event = knock(door, &fd, path);
+    uint64_t id = event.id;
+
+    close(fd);
+    event = event_wait(door);
+    CHECK_INT(GP_DOOR_GONE, event.kind);
+    CHECK(event.id == id);
+    gp_door_admit(door, id, EPOCH);
+    gp_door_refuse(door, id, GP_EBUSY, "too late");
+    nothing_left(door);
+    gp_door_close(door);
+}
+
+/* ---- no descriptor left ---- */
+
+/* A daemon with few descriptors that admits whoever knocks, until it is killed. */
+static pid_t poor_daemon_fork(const char *path)
+{
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    struct rlimit limit = { 24, 24 };
+    gp_door_event event;
+    gp_door *door;
+
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (gp_door_open(&door, path, 1000, NULL) != GP_OK)
+        _exit(1);
+    for (;;) {
+        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
+        for (gp_door_next(door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(door, &event))
+            if (event.kind == GP_DOOR_KNOCK)
+                gp_door_admit(door, event.id, EPOCH);
+    }
+}
+
+TEST(a_daemon_without_descriptors_says_so_and_serves_again_later)
+{
+    const char *path = scratch_path("poor");
+    pid_t daemon = poor_daemon_fork(path);
+    unsigned admitted = 0, busy = 0;
+    gp_door_reply reply;
+    gp_error err;
+    int fds[40], fd;
+
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; access(path, F_OK) != 0 && gp_now_ms() < deadline;)
+        usleep(1000);
+    for (int i = 0; i < 40; i++) {
+        gp_status status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+
+        if (status == GP_OK) {
+            fds[admitted++] = fd;
+        } else {
+            CHECK_STATUS(GP_EBUSY, status);
+            CHECK_CONTAINS(err.message, "no file descriptor left");
+            busy++;
+        }
+    }
+    CHECK(admitted >= 8 && admitted <= 20);
+    CHECK_INT(40, admitted + busy);
+    while (admitted > 0)
+        close(fds[--admitted]);
+    gp_status status = GP_EBUSY;
+
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; status == GP_EBUSY && gp_now_ms() < deadline;)
+        status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+    CHECK_STATUS(GP_OK, status);
+    if (status == GP_OK)
+        close(fd);
+    kill(daemon, SIGKILL);
+    CHECK_INT(-SIGKILL, exit_of(daemon));
+}
+
+/* ---- descriptors ---- */
+
+static int memfd_with(const char *text)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+
+    CHECK_INT(strlen(text), write(fd, text, strlen(text)));
+    return fd;
+}
+
+static void memfd_check(int fd, const char *text)
+{
+    char seen[64] = "";
+
+    CHECK(fd >= 0);
+    CHECK_INT(strlen(text), pread(fd, seen, sizeof(seen) - 1, 0));
+    CHECK_TEXT(text, seen);
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+}
+
+TEST(descriptors_go_through_in_both_directions)
+{
+    const char *path = scratch_path("d");
+    gp_door_request request = { .what = 3,
+                                .lease = 5,
+                                .generation = 2,
+                                .rank = 1,
+                                .token = "fedcba9876543210" },
+                    got;
+    gp_door *door;
+    gp_error err;
+    int client, fd = -1, sent = memfd_with("arena"), before;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    gp_door_event event = knock(door, &client, path);
+
+    gp_door_admit(door, event.id, EPOCH);
+    reply_read(client);
+    before = open_descriptors();
+    REQUIRE_OK(gp_door_send_fd(client, &request, sent, &err), err);
+    event = event_wait(door);
+    CHECK_INT(GP_DOOR_REQUEST, event.kind);
+    CHECK_INT(3, event.request.what);
+    CHECK_INT(5, event.request.lease);
+    CHECK_INT(1, event.request.rank);
+    CHECK(memcmp(event.request.token, request.token, 16) == 0);
+    memfd_check(event.fd, "arena");
+    REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, event.fd, &err), err);
+    close(event.fd);
+    REQUIRE_OK(gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
+    memfd_check(fd, "arena");
+    close(fd);
+    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err); /* a question without a descriptor */
+    event = event_wait(door);
+    CHECK_INT(GP_DOOR_REQUEST, event.kind);
+    CHECK_INT(-1, event.fd);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_door_receive_fd(client, &got, &fd, 10, &err));
+    REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, sent, &err), err);
+    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err); /* not wanted: closed */
+    CHECK_INT(before, open_descriptors());
+    gp_door_close(door);
+    CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EPEER, gp_door_send_fd(client, &request, sent, &err));
+    close(sent);
+    close(client);
+}
+
+TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
+{
+    const char *path = scratch_path("d");
+    gp_door *door;
+    gp_error err;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    for (int many = 0; many < 2; many++) {
+        int client, fds[2] = { memfd_with("a"), memfd_with("b") };
+        gp_door_event event = knock(door, &client, path);
+        gp_door_request request = { .magic = GP_DOOR_MAGIC };
+        struct iovec bytes = { &request, many ? sizeof(request) : 7 };
+        union {
+            struct cmsghdr head;
+            char room[CMSG_SPACE(sizeof(fds))];
+        } control = { .room = { 0 } };
+        struct msghdr message = { .msg_iov = &bytes,
+                                  .msg_iovlen = 1,
+                                  .msg_control = &control,
+                                  .msg_controllen = sizeof(control.room) };
+        int before = open_descriptors();
+
+        gp_door_admit(door, event.id, EPOCH);
+        reply_read(client);
+        control.head.cmsg_len = CMSG_LEN(sizeof(fds));
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
+        CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
+        event = event_wait(door);
+        if (many) { /* the request stands, the descriptors are gone */
+            CHECK_INT(GP_DOOR_REQUEST, event.kind);
+            CHECK_INT(-1, event.fd);
+            CHECK_INT(before, open_descriptors());
+            gp_door_drop(door, event.id);
+        } else {
+            CHECK_INT(GP_DOOR_GONE, event.kind);
+            CHECK_INT(before - 1, open_descriptors());
+        }
+        CHECK(gp_door_gone(client));
+        close(client);
+        close(fds[0]);
+        close(fds[1]);
+    }
+    CHECK_INT(1, gp_door_get_stats(door).refused);
+    gp_door_close(door);
+}
+
+/* ---- whose door it is ---- */
+
+/* Knock as `uid` by hand and return the refusal's status; -1 = could not connect. */
+static int knock_as(uid_t uid, const char *path)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_door_reply reply = { .status = 99 };
+
+        if (setuid(uid) != 0)
+            _exit(98);
+        int fd = bare_connect(path);
+
+        if (fd < 0)
+            _exit(97);
+        recv(fd, &reply, sizeof(reply), 0);
+        _exit((int)reply.status);
+    }
+    return child;
+}
+
+TEST(other_users_are_refused_and_other_users_doors_are_not_trusted)
+{
+    const char *path = scratch_path("d");
+    gp_door_event event;
+    gp_door *door;
+    gp_error err;
+
+    if (geteuid() != 0)
+        SKIP("only root can try as another user");
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    struct stat seen;
+
+    CHECK_INT(0, stat(path, &seen));
+    CHECK_INT(0600, seen.st_mode & 07777);
+    chmod(scratch_dir, 0755);
+    CHECK_INT(97, exit_of(knock_as(65534, path)));
+    chmod(path, 0777);
+    pid_t child = knock_as(65534, path);
+
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS;
+         gp_door_get_stats(door).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
+        gp_door_next(door, &event);
+        CHECK_INT(GP_DOOR_NOTHING, event.kind);
+    }
+    CHECK_INT(GP_EPERM, exit_of(child));
+    child = fork();
+    if (child == 0) { /* a client of nobody's does not believe root's door either */
+        gp_door_reply reply;
+        int fd;
+
+        _exit(setuid(65534) != 0 ? 98 : (int)gp_door_connect(&fd, &reply, path, &client_hello, 5000, NULL));
+    }
+    CHECK_INT(GP_EPERM, exit_of(child));
+    chmod(scratch_dir, 0700);
+    gp_door_close(door);
+}
+
+TEST(nobody_listening_and_nobody_answering_are_told_apart)
+{
+    gp_door_reply reply;
+    gp_door *door;
+    gp_error err;
+    const char *path = scratch_path("d");
+    int fd = -1;
+
+    CHECK_STATUS(GP_ENOPOOL, gp_door_connect(&fd, &reply, path, &client_hello, 100, &err));
+    CHECK_CONTAINS(err.message, "gradpool up");
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_door_connect(&fd, &reply, path, &client_hello, 50, &err));
+    CHECK_INT(-1, fd);
+    gp_door_close(door);
+    CHECK_STATUS(GP_ENOPOOL, gp_door_connect(&fd, &reply, path, &client_hello, 100, &err));
+    char longer[140];
+
+    memset(longer, 'x', sizeof(longer));
+    longer[0] = '/';
+    longer[139] = '\0';
+    CHECK_STATUS(GP_ELIMIT, gp_door_connect(&fd, &reply, longer, &client_hello, 100, &err));
+    CHECK_STATUS(GP_EINVAL, gp_door_open(&door, path, 0, &err));
+}
+
+TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
+{
+    gp_door *door = NULL;
+    const char *path = scratch_path("d");
+    int before = open_descriptors();
+
+    CHECK_EVERY_ALLOCATION(gp_door_open(&door, path, 4, NULL), gp_door_close(door));
+    CHECK_INT(before, open_descriptors());
+}

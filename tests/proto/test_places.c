@@ -1,0 +1,179 @@
+#include <sys/stat.h>
+
+#include "proto/places.h"
+#include "tests/gp_test.h"
+#include "tests/proto/scratch.h"
+
+/* The environment of one test: all places under the scratch directory. */
+static void environment_set(void)
+{
+    setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
+    setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
+    setenv("HOME", scratch_path("home"), 1);
+    unsetenv("XDG_STATE_HOME");
+}
+
+TEST(names_of_pools_are_checked)
+{
+    static const char *const bad[] = { "",     ".",   "..",       "a/b",
+                                       "../x", "a b", "\xc3\xa9", "123456789012345678901234567890123" };
+    gp_places places;
+    gp_error err;
+
+    environment_set();
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        CHECK_STATUS(GP_EINVAL, gp_places_find(&places, bad[i], &err));
+        CHECK_CONTAINS(err.message, "no name for a pool");
+    }
+    CHECK_STATUS(GP_OK, gp_places_find(&places, "12345678901234567890123456789.-_", &err));
+    CHECK_STATUS(GP_OK, gp_places_find(&places, NULL, &err));
+    CHECK_TEXT("default", places.pool);
+}
+
+TEST(places_lie_where_the_variables_say)
+{
+    gp_places places;
+    gp_error err;
+    char host[65] = "", expected[400], path[GP_TEXT_PATH];
+
+    environment_set();
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(scratch_path("run"), places.runtime);
+    CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
+    CHECK_TEXT(scratch_path("run/p/lock"), places.lock);
+    CHECK_TEXT(scratch_path("run/p/scheduler"), places.scheduler_socket);
+    CHECK_TEXT(scratch_path("run/p/scheduler.door"), places.scheduler_door);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(expected, sizeof(expected), "%s/state/%s/p/log", scratch_dir, host);
+    CHECK_TEXT(expected, places.log_dir);
+    snprintf(expected, sizeof(expected), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
+    CHECK_TEXT(expected, places.device_dir);
+    gp_places_worker_socket(&places, 3, 2, path);
+    CHECK_TEXT(scratch_path("run/p/w3.2"), path);
+    gp_places_worker_door(&places, 3, 2, path);
+    CHECK_TEXT(scratch_path("run/p/w3.2.door"), path);
+    gp_places_worker_log(&places, 3, path);
+    CHECK_CONTAINS(path, "/p/log/worker-3.log");
+
+    setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run///"), 1);
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
+    unsetenv("GRADPOOL_STATE_DIR");
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(scratch_path("home/.local/state/gradpool"), places.state_root);
+    setenv("XDG_STATE_HOME", scratch_path("xdg"), 1);
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(scratch_path("xdg/gradpool"), places.state_root);
+}
+
+TEST(without_a_variable_the_runtime_is_run_user_or_tmp)
+{
+    gp_places places;
+    gp_error err;
+    char run_user[64], tmp[64];
+
+    environment_set();
+    unsetenv("GRADPOOL_RUNTIME_DIR");
+    setenv("XDG_RUNTIME_DIR", scratch_dir, 1); /* not asked: it differs between shells of one user */
+    snprintf(run_user, sizeof(run_user), "/run/user/%u/gradpool", (unsigned)geteuid());
+    snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%u", (unsigned)geteuid());
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK(strcmp(places.runtime, run_user) == 0 || strcmp(places.runtime, tmp) == 0);
+    unsetenv("GRADPOOL_STATE_DIR");
+    unsetenv("HOME");
+    CHECK_STATUS(GP_EINVAL, gp_places_find(&places, "p", &err));
+    CHECK_CONTAINS(err.message, "GRADPOOL_STATE_DIR");
+}
+
+TEST(paths_that_are_relative_or_too_long_are_named_with_the_fix)
+{
+    char longer[200];
+    gp_places places;
+    gp_error err;
+
+    environment_set();
+    setenv("GRADPOOL_RUNTIME_DIR", "run", 1);
+    CHECK_STATUS(GP_EINVAL, gp_places_find(&places, "p", &err));
+    CHECK_CONTAINS(err.message, "GRADPOOL_RUNTIME_DIR is 'run'");
+    memset(longer, 'x', sizeof(longer));
+    longer[0] = '/';
+    longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.door" = 101 */
+    setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
+    CHECK_STATUS(GP_ELIMIT, gp_places_find(&places, "p", &err));
+    CHECK_CONTAINS(err.message, longer);
+    CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
+    longer[77] = '\0';
+    setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    char path[GP_TEXT_ENDPOINT];
+    gp_places_worker_door(&places, 256, UINT32_MAX, path);
+    CHECK_INT(100, strlen(path));
+    environment_set();
+    longer[77] = longer[78] = 'x';
+    longer[150] = '\0';
+    setenv("GRADPOOL_STATE_DIR", longer, 1);
+    CHECK_STATUS(GP_ELIMIT, gp_places_find(&places, "p", &err));
+    CHECK_CONTAINS(err.message, "set GRADPOOL_STATE_DIR");
+}
+
+static int mode_of(const char *path)
+{
+    struct stat seen;
+
+    return lstat(path, &seen) != 0 ? -1 : (int)(seen.st_mode & 07777);
+}
+
+TEST(directories_are_made_private_whatever_the_umask)
+{
+    gp_places places;
+    gp_error err;
+
+    environment_set();
+    REQUIRE_OK(gp_places_find(&places, "made", &err), err);
+    CHECK_STATUS(GP_ENOPOOL, gp_places_check(&places, &err));
+    CHECK_CONTAINS(err.message, "gradpool up");
+    mode_t mask = umask(0);
+
+    REQUIRE_OK(gp_places_create(&places, &err), err);
+    umask(mask);
+    CHECK_INT(0700, mode_of(places.runtime));
+    CHECK_INT(0700, mode_of(places.pool_dir));
+    CHECK_INT(0700, mode_of(places.state_dir));
+    CHECK_INT(0700, mode_of(places.log_dir));
+    CHECK_INT(0700, mode_of(places.device_dir));
+    REQUIRE_OK(gp_places_create(&places, &err), err); /* again: nothing to do */
+    CHECK_STATUS(GP_OK, gp_places_check(&places, &err));
+}
+
+TEST(directories_open_to_others_links_and_foreign_ones_are_refused)
+{
+    gp_places places;
+    gp_error err;
+    const char *link = scratch_path("link");
+
+    environment_set();
+    REQUIRE_OK(gp_places_find(&places, "bad", &err), err);
+    REQUIRE_OK(gp_places_create(&places, &err), err);
+    chmod(places.pool_dir, 0710);
+    CHECK_STATUS(GP_EPERM, gp_places_check(&places, &err));
+    CHECK_CONTAINS(err.message, "chmod 700");
+    CHECK_STATUS(GP_EPERM, gp_places_create(&places, &err));
+    chmod(places.pool_dir, 0700);
+    CHECK_INT(0, symlink(places.runtime, link));
+    setenv("GRADPOOL_RUNTIME_DIR", link, 1);
+    REQUIRE_OK(gp_places_find(&places, "bad", &err), err);
+    CHECK_STATUS(GP_EPERM, gp_places_check(&places, &err));
+    CHECK_CONTAINS(err.message, "symbolic link");
+    CHECK_STATUS(GP_EPERM, gp_places_create(&places, &err));
+    CHECK_STATUS(GP_EPERM, gp_directory_secure("/dev/null", &err));
+    CHECK_CONTAINS(err.message, "not a directory");
+    CHECK_STATUS(GP_EIO, gp_directory_secure(scratch_path("no/parent"), &err));
+    if (geteuid() == 0) {
+        const char *foreign = scratch_path("foreign");
+
+        CHECK_INT(0, mkdir(foreign, 0700));
+        CHECK_INT(0, chown(foreign, 65534, 65534));
+        CHECK_STATUS(GP_EPERM, gp_directory_secure(foreign, &err));
+        CHECK_CONTAINS(err.message, "belongs to user 65534");
+    }
+}
