@@ -232,8 +232,12 @@ gp_status gp_shm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *da
     if (status != GP_OK)
         return status;
     if (rank == comm->rank) {
-        shm_message *message = queue_has_room(shm, bytes) ? message_new(shm, rank, tag, bytes) : NULL;
+        shm_message *message;
 
+        if (!queue_has_room(shm, bytes))
+            return gp_fail(err, GP_ELIMIT, "%zu bytes of messages wait to be received; take those first",
+                           shm->queue_bytes);
+        message = message_new(shm, rank, tag, bytes);
         if (message == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for a message of %zu bytes to ourselves", bytes);
         if (bytes > 0)
