@@ -36,8 +36,8 @@ gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t 
 
 gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
 {
-    uint8_t *at;
-    int made;
+    uint8_t *at = NULL;
+    int made = -1;
     gp_status status = gp_sealed_new_sparse(name, bytes, &made, &at, err);
 
     if (status != GP_OK)
