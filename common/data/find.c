@@ -183,6 +183,9 @@ gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, g
     rest = after_word(source, "synthetic");
     if (rest != NULL)
         return gp_store_open_synthetic(out, source, rest, role, err);
+    rest = after_word(source, "digits");
+    if (rest != NULL)
+        return gp_store_open_digits(out, source, rest, role, err);
     if (strncmp(source, "s3://", 5) == 0 || ends_with(source, ".npy"))
         return gp_fail(err, GP_EUNSUPPORTED,
                        "%s: this version reads directories with IDX files, digits and synthetic data only",
