@@ -564,3 +564,88 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
                            gp_channel_close(channel, 0));
     CHECK_INT(before, open_descriptors());
 }
+
+TEST(on_a_bulk_link_a_body_is_still_at_most_one_mebibyte)
+{
+    pair ends = pair_open(&bulk);
+    attacker bad = attacker_connect(scratch_path("pair"));
+    size_t bytes = GP_BODY_BYTES_MAX + 1;
+    char *big = gp_calloc(1, bytes);
+
+    attacker_send(bad, good_envelope, GOOD_BYTES, true);
+    attacker_send(bad, big, bytes, false);
+    honest_passes(ends, 1, "over 1 MiB");
+    gp_free(big);
+    attacker_close(bad);
+    pair_close(ends);
+}
+
+TEST(links_with_heartbeats_work_and_a_flood_of_refused_messages_does_not_hold_the_loop)
+{
+    static const gp_channel_options beating = { .heartbeat = true };
+    pair ends = pair_open(&beating);
+    attacker bad = attacker_connect(scratch_path("pair"));
+    gp_incoming in;
+    gp_error err;
+
+    for (int i = 0; i < 200; i++)
+        attacker_send(bad, "x", 1, false);
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(1000))
+        if (gp_channel_pending(ends.router))
+            break;
+    usleep(20000); /* let most of them arrive; fewer than 64 pass the test too */
+    CHECK_STATUS(GP_ETIMEDOUT, gp_channel_receive(ends.router, &in, &err));
+    CHECK(gp_channel_get_stats(ends.router).refused <= 64);
+    honest_passes(ends, 200, "no envelope");
+    attacker_close(bad);
+    pair_close(ends);
+}
+
+TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
+{
+    const char *path = scratch_path("killed");
+    int started[2];
+    gp_channel *router;
+    gp_incoming in;
+    gp_error err;
+    unsigned whole = 0;
+
+    CHECK_INT(0, pipe(started));
+    pid_t child = fork(); /* before any context of ours: the child makes its own */
+
+    if (child == 0) {
+        gp_channel *dealer;
+        gp_predict_part part = { .count = 1 };
+        char byte;
+
+        if (read(started[0], &byte, 1) != 1 ||
+            gp_channel_connect(&dealer, endpoint_of(path), &bulk, PATIENCE_MS, NULL) != GP_OK)
+            _exit(1);
+        for (;;) {
+            gp_payload payloads[2] = { payload_big(1 << 20), { .data = "end", .bytes = 3 } };
+
+            gp_channel_send(dealer, NULL, &(gp_envelope){ 0 }, &gp_msg_predict_part, &part, payloads, 2,
+                            NULL);
+        }
+    }
+    REQUIRE_OK(gp_channel_bind(&router, path, &bulk, &err), err);
+    CHECK_INT(1, write(started[1], "x", 1));
+    while (whole < 5 && receive_wait(router, &in, PATIENCE_MS) == GP_OK) {
+        whole++;
+        CHECK_INT(2, in.payload_count);
+        CHECK_INT(1 << 20, in.payloads[0].bytes);
+        gp_incoming_close(&in);
+    }
+    CHECK_INT(5, whole);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    while (receive_wait(router, &in, 200) == GP_OK) {
+        CHECK_INT(2, in.payload_count);
+        CHECK(in.payloads[1].bytes == 3 && memcmp(in.payloads[1].data, "end", 3) == 0);
+        gp_incoming_close(&in);
+    }
+    CHECK_INT(0, gp_channel_get_stats(router).refused);
+    close(started[0]);
+    close(started[1]);
+    gp_channel_close(router, 0);
+}

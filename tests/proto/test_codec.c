@@ -450,3 +450,140 @@ TEST(the_dump_shows_fields_but_no_tokens)
     CHECK_TEXT("train_st...", gp_message_format(text, 12, &gp_msg_train_steps, steps));
     gp_free(steps);
 }
+
+/* ---- every kind of field, in a table of the test's own ---- */
+
+typedef struct gp_inner {
+    uint32_t x;
+} gp_inner;
+
+typedef struct gp_kinds {
+    bool b;
+    int32_t i;
+    int64_t l;
+    double f;
+    char t[8];
+    gp_inner s;
+    uint32_t list_count;
+    gp_inner list[3];
+    uint64_t o;
+} gp_kinds;
+
+static const gp_field gp_inner_fields[] = { GP_FIELD_U32(gp_inner, x, 0, 9), GP_FIELD_END };
+static const gp_field gp_kinds_fields[] = {
+    GP_FIELD_BOOL(gp_kinds, b),
+    GP_FIELD_I32(gp_kinds, i, -5, 5),
+    GP_FIELD_I64(gp_kinds, l, INT64_MIN, INT64_MAX - 1),
+    GP_FIELD_F64(gp_kinds, f, -1e300, 1e300),
+    GP_FIELD_TEXT(gp_kinds, t),
+    GP_FIELD_STRUCT(gp_kinds, s, gp_inner_fields),
+    GP_FIELD_LIST(gp_kinds, list, gp_inner_fields, 3),
+    GP_FIELD_U64_OPTIONAL(gp_kinds, o, 0, 100, 7),
+    GP_FIELD_END,
+};
+static const gp_message_type gp_msg_kinds = { 9999, "kinds", GP_DIR_ANY, sizeof(gp_kinds), gp_kinds_fields };
+
+/* A body with msgpack-c: the value of `key` is the bytes given, all others are fine. */
+static gp_status kinds_decode(gp_kinds *got, const char *key, const char *value, size_t bytes, gp_error *err)
+{
+    static const struct {
+        const char *key, *value;
+        size_t bytes;
+    } fine[] = { { "b", "\xc3", 1 },  { "i", "\x01", 1 },          { "l", "\x02", 1 },   { "f", "\x03", 1 },
+                 { "t", "\xa1x", 2 }, { "s", "\x81\xa1x\x01", 4 }, { "list", "\x90", 1 } };
+    char body[200];
+    size_t at = 0;
+
+    body[at++] = (char)0x87;
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        bool chosen = strcmp(fine[i].key, key) == 0;
+
+        body[at++] = (char)(0xa0 | strlen(fine[i].key));
+        memcpy(body + at, fine[i].key, strlen(fine[i].key));
+        at += strlen(fine[i].key);
+        memcpy(body + at, chosen ? value : fine[i].value, chosen ? bytes : fine[i].bytes);
+        at += chosen ? bytes : fine[i].bytes;
+    }
+    return gp_message_decode(got, &gp_msg_kinds, body, at, err);
+}
+
+#define KIND_REFUSED(key, value, reason)                                                                     \
+    do {                                                                                                     \
+        gp_kinds got_;                                                                                       \
+        gp_error err_ = { .code = GP_OK };                                                                   \
+        CHECK_STATUS(GP_EPROTO, kinds_decode(&got_, key, value, sizeof(value) - 1, &err_));                  \
+        CHECK_CONTAINS(err_.message, reason);                                                                \
+    } while (0)
+
+TEST(each_kind_of_field_takes_its_own_values_and_no_others)
+{
+    gp_kinds got;
+    gp_error err;
+
+    REQUIRE_OK(kinds_decode(&got, "l", "\xd3\x80\x00\x00\x00\x00\x00\x00\x00", 9, &err), err);
+    CHECK(got.l == INT64_MIN);
+    CHECK_INT(7, got.o);
+    CHECK_NEAR(3, got.f, 0);
+    REQUIRE_OK(kinds_decode(&got, "f", "\xff", 1, &err), err);
+    CHECK_NEAR(-1, got.f, 0);
+    REQUIRE_OK(kinds_decode(&got, "f", "\xca\x3f\x00\x00\x00", 5, &err), err);
+    CHECK_NEAR(0.5, got.f, 0);
+    REQUIRE_OK(kinds_decode(&got, "i", "\xd1\xff\xfb", 3, &err), err);
+    CHECK_INT(-5, got.i);
+    REQUIRE_OK(kinds_decode(&got, "list", "\x92\x81\xa1x\x04\x81\xa1x\x05", 9, &err), err);
+    CHECK_INT(2, got.list_count);
+    CHECK_INT(5, got.list[1].x);
+    KIND_REFUSED("i", "\xfa", "i is -6; it must be in [-5, 5]");
+    KIND_REFUSED("i", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "an integer is expected");
+    KIND_REFUSED("i", "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00", "i is a float");
+    KIND_REFUSED("l", "\xcf\x7f\xff\xff\xff\xff\xff\xff\xff", "l is 9223372036854775807");
+    KIND_REFUSED("f", "\xc3", "f is a boolean; a number");
+    KIND_REFUSED("f", "\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00", "f is inf");
+    KIND_REFUSED("f", "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00", "f is nan");
+    KIND_REFUSED("t", "\xc4\x01x", "t is binary data; a text");
+    KIND_REFUSED("s", "\x90", "s is a list; a map");
+    KIND_REFUSED("s", "\x81\xa1x\x0a", "s: x is 10");
+    KIND_REFUSED("s", "\x80", "s: x is missing");
+    KIND_REFUSED("list", "\x80", "list is a map; a list");
+    KIND_REFUSED("list", "\x91\x80", "list[0]: x is missing");
+    KIND_REFUSED("list", "\x94\x80\x80\x80\x80", "list has 4 elements");
+    KIND_REFUSED("b", "\xc0", "b is nil");
+}
+
+TEST(encoding_reaches_into_structs_and_signed_numbers)
+{
+    gp_kinds sent = { .l = INT64_MAX, .s = { 1 } }, got;
+    gp_buffer body;
+    gp_error err;
+    char text[200];
+
+    CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_kinds, &sent, &err));
+    CHECK_CONTAINS(err.message, "l is 9223372036854775807");
+    sent.l = -3;
+    sent.s.x = 10;
+    CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_kinds, &sent, &err));
+    CHECK_CONTAINS(err.message, "s: x is 10");
+    sent.s.x = 9;
+    gp_buffer_init(&body, GP_BODY_BYTES_MAX);
+    REQUIRE_OK(gp_message_encode(&body, &gp_msg_kinds, &sent, &err), err);
+    REQUIRE_OK(gp_message_decode(&got, &gp_msg_kinds, body.data, body.bytes, &err), err);
+    CHECK_INT(-3, got.l);
+    CHECK_INT(9, got.s.x);
+    CHECK_TEXT("kinds{b=false i=0 l=-3 f=0 t=\"\" s={x=9} list=[0] o=0}",
+               gp_message_format(text, sizeof(text), &gp_msg_kinds, &got));
+    gp_buffer_deinit(&body);
+}
+
+TEST(an_envelope_that_is_too_long_is_refused)
+{
+    char bytes[400] = "\x9a\x01\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\x00\xda\x01\x00";
+    static const char ack[] = "\x99\x01\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\xc0";
+    gp_envelope got;
+    gp_error err;
+
+    memset(bytes + 30, 'x', 256);
+    CHECK_STATUS(GP_EPROTO, gp_envelope_decode(&got, bytes, 286, &err));
+    CHECK_CONTAINS(err.message, "over the limit of 256");
+    CHECK_STATUS(GP_EPROTO, gp_envelope_decode(&got, ack, sizeof(ack) - 1, &err));
+    CHECK_CONTAINS(err.message, "seq or ack");
+}

@@ -591,3 +591,107 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
     CHECK_EVERY_ALLOCATION(gp_door_open(&door, path, 4, NULL), gp_door_close(door));
     CHECK_INT(before, open_descriptors());
 }
+
+/* ---- daemons that are none ---- */
+
+/* A listener that answers the next client with these bytes, or hangs up; the status of gp_door_connect(). */
+static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
+{
+    const char *path = scratch_path("fake");
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
+    gp_door_reply reply;
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    unlink(path);
+    CHECK_INT(0, bind(listener, (struct sockaddr *)&address, sizeof(address)));
+    CHECK_INT(0, listen(listener, 1));
+    pid_t child = fork();
+
+    if (child == 0) {
+        char hello[64];
+        int peer = accept(listener, NULL, NULL);
+
+        recv(peer, hello, sizeof(hello), 0);
+        if (bytes != NULL)
+            send(peer, bytes, count, MSG_NOSIGNAL);
+        _exit(0);
+    }
+    close(listener);
+    gp_status status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, err);
+
+    CHECK_INT(0, exit_of(child));
+    CHECK_INT(-1, fd);
+    return status;
+}
+
+TEST(answers_that_are_none_are_refused_by_the_client)
+{
+    gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = GP_EBUSY, .text = "later" };
+    gp_error err;
+
+    CHECK_STATUS(GP_EBUSY, answered_with(&reply, sizeof(reply), &err));
+    CHECK_TEXT("later", err.message);
+    CHECK_STATUS(GP_EPEER, answered_with(NULL, 0, &err));
+    CHECK_CONTAINS(err.message, "hung up");
+    CHECK_STATUS(GP_EPROTO, answered_with(&reply, 100, &err));
+    reply.status = 4711;
+    CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
+    reply.status = GP_EBUSY;
+    memset(reply.text, 'x', sizeof(reply.text)); /* no end */
+    CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
+    reply.magic = 0;
+    CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
+    CHECK_CONTAINS(err.message, "no daemon of gradpool");
+}
+
+TEST(silent_clients_that_came_at_different_times_are_closed_each_in_its_turn)
+{
+    const char *path = scratch_path("d");
+    gp_door_event event;
+    gp_door *door;
+    gp_error err;
+    uint64_t first_ms = 0, second_ms = 0;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    int first = bare_connect(path), second = -1;
+    int64_t began = gp_now_ms();
+
+    while ((first_ms == 0 || second_ms == 0) && gp_now_ms() < began + PATIENCE_MS) {
+        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 50);
+        gp_door_next(door, &event);
+        if (second < 0 && gp_now_ms() > began + 500)
+            second = bare_connect(path);
+        if (first_ms == 0 && gp_door_gone(first))
+            first_ms = (uint64_t)gp_now_ms();
+        if (second >= 0 && second_ms == 0 && gp_door_gone(second))
+            second_ms = (uint64_t)gp_now_ms();
+    }
+    CHECK(first_ms != 0);
+    CHECK(second_ms > first_ms);
+    CHECK_INT(2, gp_door_get_stats(door).refused);
+    close(first);
+    close(second);
+    gp_door_close(door);
+}
+
+TEST(a_peer_that_does_not_read_makes_the_sender_busy_not_blocked)
+{
+    const char *path = scratch_path("d");
+    gp_door_request request = { .what = 1 };
+    gp_door *door;
+    gp_error err;
+    int client;
+
+    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    gp_door_event event = knock(door, &client, path);
+    gp_status status = GP_OK;
+
+    gp_door_admit(door, event.id, EPOCH);
+    for (int i = 0; i < 1000000 && status == GP_OK; i++)
+        status = gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, -1, &err);
+    CHECK_STATUS(GP_EBUSY, status);
+    close(client);
+    CHECK_INT(GP_DOOR_GONE, event_wait(door).kind);
+    gp_door_close(door);
+}
