@@ -1,0 +1,402 @@
+/* get.c -- one file at a time into FILE.part, judged by its size and sum, then renamed.
+ *
+ * The sum is the only judge: a server that announces a wrong length but sends the right bytes is fine, and what was
+ * left by a killed process is continued and then checked like anything else. */
+#include "common/data/get.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/spell.h"
+#include "common/data/md5.h"
+#include "common/data/store.h"
+
+enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
+
+#define MIRROR_HINT "check the network, or name a mirror in GRADPOOL_DATA_URL"
+
+/* github.com/zalandoresearch/fashion-mnist, "Get the Data". */
+static const gp_get_file fashion_files[] = {
+    { "train-images-idx3-ubyte.gz", 26421880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d" },
+    { "train-labels-idx1-ubyte.gz", 29515, "25c81989df183df01b3e8a0aad5dffbe" },
+    { "t10k-images-idx3-ubyte.gz", 4422102, "bef4ecab320f06d8554ea6380940ec79" },
+    { "t10k-labels-idx1-ubyte.gz", 5148, "bb300cfdad3c16e7a12a480ee83cd310" },
+};
+
+const gp_get_set gp_get_sets[] = {
+    { "fashion-mnist", "70,000 grey images of clothes, 28x28, 10 classes (Zalando SE, MIT licence)",
+      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", fashion_files,
+      sizeof(fashion_files) / sizeof(fashion_files[0]) },
+    { 0 },
+};
+
+/* One file under way. */
+typedef struct fetch {
+    const gp_get_file *file;
+    gp_get_options options; /* with the defaults filled in */
+    char url[URL_MAX], path[PATH_MAX], part[PATH_MAX];
+    int fd;         /* of part, locked */
+    uint64_t bytes; /* in part */
+    bool resumed;   /* part was not written by one transfer */
+    bool too_long, canceled;
+    int write_errno; /* why the callback refused bytes, or 0 */
+    char detail[CURL_ERROR_SIZE];
+} fetch;
+
+static size_t on_bytes(char *data, size_t size, size_t count, void *context)
+{
+    fetch *job = context;
+    size_t bytes = size * count;
+
+    if (bytes > job->file->bytes - job->bytes) {
+        job->too_long = true;
+        return 0;
+    }
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(job->fd, data + done, bytes - done, (off_t)job->bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            job->write_errno = n < 0 ? errno : ENOSPC;
+            return 0;
+        }
+        done += (size_t)n;
+        job->bytes += (uint64_t)n;
+    }
+    return bytes;
+}
+
+static int on_progress(void *context, curl_off_t total, curl_off_t now, curl_off_t upload_total,
+                       curl_off_t upload_now)
+{
+    fetch *job = context;
+
+    (void)total;
+    (void)now;
+    (void)upload_total;
+    (void)upload_now;
+    if (job->options.progress == NULL ||
+        job->options.progress(job->options.context, job->file->name, job->bytes, job->file->bytes) == 0)
+        return 0;
+    job->canceled = true;
+    return 1;
+}
+
+static gp_status file_sum(int fd, char text[GP_MD5_TEXT_BYTES], const char *path, gp_error *err)
+{
+    uint8_t chunk[64 << 10];
+    off_t offset = 0;
+    ssize_t n;
+    gp_md5 md5;
+
+    gp_md5_init(&md5);
+    while ((n = pread(fd, chunk, sizeof(chunk), offset)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+        gp_md5_add(&md5, chunk, (size_t)n);
+        offset += n;
+    }
+    gp_md5_finish(&md5, text);
+    return GP_OK;
+}
+
+/* GP_OK with *there when the right file is there; a wrong one is the user's to remove. */
+static gp_status present_check(const fetch *job, bool *there, gp_error *err)
+{
+    char sum[GP_MD5_TEXT_BYTES];
+    gp_status status;
+    int fd = open(job->path, O_RDONLY | O_CLOEXEC);
+
+    *there = fd >= 0;
+    if (fd < 0)
+        return errno == ENOENT ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
+    status = file_sum(fd, sum, job->path, err);
+    close(fd);
+    if (status == GP_OK && strcmp(sum, job->file->md5) != 0)
+        return gp_fail(err, GP_ESTATE,
+                       "%s is there already and is not the published file (MD5 %s, published %s); remove it",
+                       job->path, sum, job->file->md5);
+    return status;
+}
+
+/* Open and lock FILE.part, keeping what an earlier process left. */
+static gp_status part_open(fetch *job, gp_error *err)
+{
+    struct stat ours, named;
+
+    job->fd = open(job->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (job->fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", job->part);
+    /* The name may have been given to the finished file by who held the lock before us. */
+    if (flock(job->fd, LOCK_EX | LOCK_NB) != 0 || fstat(job->fd, &ours) != 0 ||
+        stat(job->part, &named) != 0 || ours.st_ino != named.st_ino) {
+        close(job->fd);
+        job->fd = -1;
+        return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);
+    }
+    if ((uint64_t)ours.st_size <= job->file->bytes) {
+        job->bytes = (uint64_t)ours.st_size;
+        job->resumed = job->bytes > 0;
+    } else if (ftruncate(job->fd, 0) != 0) {
+        return gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+    }
+    return GP_OK;
+}
+
+static gp_status part_restart(fetch *job, gp_error *err)
+{
+    job->bytes = 0;
+    job->resumed = false;
+    return ftruncate(job->fd, 0) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+}
+
+static void handle_setup(CURL *handle, fetch *job)
+{
+    job->detail[0] = '\0';
+    curl_easy_setopt(handle, CURLOPT_URL, job->url);
+    curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+    curl_easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
+    curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
+    curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
+    curl_easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
+    curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
+    curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(handle, CURLOPT_WRITEDATA, job);
+    curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(handle, CURLOPT_XFERINFODATA, job);
+}
+
+static bool worth_another_try(CURLcode code, long http)
+{
+    switch (code) {
+    case CURLE_HTTP_RETURNED_ERROR:
+        return http >= 500 || http == 408 || http == 416 || http == 429;
+    case CURLE_OK: /* ended short of our size */
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RANGE_ERROR:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* All bytes are there: are they the right ones? */
+static gp_status part_judge(fetch *job, bool *again, gp_error *err)
+{
+    char sum[GP_MD5_TEXT_BYTES];
+    gp_status status = file_sum(job->fd, sum, job->part, err);
+
+    if (status != GP_OK || strcmp(sum, job->file->md5) == 0)
+        return status;
+    *again = job->resumed; /* the halves may not belong together */
+    status = part_restart(job, err);
+    return status != GP_OK
+               ? status
+               : gp_fail(
+                     err, GP_ECORRUPT,
+                     "%s has the MD5 sum %s, published is %s: the server's file is damaged or another; name "
+                     "a mirror in GRADPOOL_DATA_URL",
+                     job->url, sum, job->file->md5);
+}
+
+/* One transfer.  *again: it failed in a way that may pass. */
+static gp_status transfer(fetch *job, bool *again, gp_error *err)
+{
+    CURL *handle;
+    CURLcode code = CURLE_OK;
+    long http = 0;
+
+    *again = false;
+    if (job->bytes < job->file->bytes) {
+        job->resumed = job->bytes > 0;
+        handle = curl_easy_init();
+        if (handle == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to download %s", job->url);
+        handle_setup(handle, job);
+        code = curl_easy_perform(handle);
+        curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
+        curl_easy_cleanup(handle);
+    }
+    if (job->canceled)
+        return gp_fail(err, GP_ECANCELED, "the download of %s was cancelled", job->url);
+    if (job->write_errno != 0) {
+        errno = job->write_errno;
+        return gp_fail_errno(err, GP_EIO, "cannot write %s after %llu bytes", job->part,
+                             (unsigned long long)job->bytes);
+    }
+    if (job->too_long)
+        return gp_fail(
+            err, GP_ECORRUPT,
+            "%s sends more than the published %llu bytes: another file; name a mirror in GRADPOOL_DATA_URL",
+            job->url, (unsigned long long)job->file->bytes);
+    if (job->bytes == job->file->bytes)
+        return part_judge(job, again, err);
+    *again = worth_another_try(code, http);
+    if ((code == CURLE_RANGE_ERROR || http == 416) && part_restart(job, err) != GP_OK)
+        return GP_EIO;
+    if (code == CURLE_OK || code == CURLE_PARTIAL_FILE)
+        return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; " MIRROR_HINT, job->url,
+                       (unsigned long long)job->bytes, (unsigned long long)job->file->bytes);
+    return gp_fail(err, GP_EIO, "cannot download %s: %s; " MIRROR_HINT, job->url,
+                   job->detail[0] != '\0' ? job->detail : curl_easy_strerror(code));
+}
+
+static void wait_ms(uint64_t ms)
+{
+    struct timespec pause = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
+
+    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
+        continue;
+}
+
+static gp_status part_finish(fetch *job, gp_error *err)
+{
+    if (fsync(job->fd) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", job->part);
+    if (rename(job->part, job->path) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", job->part, job->path);
+    return GP_OK;
+}
+
+static gp_status file_fetch(fetch *job, gp_error *err)
+{
+    uint64_t pause = job->options.wait_ms;
+    bool there, again = true;
+    gp_status status = present_check(job, &there, err);
+
+    if (status != GP_OK || there)
+        return status;
+    job->fd = -1;
+    status = part_open(job, err);
+    if (status != GP_OK && job->fd < 0)
+        return status; /* the part is not ours to remove */
+    for (uint32_t attempt = 0; status == GP_OK && attempt < job->options.tries; attempt++) {
+        status = transfer(job, &again, err);
+        if (status == GP_OK || !again || attempt + 1 == job->options.tries)
+            break;
+        wait_ms(pause);
+        pause = pause < 30000 ? pause * 2 : pause;
+        status = GP_OK;
+    }
+    if (status == GP_OK)
+        status = part_finish(job, err);
+    if (status != GP_OK)
+        unlink(job->part);
+    close(job->fd);
+    return status;
+}
+
+/* mkdir -p */
+static gp_status directory_make(const char *directory, gp_error *err)
+{
+    char path[PATH_MAX];
+
+    if ((size_t)snprintf(path, sizeof(path), "%s", directory) >= sizeof(path))
+        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
+    for (char *at = path + 1; *at != '\0'; at++)
+        if (*at == '/') {
+            *at = '\0';
+            (void)mkdir(path, 0777); /* the last one tells */
+            *at = '/';
+        }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", directory);
+    return GP_OK;
+}
+
+static gp_get_options options_complete(const gp_get_options *given, const gp_get_set *set)
+{
+    gp_get_options options = given != NULL ? *given : (gp_get_options){ 0 };
+    const char *mirror = getenv("GRADPOOL_DATA_URL");
+
+    if (options.url == NULL)
+        options.url = mirror != NULL && mirror[0] != '\0' ? mirror : set->url;
+    options.tries = options.tries == 0 ? 4 : options.tries < TRIES_MAX ? options.tries : TRIES_MAX;
+    options.wait_ms = options.wait_ms == 0 ? 1000 : options.wait_ms;
+    options.connect_s = options.connect_s == 0 ? 10 : options.connect_s;
+    options.stall_s = options.stall_s == 0 ? 30 : options.stall_s;
+    return options;
+}
+
+static gp_status files_fetch(const gp_get_set *set, const gp_get_options *options, const char *directory,
+                             gp_error *err)
+{
+    const char *slash = options->url[0] != '\0' && options->url[strlen(options->url) - 1] == '/' ? "" : "/";
+    gp_status status = GP_OK;
+
+    for (size_t i = 0; i < set->file_count && status == GP_OK; i++) {
+        fetch job = { .file = &set->files[i], .options = *options };
+        const char *name = set->files[i].name;
+
+        if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options->url, slash, name) >=
+                sizeof(job.url) ||
+            (size_t)snprintf(job.path, sizeof(job.path), "%s/%s", directory, name) >= sizeof(job.path) ||
+            (size_t)snprintf(job.part, sizeof(job.part), "%s/%s.part", directory, name) >= sizeof(job.part))
+            return gp_fail(err, GP_ELIMIT, "the URL %s or the path %s is too long", options->url, directory);
+        status = file_fetch(&job, err);
+    }
+    return status;
+}
+
+gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_error *err)
+{
+    gp_get_options options = options_complete(given, set);
+    char cache[PATH_MAX];
+    gp_status status = GP_OK;
+
+    if (options.directory == NULL) {
+        status = gp_store_cache(cache, sizeof(cache), set->name, err);
+        if (status != GP_OK)
+            return status;
+        options.directory = cache;
+    }
+    status = directory_make(options.directory, err);
+    if (status != GP_OK)
+        return status;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
+    status = files_fetch(set, &options, options.directory, err);
+    curl_global_cleanup();
+    return status;
+}
+
+gp_status gp_get(const char *name, const gp_get_options *options, gp_error *err)
+{
+    const char *nearest = NULL;
+    unsigned distance = 0;
+
+    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
+        if (strcmp(set->name, name) == 0)
+            return gp_get_fetch(set, options, err);
+        gp_spell_offer(name, set->name, &nearest, &distance);
+    }
+    return gp_fail(err, GP_EINVAL, "no data set \"%s\" can be downloaded; %s \"%s\"", name,
+                   nearest != NULL ? "did you mean" : "there is",
+                   nearest != NULL ? nearest : gp_get_sets[0].name);
+}

@@ -1,0 +1,495 @@
+#include "tests/gp_test.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/data/get.h"
+#include "common/data/md5.h"
+
+enum { BODY = 200000, SCRIPT_MAX = 16 };
+
+/* What the server does with a request. */
+typedef enum server_act {
+    RIGHT,      /* the file, or the range that was asked for */
+    WHOLE,      /* the whole file whatever was asked for */
+    CUT,        /* the right answer, broken off in its middle */
+    SAYS_MORE,  /* a Content-Length beyond the file */
+    SAYS_LESS,  /* a Content-Length below it, and no more bytes than that */
+    SENDS_MORE, /* a longer file */
+    WRONG,      /* other bytes */
+    NOT_FOUND,
+    UNAVAILABLE, /* 503 */
+    STALL,       /* some bytes, then silence until the client goes */
+    TO_FILE,     /* a redirect to file:///etc/passwd */
+    IN_CIRCLES,  /* a redirect to itself */
+} server_act;
+
+typedef struct test_server {
+    int listener;
+    int stop[2]; /* closing stop[1] ends the thread */
+    pthread_t thread;
+    char url[64];
+    const server_act *script; /* one per request, the last one repeated */
+    int script_count;
+    _Atomic int requests;
+    _Atomic long ranges_from; /* of the last request; 0: none */
+} test_server;
+
+static char body[BODY + 100];
+static char body_md5[GP_MD5_TEXT_BYTES];
+
+static void body_fill(void)
+{
+    gp_md5 md5;
+
+    for (int i = 0; i < BODY + 100; i++)
+        body[i] = (char)(i * 7919 >> 5);
+    gp_md5_init(&md5);
+    gp_md5_add(&md5, body, BODY);
+    gp_md5_finish(&md5, body_md5);
+}
+
+static void send_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = send(fd, data, bytes, MSG_NOSIGNAL);
+
+        if (n <= 0)
+            return;
+        data += n;
+        bytes -= (size_t)n;
+    }
+}
+
+static void send_head(int fd, const char *status, long length, const char *more)
+{
+    char head[256];
+
+    snprintf(head, sizeof(head), "HTTP/1.1 %s\r\nContent-Length: %ld\r\nConnection: close\r\n%s\r\n", status,
+             length, more);
+    send_all(fd, head, strlen(head));
+}
+
+static void send_file(int fd, server_act act, long from)
+{
+    char range[80] = "", copy[32];
+    long length = BODY - from, sent = length;
+
+    if (act == SAYS_MORE)
+        length += 100;
+    if (act == SAYS_LESS)
+        length = sent = length - 10;
+    if (act == SENDS_MORE)
+        length = sent = length + 10;
+    if (act == CUT || act == STALL)
+        sent /= 2;
+    if (from > 0)
+        snprintf(range, sizeof(range), "Content-Range: bytes %ld-%d/%d\r\n", from, BODY - 1, BODY);
+    send_head(fd, from > 0 ? "206 Partial Content" : "200 OK", length, range);
+    if (act == WRONG) {
+        memset(copy, '!', sizeof(copy));
+        send_all(fd, copy, sizeof(copy));
+        from += (long)sizeof(copy);
+        sent -= (long)sizeof(copy);
+    }
+    send_all(fd, body + from, (size_t)sent);
+}
+
+static void request_answer(test_server *server, int fd, int turn)
+{
+    server_act act = server->script[turn < server->script_count ? turn : server->script_count - 1];
+    char request[4096], *range, ignored[64];
+    size_t got = 0;
+    long from = 0;
+
+    while (got < sizeof(request) - 1) {
+        ssize_t n = recv(fd, request + got, sizeof(request) - 1 - got, 0);
+
+        if (n <= 0)
+            return;
+        got += (size_t)n;
+        request[got] = '\0';
+        if (strstr(request, "\r\n\r\n") != NULL)
+            break;
+    }
+    range = strstr(request, "Range: bytes=");
+    if (range != NULL)
+        from = atol(range + strlen("Range: bytes="));
+    atomic_store(&server->ranges_from, from);
+    if (act == NOT_FOUND)
+        send_head(fd, "404 Not Found", 0, "");
+    else if (act == UNAVAILABLE)
+        send_head(fd, "503 Service Unavailable", 0, "");
+    else if (act == TO_FILE)
+        send_head(fd, "302 Found", 0, "Location: file:///etc/passwd\r\n");
+    else if (act == IN_CIRCLES)
+        send_head(fd, "302 Found", 0, "Location: /data.bin\r\n");
+    else
+        send_file(fd, act, act == WHOLE ? 0 : from);
+    if (act == STALL)
+        while (recv(fd, ignored, sizeof(ignored), 0) > 0)
+            continue;
+}
+
+static void *server_main(void *argument)
+{
+    test_server *server = argument;
+    struct pollfd polled[2] = { { .fd = server->listener, .events = POLLIN },
+                                { .fd = server->stop[0], .events = POLLIN } };
+
+    while (poll(polled, 2, -1) > 0 && polled[1].revents == 0) {
+        int fd = accept(server->listener, NULL, NULL);
+
+        request_answer(server, fd, atomic_fetch_add(&server->requests, 1));
+        close(fd);
+    }
+    return NULL;
+}
+
+static void server_start(test_server *server, const server_act *script, int script_count)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t bytes = sizeof(address);
+
+    memset(server, 0, sizeof(*server));
+    server->script = script;
+    server->script_count = script_count;
+    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(server->listener, (struct sockaddr *)&address, bytes) != 0 || listen(server->listener, 8) != 0 ||
+        getsockname(server->listener, (struct sockaddr *)&address, &bytes) != 0 || pipe(server->stop) != 0 ||
+        pthread_create(&server->thread, NULL, server_main, server) != 0)
+        abort();
+    snprintf(server->url, sizeof(server->url), "http://127.0.0.1:%d", ntohs(address.sin_port));
+}
+
+static void server_stop(test_server *server)
+{
+    close(server->stop[1]);
+    pthread_join(server->thread, NULL);
+    close(server->stop[0]);
+    close(server->listener);
+}
+
+/* One download into a fresh folder, from a server that follows the script. */
+typedef struct get_trial {
+    gp_status status;
+    gp_error err;
+    int requests;
+    long ranges_from;
+    bool whole;    /* data.bin is there and right */
+    bool leftover; /* anything else is there */
+} get_trial;
+
+static char folder[64];
+
+static void folder_make(void)
+{
+    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        abort();
+    setenv("no_proxy", "127.0.0.1", 1);
+    body_fill();
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][128];
+    static int turn;
+
+    turn = !turn;
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
+    return path[turn];
+}
+
+static void folder_remove(void)
+{
+    char command[96];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    if (system(command) != 0)
+        abort();
+}
+
+static bool file_is_body(const char *path)
+{
+    static char got[BODY + 1];
+    FILE *file = fopen(path, "r");
+    bool same;
+
+    if (file == NULL)
+        return false;
+    same = fread(got, 1, sizeof(got), file) == BODY && memcmp(got, body, BODY) == 0;
+    fclose(file);
+    return same;
+}
+
+static void trial_run(get_trial *trial, const server_act *script, int script_count, gp_get_options options)
+{
+    const gp_get_file file = { "data.bin", BODY, body_md5 };
+    const gp_get_set set = { "test", "", NULL, &file, 1 };
+    test_server server;
+
+    server_start(&server, script, script_count);
+    if (options.url == NULL)
+        options.url = server.url;
+    options.directory = in_folder("a/b");
+    options.wait_ms = 1;
+    trial->err.message[0] = '\0';
+    trial->status = gp_get_fetch(&set, &options, &trial->err);
+    trial->requests = atomic_load(&server.requests);
+    trial->ranges_from = atomic_load(&server.ranges_from);
+    trial->whole = file_is_body(in_folder("a/b/data.bin"));
+    trial->leftover = access(in_folder("a/b/data.bin.part"), F_OK) == 0 ||
+                      (!trial->whole && access(in_folder("a/b/data.bin"), F_OK) == 0);
+    server_stop(&server);
+}
+
+/* The same in a folder of its own. */
+static get_trial try_alone(const server_act *script, int script_count)
+{
+    get_trial result;
+
+    folder_make();
+    trial_run(&result, script, script_count, (gp_get_options){ .stall_s = 1 });
+    folder_remove();
+    CHECK(!result.leftover);
+    CHECK(result.whole == (result.status == GP_OK));
+    return result;
+}
+
+#define TRY(...)                                                                                             \
+    try_alone((const server_act[]){ __VA_ARGS__ },                                                           \
+              (int)(sizeof((const server_act[]){ __VA_ARGS__ }) / sizeof(server_act)))
+
+TEST(md5_matches_the_vectors_of_rfc_1321)
+{
+    static const char *const vector[][2] = {
+        { "", "d41d8cd98f00b204e9800998ecf8427e" },
+        { "a", "0cc175b9c0f1b6a831c399e269772661" },
+        { "abc", "900150983cd24fb0d6963f7d28e17f72" },
+        { "message digest", "f96b697d7cb7938d525a2f31aaf161d0" },
+        { "abcdefghijklmnopqrstuvwxyz", "c3fcd3d76192e4007dfb496cca67e13b" },
+        { "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+          "d174ab98d277d9f5a5611c2c9f419d9f" },
+        { "12345678901234567890123456789012345678901234567890123456789012345678901234567890",
+          "57edf4a22be3c955ac49da2e2107b67a" },
+    };
+    char text[GP_MD5_TEXT_BYTES];
+    gp_md5 md5;
+
+    for (size_t i = 0; i < sizeof(vector) / sizeof(vector[0]); i++)
+        for (size_t cut = 0; cut <= strlen(vector[i][0]); cut++) {
+            gp_md5_init(&md5);
+            gp_md5_add(&md5, vector[i][0], cut);
+            gp_md5_add(&md5, vector[i][0] + cut, strlen(vector[i][0]) - cut);
+            gp_md5_finish(&md5, text);
+            CHECK_TEXT(vector[i][1], text);
+        }
+}
+
+TEST(a_right_file_arrives_in_one_request)
+{
+    get_trial result = TRY(RIGHT);
+
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(1, result.requests);
+}
+
+TEST(a_broken_transfer_goes_on_where_it_ended)
+{
+    get_trial result = TRY(CUT, CUT, RIGHT);
+
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(3, result.requests);
+    CHECK_INT(BODY * 3 / 4, result.ranges_from);
+}
+
+TEST(a_server_without_ranges_sends_the_whole_file_again)
+{
+    get_trial result = TRY(CUT, WHOLE, WHOLE);
+
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(3, result.requests);
+}
+
+TEST(the_sum_judges_and_not_the_announced_length)
+{
+    CHECK_STATUS(GP_OK, TRY(SAYS_MORE).status);
+    CHECK_STATUS(GP_OK, TRY(SAYS_LESS, RIGHT).status);
+}
+
+TEST(a_transfer_that_always_breaks_fails_after_four_tries)
+{
+    get_trial result = TRY(CUT);
+
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_INT(4, result.requests);
+    CHECK_CONTAINS(result.err.message, "/data.bin ended after 187500 of 200000 bytes");
+    CHECK_CONTAINS(result.err.message, "GRADPOOL_DATA_URL");
+}
+
+TEST(more_bytes_than_published_are_refused)
+{
+    get_trial result = TRY(SENDS_MORE);
+
+    CHECK_STATUS(GP_ECORRUPT, result.status);
+    CHECK_INT(1, result.requests);
+    CHECK_CONTAINS(result.err.message, "sends more than the published 200000 bytes");
+}
+
+TEST(wrong_bytes_are_refused_with_both_sums)
+{
+    get_trial result = TRY(WRONG);
+
+    CHECK_STATUS(GP_ECORRUPT, result.status);
+    CHECK_INT(1, result.requests);
+    CHECK_CONTAINS(result.err.message, body_md5);
+    CHECK_CONTAINS(result.err.message, "has the MD5 sum");
+}
+
+TEST(halves_that_do_not_belong_together_are_fetched_anew)
+{
+    get_trial result = TRY(CUT, WRONG, RIGHT);
+
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(3, result.requests);
+    CHECK_INT(0, result.ranges_from);
+}
+
+TEST(a_missing_file_fails_at_once_and_a_busy_server_is_asked_again)
+{
+    get_trial result = TRY(NOT_FOUND);
+
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_INT(1, result.requests);
+    CHECK_CONTAINS(result.err.message, "404");
+    CHECK_CONTAINS(result.err.message, "cannot download http://127.0.0.1:");
+    result = TRY(UNAVAILABLE, UNAVAILABLE, RIGHT);
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(3, result.requests);
+}
+
+TEST(a_stalled_transfer_is_left_and_continued)
+{
+    get_trial result = TRY(STALL, RIGHT);
+
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(2, result.requests);
+    CHECK_INT(BODY / 2, result.ranges_from);
+}
+
+TEST(redirects_lead_to_no_local_file_and_end)
+{
+    get_trial result = TRY(TO_FILE);
+
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_INT(1, result.requests);
+    CHECK_CONTAINS(result.err.message, "rotocol");
+    result = TRY(IN_CIRCLES);
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_INT(6, result.requests);
+    folder_make();
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .url = "file:///etc" });
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK(!result.leftover);
+    folder_remove();
+}
+
+TEST(nobody_listening_is_an_error_with_the_url)
+{
+    get_trial result;
+
+    folder_make();
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .url = "http://127.0.0.1:1/" });
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_CONTAINS(result.err.message, "cannot download http://127.0.0.1:1/data.bin: ");
+    CHECK(!result.leftover);
+    folder_remove();
+}
+
+TEST(what_is_there_is_kept_and_what_a_killed_process_left_is_continued)
+{
+    get_trial result;
+    FILE *file;
+
+    folder_make();
+    mkdir(in_folder("a"), 0777);
+    mkdir(in_folder("a/b"), 0777);
+    file = fopen(in_folder("a/b/data.bin.part"), "w");
+    fwrite(body, 1, 50000, file);
+    fclose(file);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK(result.whole && !result.leftover);
+    CHECK_INT(50000, result.ranges_from);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(0, result.requests);
+    file = fopen(in_folder("a/b/data.bin"), "w");
+    fputs("mine", file);
+    fclose(file);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_ESTATE, result.status);
+    CHECK_CONTAINS(result.err.message, "is not the published file");
+    CHECK_INT(0, result.requests);
+    folder_remove();
+}
+
+TEST(two_downloads_of_one_file_do_not_mix)
+{
+    get_trial result;
+    int fd;
+
+    folder_make();
+    mkdir(in_folder("a"), 0777);
+    mkdir(in_folder("a/b"), 0777);
+    fd = open(in_folder("a/b/data.bin.part"), O_RDWR | O_CREAT, 0666);
+    REQUIRE(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_EBUSY, result.status);
+    CHECK(result.leftover); /* the other's part is not ours to remove */
+    close(fd);
+    folder_remove();
+}
+
+static int cancel_halfway(void *context, const char *file, uint64_t bytes, uint64_t bytes_total)
+{
+    CHECK_TEXT("data.bin", file);
+    CHECK_INT(BODY, bytes_total);
+    ++*(int *)context;
+    return bytes >= BODY / 2;
+}
+
+TEST(progress_is_told_and_can_cancel)
+{
+    get_trial result;
+    int calls = 0;
+
+    folder_make();
+    /* The stall keeps the transfer open until progress has seen its first half. */
+    trial_run(&result, (const server_act[]){ STALL }, 1,
+              (gp_get_options){ .progress = cancel_halfway, .context = &calls, .stall_s = 20 });
+    CHECK_STATUS(GP_ECANCELED, result.status);
+    CHECK(calls > 0);
+    CHECK(!result.leftover);
+    folder_remove();
+}
+
+TEST(only_known_names_are_fetched)
+{
+    gp_error err;
+
+    CHECK_STATUS(GP_EINVAL, gp_get("fashion-minst", NULL, &err));
+    CHECK_CONTAINS(err.message, "did you mean \"fashion-mnist\"");
+    CHECK_TEXT("fashion-mnist", gp_get_sets[0].name);
+    CHECK_INT(4, gp_get_sets[0].file_count);
+    for (size_t i = 0; i < 4; i++)
+        CHECK_INT(32, strlen(gp_get_sets[0].files[i].md5));
+}
