@@ -556,7 +556,8 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
         status = incoming_check(in, &why, &err);
     if (status == GP_EPROTO) {
         channel->stats.refused++;
-        snprintf(channel->stats.refused_last, sizeof(channel->stats.refused_last), "%s", why);
+        snprintf(channel->stats.refused_last, sizeof(channel->stats.refused_last), "%.*s",
+                 (int)sizeof(channel->stats.refused_last) - 1, why);
     }
     if (status != GP_OK)
         gp_incoming_close(in);

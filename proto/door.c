@@ -152,7 +152,7 @@ static void reply_send(int fd, gp_status status, uint32_t protocol, uint64_t epo
 {
     gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = status, .protocol = protocol, .epoch = epoch };
 
-    snprintf(reply.text, sizeof(reply.text), "%s", text);
+    snprintf(reply.text, sizeof(reply.text), "%.*s", (int)sizeof(reply.text) - 1, text);
     /* A peer that is gone gives its notice by end of file: the result says nothing new. */
     (void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
