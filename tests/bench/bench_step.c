@@ -1,0 +1,199 @@
+/* bench_step.c -- images per second of a LeNet training step: forward, backward, plain SGD, batch in memory.
+ *
+ *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME]
+ *
+ * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
+ * machine the best is the kernels' speed, the median tells how much the others took.  bench_step.py runs the same
+ * step in PyTorch. */
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "worker/backend/backend.h"
+
+enum { STEPS_MAX = 100000, CORES_MAX = 1024 };
+
+typedef struct bench_options {
+    uint32_t threads, batch;
+    double seconds;
+    const char *kernels, *network;
+} bench_options;
+
+typedef struct bench {
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_backend *backend;
+    gp_plan *plan;
+    float *parameters, *gradients;
+    double sums[GP_SUMS];
+    uint8_t *samples;
+    int32_t *labels;
+    uint32_t batch;
+} bench;
+
+static bool read_options(bench_options *options, int count, char **arguments)
+{
+    *options = (bench_options){ .threads = 1, .batch = 256, .seconds = 2, .network = "lenet" };
+    for (int i = 1; i + 1 < count; i += 2) {
+        const char *name = arguments[i], *value = arguments[i + 1];
+
+        if (strcmp(name, "--threads") == 0)
+            options->threads = (uint32_t)atoi(value);
+        else if (strcmp(name, "--batch") == 0)
+            options->batch = (uint32_t)atoi(value);
+        else if (strcmp(name, "--seconds") == 0)
+            options->seconds = atof(value);
+        else if (strcmp(name, "--kernels") == 0)
+            options->kernels = value;
+        else if (strcmp(name, "--network") == 0)
+            options->network = value;
+        else
+            return false;
+    }
+    return count % 2 == 1 && options->threads >= 1 && options->threads <= CORES_MAX && options->batch >= 1 &&
+           options->batch <= 1 << 16;
+}
+
+static void own_cores(int *cores, uint32_t threads)
+{
+    cpu_set_t set;
+    uint32_t found = 0;
+
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof(set), &set);
+    for (int c = 0; c < CPU_SETSIZE && found < threads; c++)
+        if (CPU_ISSET((size_t)c, &set))
+            cores[found++] = c;
+    for (; found < threads; found++)
+        cores[found] = cores[0];
+}
+
+static gp_status bench_open(bench *b, const bench_options *options, gp_error *err)
+{
+    static int cores[CORES_MAX];
+    gp_backend_options backend = { .threads = options->threads, .cores = cores, .kernels = options->kernels };
+    gp_plan_options plan = { .phase = GP_PHASE_TRAIN, .micro_batch = options->batch, .sample_dtype = GP_U8 };
+    gp_plan_memory memory;
+    size_t pixels;
+    gp_status status = gp_zoo_build(&b->spec, options->network, NULL, 0, err);
+
+    if (status == GP_OK)
+        status = gp_graph_new(&b->graph, b->spec, err);
+    if (status != GP_OK)
+        return status;
+    own_cores(cores, options->threads);
+    pixels = (size_t)gp_shape_count(&b->spec->input);
+    b->batch = options->batch;
+    b->parameters = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
+    b->gradients = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
+    b->samples = gp_malloc(b->batch * pixels);
+    b->labels = gp_calloc(b->batch, sizeof(*b->labels));
+    if (b->parameters == NULL || b->gradients == NULL || b->samples == NULL || b->labels == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the benchmark");
+    gp_graph_initialize(b->graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, b->parameters);
+    for (size_t i = 0; i < b->batch * pixels; i++) {
+        uint32_t words[4];
+
+        gp_rng_draw(words, 1, 0, 0, 0, (uint32_t)i);
+        b->samples[i] = (uint8_t)words[0];
+        b->labels[i / pixels] = (int32_t)(words[1] % b->graph->class_count);
+    }
+    memory = (gp_plan_memory){ .parameters = b->parameters, .gradients = b->gradients, .sums = b->sums };
+    status = gp_backend_cpu.open(&b->backend, &backend, err);
+    return status == GP_OK ? gp_backend_cpu.compile(&b->plan, b->backend, b->graph, &plan, &memory, err)
+                           : status;
+}
+
+static void bench_close(bench *b)
+{
+    gp_backend_cpu.free(b->plan);
+    gp_backend_cpu.close(b->backend);
+    gp_free(b->labels);
+    gp_free(b->samples);
+    gp_free(b->gradients);
+    gp_free(b->parameters);
+    gp_graph_free(b->graph);
+    gp_netspec_free(b->spec);
+}
+
+static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
+{
+    gp_batch batch = { .samples = b->samples,
+                       .labels = b->labels,
+                       .count = b->batch,
+                       .first = true,
+                       .last = true,
+                       .seed = 1,
+                       .step = step };
+    gp_status status = gp_backend_cpu.run(b->plan, &batch, NULL, NULL, err);
+    float rate = 0.1f / (float)b->batch;
+
+    for (size_t i = 0; i < b->graph->blob_count; i++)
+        b->parameters[i] -= rate * b->gradients[i];
+    return status;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static gp_status bench_run(bench *b, const bench_options *options, gp_error *err)
+{
+    static int64_t step_ns[STEPS_MAX];
+    int64_t end = gp_now_ns() + (int64_t)(options->seconds * 1e9);
+    gp_plan_times times;
+    int count = 0;
+    char text[1024];
+
+    for (uint64_t warm = 0; warm < 3; warm++)
+        bench_step(b, warm, err);
+    gp_backend_cpu.take_times(b->plan);
+    do {
+        int64_t began = gp_now_ns();
+        gp_status status = bench_step(b, (uint64_t)count, err);
+
+        if (status != GP_OK)
+            return status;
+        step_ns[count++] = gp_now_ns() - began;
+    } while (gp_now_ns() < end && count < STEPS_MAX);
+    times = gp_backend_cpu.take_times(b->plan);
+    qsort(step_ns, (size_t)count, sizeof(step_ns[0]), by_size);
+    gp_backend_cpu.describe(b->plan, text, sizeof(text));
+    printf("%s batch %u, %u threads: best %.0f images/s, median %.0f; forward %.2f ms, backward %.2f ms; "
+           "loss %.4f; "
+           "%.1f MB\n%s",
+           options->network, b->batch, options->threads, b->batch * 1e9 / (double)step_ns[0],
+           b->batch * 1e9 / (double)step_ns[count / 2], (double)times.forward_ns * 1e-6 / count,
+           (double)times.backward_ns * 1e-6 / count, b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT],
+           (double)gp_backend_cpu.memory_bytes(b->plan) * 1e-6, text);
+    return GP_OK;
+}
+
+int main(int count, char **arguments)
+{
+    bench_options options;
+    bench b = { 0 };
+    gp_error err;
+    gp_status status;
+
+    if (!read_options(&options, count, arguments)) {
+        fprintf(stderr,
+                "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME]\n");
+        return 2;
+    }
+    status = bench_open(&b, &options, &err);
+    if (status == GP_OK)
+        status = bench_run(&b, &options, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "bench_step: %s\n", err.message);
+    bench_close(&b);
+    return status != GP_OK;
+}

@@ -1,0 +1,504 @@
+/* cpu.c -- the CPU as a backend: cuts a graph into segments, gives values that cross a border a buffer, runs the
+ * segments in turn.
+ *
+ * Which kernels run what is a fixed rule: a small network (gp_lanes_suits) is one lanes segment; of any other,
+ * oneDNN takes the runs that it claims and the lanes kernels the rest.  Without the oneDNN module everything is
+ * lanes: right, but slow for large networks, so it is logged. */
+#include <assert.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cpu/lanes.h"
+#include "worker/backend/cpu/segment.h"
+#include "worker/backend/cpu/threads.h"
+
+enum { CPU_THREADS_MAX = 1024, CPU_MICRO_BATCH_MAX = 1 << 20, CPU_KERNELS_BYTES = 32 };
+static const int64_t CPU_VALUE_BYTES_MAX = (int64_t)1 << 40;
+
+struct gp_backend {
+    uint32_t threads;
+    int *cores;                      /* owned; NULL: not pinned */
+    char kernels[CPU_KERNELS_BYTES]; /* "" : by rule */
+    const gp_segment_ops *lanes;
+    const gp_segment_ops *onednn; /* NULL until loaded */
+    bool onednn_sought;
+    bool only_lanes, only_onednn;
+    bool split;       /* a segment per op: for tests of what crosses */
+    bool prepared;    /* driver's team is pinned and flushes denormals */
+    pthread_t driver; /* valid when prepared */
+};
+
+typedef struct cut {
+    const gp_segment_ops *ops;
+    gp_segment *segment;
+    uint32_t first, count;
+    size_t ready; /* gradients [0, ready) of the blob are final once it has run */
+} cut;
+
+struct gp_plan {
+    gp_backend *backend;
+    const gp_graph *graph;
+    gp_plan_options options;
+    gp_plan_memory memory;
+    cut *cuts;
+    uint32_t cut_count;
+    void **values; /* per value: its buffer, owned, or NULL */
+    size_t value_bytes;
+    float *input; /* the normalised input, one of values; NULL when all segments read samples */
+    gp_plan_times times;
+};
+
+/* -- opening ---------------------------------------------------------------------------------------------- */
+
+static void cpu_close(gp_backend *backend)
+{
+    if (backend == NULL)
+        return;
+    gp_free(backend->cores);
+    gp_free(backend);
+}
+
+/* "avx2", or "avx2,unfused" and "avx2,split" for tests. */
+static gp_status read_kernels(gp_backend *backend, const char *kernels, gp_error *err)
+{
+    const lanes_isa *isa;
+    bool fuse;
+    gp_status status;
+
+    if (kernels != NULL && strlen(kernels) >= sizeof(backend->kernels))
+        return gp_fail(err, GP_EINVAL, "kernels \"%.40s...\" is no name of kernels", kernels);
+    if (kernels != NULL)
+        strcpy(backend->kernels, kernels);
+    backend->only_onednn = strcmp(backend->kernels, "onednn") == 0;
+    backend->only_lanes = kernels != NULL && !backend->only_onednn;
+    backend->split = strstr(backend->kernels, ",split") != NULL;
+    status = gp_lanes_choose(&isa, &fuse, backend->only_lanes ? kernels : NULL, err);
+    if (status == GP_OK)
+        backend->lanes = gp_segment_lanes(isa);
+    return status;
+}
+
+static gp_status cpu_open(gp_backend **out, const gp_backend_options *options, gp_error *err)
+{
+    gp_backend *backend;
+    gp_status status;
+
+    if (options->threads < 1 || options->threads > CPU_THREADS_MAX)
+        return gp_fail(err, GP_EINVAL, "%u compute threads; 1 to %d are possible", options->threads,
+                       CPU_THREADS_MAX);
+    backend = gp_calloc(1, sizeof(*backend));
+    if (backend == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the CPU backend");
+    backend->threads = options->threads;
+    if (options->cores != NULL) {
+        backend->cores = gp_calloc(options->threads, sizeof(*backend->cores));
+        if (backend->cores == NULL) {
+            cpu_close(backend);
+            return gp_fail(err, GP_ENOMEM, "no memory for a list of %u cores", options->threads);
+        }
+        memcpy(backend->cores, options->cores, options->threads * sizeof(*backend->cores));
+    }
+    status = read_kernels(backend, options->kernels, err);
+    if (status != GP_OK) {
+        cpu_close(backend);
+        return status;
+    }
+    *out = backend;
+    return GP_OK;
+}
+
+/* -- the oneDNN module ------------------------------------------------------------------------------------ */
+
+/* Beside the program, or in the lib folder next to its own. */
+static void *open_module(char *error, size_t bytes)
+{
+    static const char *const places[] = { "/../lib/", "/", "/../lib/gradpool/" };
+    char program[3072], path[3584];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    void *module = NULL;
+
+    if (length < 0)
+        length = 0;
+    program[length] = '\0';
+    if (strrchr(program, '/') != NULL)
+        *strrchr(program, '/') = '\0';
+    snprintf(error, bytes, "no %s beside %.150s or in ../lib", GP_SEGMENT_ONEDNN_MODULE, program);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && module == NULL; i++) {
+        snprintf(path, sizeof(path), "%s%s%s", program, places[i], GP_SEGMENT_ONEDNN_MODULE);
+        if (access(path, R_OK) != 0)
+            continue;
+        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (module == NULL)
+            snprintf(error, bytes, "%s", dlerror());
+    }
+    return module;
+}
+
+/* Loaded at most once per backend and never unloaded: its OpenMP threads live on. */
+static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
+{
+    char reason[256];
+    void *module;
+
+    if (!backend->onednn_sought) {
+        backend->onednn_sought = true;
+        module = open_module(reason, sizeof(reason));
+        if (module != NULL) {
+            backend->onednn = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
+            snprintf(reason, sizeof(reason), "%s has no " GP_SEGMENT_ONEDNN_SYMBOL, GP_SEGMENT_ONEDNN_MODULE);
+        }
+        if (backend->onednn == NULL && backend->only_onednn)
+            gp_fail(err, GP_ENODEV, "oneDNN's kernels cannot be loaded: %s", reason);
+        else if (backend->onednn == NULL)
+            gp_log(GP_LOG_WARN, "oneDNN's kernels cannot be loaded (%s); large networks will train slowly",
+                   reason);
+    } else if (backend->onednn == NULL) {
+        gp_fail(err, GP_ENODEV, "oneDNN's kernels could not be loaded");
+    }
+    return backend->onednn;
+}
+
+/* -- cutting ---------------------------------------------------------------------------------------------- */
+
+static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
+{
+    const gp_ops *train = &graph->ops[GP_PHASE_TRAIN];
+
+    return ops >= train->op && ops < train->op + train->count ? GP_PHASE_TRAIN : GP_PHASE_INFER;
+}
+
+/* The next segment from ops[0] on: whose, and how long.  0: nobody can run it, *err says why. */
+static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
+                           const gp_segment_ops **who, gp_error *err)
+{
+    gp_phase phase = phase_of(graph, ops);
+    const gp_segment_ops *onednn;
+    size_t claimed, lanes = 1;
+
+    *who = backend->lanes;
+    if (backend->split && count > 0)
+        return 1;
+    if (backend->only_lanes || (!backend->only_onednn && gp_lanes_suits(graph, phase)))
+        return backend->lanes->claim(graph, phase, ops, count, backend->threads);
+    onednn = find_onednn(backend, err);
+    if (onednn == NULL)
+        return backend->only_onednn ? 0 : backend->lanes->claim(graph, phase, ops, count, backend->threads);
+    claimed = onednn->claim(graph, phase, ops, count, backend->threads);
+    if (claimed != 0) {
+        *who = onednn;
+        return claimed;
+    }
+    while (lanes < count && onednn->claim(graph, phase, ops + lanes, count - lanes, backend->threads) == 0)
+        lanes++;
+    return lanes;
+}
+
+static size_t cpu_claim(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count)
+{
+    const gp_segment_ops *who;
+
+    return count == 0 ? 0 : next_segment(backend, graph, ops, count, &who, NULL);
+}
+
+static gp_status make_cuts(gp_plan *plan, gp_error *err)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+
+    plan->cuts = gp_calloc(ops->count, sizeof(*plan->cuts));
+    if (plan->cuts == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the segments of %u ops", ops->count);
+    for (uint32_t first = 0; first < ops->count;) {
+        cut *next = &plan->cuts[plan->cut_count];
+
+        next->first = first;
+        next->count = (uint32_t)next_segment(plan->backend, plan->graph, ops->op + first, ops->count - first,
+                                             &next->ops, err);
+        if (next->count == 0)
+            return GP_ENODEV;
+        plan->cut_count++;
+        first += next->count;
+    }
+    return GP_OK;
+}
+
+static bool lives_in_buffers(gp_value_role role)
+{
+    return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_SAVED ||
+           role == GP_VALUE_ACTIVATION_GRADIENT;
+}
+
+static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
+{
+    const gp_value *v = &plan->graph->values[value];
+    size_t each = (size_t)gp_shape_count(&v->shape) * gp_dtype_bytes(v->dtype), bytes;
+
+    if (plan->values[value] != NULL)
+        return GP_OK;
+    if (each > (size_t)CPU_VALUE_BYTES_MAX / plan->options.micro_batch)
+        return gp_fail(err, GP_ELIMIT, "a value of %zu bytes for each of %u samples is too large", each,
+                       plan->options.micro_batch);
+    bytes = each * plan->options.micro_batch;
+    plan->values[value] = gp_aligned_calloc(64, bytes);
+    if (plan->values[value] == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of activations; use a smaller batch", bytes);
+    plan->value_bytes += bytes;
+    return GP_OK;
+}
+
+/* Give a buffer to every value that is read in another segment than the one that writes it. */
+static gp_status make_values(gp_plan *plan, gp_error *err)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    uint32_t *writer = gp_calloc(plan->graph->value_count, sizeof(*writer)); /* cut + 1; 0: none */
+    gp_status status = GP_OK;
+
+    plan->values = gp_calloc(plan->graph->value_count, sizeof(*plan->values));
+    if (writer == NULL || plan->values == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a table of %u values", plan->graph->value_count);
+    for (uint32_t c = 0; c < plan->cut_count && status == GP_OK; c++) {
+        for (uint32_t i = plan->cuts[c].first; i < plan->cuts[c].first + plan->cuts[c].count; i++) {
+            for (uint32_t k = 0; k < GP_OP_VALUES_MAX && status == GP_OK; k++) {
+                uint32_t in = ops->op[i].in[k];
+
+                if (in == GP_NO_VALUE || !lives_in_buffers(plan->graph->values[in].role))
+                    continue;
+                if (plan->graph->values[in].role == GP_VALUE_INPUT ? !plan->cuts[c].ops->reads_samples
+                                                                   : writer[in] != c + 1)
+                    status = value_cross(plan, in, err);
+            }
+            for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++)
+                if (ops->op[i].out[k] != GP_NO_VALUE)
+                    writer[ops->op[i].out[k]] = c + 1;
+        }
+    }
+    if (status == GP_OK)
+        plan->input = plan->values[plan->graph->input];
+    gp_free(writer);
+    return status;
+}
+
+/* How much of the blob is final after each segment: up to the first gradient that a later one still writes. */
+static void find_ready(gp_plan *plan)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    size_t ready = plan->graph->blob_count;
+
+    for (uint32_t c = plan->cut_count; c-- > 0;) {
+        plan->cuts[c].ready = ready;
+        for (uint32_t i = plan->cuts[c].first; i < plan->cuts[c].first + plan->cuts[c].count; i++)
+            for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
+                uint32_t out = ops->op[i].out[k];
+                const gp_value *value = out == GP_NO_VALUE ? NULL : &plan->graph->values[out];
+
+                if (value == NULL || value->role != GP_VALUE_PARAMETER_GRADIENT)
+                    continue;
+                if (plan->graph->parameters[value->parameter].offset < ready)
+                    ready = plan->graph->parameters[value->parameter].offset;
+            }
+    }
+}
+
+static void cpu_free(gp_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (uint32_t c = 0; c < plan->cut_count; c++)
+        plan->cuts[c].ops->free(plan->cuts[c].segment);
+    for (uint32_t v = 0; plan->values != NULL && v < plan->graph->value_count; v++)
+        gp_free(plan->values[v]);
+    gp_free(plan->values);
+    gp_free(plan->cuts);
+    gp_free(plan);
+}
+
+static gp_status compile_cuts(gp_plan *plan, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t c = 0; c < plan->cut_count && status == GP_OK; c++) {
+        cut *at = &plan->cuts[c];
+        gp_segment_request request = { .graph = plan->graph,
+                                       .phase = plan->options.phase,
+                                       .ops = plan->graph->ops[plan->options.phase].op + at->first,
+                                       .count = at->count,
+                                       .micro_batch = plan->options.micro_batch,
+                                       .threads = plan->backend->threads,
+                                       .sample_dtype = plan->options.sample_dtype,
+                                       .memory = &plan->memory,
+                                       .values = plan->values,
+                                       .kernels = plan->backend->kernels[0] == '\0'
+                                                      ? NULL
+                                                      : plan->backend->kernels };
+
+        status = at->ops->compile(&at->segment, &request, err);
+    }
+    return status;
+}
+
+static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph *graph,
+                             const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err)
+{
+    gp_plan *plan;
+    gp_status status;
+
+    if (options->micro_batch < 1 || options->micro_batch > CPU_MICRO_BATCH_MAX)
+        return gp_fail(err, GP_EINVAL, "a micro-batch of %u samples; 1 to %d are possible",
+                       options->micro_batch, CPU_MICRO_BATCH_MAX);
+    if (options->sample_dtype != GP_U8 && options->sample_dtype != GP_F32)
+        return gp_fail(err, GP_EINVAL, "samples are %s; uint8 and float32 are possible",
+                       gp_dtype_name(options->sample_dtype));
+    plan = gp_calloc(1, sizeof(*plan));
+    if (plan == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a plan");
+    plan->backend = backend;
+    plan->graph = graph;
+    plan->options = *options;
+    plan->memory = *memory;
+    status = make_cuts(plan, err);
+    if (status == GP_OK)
+        status = make_values(plan, err);
+    if (status == GP_OK)
+        status = compile_cuts(plan, err);
+    if (status != GP_OK) {
+        cpu_free(plan);
+        return status;
+    }
+    find_ready(plan);
+    *out = plan;
+    return GP_OK;
+}
+
+/* -- running ---------------------------------------------------------------------------------------------- */
+
+typedef struct input_call {
+    const gp_plan *plan;
+    const gp_batch *batch;
+} input_call;
+
+static void normalize_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const input_call *call = context;
+    const gp_netspec *spec = call->plan->graph->spec;
+    size_t each = (size_t)gp_shape_count(&spec->input);
+    size_t channels = spec->input.rank == 3 ? (size_t)spec->input.dim[0] : each, plane = each / channels;
+
+    for (size_t i = thread; i < call->batch->count * channels; i += threads) {
+        size_t k = i % channels < spec->normalize_count ? i % channels : 0;
+        float scale = (float)spec->scale[k], offset = (float)spec->offset[k],
+              *to = call->plan->input + i * plane;
+
+        if (call->plan->options.sample_dtype == GP_U8) {
+            const uint8_t *from = (const uint8_t *)call->batch->samples + i * plane;
+
+            for (size_t e = 0; e < plane; e++)
+                to[e] = (float)from[e] * scale + offset;
+        } else {
+            const float *from = (const float *)call->batch->samples + i * plane;
+
+            for (size_t e = 0; e < plane; e++)
+                to[e] = from[e] * scale + offset;
+        }
+    }
+}
+
+static void prepare_threads(gp_backend *backend)
+{
+    if (backend->prepared && pthread_equal(backend->driver, pthread_self()))
+        return;
+    gp_threads_prepare(backend->threads, backend->cores);
+    backend->driver = pthread_self();
+    backend->prepared = true;
+}
+
+static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
+                         gp_error *err)
+{
+    input_call call = { plan, batch };
+    size_t told = 0;
+
+    assert(batch->count <= plan->options.micro_batch);
+    assert(batch->labels != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER);
+    prepare_threads(plan->backend);
+    if (plan->input != NULL)
+        gp_threads_run(plan->backend->threads, normalize_share, &call);
+    for (uint32_t c = 0; c < plan->cut_count; c++) {
+        cut *at = &plan->cuts[c];
+        gp_status status = at->ops->run(at->segment, batch, &plan->times, err);
+
+        if (status == GP_OK && batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN &&
+            at->ready > told) {
+            told = at->ready;
+            status = ready(context, told, err);
+        }
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+static gp_status cpu_sync(gp_backend *backend, gp_error *err)
+{
+    (void)backend;
+    (void)err;
+    return GP_OK; /* run() is synchronous */
+}
+
+static gp_plan_times cpu_take_times(gp_plan *plan)
+{
+    gp_plan_times times = plan->times;
+
+    plan->times = (gp_plan_times){ 0 };
+    return times;
+}
+
+static size_t cpu_memory_bytes(const gp_plan *plan)
+{
+    size_t bytes = sizeof(*plan) + plan->value_bytes;
+
+    for (uint32_t c = 0; c < plan->cut_count; c++)
+        bytes += plan->cuts[c].ops->memory_bytes(plan->cuts[c].segment);
+    return bytes;
+}
+
+static const char *layer_name(const gp_plan *plan, uint32_t op)
+{
+    uint32_t layer = plan->graph->ops[plan->options.phase].op[op].layer;
+
+    return layer < plan->graph->spec->layer_count ? plan->graph->spec->layers[layer].name : "input";
+}
+
+static void cpu_describe(const gp_plan *plan, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    if (bytes != 0)
+        text[0] = '\0';
+    for (uint32_t c = 0; c < plan->cut_count && used < bytes; c++) {
+        const cut *at = &plan->cuts[c];
+        int length =
+            snprintf(text + used, bytes - used, "%s: %s .. %s, %u ops\n", at->ops->name,
+                     layer_name(plan, at->first), layer_name(plan, at->first + at->count - 1), at->count);
+
+        used += length < 0 ? bytes : (size_t)length;
+    }
+}
+
+const gp_backend_ops gp_backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .claim = cpu_claim,
+    .compile = cpu_compile,
+    .free = cpu_free,
+    .run = cpu_run,
+    .sync = cpu_sync,
+    .take_times = cpu_take_times,
+    .memory_bytes = cpu_memory_bytes,
+    .describe = cpu_describe,
+};
