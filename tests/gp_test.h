@@ -22,9 +22,10 @@ typedef struct gp_test_case {
     struct gp_test_case *next;
 } gp_test_case;
 
-static gp_test_case *gp_test_first, **gp_test_last = &gp_test_first;
+static gp_test_case *gp_test_first;
+static gp_test_case **gp_test_last __attribute__((unused)) = &gp_test_first;
 static int gp_test_failures; /* of the test now running */
-static bool gp_test_skipped;
+static bool gp_test_skipped __attribute__((unused));
 
 #define TEST(name)                                                                                           \
     static void test_##name(void);                                                                           \
@@ -135,6 +136,8 @@ static bool gp_test_skipped;
         }                                                                                                    \
     } while (0)
 
+/* A benchmark that wants the checks has its own main(). */
+#ifndef GP_TEST_NO_MAIN
 int main(int count, char **arguments)
 {
     int passed = 0, failed = 0, skipped = 0;
@@ -159,5 +162,6 @@ int main(int count, char **arguments)
         return 1;
     return passed == 0 ? 77 : 0;
 }
+#endif
 
 #endif

@@ -417,6 +417,32 @@ TEST(a_member_may_leave_in_good_order_and_a_new_one_join_later)
     run_ranks(4, come_and_go);
 }
 
+/* The same process, but another arena: what was mapped of the old one must not be taken for it. */
+static void begin_anew(rank_place *place)
+{
+    gp_comm *comm = join_all(place, ARENA);
+    void *range = NULL;
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    if (place->slot == 1) {
+        gp_comm_free(comm);
+        REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    }
+    REQUIRE_OK(form(place, comm, 2, in_order, 3, ARENA, &err), err);
+    REQUIRE_OK(gp_comm_arena_alloc(comm, ARENA, &range, &err), err);
+    ((float *)range)[ARENA / 4 - 1] = 1.0f;
+    REQUIRE_OK(gp_comm_all_reduce(comm, range, ARENA / 4, GP_F32, GP_COMM_SUM, &err), err);
+    CHECK(((float *)range)[ARENA / 4 - 1] == 3.0f);
+    gp_comm_free(comm);
+}
+
+TEST(a_member_that_begins_anew_is_mapped_anew)
+{
+    run_ranks(3, begin_anew);
+}
+
 static void form_with_the_dead(rank_place *place)
 {
     gp_comm *comm = NULL;

@@ -1,8 +1,6 @@
 /* comm.c -- checks and counts before the transport is called; the arena's ranges. */
 #include "worker/comm/transport.h"
 
-#include <assert.h>
-
 #include "common/base/clock.h"
 
 enum { ALIGNMENT = 64 };

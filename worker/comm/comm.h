@@ -89,15 +89,17 @@ void gp_comm_free(gp_comm *comm);
 
 /* gp_comm_form -- join a generation; returns when all its members have joined.
  * The first time, or again after the members changed.  Members known from before (same process) keep
- * their arenas and mappings.  Every process of the last generation that is left out must be dead, or
- * must have left by gp_comm_free(): a process that is merely slow could still store into an arena.
- * A larger arena_bytes than before makes a new arena on every rank: ranges and contents are gone then.  A
- * smaller one is GP_EINVAL.
- * Messages not yet received are dropped.
- * GP_ESTATE: a left-out process is alive (named in the message).  GP_ESTALE: the generation is not newer.
- * GP_EPEER: a member is dead.  GP_EPROTO: a member's memory is not sealed or too short.  GP_ECANCELED: aborted,
- * or another rank failed to form.  After the first two nothing has changed; after the others there is no group,
- * but what survivors share is kept: form the next generation. */
+ * their arenas and mappings; messages not yet received are dropped.  Every process of the last generation
+ * that is left out must be dead, or must have left by gp_comm_free(): a process that is merely slow could
+ * still store into an arena.  A larger arena_bytes than before makes a new arena on every rank, ranges and
+ * contents are gone then; a smaller one is GP_EINVAL.
+ * These change nothing:
+ *   GP_ESTATE     a left-out process is alive (the message names it)
+ *   GP_ESTALE     the generation is not newer than the last one tried
+ * After these there is no group; what survivors share is kept, and the next generation can be formed:
+ *   GP_EPEER      a member is dead
+ *   GP_EPROTO     a member's memory is not sealed or too short
+ *   GP_ECANCELED  aborted, or another rank could not form */
 gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err);
 
 /* gp_comm_abort -- end all operations of generations up to and including `generation`, on all ranks:

@@ -3,13 +3,13 @@
  *   checks (nothing changes when they fail)   newer; left-out processes dead
  *   -> members adopted by identity, arenas kept or made, published
  *   -> rank 0 makes the control segment; the others fetch it first, so that a failure can be told to all
- *   -> missing arenas fetched, checked, mapped
+ *   -> arenas fetched; those that are new are checked and mapped
  *   -> one barrier: nobody returns before all have joined
  *
  * The left-out rule is what makes arenas safe to keep: an old member that is only slow would finish its
  * stores into our arena whenever it wakes up, whatever generation we are in. */
-#include <assert.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -236,26 +236,27 @@ static gp_status check_forming(shm_group *shm, const gp_comm_rendezvous *rendezv
 }
 
 static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uint32_t rank, gp_comm_what what,
-                       size_t bytes, uint8_t **map, gp_error *err)
+                       int *fd, gp_error *err)
 {
-    gp_status status;
-    int fd = -1;
-
     for (;;) {
-        status = check_forming(shm, rendezvous, err);
+        gp_status status = check_forming(shm, rendezvous, err);
+
         if (status != GP_OK)
             return status;
-        status = rendezvous->ops->fetch(rendezvous->context, rank, what, FETCH_SLICE_MS, &fd, err);
-        if (status == GP_OK)
-            break;
+        status = rendezvous->ops->fetch(rendezvous->context, rank, what, FETCH_SLICE_MS, fd, err);
         if (status != GP_ETIMEDOUT)
             return status;
     }
-    status = gp_sealed_map(fd, bytes, map, err);
-    close(fd);
+}
+
+static gp_status map_from(const shm_group *shm, uint32_t rank, int fd, size_t bytes, uint8_t **map,
+                          gp_error *err)
+{
+    const gp_comm_member *member = &shm->peers[rank].member;
+    gp_status status = gp_sealed_map(fd, bytes, map, err);
+
     if (status != GP_OK)
-        gp_error_prefix(err, "worker %u (rank %u, pid %d)", shm->peers[rank].member.index, rank,
-                        (int)shm->peers[rank].member.pid);
+        gp_error_prefix(err, "worker %u (rank %u, pid %d)", member->index, rank, (int)member->pid);
     return status;
 }
 
@@ -272,7 +273,8 @@ static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvo
     *(shm_control *)map = (shm_control){ .magic = MAGIC,
                                          .lease = rendezvous->lease,
                                          .generation = rendezvous->generation,
-                                         .world = rendezvous->world };
+                                         .world = rendezvous->world,
+                                         .spin = shm->spin };
     control_install(shm, map, bytes, rendezvous);
     if (rendezvous->world > 1)
         status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_CONTROL, fd, err);
@@ -286,8 +288,13 @@ static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezv
     const shm_control *control;
     gp_status status;
     uint8_t *map;
+    int fd;
 
-    status = fetch(shm, rendezvous, 0, GP_COMM_WHAT_CONTROL, bytes, &map, err);
+    status = fetch(shm, rendezvous, 0, GP_COMM_WHAT_CONTROL, &fd, err);
+    if (status != GP_OK)
+        return status;
+    status = map_from(shm, 0, fd, bytes, &map, err);
+    close(fd);
     if (status != GP_OK)
         return status;
     control = (const shm_control *)map;
@@ -305,27 +312,47 @@ static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezv
     return GP_OK;
 }
 
+static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, gp_error *err)
+{
+    shm_peer *peer = &shm->peers[rank];
+    struct stat info;
+    gp_status status;
+
+    if (fstat(fd, &info) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot stat the arena of rank %u", rank);
+    if (peer->map != NULL && peer->bytes >= bytes && peer->inode == (uint64_t)info.st_ino)
+        return GP_OK;
+    gp_sealed_unmap(peer->map, peer->bytes);
+    peer->map = NULL;
+    status = map_from(shm, rank, fd, bytes, &peer->map, err);
+    if (status != GP_OK)
+        return status;
+    peer->bytes = bytes;
+    peer->inode = (uint64_t)info.st_ino;
+    gp_sealed_populate(peer->map, bytes);
+    return GP_OK;
+}
+
+/* Descriptors are asked for every time: that is cheap, and the only proof that a peer's arena is still the
+ * one we have mapped. */
 static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
-    size_t bytes = map_bytes_of(rendezvous->arena_bytes);
-
     for (uint32_t k = 0; k < rendezvous->world; k++) {
-        shm_peer *peer = &shm->peers[k];
         gp_status status;
+        int fd;
 
         if (k == rendezvous->rank) {
-            peer->map = shm->arena_map;
-            peer->bytes = shm->arena_map_bytes;
-        }
-        if (peer->map != NULL && peer->bytes >= bytes)
+            shm->peers[k].map = shm->arena_map;
+            shm->peers[k].bytes = shm->arena_map_bytes;
             continue;
-        gp_sealed_unmap(peer->map, peer->bytes);
-        peer->map = NULL;
-        status = fetch(shm, rendezvous, k, GP_COMM_WHAT_ARENA, bytes, &peer->map, err);
+        }
+        status = fetch(shm, rendezvous, k, GP_COMM_WHAT_ARENA, &fd, err);
         if (status != GP_OK)
             return status;
-        peer->bytes = bytes;
-        gp_sealed_populate(peer->map, bytes);
+        status = map_arena(shm, k, fd, map_bytes_of(rendezvous->arena_bytes), err);
+        close(fd);
+        if (status != GP_OK)
+            return status;
     }
     return GP_OK;
 }

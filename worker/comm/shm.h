@@ -5,9 +5,9 @@
  *   control memfd, one per generation, made by rank 0:
  *       [ header | verdict | arrived | lines[world] | pipes[world][world] ]
  *
- * Barrier number b (from 0) is complete when `arrived` has counted (b + 1) * world arrivals.  Data written before
- * arriving is read after the barrier: arriving is a sequentially consistent addition, which is all the ordering
- * that collectives need.
+ * Barrier number b (from 0) is complete when `arrived` has counted (b + 1) * world arrivals.  Data written
+ * before arriving is read after the barrier: arriving is a sequentially consistent addition, which is all
+ * the ordering that collectives need.
  *
  * Each word that is waited for has a count of sleepers beside it, so that nobody pays a system call to wake
  * nobody: the waiter adds itself, then looks at the word again; the poster changes the word, then looks for
@@ -49,6 +49,7 @@ typedef struct shm_pipe {
 typedef struct shm_control {
     uint64_t magic, lease;
     uint32_t generation, world;
+    uint32_t spin; /* rank 0 may wait busily: decides for all which way small sums go */
     _Alignas(64) _Atomic uint32_t verdict; /* 0 while the group works, then its first end; see shm_wait.c */
     _Alignas(64) shm_word arrived;
     shm_line lines[];
@@ -59,6 +60,7 @@ typedef struct shm_peer {
     int pidfd;    /* -1: not open */
     uint8_t *map; /* its arena with the staging in front; ours for ourselves; NULL: not mapped */
     size_t bytes;
+    uint64_t inode; /* of the memory mapped: a peer that came back with a new arena is noticed */
 } shm_peer;
 
 typedef struct shm_message {
@@ -103,8 +105,8 @@ typedef struct shm_group {
 
 /* shm_wait.c */
 
-/* Wait until `word` has reached `target` (modulo 2^32).  `awaited`: the rank without which that cannot happen,
- * SHM_ALL, or GP_COMM_ANY for at least one of them. */
+/* Wait until `word` has reached `target` (modulo 2^32).  `awaited`: the rank without which that cannot
+ * happen, SHM_ALL, or GP_COMM_ANY for at least one of them. */
 gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
 void gp_shm_post(shm_word *word); /* adds one and wakes */
 

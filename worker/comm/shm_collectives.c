@@ -1,14 +1,16 @@
 /* shm_collectives.c -- collectives on mapped arenas and through staging.
  *
- * In the arena a collective is: barrier (all inputs are there), the owner of a slice reads it from all ranks and
- * stores the result to all, barrier (all slices are there).  Two loads and two stores per element and rank at
- * two ranks, no copy.  Small ones, where barriers cost more than bytes, and private memory go through staging. */
+ * In the arena a collective is: barrier (all inputs are there), the owner of a slice reads it from all ranks
+ * and stores the result to all, barrier (all slices are there).  No copy; at two ranks two loads and two
+ * stores per element.  Private memory goes through staging.  So do small arena sums where ranks sleep in
+ * barriers: one barrier instead of two.  (Spinning, 2 ranks, 4 KB: 0.44 us in the arena, 0.84 staged; 4 ranks
+ * on 2 cores: 69 and 22 us.) */
 #include <string.h>
 
 #include "worker/comm/reduce.h"
 #include "worker/comm/shm.h"
 
-enum { SMALL_BYTES = 8192 }; /* where one barrier and `world` reads per rank win over two barriers */
+enum { SMALL_BYTES = 8192 }; /* up to here one barrier and `world` reads per rank win over two barriers */
 
 static shm_group *shm_of(gp_comm *comm)
 {
@@ -28,9 +30,9 @@ static void buffers_in_arena(shm_group *shm, const gp_comm_call *call, void **bu
         buffers[k] = arena_at(shm, k, call->offset);
 }
 
-/* The slot of every rank for the next stage.  A stage is: write to our slot, one barrier, read peers' slots, and
- * read them again in the next stage only after that one's barrier was entered by us.  So whoever writes slot
- * s + SLOTS has passed barrier s + 2, which everyone entered after the last read of slot s. */
+/* The slot of every rank for the next stage.  A stage is: write to our slot, one barrier, read peers'
+ * slots, and read them again in the next stage only after that one's barrier was entered by us.  So whoever
+ * writes slot s + SLOTS has passed barrier s + 2, which everyone entered after the last read of slot s. */
 static void stage_next(shm_group *shm, void **slots)
 {
     size_t offset = (size_t)(shm->staged++ % SLOTS) * SLOT_BYTES;
@@ -95,7 +97,7 @@ gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *e
 
     if (comm->world == 1)
         return gp_shm_sync(shm, print, err);
-    if (call->count * gp_dtype_bytes(call->type) <= SMALL_BYTES)
+    if (shm->control->spin == 0 && call->count * gp_dtype_bytes(call->type) <= SMALL_BYTES)
         return reduce_small(shm, call, print, err);
     status = gp_shm_sync(shm, print, err);
     if (status != GP_OK)

@@ -1,8 +1,8 @@
 /* shm_messages.c -- tagged messages: one pipe of bytes per ordered pair of ranks, a queue behind them.
  *
- * A message is a head and its bytes, in pieces as the pipe has room.  Whoever waits here, to send or to receive,
- * takes in what its peers send, so that a cycle of senders cannot lock up.  A rank waits on one bell, which is
- * rung by who put bytes into a pipe to it and by who made room in a pipe from it. */
+ * A message is a head and its bytes, in pieces as the pipe has room.  Whoever waits here, to send or to
+ * receive, takes in what its peers send, so that a cycle of senders cannot lock up.  A rank waits on one
+ * bell, which is rung by who put bytes into a pipe to it and by who made room in a pipe from it. */
 #include <string.h>
 
 #include "common/base/alloc.h"

@@ -1,11 +1,11 @@
 /* shm_wait.c -- waiting without missing a death, and ending a group for all.
  *
- * A wait spins for some microseconds where that harms nobody, then sleeps in slices of SLICE_NS.  After a slice
- * in which nothing came it asks the kernel who has died.  The first to know writes the verdict into the
- * control segment and wakes all; whatever else happens later, all ranks read the same cause.
+ * A wait spins for some microseconds where that harms nobody, then sleeps in slices of SLICE_NS.  After a
+ * slice in which nothing came it asks the kernel who has died.  The first to know writes the verdict into
+ * the control segment and wakes all; whatever else happens later, all ranks read the same cause.
  *
- * What was reached counts as reached even if the group ended meanwhile (each wait looks once more after it saw
- * the end): so a barrier that let one rank through lets all living ranks through. */
+ * What was reached counts as reached even if the group ended meanwhile (each wait looks once more after it
+ * saw the end): so a barrier that let one rank through lets all living ranks through. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
