@@ -30,6 +30,11 @@ INLINE void conv_tile(V *acc, const float *in, ptrdiff_t row, ptrdiff_t plane, i
         for (int ky = 0; ky < kernel; ky++, line += row) {
             UNROLL
             for (int kx = 0; kx < kernel; kx++, weight += outputs) {
+                V w[FORWARD_OUTPUTS];
+
+                UNROLL
+                for (int t = 0; t < outputs; t++)
+                    w[t] = splat(weight[t]);
                 UNROLL
                 for (int i = 0; i < rows; i++) {
                     UNROLL
@@ -38,9 +43,10 @@ INLINE void conv_tile(V *acc, const float *in, ptrdiff_t row, ptrdiff_t plane, i
 
                         UNROLL
                         for (int t = 0; t < outputs; t++)
-                            acc[t * rows * columns + i * columns + j] += splat(weight[t]) * x;
+                            MULTIPLY_ADD(acc[t * rows * columns + i * columns + j], w[t], x);
                     }
                 }
+                FORGET_LOADS();
             }
         }
     }
@@ -184,6 +190,11 @@ INLINE void conv_data_tile(const lanes_step *step, const float *d, float *out, i
         for (int ky = from; ky <= to; ky++, line -= step->x.row, w += kernel * inputs) {
             UNROLL
             for (int kx = 0; kx < kernel; kx++) {
+                V s[DATA_INPUTS];
+
+                UNROLL
+                for (int t = 0; t < inputs; t++)
+                    s[t] = splat(w[kx * inputs + t]);
                 UNROLL
                 for (int j = 0; j < columns; j++) {
                     if (place == LEFT ? kx > j : place == RIGHT ? kx < j + kernel - columns : 0)
@@ -192,8 +203,9 @@ INLINE void conv_data_tile(const lanes_step *step, const float *d, float *out, i
 
                     UNROLL
                     for (int t = 0; t < inputs; t++)
-                        acc[t * columns + j] += splat(w[kx * inputs + t]) * v;
+                        MULTIPLY_ADD(acc[t * columns + j], s[t], v);
                 }
+                FORGET_LOADS();
             }
         }
     }
@@ -260,7 +272,7 @@ INLINE void conv_weights_tile(const float *in, ptrdiff_t in_row, const float *d,
 
                 UNROLL
                 for (int t = 0; t < outputs; t++)
-                    acc[t * kernel + kx] += s * v[t];
+                    MULTIPLY_ADD(acc[t * kernel + kx], v[t], s);
             }
         }
     }
