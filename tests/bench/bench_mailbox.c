@@ -1,0 +1,134 @@
+/* bench_mailbox.c -- what meeting in the mailbox costs: a question and its answer between the control and the compute
+ * thread (both asleep in between, as in prediction), on one core and on two; and one step's record.
+ *
+ * bench_mailbox [ROUNDS] */
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "worker/mailbox.h"
+
+static int cores[2];
+
+static int cores_find(void)
+{
+    cpu_set_t set;
+    int found = 0;
+
+    sched_getaffinity(0, sizeof(set), &set);
+    for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
+        if (CPU_ISSET(core, &set))
+            cores[found++] = core;
+    return found;
+}
+
+static void pin(int core)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+typedef struct compute_thread {
+    gp_mailbox *mailbox;
+    int core;
+} compute_thread;
+
+static void *compute(void *argument)
+{
+    compute_thread *self = argument;
+
+    pin(self->core);
+    for (;;) {
+        gp_reply reply = { .type = &gp_msg_ok_reply };
+        gp_command command;
+
+        gp_mailbox_take(self->mailbox, &command);
+        if (command.kind == GP_COMMAND_QUIT)
+            return NULL;
+        gp_mailbox_reply(self->mailbox, &reply);
+    }
+}
+
+static int order(const void *left, const void *right)
+{
+    const int64_t *a = left, *b = right;
+
+    return (*a > *b) - (*a < *b);
+}
+
+static void round_trips(const char *what, int control_core, int compute_core, int rounds)
+{
+    int64_t *times = calloc((size_t)rounds, sizeof(*times));
+    compute_thread other = { .core = compute_core };
+    pthread_t thread;
+    gp_error err;
+
+    if (times == NULL || gp_mailbox_new(&other.mailbox, &err) != GP_OK)
+        exit(1);
+    pin(control_core);
+    pthread_create(&thread, NULL, compute, &other);
+    for (int i = 0; i < rounds; i++) {
+        struct pollfd fd = { .fd = gp_mailbox_fd(other.mailbox), .events = POLLIN };
+        int64_t began = gp_now_ns();
+
+        gp_mailbox_post(other.mailbox, GP_COMMAND_WARM, NULL, &err);
+        while (gp_mailbox_peek_reply(other.mailbox) == NULL)
+            poll(&fd, 1, -1);
+        gp_mailbox_calm(other.mailbox);
+        gp_mailbox_drop_reply(other.mailbox);
+        times[i] = gp_now_ns() - began;
+    }
+    gp_mailbox_post(other.mailbox, GP_COMMAND_QUIT, NULL, &err);
+    pthread_join(thread, NULL);
+    qsort(times, (size_t)rounds, sizeof(*times), order);
+    printf("%-28s p50 %7.2f us  p90 %7.2f us  p99 %7.2f us  (%d rounds)\n", what,
+           (double)times[rounds / 2] * 1e-3, (double)times[rounds * 9 / 10] * 1e-3,
+           (double)times[rounds * 99 / 100] * 1e-3, rounds);
+    gp_mailbox_free(other.mailbox);
+    free(times);
+}
+
+/* The cost to compute alone: control empties the ring between the timed stretches. */
+static void records(int rounds)
+{
+    static gp_train_steps steps;
+    gp_train_validation validation;
+    gp_train_record record = { .step = 1 };
+    int64_t spent = 0;
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    if (gp_mailbox_new(&mailbox, &err) != GP_OK)
+        exit(1);
+    for (int i = 0; i < rounds; i += 1000) {
+        int64_t began = gp_now_ns();
+
+        for (int j = 0; j < 1000; j++)
+            gp_mailbox_record(mailbox, &record);
+        spent += gp_now_ns() - began;
+        while (gp_mailbox_peek_news(mailbox, &steps, &validation) != GP_NEWS_NONE)
+            gp_mailbox_drop_news(mailbox);
+    }
+    printf("%-28s %.1f ns each\n", "one step's record", (double)spent / rounds);
+    gp_mailbox_free(mailbox);
+}
+
+int main(int count, char **arguments)
+{
+    int rounds = count > 1 ? atoi(arguments[1]) : 20000;
+    int found = cores_find();
+
+    if (rounds < 1000 || found < 1)
+        return 2;
+    round_trips("round trip on one core", cores[0], cores[0], rounds);
+    if (found == 2)
+        round_trips("round trip on two cores", cores[0], cores[1], rounds);
+    records(rounds);
+    return 0;
+}

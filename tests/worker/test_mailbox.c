@@ -1,0 +1,253 @@
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "tests/gp_test.h"
+#include "worker/mailbox.h"
+
+static bool awake(const gp_mailbox *mailbox)
+{
+    struct pollfd fd = { .fd = gp_mailbox_fd(mailbox), .events = POLLIN };
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+static void record_put(gp_mailbox *mailbox, uint64_t step)
+{
+    gp_train_record record = { .step = step };
+
+    gp_mailbox_record(mailbox, &record);
+}
+
+static void validation_put(gp_mailbox *mailbox, uint64_t step)
+{
+    gp_train_validation validation = { .step = step };
+
+    gp_mailbox_validation(mailbox, &validation);
+}
+
+static void reply_put(gp_mailbox *mailbox, uint64_t correlation)
+{
+    gp_reply reply = { .type = &gp_msg_ok_reply, .envelope = { .correlation = correlation } };
+
+    gp_mailbox_reply(mailbox, &reply);
+}
+
+TEST(a_mailbox_opens_or_fails_without_a_leak)
+{
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    CHECK_EVERY_ALLOCATION(gp_mailbox_new(&mailbox, &err), gp_mailbox_free(mailbox));
+    gp_mailbox_free(NULL);
+}
+
+TEST(commands_are_taken_in_order_and_their_number_is_bounded)
+{
+    gp_mailbox *mailbox;
+    gp_command command;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    for (int i = 0; i < GP_MAILBOX_COMMANDS; i++)
+        CHECK_STATUS(GP_OK,
+                     gp_mailbox_post(mailbox, i == 0 ? GP_COMMAND_TRAIN : GP_COMMAND_WARM, NULL, &err));
+    CHECK_STATUS(GP_EBUSY, gp_mailbox_post(mailbox, GP_COMMAND_WARM, NULL, &err));
+    CHECK_CONTAINS(err.message, "8 requests wait");
+    CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_RESET, NULL, &err));
+    CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_QUIT, NULL, &err));
+    gp_mailbox_take(mailbox, &command);
+    CHECK_INT(GP_COMMAND_TRAIN, command.kind);
+    for (int i = 1; i < GP_MAILBOX_COMMANDS; i++)
+        gp_mailbox_take(mailbox, &command);
+    gp_mailbox_take(mailbox, &command);
+    CHECK_INT(GP_COMMAND_RESET, command.kind);
+    gp_mailbox_discard(mailbox);
+    CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_WARM, NULL, &err));
+    gp_mailbox_take(mailbox, &command);
+    CHECK_INT(GP_COMMAND_WARM, command.kind);
+    gp_mailbox_free(mailbox);
+}
+
+TEST(steps_are_handed_over_in_order_without_waking_control)
+{
+    static gp_train_steps steps;
+    gp_train_validation validation;
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    for (uint64_t step = 1; step <= GP_RECORDS_MAX + 3; step++)
+        record_put(mailbox, step);
+    validation_put(mailbox, GP_RECORDS_MAX + 3);
+    record_put(mailbox, GP_RECORDS_MAX + 4);
+    CHECK(!awake(mailbox));
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
+    CHECK_INT(GP_RECORDS_MAX, steps.records_count);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS); /* looking takes nothing */
+    CHECK_INT(1, steps.records[0].step);
+    gp_mailbox_drop_news(mailbox);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
+    CHECK_INT(3, steps.records_count);
+    CHECK_INT(GP_RECORDS_MAX + 3, steps.records[2].step);
+    gp_mailbox_drop_news(mailbox);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_VALIDATION);
+    CHECK_INT(GP_RECORDS_MAX + 3, validation.step);
+    gp_mailbox_drop_news(mailbox);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
+    CHECK_INT(1, steps.records_count);
+    gp_mailbox_drop_news(mailbox);
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    gp_mailbox_free(mailbox);
+}
+
+TEST(a_reply_comes_after_the_news_before_it_and_ahead_of_those_after_it)
+{
+    static gp_train_steps steps;
+    gp_train_validation validation;
+    const gp_reply *reply;
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    record_put(mailbox, 1);
+    reply_put(mailbox, 7);
+    record_put(mailbox, 2);
+    CHECK(awake(mailbox));
+    gp_mailbox_calm(mailbox);
+    CHECK(!awake(mailbox));
+    CHECK(gp_mailbox_peek_reply(mailbox) == NULL);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
+    CHECK_INT(1, steps.records_count);
+    gp_mailbox_drop_news(mailbox);
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    reply = gp_mailbox_peek_reply(mailbox);
+    REQUIRE(reply != NULL);
+    CHECK_INT(7, reply->envelope.correlation);
+    gp_mailbox_drop_reply(mailbox);
+    CHECK_INT(GP_NEWS_STEPS, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    CHECK_INT(2, steps.records[0].step);
+    gp_mailbox_free(mailbox);
+}
+
+TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
+{
+    static gp_train_steps steps;
+    gp_train_validation validation;
+    uint64_t room = GP_MAILBOX_NEWS - GP_MAILBOX_RESERVED;
+    int kept = 0;
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    for (uint64_t step = 1; step <= room + 5; step++)
+        record_put(mailbox, step);
+    CHECK(awake(mailbox)); /* half full: do look */
+    for (int i = 0; i < GP_MAILBOX_RESERVED; i++)
+        validation_put(mailbox, room);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
+    CHECK_INT(5, steps.dropped);
+    for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &steps, &validation)) != GP_NEWS_NONE;) {
+        kept += kind == GP_NEWS_VALIDATION;
+        gp_mailbox_drop_news(mailbox);
+    }
+    CHECK_INT(GP_MAILBOX_RESERVED, kept);
+    gp_mailbox_begin_news(mailbox);
+    record_put(mailbox, 1);
+    gp_mailbox_peek_news(mailbox, &steps, &validation);
+    CHECK_INT(0, steps.dropped);
+    gp_mailbox_free(mailbox);
+}
+
+/* ---- two threads ---- */
+
+enum { STEPS = 200000, REPLIES = 5 * GP_MAILBOX_REPLIES };
+
+static void *compute(void *argument)
+{
+    gp_mailbox *mailbox = argument;
+
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        record_put(mailbox, step);
+        if (step % 1000 == 0)
+            validation_put(mailbox, step);
+    }
+    for (uint64_t i = 1; i <= REPLIES; i++) { /* more than fit: waits for control */
+        gp_reply reply = { .type = &gp_msg_train_done,
+                           .envelope = { .correlation = i },
+                           .idle = i == REPLIES };
+
+        if (gp_blob_new(&reply.payloads[0], &i, sizeof(i), NULL) != GP_OK)
+            abort();
+        reply.payload_count = 1;
+        gp_mailbox_reply(mailbox, &reply);
+    }
+    return NULL;
+}
+
+TEST(nothing_is_lost_or_out_of_order_between_two_threads)
+{
+    static gp_train_steps steps;
+    gp_train_validation validation;
+    uint64_t last = 0, validations = 0, replies = 0, seen = 0, dropped = 0;
+    gp_alloc_stats before = gp_alloc_get_stats();
+    bool idle = false, ordered = true;
+    gp_mailbox *mailbox;
+    pthread_t thread;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    REQUIRE(pthread_create(&thread, NULL, compute, mailbox) == 0);
+    while (!idle) {
+        struct pollfd fd = { .fd = gp_mailbox_fd(mailbox), .events = POLLIN };
+        const gp_reply *reply;
+
+        poll(&fd, 1, 20);
+        gp_mailbox_calm(mailbox);
+        for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &steps, &validation)) != GP_NEWS_NONE;) {
+            if (kind == GP_NEWS_STEPS) {
+                for (uint32_t i = 0; i < steps.records_count; i++) {
+                    ordered = ordered && steps.records[i].step > last;
+                    last = steps.records[i].step;
+                }
+                seen += steps.records_count;
+                dropped = steps.dropped;
+            } else {
+                validations++;
+            }
+            gp_mailbox_drop_news(mailbox);
+        }
+        while ((reply = gp_mailbox_peek_reply(mailbox)) != NULL) {
+            gp_payload payload = gp_blob_payload(reply->payloads[0]);
+
+            ordered = ordered && reply->envelope.correlation == ++replies &&
+                      memcmp(payload.data, &replies, sizeof(replies)) == 0;
+            idle = reply->idle;
+            gp_mailbox_drop_reply(mailbox);
+            payload.release((void *)(uintptr_t)payload.data, payload.hint); /* as ZeroMQ does, later */
+        }
+    }
+    pthread_join(thread, NULL);
+    CHECK(ordered);
+    CHECK_INT(REPLIES, replies);
+    CHECK_INT(STEPS / 1000, validations);
+    CHECK(seen + dropped <= STEPS && seen > 0);
+    gp_mailbox_free(mailbox);
+    CHECK_INT(before.live, gp_alloc_get_stats().live);
+}
+
+TEST(what_was_never_taken_is_released_with_the_mailbox)
+{
+    gp_alloc_stats before = gp_alloc_get_stats();
+    gp_reply reply = { .type = &gp_msg_train_done, .payload_count = 1 };
+    gp_mailbox *mailbox;
+    gp_error err;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    REQUIRE_OK(gp_blob_new(&reply.payloads[0], "weights", 7, &err), err);
+    gp_mailbox_reply(mailbox, &reply);
+    CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_TRAIN, NULL, &err));
+    gp_mailbox_free(mailbox);
+    CHECK_INT(before.live, gp_alloc_get_stats().live);
+}

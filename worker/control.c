@@ -1,0 +1,346 @@
+/* control.c -- the control thread's loop: it opens and closes every socket, beats, and knows when to end. */
+#include "worker/control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/control_parts.h"
+
+enum {
+    BEAT_MS = 500,
+    NEWS_MS = 50,     /* how often a client hears of a training */
+    JOIN_MS = 5000,   /* for the scheduler to answer */
+    ORPHAN_MS = 1500, /* for compute to end when the scheduler is gone */
+    ASKED_MS = 800,   /* and when we are asked to end */
+    DRAIN_MS = 100,   /* for the last answers to leave */
+    PEERS_MAX = 2 * GP_WORKERS_MAX,
+};
+
+/* ---- opening ---- */
+
+/* Field 22 of /proc/self/stat; the name in field 2 may hold anything, so count from its last ')'. */
+static uint64_t start_time_get(void)
+{
+    char text[1024];
+    unsigned long long start = 0;
+    FILE *file = fopen("/proc/self/stat", "re");
+    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+    char *rest;
+
+    if (file != NULL)
+        fclose(file);
+    text[got] = '\0';
+    rest = strrchr(text, ')');
+    for (int field = 2; rest != NULL && field < 22; field++)
+        rest = strchr(rest + 1, ' ');
+    if (rest != NULL && sscanf(rest, " %llu", &start) != 1)
+        start = 0;
+    return start;
+}
+
+static void slot_fill(control *c)
+{
+    const gp_control_options *options = c->options;
+    const gp_worker_device *device = options->device;
+    gp_slot *slot = &c->slot;
+    char socket[GP_TEXT_ENDPOINT];
+
+    slot->index = options->index;
+    slot->incarnation = options->incarnation;
+    slot->pid = (uint32_t)getpid();
+    slot->start_time = start_time_get();
+    gp_places_worker_socket(options->places, options->index, options->incarnation, socket);
+    snprintf(slot->endpoint, sizeof(slot->endpoint), "ipc://%.100s", socket);
+    gp_places_worker_door(options->places, options->index, options->incarnation, slot->door);
+    gp_places_worker_log(options->places, options->index, slot->log);
+    slot->device_kind = device->kind;
+    slot->device_index = device->ordinal;
+    snprintf(slot->device_uuid, sizeof(slot->device_uuid), "%s", device->uuid);
+    snprintf(slot->device_name, sizeof(slot->device_name), "%s", device->name);
+    snprintf(slot->cores, sizeof(slot->cores), "%s", device->cores_text);
+    slot->core_count = device->core_count;
+    slot->shared = device->shared;
+}
+
+static gp_status signals_open(control *c, gp_error *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    c->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return c->signals < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for signals") : GP_OK;
+}
+
+/* Sockets of ours first: who is told of us by the scheduler can reach us at once. */
+static gp_status sockets_open(control *c, gp_error *err)
+{
+    gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
+    gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE, .heartbeat = true };
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_WORKER,
+                            .pid = (uint32_t)getpid() };
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_door_reply reply;
+    gp_status status = gp_channel_bind(&c->clients, c->slot.endpoint + strlen("ipc://"), &to_clients, err);
+
+    if (status == GP_OK)
+        status = gp_door_open(&c->door, c->slot.door, PEERS_MAX, err);
+    if (status == GP_OK)
+        status = gp_door_connect(&c->scheduler_door, &reply, c->options->places->scheduler_door, &hello,
+                                 JOIN_MS, err);
+    if (status != GP_OK)
+        return status;
+    c->epoch = reply.epoch;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", c->options->places->scheduler_socket);
+    return gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, JOIN_MS, err);
+}
+
+static gp_status control_open(control *c, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_WORKER,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .build = "gradpool worker",
+                       .pid = (uint32_t)getpid() };
+    gp_run_options run = { .train = &c->train,
+                           .device = c->options->device,
+                           .backend_ops = c->options->backend_ops };
+    gp_status status;
+
+    slot_fill(c);
+    gp_train_control_init(&c->train);
+    status = signals_open(c, err);
+    if (status == GP_OK)
+        status = gp_mailbox_new(&c->mailbox, err);
+    run.mailbox = c->mailbox;
+    if (status == GP_OK)
+        status = sockets_open(c, err);
+    if (status == GP_OK)
+        status = gp_run_start(&c->run, &run, err);
+    if (status == GP_OK)
+        status = control_tell(c, &(gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello);
+    c->join_ms = gp_now_ms() + JOIN_MS;
+    c->beat_ms = gp_now_ms() + BEAT_MS;
+    return status;
+}
+
+/* ---- closing ---- */
+
+void control_end(control *c, int exit_code, int within_ms, const char *why)
+{
+    int64_t end_ms = gp_now_ms() + within_ms;
+
+    if (c->ending && c->end_ms <= end_ms)
+        return;
+    gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends: %s", why);
+    if (!c->ending)
+        c->exit_code = exit_code;
+    c->ending = true;
+    c->end_ms = end_ms;
+    c->granting = false;
+    /* The present training is stopped, not forgotten: its train_done is the last that its client hears. */
+    gp_train_control_abort(&c->train);
+    if (c->work != WORK_TRAINING)
+        control_reset(c);
+}
+
+static void control_close(control *c)
+{
+    gp_error err;
+
+    if (gp_run_stop(c->run, ASKED_MS / 4, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "%s; the process ends without it", err.message);
+        gp_door_close(c->door);
+        gp_channel_close(c->clients, 0); /* removes the socket's path */
+        _exit(c->exit_code);
+    }
+    gp_rendezvous_free(c->group);
+    gp_door_close(c->door);
+    gp_channel_close(c->scheduler, DRAIN_MS);
+    gp_channel_close(c->clients, DRAIN_MS);
+    gp_mailbox_free(
+        c->mailbox); /* after the channels: a blob may still be theirs, but never the other way round */
+    gp_train_control_deinit(&c->train);
+    if (c->scheduler_door >= 0)
+        close(c->scheduler_door);
+    if (c->signals >= 0)
+        close(c->signals);
+}
+
+/* ---- the loop ---- */
+
+gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message_type *type,
+                       const void *message)
+{
+    gp_envelope filled = *envelope;
+    gp_error err;
+    gp_status status;
+
+    filled.epoch = c->epoch;
+    status = gp_channel_send(c->scheduler, NULL, &filled, type, message, NULL, 0, &err);
+    if (status != GP_OK)
+        gp_log(GP_LOG_WARN, "%s did not reach the scheduler: %s", type->name, err.message);
+    else if (type == &gp_msg_worker_ready)
+        gp_log(GP_LOG_DEBUG, "worker_ready %.2f ms after the start",
+               (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
+    return status;
+}
+
+static void beat(control *c)
+{
+    gp_beat message = {
+        .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
+                 : c->lease != 0                         ? GP_WORKER_BUSY
+                                                         : GP_WORKER_IDLE,
+        .progress = atomic_load(&c->train.progress),
+        .step = atomic_load(&c->train.step),
+        .epoch = atomic_load(&c->train.epoch),
+    };
+    gp_envelope envelope = { .lease = c->lease, .generation = c->generation };
+
+    if (gp_now_ms() < c->beat_ms)
+        return;
+    c->beat_ms = gp_now_ms() + BEAT_MS;
+    if (c->joined)
+        control_tell(c, &envelope, &gp_msg_beat, &message);
+    else if (gp_now_ms() > c->join_ms)
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 5 s");
+}
+
+static void doors_serve(control *c)
+{
+    gp_door_event event;
+
+    for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event))
+        switch (event.kind) {
+        case GP_DOOR_KNOCK:
+            gp_door_admit(c->door, event.id, c->epoch);
+            break;
+        case GP_DOOR_REQUEST:
+            if (event.fd >= 0)
+                close(event.fd); /* nobody sends us any: we fetch */
+            gp_rendezvous_serve(c->resetting ? NULL : c->group, c->door, event.id, &event.request);
+            break;
+        case GP_DOOR_GONE:
+            gp_rendezvous_forget(c->group, event.id);
+            break;
+        case GP_DOOR_NOTHING:
+            break;
+        }
+}
+
+static void signals_serve(control *c)
+{
+    struct signalfd_siginfo info;
+
+    while (read(c->signals, &info, sizeof(info)) == sizeof(info))
+        if (info.ssi_signo != SIGHUP) /* a terminal that closes is not ours */
+            control_end(c, GP_WORKER_EXIT_ASKED, ASKED_MS, info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void channels_serve(control *c)
+{
+    gp_incoming in;
+    gp_error err;
+
+    while (gp_channel_receive(c->scheduler, &in, &err) == GP_OK) {
+        control_scheduler(c, &in);
+        gp_incoming_close(&in);
+    }
+    while (gp_channel_receive(c->clients, &in, &err) == GP_OK) {
+        control_client(c, &in);
+        gp_incoming_close(&in); /* one that was handed over is empty now */
+    }
+}
+
+/* How long nothing has to be looked at unless a descriptor says so. */
+static int patience_ms(control *c)
+{
+    int64_t now = gp_now_ms(), until = c->beat_ms;
+
+    if (gp_channel_pending(c->scheduler) || gp_channel_pending(c->clients))
+        return 0;
+    if ((c->work == WORK_TRAINING || c->blocked || c->acking || c->revoking) && now + NEWS_MS < until)
+        until = now + NEWS_MS;
+    if (c->ending && c->end_ms < until)
+        until = c->end_ms;
+    return until > now ? (int)(until - now) : 0;
+}
+
+static bool control_done(const control *c)
+{
+    return c->ending &&
+           ((c->work != WORK_TRAINING && !c->resetting && !c->blocked) || gp_now_ms() >= c->end_ms);
+}
+
+static void scheduler_door_serve(control *c)
+{
+    if (!gp_door_gone(c->scheduler_door))
+        return;
+    close(c->scheduler_door);
+    c->scheduler_door = -1; /* or poll would see the end of file for ever */
+    control_end(c, GP_WORKER_EXIT_ORPHAN, ORPHAN_MS, "the scheduler is gone");
+}
+
+static void control_loop(control *c)
+{
+    while (!control_done(c)) {
+        struct pollfd fds[] = {
+            { .fd = gp_channel_fd(c->scheduler), .events = POLLIN },
+            { .fd = gp_channel_fd(c->clients), .events = POLLIN },
+            { .fd = gp_door_fd(c->door), .events = POLLIN },
+            { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
+            { .fd = c->signals, .events = POLLIN },
+            { .fd = c->scheduler_door, .events = POLLIN },
+        };
+
+        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(c));
+        if (fds[3].revents != 0)
+            gp_mailbox_calm(c->mailbox);
+        signals_serve(c);
+        channels_serve(c);
+        doors_serve(c);
+        gp_rendezvous_answer(c->group, c->door);
+        control_outbound(c);
+        control_answer(c);
+        if (fds[5].revents != 0)
+            scheduler_door_serve(c);
+        beat(c);
+    }
+}
+
+int gp_control_run(const gp_control_options *options)
+{
+    control *c = gp_calloc(1, sizeof(*c)); /* two grants of 50 KiB each */
+    gp_error err;
+    int exit_code;
+
+    if (c == NULL) {
+        gp_log(GP_LOG_ERROR, "no memory for the control thread");
+        return GP_WORKER_EXIT_FAILED;
+    }
+    c->options = options;
+    c->scheduler_door = c->signals = -1;
+    if (control_open(c, &err) == GP_OK) {
+        control_loop(c);
+    } else {
+        gp_log(GP_LOG_ERROR, "%s", err.message);
+        c->exit_code = GP_WORKER_EXIT_FAILED;
+    }
+    exit_code = c->exit_code;
+    control_close(c);
+    gp_free(c);
+    return exit_code;
+}

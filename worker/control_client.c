@@ -1,0 +1,307 @@
+/* control_client.c -- what clients ask and are answered; and the way of what compute says to them.
+ *
+ * Only the client that showed the token of the present grant is served, and each of its messages must carry the
+ * lease and generation of that grant: what an older client, or an older group, still has under way is refused. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/control_parts.h"
+
+static void tell_client(control *c, const gp_incoming *in, const gp_message_type *type, const void *message)
+{
+    gp_envelope envelope = { .correlation = in->envelope.correlation,
+                             .lease = in->envelope.lease,
+                             .generation = in->envelope.generation };
+    gp_error err;
+
+    if (gp_channel_send(c->clients, &in->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
+        gp_log(GP_LOG_INFO, "%s did not reach a client: %s", type->name, err.message);
+}
+
+static void refuse(control *c, const gp_incoming *in, const gp_error *error)
+{
+    gp_error err;
+
+    gp_log(GP_LOG_WARN, "refused %s: %s", in->type == NULL ? "a message" : in->type->name, error->message);
+    if (gp_channel_reply_error(c->clients, &in->peer, &in->envelope, error, c->options->index, &err) != GP_OK)
+        gp_log(GP_LOG_INFO, "the refusal did not reach the client: %s", err.message);
+}
+
+/* ---- joining ---- */
+
+static void on_hello(control *c, gp_incoming *in)
+{
+    gp_welcome welcome = { .pid = (uint32_t)getpid() };
+    gp_hello hello;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &hello, &err) != GP_OK ||
+        gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, &err) != GP_OK) {
+        refuse(c, in, &err);
+        return;
+    }
+    snprintf(welcome.build, sizeof(welcome.build), "gradpool worker");
+    snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->places->pool);
+    welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
+    tell_client(c, in, &gp_msg_welcome, &welcome);
+}
+
+/* A lease that is being changed is nobody's. */
+static gp_status lease_check(const control *c, const gp_envelope *envelope, gp_error *err)
+{
+    if (c->lease == 0 || c->resetting)
+        return gp_fail(err, GP_ESTALE, "worker %u serves no lease now; lease %llu has ended here",
+                       c->options->index, (unsigned long long)envelope->lease);
+    if (envelope->lease != c->lease || envelope->generation != c->generation)
+        return gp_fail(err, GP_ESTALE,
+                       "worker %u serves lease %llu generation %u; asked for was lease %llu generation %u",
+                       c->options->index, (unsigned long long)c->lease, c->generation,
+                       (unsigned long long)envelope->lease, envelope->generation);
+    return GP_OK;
+}
+
+/* In a time that does not tell how much of it was right. */
+static bool token_equal(const uint8_t *a, const uint8_t *b)
+{
+    unsigned difference = 0;
+
+    for (int i = 0; i < 16; i++)
+        difference |= (unsigned)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+static void on_attach(control *c, gp_incoming *in)
+{
+    gp_attach attach;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &attach, &err);
+
+    if (status == GP_OK)
+        status = lease_check(c, &in->envelope, &err);
+    if (status == GP_OK && !token_equal(attach.token, c->grant.token))
+        status = gp_fail(&err, GP_EPERM, "the token is not that of lease %llu", (unsigned long long)c->lease);
+    if (status != GP_OK) {
+        refuse(c, in, &err);
+        return;
+    }
+    c->attached = true;
+    c->client = in->peer;
+    tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+}
+
+/* ---- work ---- */
+
+static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
+{
+    static const char *const doing[] = { "idle", "training", "predicting" };
+    bool free_needed =
+        in->envelope.message == GP_ID(train_begin) || in->envelope.message == GP_ID(predict_begin);
+
+    if (c->ending)
+        return gp_fail(err, GP_ESTATE, "worker %u is ending", c->options->index);
+    if (lease_check(c, &in->envelope, err) != GP_OK)
+        return err->code;
+    if (!c->attached || !gp_peer_equal(&c->client, &in->peer))
+        return gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
+    if (free_needed && c->work != WORK_IDLE)
+        return gp_fail(err, GP_EBUSY, "worker %u is %s; one run at a time", c->options->index,
+                       doing[c->work]);
+    if (!free_needed && c->work != WORK_PREDICTING)
+        return gp_fail(err, GP_ESTATE, "no prediction is open; begin one first");
+    return GP_OK;
+}
+
+static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
+{
+    gp_envelope envelope = in->envelope;
+    gp_peer peer = in->peer;
+    gp_train_begin begin = { .workers = 0 };
+    gp_error err;
+    gp_status status = work_check(c, in, &err);
+
+    if (status == GP_OK && kind == GP_COMMAND_TRAIN)
+        status = gp_incoming_decode(in, &begin, &err);
+    if (status != GP_OK) {
+        refuse(c, in, &err);
+        return;
+    }
+    if (kind == GP_COMMAND_TRAIN || kind == GP_COMMAND_PREDICT_BEGIN)
+        gp_train_control_reset(
+            &c->train); /* here, not in compute: a stop that comes next must not be undone */
+    if (gp_mailbox_post(c->mailbox, kind, in, &err) != GP_OK) {
+        refuse(c, in, &err);
+        return;
+    }
+    c->used = true;
+    if (kind == GP_COMMAND_TRAIN || kind == GP_COMMAND_PREDICT_BEGIN) {
+        c->work = kind == GP_COMMAND_TRAIN ? WORK_TRAINING : WORK_PREDICTING;
+        c->work_peer = peer;
+        c->work_envelope = (gp_envelope){ .correlation = envelope.correlation,
+                                          .lease = envelope.lease,
+                                          .generation = envelope.generation };
+        c->work_world = begin.workers;
+        c->lost_index = 0;
+    }
+}
+
+/* Its answer is train_done.  One that comes when the training has just ended is not wrong. */
+static void on_train_stop(control *c, gp_incoming *in)
+{
+    gp_train_stop stop;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &stop, &err);
+    uint32_t going = 0;
+
+    if (status == GP_OK)
+        status = lease_check(c, &in->envelope, &err);
+    if (status == GP_OK && (!c->attached || !gp_peer_equal(&c->client, &in->peer)))
+        status = gp_fail(&err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
+    if (status != GP_OK)
+        refuse(c, in, &err);
+    else if (c->work == WORK_TRAINING && stop.hard)
+        gp_train_control_abort(&c->train);
+    else if (c->work == WORK_TRAINING)
+        atomic_compare_exchange_strong(&c->train.stop, &going, 1);
+}
+
+void control_client(control *c, gp_incoming *in)
+{
+    gp_error err;
+
+    switch (in->envelope.message) {
+    case GP_ID(hello):
+        on_hello(c, in);
+        break;
+    case GP_ID(attach):
+        on_attach(c, in);
+        break;
+    case GP_ID(train_begin):
+        on_work(c, in, GP_COMMAND_TRAIN);
+        break;
+    case GP_ID(train_stop):
+        on_train_stop(c, in);
+        break;
+    case GP_ID(predict_begin):
+        on_work(c, in, GP_COMMAND_PREDICT_BEGIN);
+        break;
+    case GP_ID(predict_ask):
+        on_work(c, in, GP_COMMAND_PREDICT_ASK);
+        break;
+    case GP_ID(predict_end):
+        on_work(c, in, GP_COMMAND_PREDICT_END);
+        break;
+    default:
+        gp_fail(&err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
+        refuse(c, in, &err);
+    }
+}
+
+/* ---- what compute says ---- */
+
+/* false: the client's queue is full; the message stays and is tried again.  Everything else is settled: a client
+ * that is gone does not get it. */
+static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
+                    const void *message, gp_blob *const *blobs, uint32_t count)
+{
+    gp_payload payloads[GP_REPLY_PAYLOADS];
+    gp_error err;
+    gp_status status;
+
+    for (uint32_t i = 0; i < count; i++)
+        payloads[i] = gp_blob_payload(blobs[i]);
+    status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, &err);
+    if (status == GP_EBUSY)
+        return false;
+    if (status == GP_EPEER)
+        gp_log(GP_LOG_DEBUG, "%s: the client is gone", type->name);
+    else if (status != GP_OK)
+        gp_log(GP_LOG_ERROR, "%s could not be sent: %s", type->name, err.message);
+    return true;
+}
+
+/* The oldest news; false when none is left or the client takes none. */
+static bool news_pass_on(control *c)
+{
+    const gp_message_type *type = &gp_msg_train_steps;
+    const void *message = &c->steps;
+    gp_train_validation validation;
+
+    switch (gp_mailbox_peek_news(c->mailbox, &c->steps, &validation)) {
+    case GP_NEWS_NONE:
+        return false;
+    case GP_NEWS_STEPS:
+        break;
+    case GP_NEWS_VALIDATION:
+        type = &gp_msg_train_validation;
+        message = &validation;
+        break;
+    }
+    if (!pass_on(c, &c->work_peer, &c->work_envelope, type, message, NULL, 0)) {
+        c->blocked = true;
+        return false;
+    }
+    gp_mailbox_drop_news(c->mailbox);
+    return true;
+}
+
+/* A training that ended because a member died says so, whatever the collective met first. */
+static void done_explain(const control *c, gp_train_done *done)
+{
+    if (c->lost_index == 0 || done->status == GP_OK)
+        return;
+    done->status = GP_EPEER;
+    done->stop_reason = GP_STOP_FAILED;
+    snprintf(done->message, sizeof(done->message), "worker %u was lost: %s", c->lost_index, c->lost_cause);
+}
+
+/* The same for a training that had not begun its steps: its answer is an error. */
+static void error_explain(const control *c, gp_error_reply *reply)
+{
+    reply->worker = c->options->index;
+    if (c->lost_index == 0)
+        return;
+    reply->code = GP_EPEER;
+    reply->worker = c->lost_index;
+    snprintf(reply->message, sizeof(reply->message), "worker %u was lost: %s", c->lost_index, c->lost_cause);
+}
+
+static bool reply_pass_on(control *c)
+{
+    const gp_reply *reply = gp_mailbox_peek_reply(c->mailbox);
+    gp_reply told;
+    bool idle;
+
+    if (reply == NULL)
+        return false;
+    if (reply->type == NULL) {
+        gp_mailbox_drop_reply(c->mailbox);
+        control_reset_done(c);
+        return true;
+    }
+    told = *reply;
+    if (told.type == &gp_msg_train_done)
+        done_explain(c, &told.body.train_done);
+    if (told.type == &gp_msg_error_reply)
+        error_explain(c, &told.body.error);
+    if (!pass_on(c, &told.peer, &told.envelope, told.type, &told.body, told.payloads, told.payload_count)) {
+        c->blocked = true;
+        return false;
+    }
+    idle = told.idle;
+    gp_mailbox_drop_reply(c->mailbox);
+    if (idle) {
+        c->work = WORK_IDLE;
+        c->lost_index = 0;
+    }
+    return true;
+}
+
+void control_outbound(control *c)
+{
+    c->blocked = false;
+    while (news_pass_on(c) || (!c->blocked && reply_pass_on(c)))
+        ;
+}

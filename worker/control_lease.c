@@ -1,0 +1,259 @@
+/* control_lease.c -- the lease that a worker serves.
+ *
+ *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      answers revoked
+ *                       |  ^------------------,  |
+ *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  answers grant_ack
+ *
+ * A generation begins only when compute has let go of the one before: its stores into shared memory have ended
+ * (gp_trainer_free), so a peer of the new group never meets them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "worker/control_parts.h"
+
+/* ---- changing ---- */
+
+static void lease_drop(control *c)
+{
+    gp_run_assign(c->run, NULL);
+    gp_rendezvous_free(c->group);
+    c->group = NULL;
+    c->lease = 0;
+    c->generation = 0;
+    c->attached = false;
+    c->work = WORK_IDLE;
+    c->lost_index = 0;
+    gp_train_control_reset(&c->train);
+}
+
+static void lease_take(control *c)
+{
+    gp_error err;
+
+    c->granting = false;
+    if (gp_rendezvous_new(&c->group, c->next_envelope.lease, c->next_envelope.generation, &c->next_grant,
+                          c->mailbox, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "lease %llu is not served: %s", (unsigned long long)c->next_envelope.lease,
+               err.message);
+        return; /* unacknowledged, so the scheduler replaces us */
+    }
+    c->lease = c->next_envelope.lease;
+    c->generation = c->next_envelope.generation;
+    c->grant = c->next_grant;
+    c->acking = true;
+    gp_run_assign(c->run, c->group);
+    gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
+           c->generation, c->grant.rank, c->grant.members_count);
+}
+
+void control_reset(control *c)
+{
+    gp_error err;
+
+    if (c->resetting)
+        return;
+    if (!c->used) {
+        control_reset_done(c);
+        return;
+    }
+    gp_mailbox_discard(c->mailbox);
+    gp_train_control_abort(&c->train);
+    c->resetting = true;
+    if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
+}
+
+void control_reset_done(control *c)
+{
+    c->resetting = false;
+    c->used = false;
+    lease_drop(c);
+    if (c->granting)
+        lease_take(c);
+    control_answer(c);
+}
+
+void control_answer(control *c)
+{
+    gp_envelope envelope = { .lease = c->lease, .generation = c->generation };
+
+    if (c->revoking && !c->resetting &&
+        control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ 0 }) == GP_OK)
+        c->revoking = false;
+    if (c->acking && control_tell(c, &envelope, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
+        c->acking = false;
+}
+
+/* ---- messages ---- */
+
+static void tell_error(control *c, const gp_envelope *to, const gp_error *error)
+{
+    gp_error_reply reply = { .code = error->code, .worker = c->options->index };
+    gp_envelope envelope = { .correlation = to->correlation,
+                             .lease = to->lease,
+                             .generation = to->generation };
+
+    snprintf(reply.message, sizeof(reply.message), "%s", error->message);
+    gp_log(GP_LOG_WARN, "refused: %s", error->message);
+    control_tell(c, &envelope, &gp_msg_error_reply, &reply);
+}
+
+static bool grant_is_older(const control *c, const gp_envelope *envelope)
+{
+    return envelope->lease == c->lease && envelope->generation < c->generation;
+}
+
+static gp_status grant_check(const control *c, const gp_envelope *envelope, const gp_grant *grant,
+                             gp_error *err)
+{
+    const gp_slot *own = &grant->members[grant->rank];
+
+    if (c->options->device->excluded[0] != '\0')
+        return gp_fail(err, GP_ENODEV, "%s", c->options->device->excluded);
+    if (grant_is_older(c, envelope))
+        return gp_fail(err, GP_ESTALE, "lease %llu is at generation %u here; this grant is of generation %u",
+                       (unsigned long long)c->lease, c->generation, envelope->generation);
+    if (envelope->lease == 0 || grant->rank >= grant->members_count || own->index != c->slot.index ||
+        own->incarnation != c->slot.incarnation)
+        return gp_fail(err, GP_EPROTO, "the grant of lease %llu does not name worker %u.%u at rank %u of %u",
+                       (unsigned long long)envelope->lease, c->slot.index, c->slot.incarnation, grant->rank,
+                       grant->members_count);
+    return GP_OK;
+}
+
+static void on_grant(control *c, gp_incoming *in)
+{
+    gp_error err;
+
+    if (gp_incoming_decode(in, &c->next_grant, &err) != GP_OK ||
+        grant_check(c, &in->envelope, &c->next_grant, &err) != GP_OK) {
+        c->granting = false; /* next_grant was overwritten; its sender knows of the newer one */
+        tell_error(c, &in->envelope, &err);
+        return;
+    }
+    c->next_envelope = in->envelope;
+    c->granting = true;
+    c->acking = false;
+    control_reset(c);
+}
+
+static void on_revoke(control *c, gp_incoming *in)
+{
+    gp_revoke revoke;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &revoke, &err) != GP_OK) {
+        tell_error(c, &in->envelope, &err);
+        return;
+    }
+    c->revoke_envelope = (gp_envelope){ .correlation = in->envelope.correlation,
+                                        .lease = in->envelope.lease,
+                                        .generation = in->envelope.generation };
+    c->revoking = true;
+    if (c->granting && c->next_envelope.lease == in->envelope.lease)
+        c->granting = false;
+    if (c->lease == in->envelope.lease) {
+        gp_log(GP_LOG_INFO, "lease %llu is revoked: %s", (unsigned long long)c->lease, revoke.reason);
+        control_reset(c);
+    } else {
+        control_answer(c); /* nothing of it is here */
+    }
+}
+
+/* Whether the present training has that member among its ranks. */
+static bool training_has(const control *c, uint32_t index)
+{
+    for (uint32_t rank = 0; c->work == WORK_TRAINING && rank < c->work_world && rank < c->grant.members_count;
+         rank++)
+        if (c->grant.members[rank].index == index)
+            return true;
+    return false;
+}
+
+static void on_peer_lost(control *c, gp_incoming *in)
+{
+    gp_peer_lost lost;
+    gp_error err;
+
+    if (in->envelope.lease != c->lease || in->envelope.generation != c->generation)
+        return;
+    if (gp_incoming_decode(in, &lost, &err) != GP_OK) {
+        gp_log(GP_LOG_WARN, "peer_lost: %s", err.message);
+        return;
+    }
+    gp_log(GP_LOG_WARN, "worker %u of this lease is gone: %s", lost.index, lost.cause);
+    if (!training_has(c, lost.index))
+        return;
+    c->lost_index = lost.index;
+    snprintf(c->lost_cause, sizeof(c->lost_cause), "%s", lost.cause);
+    gp_train_control_abort(&c->train);
+}
+
+static void on_error(control *c, gp_incoming *in)
+{
+    gp_error_reply reply;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &reply, &err) != GP_OK)
+        snprintf(reply.message, sizeof(reply.message), "%s", err.message);
+    gp_log(GP_LOG_ERROR, "the scheduler says: %s", reply.message);
+    if (!c->joined)
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
+}
+
+static void on_welcome(control *c)
+{
+    gp_worker_ready ready = { .slot = c->slot, .state = GP_WORKER_IDLE };
+
+    if (c->options->device->excluded[0] != '\0') {
+        ready.state = GP_WORKER_EXCLUDED;
+        snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);
+    }
+    if (control_tell(c, &(gp_envelope){ 0 }, &gp_msg_worker_ready, &ready) != GP_OK)
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not report to the scheduler");
+}
+
+static void on_worker_welcome(control *c)
+{
+    gp_error err;
+
+    c->joined = true;
+    if (c->options->device->excluded[0] == '\0' &&
+        gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "%s", err.message);
+}
+
+void control_scheduler(control *c, gp_incoming *in)
+{
+    if (in->envelope.epoch != 0 && in->envelope.epoch < c->epoch) {
+        gp_log(GP_LOG_WARN, "ignored a message of scheduler epoch %llu; ours is %llu",
+               (unsigned long long)in->envelope.epoch, (unsigned long long)c->epoch);
+        return;
+    }
+    switch (in->envelope.message) {
+    case GP_ID(welcome):
+        on_welcome(c);
+        break;
+    case GP_ID(worker_welcome):
+        on_worker_welcome(c);
+        break;
+    case GP_ID(grant):
+        on_grant(c, in);
+        break;
+    case GP_ID(revoke):
+        on_revoke(c, in);
+        break;
+    case GP_ID(peer_lost):
+        on_peer_lost(c, in);
+        break;
+    case GP_ID(quit):
+        control_end(c, GP_WORKER_EXIT_ASKED, 1000, "told to quit");
+        break;
+    case GP_ID(error_reply):
+        on_error(c, in);
+        break;
+    default: /* ok_reply, and what newer schedulers may say */
+        break;
+    }
+}

@@ -1,0 +1,77 @@
+/* control_parts.h -- what control.c, control_lease.c and control_client.c share; nobody else includes it. */
+#ifndef GP_CONTROL_PARTS_H
+#define GP_CONTROL_PARTS_H
+
+#include "proto/channel.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "worker/control.h"
+#include "worker/mailbox.h"
+#include "worker/rendezvous.h"
+#include "worker/run.h"
+#include "worker/trainer.h"
+
+/* What compute was last asked for, as control knows it; IDLE again when the last answer was sent. */
+typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING } control_work;
+
+typedef struct control {
+    const gp_control_options *options;
+    gp_slot slot;
+    uint64_t epoch;
+    bool joined; /* worker_welcome came */
+
+    gp_channel *scheduler, *clients;
+    int scheduler_door, signals;
+    gp_door *door;
+    gp_mailbox *mailbox;
+    gp_train_control train;
+    gp_run *run;
+
+    /* The lease that is served; 0 = none. */
+    uint64_t lease;
+    uint32_t generation;
+    gp_grant grant;
+    gp_rendezvous *group;
+    bool used;      /* compute was given work since it was last reset */
+    bool resetting; /* RESET is on its way; until it is answered nothing new is begun */
+    bool granting;  /* a grant waits for compute: next_* */
+    bool acking;    /* grant_ack is to be sent */
+    bool revoking;  /* revoked is to be sent, once compute is reset */
+    gp_envelope next_envelope, revoke_envelope;
+    gp_grant next_grant;
+
+    /* Its client. */
+    bool attached;
+    gp_peer client;
+
+    control_work work;
+    gp_peer work_peer;
+    gp_envelope work_envelope;
+    uint32_t work_world; /* ranks of the training: the first so many members */
+    uint32_t lost_index; /* a member that died during this training; 0 = none */
+    char lost_cause[GP_TEXT_REASON];
+    bool blocked; /* something could not be sent: try again soon */
+    gp_train_steps steps;
+
+    bool ending;
+    int exit_code;
+    int64_t end_ms; /* when ending: give up waiting for compute */
+    int64_t beat_ms, join_ms;
+} control;
+
+/* control.c */
+void control_end(control *c, int exit_code, int within_ms, const char *why);
+gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message_type *type,
+                       const void *message);
+
+/* control_lease.c: what the scheduler says */
+void control_scheduler(control *c, gp_incoming *in);
+void control_reset_done(control *c);
+void control_answer(control *c); /* send what is due and could not be sent before */
+void control_reset(control *c);  /* stop what compute does; control_reset_done() follows, perhaps at once */
+
+/* control_client.c: what clients say, and what they are told */
+void control_client(control *c, gp_incoming *in);
+void control_outbound(control *c);
+
+#endif

@@ -1,0 +1,440 @@
+/* run.c -- the life of the compute thread.
+ *
+ *            .--TRAIN--> TRAINING --last step, stop, failure--.
+ *   IDLE <---+------------------------------------------------+      any other command: GP_ESTATE, no change
+ *    ^       '--PREDICT_BEGIN--> PREDICTING --PREDICT_ASK--.
+ *    |                            |      ^-----------------'
+ *    '----PREDICT_END, RESET------'
+ *
+ *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
+ *                                                   then news, then train_done
+ *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
+ *   PREDICTING -> IDLE         [run_forget]
+ *
+ * Control stops a training through gp_train_control, never through the mailbox: compute takes commands between
+ * runs only.  The backend stays open from the first need to the end of the process. */
+#include "worker/run.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/fault.h"
+#include "worker/predictor.h"
+
+enum { COMPUTE_STACK = 16 << 20 };
+
+struct gp_run {
+    gp_run_options options;
+    pthread_t thread;
+    gp_backend *backend; /* NULL until needed */
+    gp_rendezvous *rendezvous;
+    gp_predictor *predictor; /* NULL unless PREDICTING */
+    uint32_t classes;        /* of its model */
+};
+
+/* ---- answers ---- */
+
+static gp_reply reply_to(const gp_command *command, const gp_message_type *type)
+{
+    gp_reply reply = { .type = type };
+
+    reply.peer = command->message.peer;
+    reply.envelope.correlation = command->message.envelope.correlation;
+    reply.envelope.lease = command->message.envelope.lease;
+    reply.envelope.generation = command->message.envelope.generation;
+    return reply;
+}
+
+static void reply_error(gp_run *run, const gp_command *command, const gp_error *error, bool idle)
+{
+    gp_reply reply = reply_to(command, &gp_msg_error_reply);
+
+    reply.body.error.code = error->code;
+    snprintf(reply.body.error.message, sizeof(reply.body.error.message), "%s", error->message);
+    reply.idle = idle;
+    gp_log(GP_LOG_WARN, "%s: %s", command->message.type->name, error->message);
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+/* ---- what every run needs ---- */
+
+static gp_status run_warm(gp_run *run, gp_error *err)
+{
+    const gp_worker_device *device = run->options.device;
+    gp_backend_options options = {
+        .threads = device->shared || device->core_count == 0 ? 1 : device->core_count,
+        .cores = device->shared ? NULL : device->cores,
+    };
+    int64_t began = gp_now_ns();
+    gp_status status;
+
+    if (run->options.backend_ops == NULL)
+        return gp_fail(err, GP_ENODEV, "%s", device->excluded);
+    if (run->backend != NULL)
+        return GP_OK;
+    status = run->options.backend_ops->open(&run->backend, &options, err);
+    if (status == GP_OK)
+        gp_log(GP_LOG_DEBUG, "backend %s open after %.2f ms", run->options.backend_ops->name,
+               (double)(gp_now_ns() - began) * 1e-6);
+    return status;
+}
+
+/* A frame as float32 elements.  Frames lie anywhere in ZeroMQ's buffers: what is not aligned is copied into *copy,
+ * which the caller frees. */
+static gp_status weights_get(const gp_frame *frame, const float **out, size_t *count, void **copy,
+                             gp_error *err)
+{
+    *copy = NULL;
+    *out = NULL;
+    *count = frame->bytes / sizeof(float);
+    if (frame->bytes % sizeof(float) != 0)
+        return gp_fail(err, GP_EPROTO, "weights of %zu bytes; expected float32 elements of 4 bytes",
+                       frame->bytes);
+    if (frame->bytes == 0)
+        return GP_OK;
+    if ((uintptr_t)frame->data % _Alignof(float) == 0) {
+        *out = (const float *)(const void *)frame->data;
+        return GP_OK;
+    }
+    *copy = gp_malloc(frame->bytes);
+    if (*copy == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for weights of %zu bytes", frame->bytes);
+    memcpy(*copy, frame->data, frame->bytes);
+    *out = *copy;
+    return GP_OK;
+}
+
+static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char *what, gp_error *err)
+{
+    if (in->payload_count >= least)
+        return GP_OK;
+    return gp_fail(err, GP_EPROTO, "%s came with %u payloads; expected %s", in->type->name, in->payload_count,
+                   what);
+}
+
+/* ---- training ---- */
+
+static void sink_record(void *context, const gp_train_record *record)
+{
+    gp_mailbox_record(context, record);
+}
+
+static void sink_validation(void *context, const gp_train_validation *validation)
+{
+    gp_mailbox_validation(context, validation);
+}
+
+/* The weights and class names of a finished training, from the rank that sends them. */
+static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_error *err)
+{
+    const char *classes = gp_trainer_classes(trainer);
+    size_t count;
+    const float *weights = gp_trainer_weights(trainer, &count);
+    gp_status status = gp_blob_new(&reply->payloads[0], weights, count * sizeof(float), err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_blob_new(&reply->payloads[1], classes, strlen(classes), err);
+    if (status != GP_OK) {
+        gp_blob_unref(reply->payloads[0]);
+        return status;
+    }
+    reply->payload_count = 2;
+    return GP_OK;
+}
+
+static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
+                           const gp_command *command, const gp_train_begin *begin,
+                           const gp_comm_rendezvous *group, void **copy, gp_error *err)
+{
+    const gp_incoming *in = &command->message;
+    gp_trainer_setup setup = {
+        .begin = begin,
+        .netspec = (const char *)in->payloads[0].data,
+        .netspec_bytes = in->payloads[0].bytes,
+        .options = (const char *)in->payloads[1].data,
+        .options_bytes = in->payloads[1].bytes,
+        .group = group,
+        .backend_ops = run->options.backend_ops,
+        .control = run->options.train,
+    };
+    gp_status status = run_warm(run, err);
+
+    setup.backend = run->backend;
+    if (status == GP_OK && in->payload_count > 2)
+        status = weights_get(&in->payloads[2], &setup.weights, &setup.weights_count, copy, err);
+    if (status == GP_OK)
+        status = gp_trainer_new(trainer, ready, &setup, err);
+    if (status == GP_OK)
+        ready->ready_ms = (double)(gp_now_ns() - command->posted_ns) * 1e-6;
+    return status;
+}
+
+static void train_steps(gp_run *run, gp_trainer *trainer, const gp_command *command, uint32_t rank)
+{
+    gp_train_sink sink = { run->options.mailbox, sink_record, sink_validation };
+    gp_reply reply = reply_to(command, &gp_msg_train_done);
+    gp_train_done *done = &reply.body.train_done;
+    gp_error err;
+
+    gp_fault_point("ready");
+    if (gp_trainer_run(trainer, &sink, done) == GP_OK && rank == 0 &&
+        train_results(trainer, &reply, &err) != GP_OK) {
+        done->status = err.code;
+        done->stop_reason = GP_STOP_FAILED;
+        snprintf(done->message, sizeof(done->message), "%s", err.message);
+    }
+    gp_trainer_free(trainer);
+    gp_rendezvous_end(run->rendezvous);
+    gp_fault_point("done");
+    reply.idle = true;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+static void run_train(gp_run *run, gp_command *command)
+{
+    gp_reply ready = reply_to(command, &gp_msg_train_ready);
+    gp_comm_rendezvous group;
+    gp_train_begin begin;
+    gp_trainer *trainer;
+    void *copy = NULL; /* of the initial weights; the trainer borrows all that it is given */
+    gp_error err;
+    gp_status status;
+
+    if (run->predictor != NULL || run->rendezvous == NULL) {
+        gp_fail(&err, GP_ESTATE, "the worker is not free to train: it %s",
+                run->predictor != NULL ? "is predicting" : "has no lease");
+        reply_error(run, command, &err, false);
+        return;
+    }
+    gp_mailbox_begin_news(run->options.mailbox);
+    status = gp_incoming_decode(&command->message, &begin, &err);
+    if (status == GP_OK)
+        status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
+    if (status == GP_OK)
+        status =
+            gp_rendezvous_begin(run->rendezvous, begin.workers, !run->options.device->shared, &group, &err);
+    if (status == GP_OK)
+        status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &copy, &err);
+    if (status != GP_OK) {
+        gp_rendezvous_end(run->rendezvous);
+        reply_error(run, command, &err, true);
+    } else {
+        gp_mailbox_reply(run->options.mailbox, &ready);
+        train_steps(run, trainer, command, group.rank);
+    }
+    gp_free(copy);
+}
+
+/* ---- predicting ---- */
+
+static void run_forget(gp_run *run)
+{
+    gp_predictor_free(run->predictor);
+    run->predictor = NULL;
+}
+
+static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_command *command, gp_error *err)
+{
+    const gp_incoming *in = &command->message;
+    gp_predict_begin begin;
+    void *copy = NULL;
+    gp_predictor_setup setup = { .begin = &begin, .backend_ops = run->options.backend_ops };
+    gp_status status = gp_incoming_decode(in, &begin, err);
+
+    if (status == GP_OK)
+        status = payloads_need(in, 2, "network and weights", err);
+    if (status == GP_OK)
+        status = run_warm(run, err);
+    if (status == GP_OK)
+        status = weights_get(&in->payloads[1], &setup.weights, &setup.weights_count, &copy, err);
+    if (status == GP_OK) {
+        setup.backend = run->backend;
+        setup.netspec = (const char *)in->payloads[0].data;
+        setup.netspec_bytes = in->payloads[0].bytes;
+        status = gp_predictor_new(&run->predictor, ready, &setup, err);
+    }
+    gp_free(copy);
+    return status;
+}
+
+static void run_predict_begin(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_predict_ready);
+    gp_error err;
+
+    if (run->predictor != NULL) {
+        gp_fail(&err, GP_ESTATE, "a prediction is open already; end it first");
+        reply_error(run, command, &err, false);
+    } else if (predict_new(run, &reply.body.predict_ready, command, &err) != GP_OK) {
+        reply_error(run, command, &err, true);
+    } else {
+        run->classes = reply.body.predict_ready.classes;
+        gp_mailbox_reply(run->options.mailbox, &reply);
+    }
+}
+
+static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predict_ask *ask, gp_error *err)
+{
+    gp_predict_part *part = &reply->body.predict_part;
+    const int32_t *labels;
+    const float *scores;
+    gp_status status = gp_predictor_part(run->predictor, ask->first, ask->count, part, &scores, &labels, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_blob_new(&reply->payloads[0], scores, (size_t)ask->count * run->classes * sizeof(float), err);
+    if (status != GP_OK)
+        return status;
+    status = gp_blob_new(&reply->payloads[1], labels, labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
+    if (status != GP_OK) {
+        gp_blob_unref(reply->payloads[0]);
+        return status;
+    }
+    reply->payload_count = 2;
+    return GP_OK;
+}
+
+static void run_predict_ask(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_predict_part);
+    gp_predict_ask ask;
+    gp_error err;
+    gp_status status;
+
+    if (run->predictor == NULL)
+        status = gp_fail(&err, GP_ESTATE, "no prediction is open; begin one first");
+    else if (atomic_load(&run->options.train->stop) == 2)
+        status = gp_fail(&err, GP_ECANCELED, "the prediction was canceled");
+    else
+        status = gp_incoming_decode(&command->message, &ask, &err);
+    gp_fault_point("predict");
+    if (status == GP_OK)
+        status = predict_part(run, &reply, &ask, &err);
+    if (status == GP_OK)
+        gp_mailbox_reply(run->options.mailbox, &reply);
+    else
+        reply_error(run, command, &err, false);
+    atomic_fetch_add(&run->options.train->progress, 1);
+}
+
+static void run_predict_end(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_ok_reply);
+
+    run_forget(run);
+    reply.idle = true;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+/* ---- the thread ---- */
+
+static void run_reset(gp_run *run)
+{
+    gp_reply idle = { .type = NULL, .idle = true };
+
+    run_forget(run);
+    gp_mailbox_reply(run->options.mailbox, &idle);
+}
+
+/* Also without a need yet: the first training finds its threads there. */
+static void run_warm_early(gp_run *run)
+{
+    gp_error err;
+
+    if (run_warm(run, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "the backend did not open: %s", err.message); /* told again when it is needed */
+}
+
+static void *run_main(void *argument)
+{
+    gp_run *run = argument;
+
+    for (;;) {
+        gp_command command;
+
+        gp_mailbox_take(run->options.mailbox, &command);
+        switch (command.kind) {
+        case GP_COMMAND_WARM:
+            run_warm_early(run);
+            break;
+        case GP_COMMAND_TRAIN:
+            run_train(run, &command);
+            break;
+        case GP_COMMAND_PREDICT_BEGIN:
+            run_predict_begin(run, &command);
+            break;
+        case GP_COMMAND_PREDICT_ASK:
+            run_predict_ask(run, &command);
+            break;
+        case GP_COMMAND_PREDICT_END:
+            run_predict_end(run, &command);
+            break;
+        case GP_COMMAND_RESET:
+            run_reset(run);
+            break;
+        case GP_COMMAND_QUIT:
+            gp_command_close(&command);
+            run_forget(run);
+            if (run->backend != NULL)
+                run->options.backend_ops->close(run->backend);
+            return NULL;
+        }
+        gp_command_close(&command);
+    }
+}
+
+gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err)
+{
+    gp_run *run = gp_calloc(1, sizeof(*run));
+    pthread_attr_t attributes;
+    int problem;
+
+    if (run == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the compute thread");
+    run->options = *options;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, COMPUTE_STACK);
+    problem = pthread_create(&run->thread, &attributes, run_main, run);
+    pthread_attr_destroy(&attributes);
+    if (problem != 0) {
+        gp_free(run);
+        errno = problem;
+        return gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
+    }
+    pthread_setname_np(run->thread, "compute");
+    *out = run;
+    return GP_OK;
+}
+
+void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)
+{
+    run->rendezvous = rendezvous;
+}
+
+gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err)
+{
+    struct timespec deadline;
+
+    if (run == NULL)
+        return GP_OK;
+    if (gp_mailbox_post(run->options.mailbox, GP_COMMAND_QUIT, NULL, err) != GP_OK)
+        return gp_fail(err, GP_ETIMEDOUT, "the compute thread could not be told to end");
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += timeout_ms / 1000;
+    deadline.tv_nsec += timeout_ms % 1000 * 1000000;
+    if (deadline.tv_nsec >= 1000000000) {
+        deadline.tv_sec++;
+        deadline.tv_nsec -= 1000000000;
+    }
+    if (pthread_clockjoin_np(run->thread, NULL, CLOCK_MONOTONIC, &deadline) != 0)
+        return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not end");
+    gp_free(run);
+    return GP_OK;
+}
