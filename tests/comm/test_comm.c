@@ -100,13 +100,13 @@ typedef struct sum_case {
 } sum_case;
 
 static const sum_case sum_cases[] = {
-    { 1, GP_F32, GP_COMM_SUM },      { 2, GP_F32, GP_COMM_SUM },     { 3, GP_F64, GP_COMM_SUM },
-    { 17, GP_F32, GP_COMM_SUM },     { 1023, GP_F32, GP_COMM_SUM },  { 1024, GP_F64, GP_COMM_SUM },
-    { 2048, GP_F32, GP_COMM_SUM },   { 2049, GP_F32, GP_COMM_SUM },  { 1025, GP_F64, GP_COMM_SUM },
-    { 2049, GP_I32, GP_COMM_SUM },   { 5000, GP_I64, GP_COMM_SUM },  { 777, GP_F32, GP_COMM_MAX },
-    { 4099, GP_F32, GP_COMM_MAX },   { 4099, GP_F64, GP_COMM_MAX },  { 4099, GP_I32, GP_COMM_MAX },
-    { 4099, GP_I64, GP_COMM_MAX },   { 65537, GP_F32, GP_COMM_SUM }, { 65536, GP_F64, GP_COMM_SUM },
-    { 131071, GP_F64, GP_COMM_SUM }, { LARGE, GP_F32, GP_COMM_SUM },
+    { 0, GP_F32, GP_COMM_SUM },     { 1, GP_F32, GP_COMM_SUM },      { 2, GP_F32, GP_COMM_SUM },
+    { 3, GP_F64, GP_COMM_SUM },     { 17, GP_F32, GP_COMM_SUM },     { 1023, GP_F32, GP_COMM_SUM },
+    { 1024, GP_F64, GP_COMM_SUM },  { 2048, GP_F32, GP_COMM_SUM },   { 2049, GP_F32, GP_COMM_SUM },
+    { 1025, GP_F64, GP_COMM_SUM },  { 2049, GP_I32, GP_COMM_SUM },   { 5000, GP_I64, GP_COMM_SUM },
+    { 777, GP_F32, GP_COMM_MAX },   { 4099, GP_F32, GP_COMM_MAX },   { 4099, GP_F64, GP_COMM_MAX },
+    { 4099, GP_I32, GP_COMM_MAX },  { 4099, GP_I64, GP_COMM_MAX },   { 65537, GP_F32, GP_COMM_SUM },
+    { 65536, GP_F64, GP_COMM_SUM }, { 131071, GP_F64, GP_COMM_SUM }, { LARGE, GP_F32, GP_COMM_SUM },
 };
 
 /* All ways of one case twice; each time every bit is as expected. */

@@ -443,6 +443,52 @@ TEST(a_member_that_begins_anew_is_mapped_anew)
     run_ranks(3, begin_anew);
 }
 
+static size_t count_open_files(void)
+{
+    size_t count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static size_t count_shared_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    size_t count = 0;
+    char line[512];
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, "gradpool-") != NULL;
+    if (maps != NULL)
+        fclose(maps);
+    return count;
+}
+
+static void form_often(rank_place *place)
+{
+    size_t files = count_open_files(), files_formed = 0;
+    gp_comm *comm = join_all(place, 0);
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    files_formed = count_open_files();
+    CHECK_INT(4, count_shared_mappings()); /* three arenas and the control segment */
+    for (uint32_t generation = 2; generation < 30; generation++)
+        REQUIRE_OK(form(place, comm, generation, in_order, 3, generation * 4096, &err), err);
+    CHECK_INT(files_formed, count_open_files());
+    CHECK_INT(4, count_shared_mappings());
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    gp_comm_free(comm);
+    CHECK_INT(files, count_open_files());
+    CHECK_INT(0, count_shared_mappings());
+}
+
+TEST(many_generations_leave_no_descriptor_or_mapping_behind)
+{
+    run_ranks(3, form_often);
+}
+
 static void form_with_the_dead(rank_place *place)
 {
     gp_comm *comm = NULL;

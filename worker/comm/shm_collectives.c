@@ -232,7 +232,7 @@ gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *given, gp
 
     call.offset = 0; /* means nothing here, and must not differ between ranks */
     print = fingerprint(STAGED_REDUCE, &call, 0);
-    if (comm->world == 1)
+    if (comm->world == 1 || call.count == 0)
         return gp_shm_sync(shm, print, err);
     if (call.count * gp_dtype_bytes(call.type) <= SMALL_BYTES)
         return reduce_small(shm, &call, print, err);
