@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/pool.h"
 #include "common/base/clock.h"
 #include "proto/limits.h"
 #include "proto/messages.h"
@@ -35,10 +36,9 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
     return gp_door_connect(door, reply, places->scheduler_door, &hello, timeout_ms, err);
 }
 
-/* The daemons are found beside the program that uses us, or where the library was installed. */
-static gp_status launch_executable(char *path, size_t bytes, gp_error *err)
+gp_status pool_daemon_path(const char *name, const char *variable, char *path, size_t bytes, gp_error *err)
 {
-    const char *named = getenv("GRADPOOL_SCHEDULER");
+    const char *named = getenv(variable);
     char self[4000];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
@@ -47,15 +47,12 @@ static gp_status launch_executable(char *path, size_t bytes, gp_error *err)
     } else if (length > 0) {
         self[length] = '\0';
         *strrchr(self, '/') = '\0';
-        snprintf(path, bytes, "%s/gradpool-scheduler", self);
+        snprintf(path, bytes, "%s/%s", self, name);
     }
-    if ((named == NULL && length <= 0) || access(path, X_OK) != 0)
-        snprintf(path, bytes, "%s/gradpool-scheduler", GP_INSTALL_BINDIR);
+    if (named == NULL && (length <= 0 || access(path, X_OK) != 0))
+        snprintf(path, bytes, "%s/%s", GP_INSTALL_BINDIR, name);
     if (access(path, X_OK) != 0)
-        return gp_fail_errno(
-            err, GP_ENOENT,
-            "no gradpool-scheduler beside this program nor in %s; set GRADPOOL_SCHEDULER to it",
-            GP_INSTALL_BINDIR);
+        return gp_fail_errno(err, GP_ENOENT, "no %s at %s; set %s to its path", name, path, variable);
     return GP_OK;
 }
 
@@ -68,7 +65,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     size_t count = 7;
     int pipe_fds[2];
     posix_spawn_file_actions_t actions;
-    gp_status status = launch_executable(path, sizeof(path), err);
+    gp_status status = pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), err);
 
     if (status != GP_OK)
         return status;

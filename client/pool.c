@@ -547,6 +547,21 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
                     ANSWER_MS, err);
 }
 
+gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+
+    while (!gp_door_gone(pool->door)) {
+        struct pollfd door = { .fd = pool->door, .events = POLLIN };
+
+        if (gp_now_ms() >= deadline)
+            return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
+                           pool->places.pool, timeout_ms, pool->places.scheduler_log);
+        poll(&door, 1, 50);
+    }
+    return GP_OK;
+}
+
 static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };
 static const char *const device_words[] = { "none", "cpu", "cuda" };
 

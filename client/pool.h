@@ -82,6 +82,12 @@ gp_status pool_lost_error(const gp_pool *pool, gp_error *err);
 
 void pool_note(gp_pool *pool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Wait until the scheduler is gone. */
+gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err);
+
+/* Where a daemon's executable is: what the variable names, else beside this program, else where it was installed. */
+gp_status pool_daemon_path(const char *name, const char *variable, char *path, size_t bytes, gp_error *err);
+
 /* The state of the pool; *out is freed with gp_free(). */
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err);
 /* The same as JSON text (gradpool status --json). */

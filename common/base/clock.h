@@ -23,4 +23,9 @@ static inline double gp_now_seconds(void)
     return (double)gp_now_ns() * 1e-9;
 }
 
+static inline void gp_sleep_ms(int64_t ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+}
+
 #endif

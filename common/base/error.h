@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default) /* these are part of the library's interface */
+
 typedef enum gp_status {
 #define X(code, number, text) code = number,
 #include "status.def"
@@ -43,6 +45,8 @@ const char *gp_status_name(gp_status code);
 
 /* Whether number is in the table: a code that came over the wire must be checked by this. */
 int gp_status_known(long number);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

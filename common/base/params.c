@@ -75,6 +75,18 @@ const gp_param *gp_params_find(const gp_param *table, const char *name)
     return NULL;
 }
 
+gp_status gp_params_unknown(const gp_param *table, const char *name, gp_error *err)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+
+    for (; table->type != GP_PARAM_NONE; table++)
+        gp_spell_offer(name, table->name, &near, &distance);
+    if (near != NULL)
+        return gp_fail(err, GP_EINVAL, "unknown option '%s'; did you mean '%s'?", name, near);
+    return gp_fail(err, GP_EINVAL, "unknown option '%s'", name);
+}
+
 static gp_status param_refuse(const gp_param *param, const char *text, const char *wanted, gp_error *err)
 {
     return gp_fail(err, GP_EINVAL, "%s is '%s'; it must be %s", param->name, text, wanted);
@@ -241,6 +253,18 @@ static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp
     return GP_OK;
 }
 
+gp_status gp_params_set_json(const gp_param *param, void *values, const gp_json *value, gp_error *err)
+{
+    char text[1100];
+    gp_status status = json_as_text(value, text, sizeof(text), err);
+
+    if (status != GP_OK) {
+        gp_error_prefix(err, "%s", param->name);
+        return status;
+    }
+    return gp_params_set(param, values, text, err);
+}
+
 typedef struct json_visit {
     const gp_param *table;
     void *values;
@@ -250,25 +274,10 @@ static gp_status params_set_member(void *context, const char *key, const gp_json
 {
     const json_visit *visit = context;
     const gp_param *param = gp_params_find(visit->table, key);
-    char text[1100];
 
-    if (param == NULL) {
-        const char *near = NULL;
-        unsigned distance = 0;
-
-        for (const gp_param *p = visit->table; p->type != GP_PARAM_NONE; p++)
-            gp_spell_offer(key, p->name, &near, &distance);
-        if (near != NULL)
-            return gp_fail(err, GP_EINVAL, "unknown parameter '%s'; did you mean '%s'?", key, near);
-        return gp_fail(err, GP_EINVAL, "unknown parameter '%s'", key);
-    }
-    gp_status status = json_as_text(value, text, sizeof(text), err);
-
-    if (status != GP_OK) {
-        gp_error_prefix(err, "%s", param->name);
-        return status;
-    }
-    return gp_params_set(param, visit->values, text, err);
+    if (param == NULL)
+        return gp_params_unknown(visit->table, key, err);
+    return gp_params_set_json(param, visit->values, value, err);
 }
 
 gp_status gp_params_from_json(const gp_param *table, void *values, const gp_json *object, gp_error *err)

@@ -44,9 +44,15 @@ void gp_params_default(const gp_param *table, void *values);
 /* The parameter of that name or alias ('_' equals '-'), or NULL. */
 const gp_param *gp_params_find(const gp_param *table, const char *name);
 
+/* GP_EINVAL "unknown option 'lern-rate'; did you mean 'learn-rate'?" for a name that is not in the table. */
+gp_status gp_params_unknown(const gp_param *table, const char *name, gp_error *err);
+
 /* Set one value from text; lists are "2,2", and one number given for a list fills it.
  * GP_EINVAL: not of the type, not in the range, not one of the words; the value is unchanged then. */
 gp_status gp_params_set(const gp_param *param, void *values, const char *text, gp_error *err);
+
+/* Set one value from JSON: a number, a text, true or false, or a list of numbers. */
+gp_status gp_params_set_json(const gp_param *param, void *values, const gp_json *value, gp_error *err);
 
 /* Set all values named in a JSON object; names that are not in the table are GP_EINVAL with the
  * nearest name.  Values not named keep what they had. */

@@ -94,7 +94,7 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
                        reader->name, got, expected);
     idx->rank = rank;
     for (uint32_t i = 0; i < rank; i++) {
-        uint32_t max = i == 0 ? GP_SAMPLES_MAX : GP_SIDE_MAX;
+        uint32_t max = i == 0 ? GP_STORE_SAMPLES_MAX : GP_STORE_SIDE_MAX;
 
         idx->dim[i] = big_endian_get(header + 4 + 4 * i);
         if (idx->dim[i] < 1 || idx->dim[i] > max)

@@ -22,7 +22,7 @@ enum { SAMPLES_PER_READ = 64, ALIGNMENT = 64 }; /* a stop is looked for after so
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_TAKEN } slot_state;
 
 typedef struct loader_slot {
-    gp_batch batch; /* first: a gp_batch of ours is a loader_slot */
+    gp_loader_batch batch; /* first: a gp_loader_batch of ours is a loader_slot */
     slot_state state;
     gp_error error; /* code GP_OK: the batch is good */
 } loader_slot;
@@ -75,7 +75,7 @@ static bool still_wanted(gp_loader *loader, uint64_t generation)
 static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
 {
     size_t bytes = gp_store_get_info(loader->store)->sample_bytes;
-    gp_batch *batch = &slot->batch;
+    gp_loader_batch *batch = &slot->batch;
 
     slot->error.code = GP_OK;
     for (uint32_t done = 0; done < batch->count && slot->error.code == GP_OK;) {
@@ -139,7 +139,7 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     if (loader->index == NULL || loader->slots == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth);
     for (uint32_t i = 0; i < loader->depth; i++) {
-        gp_batch *batch = &loader->slots[i].batch;
+        gp_loader_batch *batch = &loader->slots[i].batch;
 
         batch->samples = gp_aligned_calloc(ALIGNMENT, bytes);
         batch->labels = gp_calloc(loader->capacity, sizeof(*batch->labels));
@@ -279,7 +279,7 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_loader_take(gp_loader *loader, gp_batch **out, int64_t *waited_ns, gp_error *err)
+gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *waited_ns, gp_error *err)
 {
     int64_t since = 0;
     gp_status status;
@@ -307,7 +307,7 @@ gp_status gp_loader_take(gp_loader *loader, gp_batch **out, int64_t *waited_ns, 
     return status;
 }
 
-void gp_loader_release(gp_loader *loader, gp_batch *batch)
+void gp_loader_release(gp_loader *loader, gp_loader_batch *batch)
 {
     loader_slot *slot = (loader_slot *)batch;
 

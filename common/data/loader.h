@@ -16,11 +16,11 @@ enum { GP_LOADER_DEPTH_MAX = 64, GP_LOADER_REQUESTS_MAX = 256, GP_LOADER_BATCH_M
 typedef struct gp_loader gp_loader;
 
 /* A filled slot; the caller's from take to release. */
-typedef struct gp_batch {
+typedef struct gp_loader_batch {
     void *samples;                /* count * sample_bytes, packed CHW in the store's dtype, 64-byte aligned */
     int32_t *labels;              /* count */
     uint32_t epoch, first, count; /* as requested */
-} gp_batch;
+} gp_loader_batch;
 
 /* gp_loader_new -- take the memory and start the thread.
  *   store, sampler  borrowed, must outlive the loader; the sampler is copied
@@ -46,9 +46,9 @@ void gp_loader_cancel(gp_loader *loader);
  * One thread at a time.  An error of reading comes out here, in the place of its batch; the next take goes on
  * with the next request.  GP_ESTATE: nothing is requested, or all slots are with the caller (it would
  * block for ever).  GP_ECANCELED: cancelled meanwhile. */
-gp_status gp_loader_take(gp_loader *loader, gp_batch **out, int64_t *waited_ns, gp_error *err);
+gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *waited_ns, gp_error *err);
 
 /* Give a taken batch back, in any order. */
-void gp_loader_release(gp_loader *loader, gp_batch *batch);
+void gp_loader_release(gp_loader *loader, gp_loader_batch *batch);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct gp_sampler {
     gp_shuffle shuffle;
 } gp_sampler;
 
-/* count: 1 to GP_SAMPLES_MAX. */
+/* count: 1 to GP_STORE_SAMPLES_MAX. */
 void gp_sampler_init(gp_sampler *sampler, uint32_t count, gp_shuffle shuffle, uint64_t seed);
 
 /* index[i] = the sample at position first + i of the epoch, for i < count; first + count must not pass the

@@ -35,18 +35,19 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
     store->ops = ops;
     store->info = *info;
     store->info.class_names = NULL;
-    if (info->count < 1 || info->count > GP_SAMPLES_MAX)
+    if (info->count < 1 || info->count > GP_STORE_SAMPLES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %u samples; 1 to %d are possible", info->source, info->count,
-                       GP_SAMPLES_MAX);
-    if (info->channels < 1 || info->channels > GP_CHANNELS_MAX || info->height < 1 ||
-        info->height > GP_SIDE_MAX || info->width < 1 || info->width > GP_SIDE_MAX)
+                       GP_STORE_SAMPLES_MAX);
+    if (info->channels < 1 || info->channels > GP_STORE_CHANNELS_MAX || info->height < 1 ||
+        info->height > GP_STORE_SIDE_MAX || info->width < 1 || info->width > GP_STORE_SIDE_MAX)
         return gp_fail(err, GP_ELIMIT,
                        "the samples of %s are %ux%u with %u channels; sides of 1 to %d and 1 to %d channels "
                        "are possible",
-                       info->source, info->height, info->width, info->channels, GP_SIDE_MAX, GP_CHANNELS_MAX);
-    if (info->class_count < 1 || info->class_count > GP_CLASSES_MAX)
+                       info->source, info->height, info->width, info->channels, GP_STORE_SIDE_MAX,
+                       GP_STORE_CHANNELS_MAX);
+    if (info->class_count < 1 || info->class_count > GP_STORE_CLASSES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
-                       info->class_count, GP_CLASSES_MAX);
+                       info->class_count, GP_STORE_CLASSES_MAX);
     assert(info->dtype == GP_U8 || info->dtype == GP_F32);
     store->info.sample_bytes =
         (size_t)info->channels * info->height * info->width * gp_dtype_bytes(info->dtype);

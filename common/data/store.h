@@ -11,10 +11,10 @@
 #include "common/base/tensor.h"
 
 enum {
-    GP_CHANNELS_MAX = 64,
-    GP_SIDE_MAX = 8192, /* height and width */
-    GP_CLASSES_MAX = 65536,
-    GP_SAMPLES_MAX = 1 << 30,
+    GP_STORE_CHANNELS_MAX = 64,
+    GP_STORE_SIDE_MAX = 8192, /* height and width */
+    GP_STORE_CLASSES_MAX = 65536,
+    GP_STORE_SAMPLES_MAX = 1 << 30,
 };
 
 /* Stores larger than this are refused: they are held in memory. */
@@ -30,12 +30,12 @@ typedef struct gp_store_info {
     const char *kind;   /* "idx", "digits", "synthetic", "memory" */
     uint32_t count;     /* samples, at least 1 */
     uint32_t channels, height, width;
-    gp_dtype dtype;                 /* of the stored values: GP_U8 or GP_F32 */
-    size_t sample_bytes;            /* channels * height * width * gp_dtype_bytes(dtype) */
-    uint32_t class_count;           /* labels are in [0, class_count) */
-    const char *const *class_names; /* class_count of them */
-    float scale[GP_CHANNELS_MAX];   /* network input = stored value * scale[channel] + offset[channel] */
-    float offset[GP_CHANNELS_MAX];
+    gp_dtype dtype;                     /* of the stored values: GP_U8 or GP_F32 */
+    size_t sample_bytes;                /* channels * height * width * gp_dtype_bytes(dtype) */
+    uint32_t class_count;               /* labels are in [0, class_count) */
+    const char *const *class_names;     /* class_count of them */
+    float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
+    float offset[GP_STORE_CHANNELS_MAX];
     uint64_t fingerprint; /* of shape, count and up to 64 samples with labels, evenly spread */
 } gp_store_info;
 

@@ -36,7 +36,7 @@ typedef struct gp_infer {
     uint32_t input_count;
     gp_shape inputs[GP_LAYER_INPUTS_MAX];
     const void *settings; /* the kind's settings struct */
-    gp_shape output;      /* out */
+    gp_shape output;      /* out; a loss: the shape of its scores */
     uint32_t parameter_count;
     gp_parameter_need parameters[GP_LAYER_PARAMETERS_MAX];
 } gp_infer;

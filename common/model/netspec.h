@@ -11,6 +11,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/base/tensor.h"
 #include "common/model/kind.h"
 
@@ -19,6 +20,7 @@ enum {
     GP_LAYERS_MAX = 4096,
     GP_CHANNELS_MAX = 65536,
     GP_NETSPEC_BYTES_MAX = 4 << 20,
+    GP_NORMALIZE_MAX = 16,
 };
 #define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
 
@@ -39,20 +41,32 @@ typedef struct gp_layer {
 
 typedef struct gp_netspec {
     char name[GP_NAME_MAX];
-    gp_shape input;               /* [C, H, W] of one sample */
-    uint32_t normalize_count;     /* 1, or one per channel; at most 16 */
-    double scale[16], offset[16]; /* network input = stored value * scale + offset */
+    gp_shape input;           /* [C, H, W] of one sample */
+    uint32_t normalize_count; /* 1, or one per channel; at most 16 */
+    double scale[GP_NORMALIZE_MAX],
+        offset[GP_NORMALIZE_MAX]; /* network input = stored value * scale + offset */
     gp_layer *layers;             /* owned */
     uint32_t layer_count;
 } gp_netspec;
 
 gp_status gp_netspec_new(gp_netspec **out, const char *name, const gp_shape *input, gp_error *err);
 void gp_netspec_free(gp_netspec *spec);
+gp_status gp_netspec_copy(gp_netspec **out, const gp_netspec *spec, gp_error *err);
+
+/* Network input = stored value * scale + offset; count is 1 or the number of channels, scales are not 0. */
+gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const double *offset, size_t count,
+                               gp_error *err);
 
 /* Append a layer that reads the layer before it (or the input, when first).  settings: "channels=20;kernel=3,3"
  * or NULL.  GP_EINVAL: unknown kind or setting (with the nearest name), name taken or not printable. */
 gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, const char *settings,
                          gp_error *err);
+
+/* Set one setting or factor of a layer from JSON; an unknown one is GP_EINVAL with the nearest name. */
+gp_status gp_layer_set_json(gp_layer *layer, const char *name, const gp_json *value, gp_error *err);
+
+/* Let the last layer read these layers (or "input"), by name. */
+gp_status gp_netspec_connect(gp_netspec *spec, const char *const *inputs, size_t count, gp_error *err);
 
 /* The layer of that name; layer_count when there is none. */
 uint32_t gp_netspec_find(const gp_netspec *spec, const char *name);
@@ -61,7 +75,7 @@ gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes,
 /* Appends canonical JSON: equal networks give equal bytes. */
 gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pretty, gp_error *err);
 
-/* A network of the zoo by name ("lenet") for that input and number of classes (0 = the network's own).
+/* A network of the zoo by name ("lenet") for that input and number of classes (NULL, 0 = the network's own).
  * GP_ENOENT: unknown, with the nearest name and the list. */
 gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes,
                        gp_error *err);

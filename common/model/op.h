@@ -41,6 +41,8 @@ typedef struct gp_op {
     double rate; /* dropout: share zeroed */
 } gp_op;
 
+/* An op of that code with no values yet: every in and out is GP_NO_VALUE. */
+gp_op gp_op_init(gp_opcode code);
 const char *gp_op_name(gp_opcode code);
 
 #endif

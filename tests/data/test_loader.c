@@ -89,8 +89,8 @@ static gp_sampler sampler_of(gp_shuffle shuffle)
     return sampler;
 }
 
-static void check_batch(const gp_batch *batch, const gp_sampler *sampler, uint32_t epoch, uint32_t first,
-                        uint32_t count)
+static void check_batch(const gp_loader_batch *batch, const gp_sampler *sampler, uint32_t epoch,
+                        uint32_t first, uint32_t count)
 {
     uint32_t index[COUNT];
 
@@ -108,7 +108,7 @@ TEST(batches_come_in_the_order_of_the_requests_with_the_samplers_samples)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader *loader;
-    gp_batch *batch;
+    gp_loader_batch *batch;
     gate_store gate;
     gp_error err;
     int64_t waited;
@@ -135,7 +135,7 @@ TEST(an_empty_share_is_an_empty_batch)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader *loader;
-    gp_batch *batch;
+    gp_loader_batch *batch;
     gate_store gate;
     gp_error err;
 
@@ -151,7 +151,7 @@ TEST(an_empty_share_is_an_empty_batch)
 TEST(batches_are_read_ahead_but_no_further_than_the_ring)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
-    gp_batch *first, *second;
+    gp_loader_batch *first, *second;
     gp_loader *loader;
     gate_store gate;
     gp_error err;
@@ -164,7 +164,7 @@ TEST(batches_are_read_ahead_but_no_further_than_the_ring)
     REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &second, NULL, &err), err);
     CHECK_INT(2, atomic_load(&gate.reads)); /* no slot is free for a third */
-    gp_batch *none = NULL;
+    gp_loader_batch *none = NULL;
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &none, NULL, &err));
     CHECK_CONTAINS(err.message, "all 2 batches of the loader are taken");
     CHECK(none == NULL);
@@ -211,7 +211,7 @@ TEST(an_error_comes_out_in_the_place_of_its_batch)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader *loader;
-    gp_batch *batch;
+    gp_loader_batch *batch;
     gate_store gate;
     gp_error err;
 
@@ -236,7 +236,7 @@ TEST(an_error_comes_out_in_the_place_of_its_batch)
 TEST(a_cancel_forgets_ready_running_and_waiting_requests)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
-    gp_batch *held, *batch;
+    gp_loader_batch *held, *batch;
     gp_loader *loader;
     gate_store gate;
     gp_error err;
@@ -269,7 +269,7 @@ typedef struct taker {
 static void *taker_main(void *argument)
 {
     taker *self = argument;
-    gp_batch *batch;
+    gp_loader_batch *batch;
 
     self->status = gp_loader_take(self->loader, &batch, NULL, NULL);
     return NULL;
@@ -318,7 +318,7 @@ TEST(requests_and_cancels_at_random_lose_and_mix_nothing)
         for (uint32_t i = 0; i < requested; i++)
             REQUIRE_OK(gp_loader_request(loader, epoch, 100 * i, 100 + i, &err), err);
         for (uint32_t i = 0; i < taken; i++) {
-            gp_batch *batch;
+            gp_loader_batch *batch;
 
             REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
             check_batch(batch, &sampler, epoch, 100 * i, 100 + i);
@@ -334,7 +334,7 @@ TEST(a_loader_at_work_allocates_nothing)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader *loader;
-    gp_batch *batch;
+    gp_loader_batch *batch;
     gate_store gate;
     gp_error err;
     uint64_t calls;

@@ -1,0 +1,121 @@
+/* cli.h -- what a subcommand is: a table of options, a line of help, a function.
+ *
+ * One file cmd_<name>.c and one line in commands.def each.  Options are gp_param tables, so parsing, ranges, help
+ * and "did you mean" are the same everywhere. */
+#ifndef GP_CLI_H
+#define GP_CLI_H
+
+#include <signal.h>
+#include <stdio.h>
+
+#include <gradpool/gradpool.h>
+
+#include "client/pool.h"
+#include "common/base/params.h"
+
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,         /* the command line is wrong; nothing was done */
+    CLI_INTERRUPTED = 130, /* by Ctrl-C */
+    CLI_WORDS_MAX = 64,
+};
+
+/* Of every command; the first member of each command's options struct. */
+typedef struct cli_common {
+    char pool[40];
+    bool json, help, quiet;
+} cli_common;
+
+/* Which workers: of commands that lease. */
+typedef struct cli_lease {
+    char workers[24]; /* "", "N", "N:M" */
+    char devices[256];
+    int environment; /* cli_environment */
+    bool no_wait;
+} cli_lease;
+
+typedef enum cli_environment {
+    CLI_ENV_PARALLEL_AUTO,
+    CLI_ENV_AUTO,
+    CLI_ENV_CPU,
+    CLI_ENV_GPU,
+    CLI_ENV_MULTI_GPU,
+    CLI_ENV_PARALLEL_CPU,
+    CLI_ENV_PARALLEL_GPU,
+} cli_environment;
+
+typedef struct cli_call cli_call;
+
+typedef struct cli_command {
+    const char *name, *summary;
+    const char *usage;    /* behind the name: "--network NET --data SOURCE [options]" */
+    const char *examples; /* lines, each a command that works */
+    const gp_param *options;
+    size_t options_bytes;
+    bool leases;   /* takes --workers, --devices, --execution-environment, --no-wait */
+    bool trains;   /* takes the options of gp_train_options_table */
+    int words_max; /* positional words; -1 = any number */
+    int (*run)(cli_call *call);
+} cli_command;
+
+struct cli_call {
+    const cli_command *command;
+    void *options; /* the command's struct; begins with cli_common */
+    cli_lease lease;
+    const char *words[CLI_WORDS_MAX];
+    int word_count;
+    const char *train[CLI_WORDS_MAX + 1]; /* "name=value", NULL-terminated; owned */
+    int train_count;
+    int argc;
+    char **argv; /* as typed, for corrected command lines */
+};
+
+extern const cli_command *const cli_commands[]; /* NULL-terminated */
+
+#define CLI_COMMON_PARAMS(options_type)                                                                      \
+    { .name = "pool",                                                                                        \
+      .type = GP_PARAM_TEXT,                                                                                 \
+      .offset = offsetof(options_type, common.pool),                                                         \
+      .count = 40,                                                                                           \
+      .help = "name of the pool (default: $GRADPOOL_POOL, else default)" },                                  \
+        { .name = "json",                                                                                    \
+          .type = GP_PARAM_BOOL,                                                                             \
+          .offset = offsetof(options_type, common.json),                                                     \
+          .help = "print JSON" },                                                                            \
+        { .name = "quiet",                                                                                   \
+          .type = GP_PARAM_BOOL,                                                                             \
+          .offset = offsetof(options_type, common.quiet),                                                    \
+          .help = "print results and errors only" },                                                         \
+    {                                                                                                        \
+        .name = "help", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help),                \
+        .help = "show this text"                                                                             \
+    }
+
+/* "gradpool train: sentence" on standard error; returns the exit code that fits. */
+int cli_fail(const cli_call *call, const gp_error *error);
+int cli_usage(const cli_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Open the pool of --pool; notes go to standard error unless --quiet. */
+gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err);
+
+/* --workers, --devices, --execution-environment as a lease request.  `pool` has been opened (multi-gpu looks
+ * whether it has a GPU). */
+gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err);
+
+/* Whether the option stood on the command line. */
+bool cli_given(const cli_call *call, const char *name);
+
+/* --verbose-frequency as given, or its default. */
+uint32_t cli_verbose_frequency(const cli_call *call);
+
+/* First Ctrl-C: 1, second: 2.  Installed once by commands that run long. */
+extern volatile sig_atomic_t cli_stop;
+void cli_catch_interrupts(void);
+
+/* "3 m 20 s", "1.4 s", "12 ms" into text, which is returned. */
+char *cli_duration(double seconds, char *text, size_t bytes);
+/* "1.2 MiB" */
+char *cli_bytes(double count, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,169 @@
+#include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/clock.h"
+#include "common/base/spell.h"
+#include "common/data/digits.h"
+#include "common/data/get.h"
+#include "common/data/store.h"
+
+typedef struct data_options {
+    cli_common common;
+    int64_t count, test_count, seed;
+    char url[512];
+    bool only_local;
+} data_options;
+
+static const gp_param data_params[] = {
+    { .name = "count",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, count),
+      .fallback = 20000,
+      .min = 1,
+      .max = GP_DIGITS_COUNT_MAX,
+      .help = "make digits: training samples" },
+    { .name = "test-count",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, test_count),
+      .fallback = 4000,
+      .min = 1,
+      .max = GP_DIGITS_COUNT_MAX,
+      .help = "make digits: test samples" },
+    { .name = "seed",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, seed),
+      .fallback = GP_DIGITS_SEED,
+      .min = 0,
+      .max = 9007199254740991.0,
+      .help = "make digits: of the drawing" },
+    { .name = "url",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(data_options, url),
+      .count = 512,
+      .help = "get: a mirror ($GRADPOOL_DATA_URL is another way to name it)" },
+    { .name = "only-local",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(data_options, only_local),
+      .help = "get: look for it, download nothing" },
+    CLI_COMMON_PARAMS(data_options),
+    { 0 },
+};
+
+typedef struct download_view {
+    int64_t begin_ms, told_ms;
+} download_view;
+
+/* Nothing for the first two seconds, then a line that moves. */
+static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
+{
+    download_view *shown = context;
+    int64_t now = gp_now_ms();
+    char have[40], all[40];
+
+    if (now - shown->begin_ms >= 2000 && now - shown->told_ms >= 200) {
+        shown->told_ms = now;
+        fprintf(stderr, "\r%s: %s of %s\033[K", file, cli_bytes((double)bytes, have, sizeof(have)),
+                cli_bytes((double)total, all, sizeof(all)));
+    }
+    return cli_stop != 0;
+}
+
+static int data_get(cli_call *call, const char *name)
+{
+    const data_options *options = call->options;
+    download_view shown = { .begin_ms = gp_now_ms() };
+    char path[PATH_MAX];
+    gp_error err;
+    gp_status status = gp_store_find(path, sizeof(path), name, &err);
+
+    if (status == GP_OK) {
+        printf("%s\n", path);
+        return CLI_OK;
+    }
+    if (options->only_local)
+        return cli_fail(call, &err);
+    cli_catch_interrupts();
+    status =
+        gp_get(name,
+               &(gp_get_options){ .url = options->url[0] != '\0' ? options->url : NULL,
+                                  .progress = options->common.quiet || !isatty(2) ? NULL : download_progress,
+                                  .context = &shown },
+               &err);
+    if (shown.told_ms != 0)
+        fprintf(stderr, "\r\033[K");
+    if (status == GP_OK)
+        status = gp_store_find(path, sizeof(path), name, &err);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    printf("%s\n", path);
+    return CLI_OK;
+}
+
+static int data_make(cli_call *call, const char *what, const char *directory)
+{
+    const data_options *options = call->options;
+    gp_error err;
+
+    if (strcmp(what, "digits") != 0)
+        return cli_usage(call, "unknown data '%s'; there is: make digits DIR", what);
+    if (!options->common.quiet)
+        fprintf(stderr, "drawing %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
+    gp_status status = gp_digits_write(directory, (uint32_t)options->count, (uint32_t)options->test_count,
+                                       (uint64_t)options->seed, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    printf("%s\n", directory);
+    return CLI_OK;
+}
+
+static void data_list(void)
+{
+    show_table *table = show_table_new(2, (const char *[]){ "name", "" });
+
+    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
+        show_row(table, (const char *[]){ set->name, set->about });
+    show_row(table, (const char *[]){ "digits[:COUNT]", "drawn in memory, 28x28, 10 classes" });
+    show_row(table, (const char *[]){ "synthetic:HxWxC:CLASSES:COUNT", "random bytes, for benchmarks" });
+    show_table_print_free(table);
+}
+
+static int data_run(cli_call *call)
+{
+    static const char *const verbs[] = { "get", "make", "list", NULL };
+    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
+    unsigned distance = 0;
+
+    if (strcmp(verb, "get") == 0 && call->word_count == 2)
+        return data_get(call, call->words[1]);
+    if (strcmp(verb, "make") == 0 && call->word_count == 3)
+        return data_make(call, call->words[1], call->words[2]);
+    if (strcmp(verb, "list") == 0 && call->word_count == 1) {
+        data_list();
+        return CLI_OK;
+    }
+    for (size_t i = 0; verbs[i] != NULL; i++)
+        gp_spell_offer(verb, verbs[i], &near, &distance);
+    if (near != NULL && strcmp(near, verb) != 0)
+        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
+    return cli_usage(call, "usage: gradpool data %s", call->command->usage);
+}
+
+extern const cli_command cli_command_data;
+const cli_command cli_command_data = {
+    .name = "data",
+    .summary = "download or make data sets",
+    .usage = "get NAME | make digits DIR | list",
+    .examples = "  gradpool data get fashion-mnist\n"
+                "  gradpool data make digits ./digits --count 20000\n"
+                "  gradpool data list\n",
+    .options = data_params,
+    .options_bytes = sizeof(data_options),
+    .words_max = 3,
+    .run = data_run,
+};

@@ -1,0 +1,56 @@
+#include <stddef.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+
+typedef struct status_options {
+    cli_common common;
+} status_options;
+
+static const gp_param status_params[] = {
+    CLI_COMMON_PARAMS(status_options),
+    { 0 },
+};
+
+static int status_run(cli_call *call)
+{
+    const status_options *options = call->options;
+    gp_pool *pool;
+    gp_status_reply *reply;
+    gp_buffer text;
+    gp_error err;
+    gp_status status = cli_open(call, true, &pool, &err);
+
+    if (status == GP_ENOPOOL && options->common.json)
+        printf("{\"pool\": null}\n");
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    status = pool_status(pool, &reply, &err);
+    gp_pool_close(pool);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->common.json) {
+        show_status(reply);
+    } else {
+        gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+        status = pool_status_write(reply, &text, &err);
+        if (status == GP_OK)
+            printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+    }
+    gp_free(reply);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_status;
+const cli_command cli_command_status = {
+    .name = "status",
+    .summary = "show the pool, its workers and its leases",
+    .usage = "[--json]",
+    .examples = "  gradpool status\n"
+                "  gradpool status --json | jq '.workers[].state'\n",
+    .options = status_params,
+    .options_bytes = sizeof(status_options),
+    .run = status_run,
+};

@@ -1,0 +1,279 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/lint.h"
+#include "client/cli/run_folder.h"
+#include "client/cli/view.h"
+#include "common/base/json.h"
+#include "common/model/train_options.h"
+
+typedef struct train_options {
+    cli_common common;
+    char network[512], data[512], validation_data[512], out[512], metrics[512];
+    int lint, plots;
+} train_options;
+
+static const char *const lint_words[] = { "error", "warn", NULL };
+static const char *const plots_words[] = { "auto", "none", "live", NULL };
+
+static const gp_param train_params[] = {
+    { .name = "network",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, network),
+      .count = 512,
+      .help = "lenet, FILE.onnx or FILE.json" },
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, data),
+      .count = 512,
+      .help =
+          "a folder with IDX files, a known name (fashion-mnist), digits, synthetic:HxWxC:CLASSES:COUNT" },
+    { .name = "validation-data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, validation_data),
+      .count = 512,
+      .seed_name = "ValidationData",
+      .help = "a source; default: the test split of --data; none = no validation" },
+    { .name = "out",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, out),
+      .count = 512,
+      .help = "where the model goes (FILE.onnx); default: the run's folder" },
+    { .name = "metrics",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, metrics),
+      .count = 512,
+      .help = "also write the metrics there (FILE.jsonl)" },
+    { .name = "lint",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(train_options, lint),
+      .words = lint_words,
+      .help = "options without effect: error or warn" },
+    { .name = "plots",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(train_options, plots),
+      .words = plots_words,
+      .seed_name = "Plots",
+      .help = "live picture on a terminal, or the table" },
+    CLI_COMMON_PARAMS(train_options),
+    { 0 },
+};
+
+/* What the callbacks need. */
+typedef struct gp_session {
+    const cli_call *call;
+    const train_options *options;
+    run_folder folder;
+    gp_view *view;
+    int stop_told;
+} gp_session;
+
+static void train_begin_event(void *context, const gp_train_facts *facts)
+{
+    gp_session *session = context;
+    char memory[40];
+
+    if (!session->options->common.quiet && !session->options->common.json) {
+        printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers,
+               facts->workers == 1 ? "" : "s", facts->batch);
+        for (uint32_t i = 0; i < facts->workers; i++)
+            printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
+        printf("), %" PRIu64 " samples, %" PRIu32 " steps an epoch, %" PRIu32 " epochs, %" PRIu64
+               " parameters, %s a worker, ready in %.0f ms\n",
+               facts->samples, facts->steps_per_epoch, facts->epochs, facts->parameters,
+               cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
+        if (facts->validation_samples > 0)
+            printf("validation: %" PRIu64 " samples, all workers, each sample once\n",
+                   facts->validation_samples);
+        else
+            printf("no validation data: the accuracy shown is that of the training batches\n");
+        printf("run folder: %s\n\n", session->folder.path);
+        fflush(stdout);
+    }
+    if (session->view != NULL)
+        view_begin(session->view, facts);
+}
+
+static void train_step_event(void *context, const gp_train_step *step)
+{
+    gp_session *session = context;
+
+    if (step->rank == 0)
+        run_folder_step(&session->folder, step);
+    if (session->view == NULL)
+        return;
+    view_step(session->view, step);
+    if (cli_stop > session->stop_told) {
+        session->stop_told = cli_stop;
+        view_say(session->view,
+                 "stopping at the next step boundary; the model is kept; Ctrl-C again stops at once");
+    }
+}
+
+static void train_check_event(void *context, const gp_train_check *check)
+{
+    gp_session *session = context;
+
+    run_folder_check(&session->folder, check);
+    if (session->view != NULL)
+        view_check(session->view, check);
+}
+
+static void train_print_options(const cli_call *call)
+{
+    gp_train_options options;
+    int column = 0;
+
+    gp_params_default(gp_train_options_table, &options);
+    for (int i = 0; i < call->train_count; i++) {
+        char name[80];
+        const char *equals = strchr(call->train[i], '=');
+
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
+        gp_params_set(gp_params_find(gp_train_options_table, name), &options, equals + 1, NULL);
+    }
+    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
+        char value[80];
+
+        column += printf("%s%s %s", column == 0 ? "" : ", ", param->name,
+                         gp_params_format(param, &options, value, sizeof(value)));
+        if (column > 90) {
+            printf("\n");
+            column = 0;
+        }
+    }
+    printf("%s\n", column == 0 ? "" : "\n");
+}
+
+static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
+{
+    char time[40];
+
+    if (session->options->common.json) {
+        gp_buffer text;
+        gp_json_writer writer;
+
+        gp_buffer_init(&text, 1 << 16);
+        gp_json_writer_init(&writer, &text, true);
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "model", model);
+        gp_json_put_text(&writer, "folder", session->folder.path);
+        gp_json_put_bool(&writer, "stopped", summary->stopped);
+        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
+        gp_json_put_number(&writer, "loss", summary->loss);
+        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
+        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        gp_json_put_number(&writer, "seconds", summary->seconds);
+        gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
+        gp_json_end_object(&writer);
+        printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+        return;
+    }
+    printf("\n%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",
+           summary->stopped ? "stopped" : "finished", summary->steps,
+           cli_duration(summary->seconds, time, sizeof(time)),
+           summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
+    if (!isnan(summary->validation_accuracy))
+        printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
+    printf("\nmodel: %s\n", model);
+}
+
+static gp_status train_save(const gp_session *session, const gp_training *training, char *model, size_t bytes,
+                            gp_error *err)
+{
+    if (session->options->out[0] != '\0')
+        snprintf(model, bytes, "%s", session->options->out);
+    else
+        run_folder_model(&session->folder, model, bytes);
+    return gp_training_save(training, model, err);
+}
+
+static gp_status train_go(gp_session *session, gp_pool *pool, gp_training **training, gp_error *err)
+{
+    const train_options *options = session->options;
+    gp_train_request request = {
+        .network = options->network,
+        .data = options->data,
+        .validation_data = options->validation_data[0] != '\0' ? options->validation_data : NULL,
+        .options = session->call->train,
+        .events = { train_begin_event, train_step_event, train_check_event, session },
+        .stop = &cli_stop
+    };
+    gp_status status = cli_lease_request(session->call, pool, &request.lease, err);
+
+    return status == GP_OK ? gp_train(training, pool, &request, err) : status;
+}
+
+static int train_run(cli_call *call)
+{
+    const train_options *options = call->options;
+    gp_session session = { .call = call, .options = options };
+    gp_pool *pool = NULL;
+    gp_training *training = NULL;
+    gp_training_summary summary;
+    char model[600];
+    gp_error err;
+    int code;
+
+    if (options->network[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->network[0] == '\0' ? "network" : "data");
+    code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
+    if (code != CLI_OK)
+        return code;
+    gp_status status = cli_open(call, false, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->common.quiet && !options->common.json)
+        train_print_options(call);
+    status = run_folder_open(&session.folder, options->network, call->argc, call->argv,
+                             options->metrics[0] != '\0' ? options->metrics : NULL, &err);
+    if (status != GP_OK) {
+        gp_pool_close(pool);
+        return cli_fail(call, &err);
+    }
+    if (!options->common.quiet && !options->common.json)
+        session.view =
+            view_new(&(view_options){ .out = stdout,
+                                      .log = session.folder.log,
+                                      .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
+                                      .frequency = cli_verbose_frequency(call) });
+    cli_catch_interrupts();
+    status = train_go(&session, pool, &training, &err);
+    view_free(session.view);
+    gp_pool_close(pool);
+    if (status == GP_OK)
+        status = train_save(&session, training, model, sizeof(model), &err);
+    if (status == GP_OK) {
+        gp_training_summarize(training, &summary);
+        train_report(&session, &summary, model);
+    }
+    run_folder_close(&session.folder, status == GP_OK ? &summary : NULL, status == GP_OK ? NULL : &err);
+    if (status == GP_OK)
+        gp_training_free(training);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    return summary.stopped ? CLI_INTERRUPTED : CLI_OK;
+}
+
+extern const cli_command cli_command_train;
+const cli_command cli_command_train = {
+    .name = "train",
+    .summary = "train a network on the pool's workers",
+    .usage = "--network NETWORK --data SOURCE [options]",
+    .examples =
+        "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
+        "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"
+        "  gradpool train --network lenet --data fashion-mnist --lr 0.2 --learn-rate-schedule piecewise "
+        "--learn-rate-drop-period 5\n",
+    .options = train_params,
+    .options_bytes = sizeof(train_options),
+    .leases = true,
+    .trains = true,
+    .run = train_run,
+};

@@ -1,0 +1,149 @@
+#include <stddef.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+typedef struct up_options {
+    cli_common common;
+    int64_t workers;
+    char devices[256];
+    char idle_timeout[24];
+} up_options;
+
+static const gp_param up_params[] = {
+    { .name = "workers",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(up_options, workers),
+      .min = 0,
+      .max = 256,
+      .help = "how many; 0 = one per GPU, else one per core (at most 16)" },
+    { .name = "devices",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, devices),
+      .count = 256,
+      .fallback_text = "auto",
+      .help = "auto, cpu, 1,3 or cuda:0 or a UUID" },
+    { .name = "idle-timeout",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, idle_timeout),
+      .count = 24,
+      .fallback_text = "30m",
+      .help = "end after that long without use: 90s, 30m, 2h, or never" },
+    CLI_COMMON_PARAMS(up_options),
+    { 0 },
+};
+
+/* Milliseconds; -1 = never; 0 = not a time. */
+static int64_t parse_timeout(const char *text)
+{
+    char unit[4] = "";
+    double value;
+
+    if (strcmp(text, "never") == 0)
+        return -1;
+    if (sscanf(text, "%lf%3s", &value, unit) < 1 || !(value > 0) || value > 1e7)
+        return 0;
+    if (strcmp(unit, "s") == 0)
+        return (int64_t)(value * 1e3);
+    if (strcmp(unit, "m") == 0)
+        return (int64_t)(value * 60e3);
+    if (strcmp(unit, "h") == 0)
+        return (int64_t)(value * 3600e3);
+    return strcmp(unit, "ms") == 0 ? (int64_t)value : 0;
+}
+
+/* Whether the running pool is of another size or on other devices than asked for. */
+static gp_status up_fit(cli_call *call, gp_pool *pool, gp_error *err)
+{
+    const up_options *options = call->options;
+    gp_status_reply *reply;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
+                !cli_given(call, "devices");
+
+    gp_free(reply);
+    return same ? GP_OK
+                : gp_pool_resize(pool, (uint32_t)options->workers,
+                                 cli_given(call, "devices") ? options->devices : NULL, err);
+}
+
+/* Workers report within milliseconds; a device that must be released first takes longer. */
+static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + 10000;
+
+    for (;;) {
+        uint32_t starting = 0;
+        gp_status status = pool_status(pool, reply, err);
+
+        if (status != GP_OK)
+            return status;
+        for (uint32_t i = 0; i < (*reply)->workers_count; i++)
+            starting += (*reply)->workers[i].state == GP_WORKER_STARTING;
+        if ((starting == 0 && (*reply)->workers_count > 0) || gp_now_ms() >= deadline)
+            return GP_OK;
+        gp_free(*reply);
+        gp_sleep_ms(1);
+    }
+}
+
+static int up_run(cli_call *call)
+{
+    const up_options *options = call->options;
+    gp_pool_options open = { .pool = options->common.pool[0] != '\0' ? options->common.pool : NULL,
+                             .workers = (uint32_t)options->workers,
+                             .devices = options->devices,
+                             .idle_timeout_ms = parse_timeout(options->idle_timeout) };
+    int64_t begin_ns = gp_now_ns();
+    gp_pool *pool;
+    gp_status_reply *reply;
+    gp_error err;
+
+    if (open.idle_timeout_ms == 0)
+        return cli_usage(call, "--idle-timeout is '%s'; it must be a time such as 90s, 30m or 2h, or never",
+                         options->idle_timeout);
+    gp_status status = gp_pool_open(&pool, &open, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    status = up_fit(call, pool, &err);
+    if (status == GP_OK)
+        status = up_wait(pool, &reply, &err);
+    gp_pool_close(pool);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (options->common.json) {
+        gp_buffer text;
+
+        gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+        if (pool_status_write(reply, &text, &err) == GP_OK)
+            printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+    } else if (!options->common.quiet) {
+        char time[40];
+
+        show_status(reply);
+        printf("\nready in %s\n", cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
+    }
+    gp_free(reply);
+    return CLI_OK;
+}
+
+extern const cli_command cli_command_up;
+const cli_command cli_command_up = {
+    .name = "up",
+    .summary = "start the pool, or attach to it; resize an idle one",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m]",
+    .examples = "  gradpool up                      one worker per GPU, or per core\n"
+                "  gradpool up --workers 1          one worker on all cores\n"
+                "  gradpool up --devices cpu        CPU workers although there are GPUs\n",
+    .options = up_params,
+    .options_bytes = sizeof(up_options),
+    .run = up_run,
+};

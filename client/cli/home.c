@@ -1,0 +1,45 @@
+#include "client/cli/home.h"
+
+#include <inttypes.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+
+static void home_next(const char *what, const char *command)
+{
+    printf("  %-34s %s\n", what, command);
+}
+
+int cli_home(void)
+{
+    gp_pool *pool;
+    gp_status_reply *reply;
+    gp_error err;
+    gp_status status = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err);
+
+    if (status == GP_ENOPOOL) {
+        printf("No pool is running.  What to do next:\n\n");
+        home_next("start one", "gradpool up");
+        home_next("see the devices", "gradpool devices");
+        home_next("train (starts a pool by itself)", "gradpool train --network lenet --data fashion-mnist");
+        home_next("all commands", "gradpool --help");
+        return CLI_OK;
+    }
+    if (status == GP_OK) {
+        status = pool_status(pool, &reply, &err);
+        gp_pool_close(pool);
+    }
+    if (status != GP_OK) {
+        fprintf(stderr, "gradpool: %s\n", err.message);
+        return CLI_FAILED;
+    }
+    show_status(reply);
+    printf("\nWhat to do next:\n\n");
+    home_next("train", "gradpool train --network lenet --data fashion-mnist");
+    home_next("predict with a trained model",
+              "gradpool predict --model MODEL.onnx --data SOURCE --out FILE.csv");
+    home_next("end the pool", reply->leases_count > 0 ? "gradpool down --when-idle" : "gradpool down");
+    gp_free(reply);
+    return CLI_OK;
+}

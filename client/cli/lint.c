@@ -1,0 +1,72 @@
+#include "client/cli/lint.h"
+
+#include <string.h>
+
+#include "common/model/train_options.h"
+
+/* One rule: `given` has no effect unless `needs` (an option with this value) holds. */
+typedef struct rule {
+    const char *given, *needs, *value;
+} rule;
+
+static const rule rules[] = {
+    { "learn-rate-drop-factor", "learn-rate-schedule", "piecewise" },
+    { "learn-rate-drop-period", "learn-rate-schedule", "piecewise" },
+};
+
+/* The value that the option has on this command line, or its default. */
+static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
+{
+    gp_train_options options;
+    const gp_param *param = gp_params_find(gp_train_options_table, name);
+
+    gp_params_default(gp_train_options_table, &options);
+    for (int i = 0; i < call->train_count; i++) {
+        const char *equals = strchr(call->train[i], '=');
+        size_t length = (size_t)(equals - call->train[i]);
+
+        if (strlen(name) == length && strncmp(call->train[i], name, length) == 0)
+            gp_params_set(param, &options, equals + 1, NULL);
+    }
+    return gp_params_format(param, &options, text, bytes);
+}
+
+static void print_corrected(const cli_call *call, const rule *broken)
+{
+    fprintf(stderr, "  ");
+    for (int i = 0; i < call->argc; i++) {
+        const char *word = i == 0 ? "gradpool" : call->argv[i];
+        const char *quote = strpbrk(word, " \t*?$&;|<>()\"\\") != NULL ? "'" : "";
+
+        fprintf(stderr, "%s%s%s ", quote, word, quote);
+    }
+    fprintf(stderr, "--%s %s\n", broken->needs, broken->value);
+}
+
+int lint_training(const cli_call *call, bool warn, bool has_validation)
+{
+    char value[80];
+
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if (!cli_given(call, rules[i].given) ||
+            strcmp(value_of(call, rules[i].needs, value, sizeof(value)), rules[i].value) == 0)
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: --%s is %s; did you mean\n", call->command->name,
+                rules[i].given, rules[i].needs, value);
+        print_corrected(call, &rules[i]);
+        if (!warn) {
+            fprintf(stderr, "(--lint warn goes on with a warning)\n");
+            return CLI_USAGE;
+        }
+    }
+    if (!has_validation && cli_given(call, "validation-frequency")) {
+        fprintf(stderr,
+                "gradpool %s: --validation-frequency has no effect without validation data; add "
+                "--validation-data "
+                "SOURCE\n",
+                call->command->name);
+        if (!warn)
+            return CLI_USAGE;
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,492 @@
+/* main.c -- the gradpool command: find the subcommand, read its options, run it. */
+#include <ctype.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/home.h"
+#include "common/base/alloc.h"
+#include "common/base/spell.h"
+#include "common/model/train_options.h"
+
+#define CLI_COMMAND(name) extern const cli_command cli_command_##name;
+#include "client/cli/commands.def"
+#undef CLI_COMMAND
+
+const cli_command *const cli_commands[] = {
+#define CLI_COMMAND(name) &cli_command_##name,
+#include "client/cli/commands.def"
+#undef CLI_COMMAND
+    NULL
+};
+
+volatile sig_atomic_t cli_stop;
+
+static void interrupt_handler(int number)
+{
+    (void)number;
+    if (cli_stop < 2)
+        cli_stop = cli_stop + 1;
+}
+
+void cli_catch_interrupts(void)
+{
+    struct sigaction action = { .sa_handler = interrupt_handler };
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
+                                                 "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };
+
+static const gp_param lease_options[] = {
+    { .name = "workers",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_lease, workers),
+      .count = 24,
+      .help = "N: exactly N workers; N:M: from N to M; default: every worker of the pool" },
+    { .name = "devices",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_lease, devices),
+      .count = 256,
+      .help = "named devices: 1,3 or cuda:0 or a UUID" },
+    { .name = "execution-environment",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(cli_lease, environment),
+      .words = environment_words,
+      .seed_name = "ExecutionEnvironment",
+      .help =
+          "parallel-auto: GPU workers if there are any, else all CPU workers; auto, cpu, gpu: one worker" },
+    { .name = "no-wait",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(cli_lease, no_wait),
+      .help = "fail instead of waiting for workers" },
+    { 0 },
+};
+
+/* ---- errors ---- */
+
+int cli_fail(const cli_call *call, const gp_error *error)
+{
+    fprintf(stderr, "gradpool %s: %s\n", call->command->name, error->message);
+    if (error->code == GP_ECANCELED)
+        return CLI_INTERRUPTED;
+    return CLI_FAILED;
+}
+
+int cli_usage(const cli_call *call, const char *format, ...)
+{
+    va_list arguments;
+
+    fprintf(stderr, "gradpool %s: ", call->command->name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\nTry 'gradpool %s --help'.\n", call->command->name);
+    return CLI_USAGE;
+}
+
+/* ---- help ---- */
+
+static void help_table(const char *title, const gp_param *table)
+{
+    bool any = false;
+
+    for (; table->type != GP_PARAM_NONE; table++) {
+        char name[80], fallback[80] = "";
+        unsigned char scratch[512] = { 0 };
+        gp_param shown = *table;
+
+        if (!any)
+            printf("\n%s\n", title);
+        any = true;
+        shown.offset = 0;
+        if (table->type == GP_PARAM_BOOL)
+            snprintf(name, sizeof(name), "--%s", table->name);
+        else
+            snprintf(name, sizeof(name), "--%s%s%s %s", table->name, table->alias ? ", --" : "",
+                     table->alias ? table->alias : "",
+                     table->type == GP_PARAM_WORD   ? "WORD"
+                     : table->type == GP_PARAM_TEXT ? "TEXT"
+                                                    : "NUMBER");
+        if (table->type != GP_PARAM_BOOL && (shown.count == 0 || shown.count <= sizeof(scratch))) {
+            gp_param one[2] = { shown, { 0 } };
+            char value[64];
+
+            gp_params_default(one, scratch);
+            gp_params_format(&shown, scratch, value, sizeof(value));
+            if (value[0] != '\0')
+                snprintf(fallback, sizeof(fallback), " [%s]", value);
+        }
+        printf("  %-44s %s%s\n", name, table->help, fallback);
+        if (table->type == GP_PARAM_WORD) {
+            printf("  %-44s ", "");
+            for (int i = 0; table->words[i] != NULL; i++)
+                printf("%s%s", i == 0 ? "one of " : ", ", table->words[i]);
+            printf("\n");
+        }
+    }
+}
+
+static void help_command(const cli_command *command)
+{
+    printf("gradpool %s -- %s\n\nUsage: gradpool %s %s\n", command->name, command->summary, command->name,
+           command->usage);
+    help_table("Options:", command->options);
+    if (command->leases)
+        help_table("Workers:", lease_options);
+    if (command->trains)
+        help_table("Training:", gp_train_options_table);
+    printf("\nExamples:\n%s", command->examples);
+}
+
+static void help_all(FILE *out)
+{
+    fprintf(out, "gradpool -- a warm pool of workers, one per GPU, for training and prediction\n\n"
+                 "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    fprintf(out, "\nWithout a command: the state of the pool and what to do next.\n");
+}
+
+/* ---- options ---- */
+
+/* The option of that name among the command's tables; *values is the struct it belongs to (NULL: training). */
+static const gp_param *call_find(cli_call *call, const char *name, void **values)
+{
+    const gp_param *param = gp_params_find(call->command->options, name);
+
+    *values = call->options;
+    if (param == NULL && call->command->leases) {
+        param = gp_params_find(lease_options, name);
+        *values = &call->lease;
+    }
+    if (param == NULL && call->command->trains) {
+        param = gp_params_find(gp_train_options_table, name);
+        *values = NULL;
+    }
+    return param;
+}
+
+static void offer_table(const gp_param *table, const char *name, const char **near, unsigned *distance)
+{
+    for (; table->type != GP_PARAM_NONE; table++) {
+        gp_spell_offer(name, table->name, near, distance);
+        if (table->alias != NULL)
+            gp_spell_offer(name, table->alias, near, distance);
+    }
+}
+
+static int call_unknown(const cli_call *call, const char *name)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+
+    offer_table(call->command->options, name, &near, &distance);
+    if (call->command->leases)
+        offer_table(lease_options, name, &near, &distance);
+    if (call->command->trains)
+        offer_table(gp_train_options_table, name, &near, &distance);
+    if (near != NULL)
+        return cli_usage(call, "unknown option --%s; did you mean --%s?", name, near);
+    return cli_usage(call, "unknown option --%s", name);
+}
+
+/* Training options are checked here, against a scratch struct, and kept as "name=value" for gp_train(). */
+static gp_status call_set_training(cli_call *call, const gp_param *param, const char *value, gp_error *err)
+{
+    gp_train_options scratch;
+    size_t bytes = strlen(param->name) + strlen(value) + 2;
+    char *text;
+
+    if (call->train_count == CLI_WORDS_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d training options", CLI_WORDS_MAX);
+    gp_params_default(gp_train_options_table, &scratch);
+    gp_status status = gp_params_set(param, &scratch, value, err);
+
+    if (status != GP_OK)
+        return status;
+    text = gp_malloc(bytes);
+    if (text == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for an option");
+    snprintf(text, bytes, "%s=%s", param->name, value);
+    call->train[call->train_count++] = text;
+    return GP_OK;
+}
+
+/* One --name[=value]; *at moves over a value that stands apart. */
+static int call_take_option(cli_call *call, int *at)
+{
+    char name[80];
+    const char *word = call->argv[*at] + 2, *equals = strchr(word, '='), *value;
+    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    gp_error err;
+    void *values;
+
+    if (length >= sizeof(name))
+        return cli_usage(call, "unknown option %s", call->argv[*at]);
+    memcpy(name, word, length);
+    name[length] = '\0';
+    const gp_param *param = call_find(call, name, &values);
+
+    if (param == NULL)
+        return call_unknown(call, name);
+    if (equals != NULL)
+        value = equals + 1;
+    else if (param->type == GP_PARAM_BOOL)
+        value = "true";
+    else if (*at + 1 < call->argc)
+        value = call->argv[++*at];
+    else
+        return cli_usage(call, "--%s needs a value (%s)", param->name, param->help);
+    gp_status status = values == NULL ? call_set_training(call, param, value, &err)
+                                      : gp_params_set(param, values, value, &err);
+
+    return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
+static int call_parse(cli_call *call)
+{
+    bool words_only = false;
+
+    gp_params_default(call->command->options, call->options);
+    gp_params_default(lease_options, &call->lease);
+    for (int at = 2; at < call->argc; at++) {
+        const char *word = call->argv[at];
+        int code = CLI_OK;
+
+        if (!words_only && strcmp(word, "--") == 0)
+            words_only = true;
+        else if (!words_only && (strcmp(word, "-h") == 0))
+            ((cli_common *)call->options)->help = true;
+        else if (!words_only && strncmp(word, "--", 2) == 0)
+            code = call_take_option(call, &at);
+        else if (call->command->words_max >= 0 && call->word_count >= call->command->words_max)
+            code = cli_usage(call, "unexpected word '%s'; usage: gradpool %s %s", word, call->command->name,
+                             call->command->usage);
+        else if (call->word_count == CLI_WORDS_MAX)
+            code = cli_usage(call, "more than %d words", CLI_WORDS_MAX);
+        else
+            call->words[call->word_count++] = word;
+        if (code != CLI_OK)
+            return code;
+    }
+    return CLI_OK;
+}
+
+bool cli_given(const cli_call *call, const char *name)
+{
+    const gp_param *param = gp_params_find(gp_train_options_table, name);
+
+    for (int i = 2; i < call->argc; i++) {
+        const char *word = call->argv[i];
+        char given[80];
+
+        if (strncmp(word, "--", 2) != 0 || strlen(word) >= sizeof(given))
+            continue;
+        snprintf(given, sizeof(given), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        if (strcmp(given, name) == 0 ||
+            (param != NULL && gp_params_find(gp_train_options_table, given) == param))
+            return true;
+    }
+    return false;
+}
+
+uint32_t cli_verbose_frequency(const cli_call *call)
+{
+    static const char prefix[] = "verbose-frequency=";
+    gp_train_options options;
+
+    gp_params_default(gp_train_options_table, &options);
+    for (int i = 0; i < call->train_count; i++)
+        if (strncmp(call->train[i], prefix, sizeof(prefix) - 1) == 0)
+            gp_params_set(gp_params_find(gp_train_options_table, "verbose-frequency"), &options,
+                          call->train[i] + sizeof(prefix) - 1, NULL);
+    return (uint32_t)options.verbose_frequency;
+}
+
+/* ---- what commands share ---- */
+
+static void note_print(void *context, const char *sentence)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", sentence);
+}
+
+gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err)
+{
+    const cli_common *common = call->options;
+    gp_pool_options options = { .pool = common->pool[0] != '\0' ? common->pool : NULL,
+                                .attach_only = attach_only,
+                                .note = common->quiet ? NULL : note_print };
+
+    return gp_pool_open(pool, &options, err);
+}
+
+/* "2" and "2:4". */
+static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp_error *err)
+{
+    char *end;
+    unsigned long least = strtoul(text, &end, 10), most = least;
+
+    if (*end == ':')
+        most = strtoul(end + 1, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || least == 0 || most < least ||
+        most > GP_MEMBERS_MAX)
+        return gp_fail(err, GP_EINVAL, "--workers is '%s'; it must be N or N:M with 1 <= N <= M <= %u", text,
+                       GP_MEMBERS_MAX);
+    out->workers_min = (uint32_t)least;
+    out->workers_max = (uint32_t)most;
+    return GP_OK;
+}
+
+static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
+{
+    gp_status_reply *reply;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    *has = false;
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        *has |=
+            reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
+    gp_free(reply);
+    return GP_OK;
+}
+
+gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
+{
+    const cli_lease *lease = &call->lease;
+    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
+               lease->environment == CLI_ENV_GPU;
+    bool gpu;
+
+    *out = (gp_lease_request){ .no_wait = lease->no_wait,
+                               .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
+    if (one && lease->workers[0] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
+                       environment_words[lease->environment], lease->workers);
+    if (one)
+        out->workers_min = out->workers_max = 1;
+    if (lease->workers[0] != '\0') {
+        gp_status status = lease_parse_workers(lease->workers, out, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    gp_status status = pool_has_gpu(pool, &gpu, err);
+
+    if (status != GP_OK)
+        return status;
+    switch ((cli_environment)lease->environment) {
+    case CLI_ENV_GPU:
+    case CLI_ENV_MULTI_GPU:
+    case CLI_ENV_PARALLEL_GPU:
+        if (!gpu)
+            return gp_fail(
+                err, GP_ENODEV,
+                "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
+                "shows what there is, parallel-auto uses the CPU workers",
+                environment_words[lease->environment]);
+        out->environment = GP_ENVIRONMENT_GPU;
+        break;
+    case CLI_ENV_CPU:
+    case CLI_ENV_PARALLEL_CPU:
+        out->environment = GP_ENVIRONMENT_CPU;
+        break;
+    case CLI_ENV_AUTO:
+    case CLI_ENV_PARALLEL_AUTO:
+        out->environment = gpu ? GP_ENVIRONMENT_GPU : GP_ENVIRONMENT_ANY;
+        break;
+    }
+    return GP_OK;
+}
+
+char *cli_duration(double seconds, char *text, size_t bytes)
+{
+    if (seconds < 0.1)
+        snprintf(text, bytes, "%.1f ms", seconds * 1e3);
+    else if (seconds < 60)
+        snprintf(text, bytes, "%.1f s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, bytes, "%d m %02d s", (int)(seconds / 60), (int)seconds % 60);
+    else
+        snprintf(text, bytes, "%d h %02d m", (int)(seconds / 3600), (int)(seconds / 60) % 60);
+    return text;
+}
+
+char *cli_bytes(double count, char *text, size_t bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    int unit = 0;
+
+    for (; count >= 1024 && unit < 4; unit++)
+        count /= 1024;
+    snprintf(text, bytes, unit == 0 ? "%.0f %s" : "%.1f %s", count, units[unit]);
+    return text;
+}
+
+/* ---- main ---- */
+
+static int run_command(const cli_command *command, int argc, char **argv)
+{
+    cli_call call = { .command = command, .argc = argc, .argv = argv };
+    int code;
+
+    call.options = gp_calloc(1, command->options_bytes);
+    if (call.options == NULL)
+        return CLI_FAILED;
+    code = call_parse(&call);
+    if (code == CLI_OK && ((cli_common *)call.options)->help)
+        help_command(command);
+    else if (code == CLI_OK)
+        code = command->run(&call);
+    for (int i = 0; i < call.train_count; i++)
+        gp_free((char *)(uintptr_t)call.train[i]);
+    gp_free(call.options);
+    if (fflush(stdout) != 0 && code == CLI_OK) {
+        fprintf(stderr, "gradpool: standard output could not be written\n");
+        code = CLI_FAILED;
+    }
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2)
+        return cli_home();
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        for (size_t i = 0; argc > 2 && cli_commands[i] != NULL; i++) {
+            if (strcmp(argv[2], cli_commands[i]->name) == 0) {
+                help_command(cli_commands[i]);
+                return CLI_OK;
+            }
+        }
+        help_all(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("%s\n", gp_version());
+        return CLI_OK;
+    }
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(argv[1], cli_commands[i]->name) == 0)
+            return run_command(cli_commands[i], argc, argv);
+        gp_spell_offer(argv[1], cli_commands[i]->name, &near, &distance);
+    }
+    if (near != NULL)
+        fprintf(stderr, "gradpool: unknown command '%s'; did you mean '%s'?\n", argv[1], near);
+    else
+        fprintf(stderr, "gradpool: unknown command '%s'; 'gradpool --help' lists them\n", argv[1]);
+    return CLI_USAGE;
+}

@@ -1,0 +1,209 @@
+#include "client/cli/run_folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/network.h"
+#include "common/base/json.h"
+
+enum { TRIES = 1000 };
+
+static gp_status make_directory(const char *path, gp_error *err)
+{
+    if (mkdir(path, 0777) == 0)
+        return GP_OK;
+    return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
+}
+
+/* The first free name. */
+static gp_status folder_make(run_folder *folder, const char *words, gp_error *err)
+{
+    char stamp[32], name[80];
+    time_t now = time(NULL);
+    struct tm local;
+    gp_status status = GP_EBUSY;
+
+    if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
+    localtime_r(&now, &local);
+    strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
+    snprintf(name, sizeof(name), "%s", words);
+    for (char *c = name; *c != '\0'; c++)
+        if (strchr("/ \t\"'", *c) != NULL)
+            *c = '_';
+    for (int i = 1; i <= TRIES && status == GP_EBUSY; i++) {
+        if (i == 1)
+            snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);
+        else
+            snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s-%d", stamp, name, i);
+        status = make_directory(folder->path, err);
+    }
+    return status;
+}
+
+static FILE *folder_file(const run_folder *folder, const char *name)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    return fopen(path, "we");
+}
+
+static gp_status folder_write_job(const run_folder *folder, int argc, char **argv, gp_error *err)
+{
+    char path[600], directory[4096] = "";
+    gp_buffer text;
+    gp_json_writer writer;
+
+    if (getcwd(directory, sizeof(directory)) == NULL)
+        directory[0] = '\0';
+    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "program", gp_version());
+    gp_json_put_text(&writer, "directory", directory);
+    gp_json_put_integer(&writer, "pid", getpid());
+    gp_json_begin_array(&writer, "arguments");
+    for (int i = 0; i < argc; i++)
+        gp_json_put_text(&writer, NULL, argv[i]);
+    gp_json_end_array(&writer);
+    gp_json_end_object(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    snprintf(path, sizeof(path), "%s/job.json", folder->path);
+    if (status == GP_OK)
+        status = gp_file_write(path, text.data, text.bytes, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
+                          const char *metrics_copy, gp_error *err)
+{
+    char path[600];
+    gp_status status;
+
+    *folder = (run_folder){ 0 };
+    if (metrics_copy != NULL) {
+        folder->copy = fopen(metrics_copy, "we");
+        if (folder->copy == NULL)
+            return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", metrics_copy);
+    }
+    status = folder_make(folder, words, err);
+    snprintf(path, sizeof(path), "%s/result", folder->path);
+    if (status == GP_OK)
+        status = make_directory(path, err);
+    if (status == GP_OK)
+        status = folder_write_job(folder, argc, argv, err);
+    if (status == GP_OK) {
+        folder->metrics = folder_file(folder, "metrics.jsonl");
+        folder->log = folder_file(folder, "log");
+        if (folder->metrics == NULL || folder->log == NULL)
+            status = gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+    }
+    if (status != GP_OK)
+        run_folder_close(folder, NULL, NULL);
+    return status;
+}
+
+static void folder_line(run_folder *folder, const char *line)
+{
+    FILE *files[] = { folder->metrics, folder->copy };
+
+    for (int i = 0; i < 2; i++) {
+        if (files[i] == NULL)
+            continue;
+        fputs(line, files[i]);
+        fflush(files[i]);
+    }
+}
+
+/* JSON has no NaN. */
+static const char *number(double value, char text[40])
+{
+    if (isfinite(value))
+        snprintf(text, 40, "%.17g", value);
+    else
+        snprintf(text, 40, "null");
+    return text;
+}
+
+void run_folder_step(run_folder *folder, const gp_train_step *s)
+{
+    char line[640], loss[40], accuracy[40];
+
+    snprintf(line, sizeof(line),
+             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"worker\": %" PRIu32
+             ", \"seconds\": %.6f, \"samples\": %" PRIu32
+             ", \"loss\": %s, \"accuracy\": %s, \"learn_rate\": %.10g, \"time\": {\"data\": %.4f, "
+             "\"forward\": %.4f, "
+             "\"backward\": %.4f, \"exchange\": %.4f, \"commit\": %.4f, \"wait\": %.4f}}\n",
+             s->step, s->epoch, s->worker, s->seconds, s->samples, number(s->loss, loss),
+             number(s->accuracy, accuracy), s->learn_rate, s->data_ms, s->forward_ms, s->backward_ms,
+             s->exchange_ms, s->commit_ms, s->wait_ms);
+    folder_line(folder, line);
+}
+
+void run_folder_check(run_folder *folder, const gp_train_check *check)
+{
+    char line[320], loss[40], accuracy[40];
+
+    snprintf(line, sizeof(line),
+             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"seconds\": %.6f, \"validation_loss\": %s, "
+             "\"validation_accuracy\": %s, \"count\": %" PRIu64 "}\n",
+             check->step, check->epoch, check->seconds, number(check->loss, loss),
+             number(check->accuracy, accuracy), check->count);
+    folder_line(folder, line);
+}
+
+static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+    char path[600];
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "state",
+                     failure != NULL    ? "failed"
+                     : summary->stopped ? "stopped"
+                                        : "completed");
+    if (failure != NULL)
+        gp_json_put_text(&writer, "reason", failure->message);
+    if (summary != NULL) {
+        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
+        gp_json_put_number(&writer, "loss", summary->loss);
+        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
+        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        gp_json_put_number(&writer, "seconds", summary->seconds);
+    }
+    gp_json_end_object(&writer);
+    snprintf(path, sizeof(path), "%s/end.json", folder->path);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        gp_file_write(path, text.data, text.bytes, NULL);
+    gp_buffer_deinit(&text);
+}
+
+void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
+{
+    if (folder->metrics != NULL && (summary != NULL || failure != NULL))
+        folder_end(folder, summary, failure);
+    if (folder->metrics != NULL)
+        fclose(folder->metrics);
+    if (folder->log != NULL)
+        fclose(folder->log);
+    if (folder->copy != NULL)
+        fclose(folder->copy);
+    folder->metrics = folder->log = folder->copy = NULL;
+}
+
+void run_folder_model(const run_folder *folder, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/result/model.onnx", folder->path);
+}

@@ -1,0 +1,36 @@
+/* run_folder.h -- the folder that a run owns: nothing trained is ever lost.
+ *
+ *   gradpool-runs/2026-11-21-101530-lenet/
+ *     job.json        what was asked for
+ *     end.json        how it ended
+ *     metrics.jsonl   one object a step, one a validation
+ *     log             what was printed for people
+ *     result/         model.onnx
+ *
+ * A name that is taken gets "-2", "-3", ... */
+#ifndef GP_CLI_RUN_FOLDER_H
+#define GP_CLI_RUN_FOLDER_H
+
+#include <stdio.h>
+
+#include <gradpool/gradpool.h>
+
+typedef struct run_folder {
+    char path[512];
+    FILE *metrics, *log;
+    FILE *copy; /* of metrics, where --metrics asks for one; may be NULL */
+} run_folder;
+
+/* words: what the run is of ("lenet"); argv is written to job.json. */
+gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
+                          const char *metrics_copy, gp_error *err);
+/* Each writes one line and flushes: a viewer reads by offset. */
+void run_folder_step(run_folder *folder, const gp_train_step *step);
+void run_folder_check(run_folder *folder, const gp_train_check *check);
+/* Write how it ended (when summary or failure is given) and close the files. */
+void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure);
+
+/* path/result/model.onnx */
+void run_folder_model(const run_folder *folder, char *path, size_t bytes);
+
+#endif

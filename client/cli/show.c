@@ -1,0 +1,123 @@
+#include "client/cli/show.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "common/base/alloc.h"
+
+enum { COLUMNS_MAX = 12, CELL_BYTES = 120 };
+
+struct show_table {
+    uint32_t columns, rows, capacity;
+    int width[COLUMNS_MAX];
+    char (*cells)[CELL_BYTES]; /* rows * columns; the titles are row 0 */
+};
+
+show_table *show_table_new(uint32_t columns, const char *const *titles)
+{
+    show_table *table = gp_calloc(1, sizeof(*table));
+
+    if (table == NULL)
+        return NULL;
+    table->columns = columns;
+    show_row(table, titles);
+    return table;
+}
+
+void show_row(show_table *table, const char *const *cells)
+{
+    if (table == NULL)
+        return;
+    if (table->rows == table->capacity) {
+        uint32_t capacity = table->capacity == 0 ? 16 : table->capacity * 2;
+        void *grown = gp_realloc_array(table->cells, (size_t)capacity * table->columns, CELL_BYTES);
+
+        if (grown == NULL)
+            return;
+        table->cells = grown;
+        table->capacity = capacity;
+    }
+    for (uint32_t i = 0; i < table->columns; i++) {
+        char *cell = table->cells[(size_t)table->rows * table->columns + i];
+
+        snprintf(cell, CELL_BYTES, "%s", cells[i]);
+        if ((int)strlen(cell) > table->width[i])
+            table->width[i] = (int)strlen(cell);
+    }
+    table->rows++;
+}
+
+void show_table_print_free(show_table *table)
+{
+    if (table == NULL)
+        return;
+    for (uint32_t row = 0; row < table->rows; row++) {
+        for (uint32_t i = 0; i < table->columns; i++) {
+            const char *cell = table->cells[(size_t)row * table->columns + i];
+
+            if (i + 1 == table->columns)
+                printf("%s\n", cell);
+            else
+                printf("%-*s  ", table->width[i], cell);
+        }
+    }
+    gp_free(table->cells);
+    gp_free(table);
+}
+
+static void show_worker(show_table *table, const gp_worker_row *row)
+{
+    static const char *const states[] = { "starting", "idle", "busy", "excluded", "dead" };
+    char index[16], pid[16], device[200], lease[24], cores[80];
+
+    snprintf(index, sizeof(index), "%" PRIu32, row->slot.index);
+    snprintf(pid, sizeof(pid), "%" PRIu32, row->slot.pid);
+    if (row->slot.device_kind == GP_DEVICE_CUDA)
+        snprintf(device, sizeof(device), "cuda:%" PRIu32 " %s", row->slot.device_index,
+                 row->slot.device_name);
+    else
+        snprintf(device, sizeof(device), "%s", row->slot.device_kind == GP_DEVICE_CPU ? "cpu" : "none");
+    snprintf(cores, sizeof(cores), "%s", row->slot.shared ? "shared" : row->slot.cores);
+    if (row->lease != 0)
+        snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
+    else
+        snprintf(lease, sizeof(lease), "-");
+    show_row(table, (const char *[]){ index, states[row->state], device, cores, pid, lease, row->reason });
+}
+
+void show_status(const gp_status_reply *status)
+{
+    char up[40], idle[40];
+    show_table *workers =
+        show_table_new(7, (const char *[]){ "worker", "state", "device", "cores", "pid", "lease", "" });
+
+    printf("pool %s: %" PRIu32 " workers, up %s, ends after %s without use%s\n\n", status->pool,
+           status->workers_count, cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
+           status->idle_timeout_ms == 0
+               ? "no time"
+               : cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)),
+           status->accepting ? "" : "; it takes no more work");
+    for (uint32_t i = 0; i < status->workers_count; i++)
+        show_worker(workers, &status->workers[i]);
+    show_table_print_free(workers);
+    if (status->leases_count == 0)
+        return;
+    show_table *leases =
+        show_table_new(6, (const char *[]){ "lease", "state", "purpose", "client", "workers", "for" });
+
+    printf("\n");
+    for (uint32_t i = 0; i < status->leases_count; i++) {
+        const gp_lease_row *row = &status->leases[i];
+        char lease[24], client[16], count[16], age[40];
+
+        snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
+        snprintf(client, sizeof(client), "%" PRIu32, row->client_pid);
+        snprintf(count, sizeof(count), "%" PRIu32, row->workers);
+        show_row(leases, (const char *[]){ lease, row->state == GP_LEASE_GRANTED ? "granted" : "waiting",
+                                           row->purpose, client, count,
+                                           cli_duration((double)row->age_ms * 1e-3, age, sizeof(age)) });
+    }
+    show_table_print_free(leases);
+}

@@ -1,0 +1,18 @@
+/* show.h -- tables for people. */
+#ifndef GP_CLI_SHOW_H
+#define GP_CLI_SHOW_H
+
+#include <stdint.h>
+
+#include "proto/messages.h"
+
+/* Columns as wide as their widest cell.  Cells are copied, at most 120 bytes. */
+typedef struct show_table show_table;
+show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: no memory */
+void show_row(show_table *table, const char *const *cells);
+void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
+
+/* The pool, its workers, its leases. */
+void show_status(const gp_status_reply *status);
+
+#endif

@@ -1,0 +1,40 @@
+/* network.h -- what "--network" and "--model" mean: a name of the zoo, FILE.json, or FILE.onnx with weights. */
+#ifndef GP_NETWORK_H
+#define GP_NETWORK_H
+
+#include "common/base/error.h"
+#include "common/model/graph.h"
+
+typedef struct gp_network {
+    gp_netspec *spec;
+    float *weights;     /* the blob, or NULL: to be initialised */
+    char **class_names; /* or NULL */
+    uint32_t class_count;
+} gp_network;
+
+/* gp_network_load -- read the network that `name` means.
+ *   input, classes  of the data, for a name of the zoo; ignored for files
+ * GP_ENOENT: neither a file nor a name, with the nearest name. */
+gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *input, uint32_t classes,
+                          gp_error *err);
+void gp_network_deinit(gp_network *network);
+
+/* Whether the name is a file and not one of the zoo. */
+bool gp_network_is_file(const char *name);
+
+/* GP_OK when the name is one of the zoo; else GP_ENOENT with the nearest. */
+gp_status gp_network_known(const char *name, gp_error *err);
+
+/* Replace the class names by those of a JSON array. */
+gp_status gp_network_set_classes(gp_network *network, const char *json, size_t bytes, gp_error *err);
+
+/* A data SOURCE as workers can use it: relative paths become absolute, names stay. */
+gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err);
+
+/* The whole file; *data is freed with gp_free().  GP_ELIMIT: longer than bytes_max. */
+gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
+
+/* Write beside path and rename over it: whole or not at all. */
+gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err);
+
+#endif

@@ -1,0 +1,461 @@
+/* train.c -- one training as the client sees it.
+ *
+ *   load network and options -> lease -> train_begin to each rank -> all train_ready -> steps, validations
+ *        -> train_done of each rank -> release
+ *
+ * The client is not in the step loop: it listens, and may ask for a stop.  The first failure by time is the one
+ * that is told; a death is told in the scheduler's words (who, how, in which step, which log), because ranks only
+ * know that a peer is gone. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/network.h"
+#include "client/pool.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "common/data/store.h"
+#include "common/model/onnx.h"
+#include "common/model/train_options.h"
+
+enum { ENDING_MS = 900 }; /* what survivors of a failure are given to say how they ended */
+
+struct gp_training {
+    gp_network network; /* weights: the trained blob */
+    gp_graph *graph;
+    gp_training_summary summary;
+};
+
+typedef struct gp_run {
+    gp_pool *pool;
+    const gp_train_request *request;
+    gp_training *training;
+    gp_train_options options;
+    gp_train_begin begin;
+    char *netspec, *options_text;
+    size_t netspec_bytes, options_bytes;
+    uint32_t world, ready, ended;
+    bool rank_ended[GP_MEMBERS_MAX];
+    gp_train_facts facts;
+    int stop_told;     /* highest stop that the workers know of */
+    gp_error failure;  /* first by time; GP_OK = none */
+    int64_t failed_ms; /* when */
+} gp_run;
+
+/* ---- what to train ---- */
+
+static gp_status run_parse_options(gp_run *run, gp_error *err)
+{
+    gp_buffer buffer;
+    gp_json_writer writer;
+    gp_init_rule rule;
+
+    gp_params_default(gp_train_options_table, &run->options);
+    for (const char *const *option = run->request->options; option != NULL && *option != NULL; option++) {
+        const char *equals = strchr(*option, '=');
+        char name[64];
+        const gp_param *param;
+
+        if (equals == NULL || (size_t)(equals - *option) >= sizeof(name))
+            return gp_fail(err, GP_EINVAL, "option '%s' is not of the form name=value", *option);
+        memcpy(name, *option, (size_t)(equals - *option));
+        name[equals - *option] = '\0';
+        param = gp_params_find(gp_train_options_table, name);
+        if (param == NULL)
+            return gp_params_unknown(gp_train_options_table, name, err);
+        gp_status status = gp_params_set(param, &run->options, equals + 1, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    gp_status status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_buffer_init(&buffer, 1 << 16);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_params_to_json(gp_train_options_table, &run->options, false, &writer);
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    if (status == GP_OK)
+        run->options_text = (char *)gp_buffer_take(&buffer, &run->options_bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* Paths go to the workers absolute; "=" means the test split of the training source. */
+static gp_status run_find_data(gp_run *run, gp_shape *input, uint32_t *classes, gp_error *err)
+{
+    const char *validation = run->request->validation_data;
+    gp_store *store;
+    gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
+
+    if (status != GP_OK)
+        return status;
+    if (validation != NULL && strcmp(validation, "none") != 0)
+        status = gp_source_absolute(run->begin.validation_data, sizeof(run->begin.validation_data),
+                                    validation, err);
+    if (status != GP_OK)
+        return status;
+    /* The smaller split tells the shape; where there is none, the training data does. */
+    status = gp_store_open(&store, run->begin.data, GP_DATA_TEST, err);
+    if (status == GP_OK && validation == NULL)
+        strcpy(run->begin.validation_data, "=");
+    else if (status == GP_ENOENT)
+        status = gp_store_open(&store, run->begin.data, GP_DATA_TRAIN, err);
+    if (status != GP_OK)
+        return status;
+    const gp_store_info *info = gp_store_get_info(store);
+
+    *input = gp_shape3(info->channels, info->height, info->width);
+    *classes = info->class_count;
+    gp_store_close(store);
+    return GP_OK;
+}
+
+static gp_status run_prepare(gp_run *run, gp_error *err)
+{
+    gp_network *network = &run->training->network;
+    gp_shape input;
+    uint32_t classes;
+    gp_buffer buffer;
+    gp_status status = run_parse_options(run, err);
+
+    if (status == GP_OK && !gp_network_is_file(run->request->network))
+        status = gp_network_known(run->request->network, err);
+    if (status == GP_OK)
+        status = run_find_data(run, &input, &classes, err);
+    if (status == GP_OK)
+        status = gp_network_load(network, run->request->network, &input, classes, err);
+    if (status == GP_OK)
+        status = gp_graph_new(&run->training->graph, network->spec, err);
+    if (status != GP_OK)
+        return status;
+    run->begin.seed = (uint64_t)run->options.seed;
+    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
+    status = gp_netspec_to_json(network->spec, &buffer, false, err);
+    if (status == GP_OK)
+        run->netspec = (char *)gp_buffer_take(&buffer, &run->netspec_bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* ---- what the workers say ---- */
+
+static void run_fail(gp_run *run, const gp_error *failure)
+{
+    if (run->failure.code != GP_OK)
+        return;
+    run->failure = *failure;
+    run->failed_ms = gp_now_ms();
+}
+
+static void run_end_rank(gp_run *run, uint32_t rank)
+{
+    if (run->rank_ended[rank])
+        return;
+    run->rank_ended[rank] = true;
+    run->ended++;
+}
+
+static void run_tell_stop(gp_run *run, bool hard)
+{
+    gp_train_stop stop = { .hard = hard };
+
+    /* A soft stop travels with the gradients: one rank is enough.  A hard one must reach each. */
+    for (uint32_t rank = 0; rank < (hard ? run->world : 1); rank++)
+        if (!run->rank_ended[rank])
+            pool_tell_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, 0, NULL, NULL);
+}
+
+static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
+{
+    gp_train_facts *facts = &run->facts;
+
+    facts->batch_rank[rank] = ready->batch_rank;
+    if (ready->ready_ms > facts->ready_ms)
+        facts->ready_ms = ready->ready_ms;
+    if (rank == 0) {
+        facts->batch = ready->batch;
+        facts->steps_per_epoch = ready->steps_per_epoch;
+        facts->epochs = (uint32_t)run->options.max_epochs;
+        facts->samples = ready->samples;
+        facts->validation_samples = ready->validation_samples;
+        facts->parameters = ready->parameters;
+        facts->memory_bytes = ready->memory_bytes;
+        facts->classes = ready->classes;
+    }
+    if (++run->ready == run->world && run->request->events.begin != NULL)
+        run->request->events.begin(run->request->events.context, facts);
+}
+
+static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *steps)
+{
+    gp_training_summary *summary = &run->training->summary;
+
+    for (uint32_t i = 0; i < steps->records_count; i++) {
+        const gp_train_record *r = &steps->records[i];
+
+        summary->samples_trained += r->samples;
+        if (rank == 0) {
+            summary->steps = r->step;
+            summary->epochs = r->epoch;
+            summary->loss = r->loss;
+            summary->seconds = r->seconds;
+        }
+        if (run->request->events.step == NULL)
+            continue;
+        run->request->events.step(run->request->events.context,
+                                  &(gp_train_step){ .worker = run->facts.worker_index[rank],
+                                                    .rank = rank,
+                                                    .step = r->step,
+                                                    .epoch = r->epoch,
+                                                    .samples = r->samples,
+                                                    .loss = r->loss,
+                                                    .accuracy = r->accuracy,
+                                                    .learn_rate = r->learn_rate,
+                                                    .seconds = r->seconds,
+                                                    .data_ms = r->data_ms,
+                                                    .forward_ms = r->forward_ms,
+                                                    .backward_ms = r->backward_ms,
+                                                    .exchange_ms = r->exchange_ms,
+                                                    .commit_ms = r->commit_ms,
+                                                    .wait_ms = r->wait_ms });
+    }
+}
+
+static void run_take_validation(gp_run *run, const gp_train_validation *v)
+{
+    run->training->summary.validation_loss = v->loss;
+    run->training->summary.validation_accuracy = v->accuracy;
+    if (run->request->events.check != NULL)
+        run->request->events.check(run->request->events.context, &(gp_train_check){ .step = v->step,
+                                                                                    .epoch = v->epoch,
+                                                                                    .loss = v->loss,
+                                                                                    .accuracy = v->accuracy,
+                                                                                    .count = v->count,
+                                                                                    .seconds = v->seconds });
+}
+
+/* The weights of rank 0 and the class names, which its data told. */
+static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *err)
+{
+    gp_network *network = &run->training->network;
+    size_t bytes = run->training->graph->blob_count * sizeof(float);
+
+    if (in->payload_count < 2 || in->payloads[0].bytes != bytes)
+        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent no weights of this network",
+                       run->facts.worker_index[0]);
+    if (network->weights == NULL)
+        network->weights = gp_malloc(bytes);
+    if (network->weights == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of weights", bytes);
+    memcpy(network->weights, in->payloads[0].data, bytes);
+    return gp_network_set_classes(network, (const char *)in->payloads[1].data, in->payloads[1].bytes, err);
+}
+
+static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
+{
+    gp_train_done done;
+    gp_error err = { 0 };
+    gp_status status = gp_incoming_decode(in, &done, &err);
+
+    run_end_rank(run, rank);
+    if (status == GP_OK && done.status != GP_OK) {
+        gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s", run->facts.worker_index[rank],
+                done.message);
+        /* That a peer is gone is an effect; the scheduler tells the cause. */
+        if (done.status == GP_EPEER && run->failed_ms == 0)
+            run->failed_ms = gp_now_ms();
+        if (done.status == GP_EPEER && run->pool->lost.index == 0)
+            return;
+        status = (gp_status)done.status;
+    } else if (status == GP_OK && rank == 0) {
+        run->training->summary.stopped = done.stop_reason == GP_STOP_STOPPED;
+        status = run_take_result(run, in, &err);
+    }
+    if (status != GP_OK)
+        run_fail(run, &err);
+}
+
+static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
+{
+    union {
+        gp_train_ready ready;
+        gp_train_steps steps;
+        gp_train_validation validation;
+    } message;
+    gp_error err = { 0 };
+
+    if (in->type == NULL || run->rank_ended[rank])
+        return;
+    switch (in->envelope.message) {
+    case GP_ID(error_reply):
+        pool_error_from(in, &err);
+        gp_error_prefix(&err, "worker %" PRIu32, run->facts.worker_index[rank]);
+        run_end_rank(run, rank);
+        run_fail(run, &err);
+        break;
+    case GP_ID(train_ready):
+        if (gp_incoming_decode(in, &message, &err) == GP_OK)
+            run_take_ready(run, rank, &message.ready);
+        break;
+    case GP_ID(train_steps):
+        if (gp_incoming_decode(in, &message, &err) == GP_OK)
+            run_take_steps(run, rank, &message.steps);
+        break;
+    case GP_ID(train_validation):
+        if (rank == 0 && gp_incoming_decode(in, &message, &err) == GP_OK)
+            run_take_validation(run, &message.validation);
+        break;
+    case GP_ID(train_done):
+        run_take_done(run, rank, in);
+        break;
+    default:
+        break;
+    }
+    if (err.code != GP_OK)
+        run_fail(run, &err);
+}
+
+/* ---- the loop ---- */
+
+static gp_status run_begin(gp_run *run, gp_error *err)
+{
+    const gp_payload payloads[] = {
+        { .data = run->netspec, .bytes = run->netspec_bytes },
+        { .data = run->options_text, .bytes = run->options_bytes },
+        { .data = run->training->network.weights, .bytes = run->training->graph->blob_count * sizeof(float) },
+    };
+    size_t payload_count = run->training->network.weights != NULL ? 3 : 2;
+
+    run->world = run->pool->grant.slots_count;
+    run->facts.workers = run->world;
+    run->begin.workers = run->world;
+    for (uint32_t rank = 0; rank < run->world; rank++) {
+        gp_status status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
+                                            payload_count, NULL, err);
+
+        if (status != GP_OK)
+            return status;
+        run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
+    }
+    return GP_OK;
+}
+
+/* What the outside asks for, and what the scheduler has told meanwhile. */
+static void run_look_around(gp_run *run)
+{
+    int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
+    gp_error err;
+
+    if (run->pool->lost.index != 0 && run->failure.code == GP_OK) {
+        pool_lost_error(run->pool, &err);
+        run->failed_ms = 0;
+        run_fail(run, &err);
+        for (uint32_t rank = 0; rank < run->world; rank++)
+            if (run->facts.worker_index[rank] == run->pool->lost.index)
+                run_end_rank(run, rank);
+    }
+    if (run->pool->revoked && run->failure.code == GP_OK) {
+        gp_fail(&err, GP_ECANCELED, "the lease ended: %s", run->pool->ended.reason);
+        run_fail(run, &err);
+    }
+    if (run->failure.code != GP_OK)
+        wanted = 2; /* nobody goes on alone */
+    if (wanted > run->stop_told) {
+        run->stop_told = wanted;
+        run_tell_stop(run, wanted >= 2);
+    }
+}
+
+static gp_status run_loop(gp_run *run, gp_error *err)
+{
+    while (run->ended < run->world) {
+        pool_message message;
+        gp_status status;
+
+        run_look_around(run);
+        if (run->failed_ms != 0 && gp_now_ms() - run->failed_ms > ENDING_MS)
+            break;
+        status = pool_next(run->pool, &message, 50, err);
+        if (status != GP_OK)
+            return status;
+        if (message.from == POOL_WORKER)
+            run_take(run, message.rank, &message.in);
+        if (message.from != POOL_NOBODY)
+            pool_message_close(&message);
+    }
+    run_look_around(run);
+    if (run->failed_ms != 0 && run->failure.code == GP_OK)
+        return gp_fail(err, GP_EPEER, "a worker is gone and the scheduler has not told why; its log is %s",
+                       run->pool->places.scheduler_log);
+    if (run->failure.code != GP_OK && err != NULL)
+        *err = run->failure;
+    return run->failure.code;
+}
+
+gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err)
+{
+    gp_run run = { .pool = pool, .request = request };
+    char purpose[96];
+    gp_status status;
+
+    run.training = gp_calloc(1, sizeof(*run.training));
+    if (run.training == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a training");
+    run.training->summary.validation_loss = run.training->summary.validation_accuracy = NAN;
+    run.training->summary.loss = NAN;
+    snprintf(purpose, sizeof(purpose), "train %.80s", request->network);
+    status = run_prepare(&run, err);
+    if (status == GP_OK)
+        status = pool_lease(pool, &request->lease, purpose, request->stop, err);
+    if (status == GP_OK) {
+        status = run_begin(&run, err);
+        if (status == GP_OK)
+            status = run_loop(&run, err);
+        pool_release(pool);
+    }
+    gp_free(run.netspec);
+    gp_free(run.options_text);
+    if (status == GP_OK)
+        *out = run.training;
+    else
+        gp_training_free(run.training);
+    return status;
+}
+
+/* ---- the result ---- */
+
+void gp_training_free(gp_training *training)
+{
+    if (training == NULL)
+        return;
+    gp_network_deinit(&training->network);
+    gp_graph_free(training->graph);
+    gp_free(training);
+}
+
+void gp_training_summarize(const gp_training *training, gp_training_summary *summary)
+{
+    *summary = training->summary;
+}
+
+gp_status gp_training_save(const gp_training *training, const char *path, gp_error *err)
+{
+    const gp_network *network = &training->network;
+    gp_buffer buffer;
+
+    gp_buffer_init(&buffer, (size_t)2 << 30);
+    gp_status status = gp_onnx_write(&buffer, network->spec, training->graph, network->weights,
+                                     (const char *const *)network->class_names, network->class_count, err);
+
+    if (status == GP_OK)
+        status = gp_file_write(path, buffer.data, buffer.bytes, err);
+    gp_buffer_deinit(&buffer);
+    return status;
+}

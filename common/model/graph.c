@@ -1,0 +1,262 @@
+/* graph.c -- shapes, parameters and their places; lower.c makes the ops. */
+#include "common/model/graph.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/model/lower.h"
+
+#define ELEMENTS_MAX   ((int64_t)1 << 28) /* of one sample's activation */
+#define PARAMETERS_MAX ((int64_t)1 << 31) /* of a network: 8 GiB */
+
+static gp_status layer_fail(const gp_layer *layer, gp_status status, gp_error *err)
+{
+    if (status == GP_EINVAL || status == GP_ELIMIT)
+        gp_error_prefix(err, "%s (%s)", layer->name, layer->kind->name);
+    return status;
+}
+
+static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
+{
+    if (spec->layer_count == 0)
+        return gp_fail(err, GP_EINVAL, "network %s has no layers", spec->name);
+    for (uint32_t i = 0; i < spec->layer_count; i++) {
+        const gp_layer *layer = &spec->layers[i];
+        bool last = i + 1 == spec->layer_count, loss = layer->kind->flags & GP_KIND_LOSS, read = false;
+
+        if (loss && !last)
+            return gp_fail(err, GP_EINVAL, "%s (%s) is a loss, and %s stands behind it; end with one loss",
+                           layer->name, layer->kind->name, spec->layers[i + 1].name);
+        if (last && !loss)
+            return gp_fail(err, GP_EINVAL,
+                           "%s (%s) is the last layer; a network ends in a loss: add crossentropy",
+                           layer->name, layer->kind->name);
+        for (uint32_t j = i + 1; j < spec->layer_count && !read; j++)
+            for (uint32_t k = 0; k < spec->layers[j].input_count; k++)
+                read |= spec->layers[j].inputs[k] == i;
+        if (!last && !read)
+            return gp_fail(err, GP_EINVAL,
+                           "%s (%s) is read by no layer; remove it or name it in an \"inputs\"", layer->name,
+                           layer->kind->name);
+    }
+    return GP_OK;
+}
+
+static gp_status graph_check_factors(const gp_layer *layer, gp_error *err)
+{
+    for (const gp_param *param = gp_layer_factors_table; param->type != GP_PARAM_NONE; param++)
+        if (gp_params_changed(param, &layer->factors))
+            return gp_fail(err, GP_EINVAL, "it learns nothing, so %s has no effect; remove it", param->name);
+    return GP_OK;
+}
+
+static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
+{
+    const gp_layer *layer = &graph->spec->layers[index];
+
+    for (uint32_t k = 0; k < infer->parameter_count; k++) {
+        const gp_parameter_need *need = &infer->parameters[k];
+        gp_parameter *parameter = &graph->parameters[graph->parameter_count];
+        bool weight = strcmp(need->role, "weight") == 0;
+        gp_status status = gp_shape_check(&need->shape, PARAMETERS_MAX, err);
+
+        if (status != GP_OK)
+            return status;
+        *parameter = (gp_parameter){
+            .shape = need->shape,
+            .count = gp_shape_count(&need->shape),
+            .layer = index,
+            .fan_in = need->fan_in,
+            .fan_out = need->fan_out,
+            .initializer = need->initializer,
+            .learn_rate_factor = weight ? layer->factors.weight_learn_rate : layer->factors.bias_learn_rate,
+            .l2_factor = weight ? layer->factors.weight_l2 : layer->factors.bias_l2,
+        };
+        snprintf(parameter->name, sizeof(parameter->name), "%s.%s", layer->name, need->role);
+        graph->blob_count += (size_t)parameter->count;
+        if (graph->blob_count > (size_t)PARAMETERS_MAX)
+            return gp_fail(err, GP_ELIMIT, "the network has over %" PRId64 " parameters up to here",
+                           PARAMETERS_MAX);
+        status = gp_graph_add_value(graph, GP_VALUE_PARAMETER, GP_F32, &need->shape, index, &parameter->value,
+                                    err);
+        if (status == GP_OK)
+            status = gp_graph_add_value(graph, GP_VALUE_PARAMETER_GRADIENT, GP_F32, &need->shape, index,
+                                        &parameter->gradient, err);
+        if (status != GP_OK)
+            return status;
+        graph->values[parameter->value].parameter = graph->parameter_count;
+        graph->values[parameter->gradient].parameter = graph->parameter_count;
+        graph->parameter_count++;
+    }
+    return GP_OK;
+}
+
+static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *err)
+{
+    const gp_layer *layer = &graph->spec->layers[index];
+    const gp_kind *kind = layer->kind;
+    gp_infer infer = { .input_count = layer->input_count, .settings = layer->settings };
+    gp_status status;
+
+    if (layer->input_count < kind->inputs_min || layer->input_count > kind->inputs_max)
+        return gp_fail(err, GP_EINVAL, "it has %u inputs; this kind takes %u to %u", layer->input_count,
+                       kind->inputs_min, kind->inputs_max);
+    for (uint32_t k = 0; k < layer->input_count; k++)
+        infer.inputs[k] =
+            layer->inputs[k] == GP_INPUT_LAYER ? graph->spec->input : graph->outputs[layer->inputs[k]];
+    status = kind->infer(&infer, err);
+    if (status == GP_OK)
+        status = gp_shape_check(&infer.output, ELEMENTS_MAX, err);
+    if (status == GP_OK && infer.parameter_count == 0)
+        status = graph_check_factors(layer, err);
+    if (status != GP_OK)
+        return status;
+    graph->outputs[index] = infer.output;
+    graph->couples_samples |= (kind->flags & GP_KIND_COUPLES_SAMPLES) != 0;
+    return graph_add_parameters(graph, index, &infer, err);
+}
+
+/* The blob holds the last layer first; within a layer the weight stands before the bias. */
+static void graph_place_parameters(gp_graph *graph)
+{
+    size_t offset = 0;
+
+    for (uint32_t end = graph->parameter_count; end > 0;) {
+        uint32_t first = end - 1;
+
+        while (first > 0 && graph->parameters[first - 1].layer == graph->parameters[end - 1].layer)
+            first--;
+        for (uint32_t p = first; p < end; p++) {
+            graph->parameters[p].offset = offset;
+            offset += (size_t)graph->parameters[p].count;
+        }
+        end = first;
+    }
+    assert(offset == graph->blob_count);
+}
+
+static gp_status graph_add_ends(gp_graph *graph, gp_error *err)
+{
+    const gp_shape scalar = { 0 }, sums = gp_shape1(GP_SUMS);
+    const uint32_t last = graph->spec->layer_count - 1;
+    gp_status status = gp_graph_add_value(graph, GP_VALUE_INPUT, GP_F32, &graph->spec->input, GP_INPUT_LAYER,
+                                          &graph->input, err);
+
+    if (status == GP_OK)
+        status =
+            gp_graph_add_value(graph, GP_VALUE_LABELS, GP_I32, &scalar, GP_INPUT_LAYER, &graph->labels, err);
+    if (status == GP_OK)
+        status = gp_graph_add_value(graph, GP_VALUE_SUMS, GP_F64, &sums, last, &graph->sums, err);
+    if (status == GP_OK)
+        status = gp_graph_add_value(graph, GP_VALUE_ACTIVATION, GP_F32, &graph->outputs[last], last,
+                                    &graph->scores, err);
+    graph->class_count = (uint32_t)gp_shape_count(&graph->outputs[last]);
+    return status;
+}
+
+static gp_status graph_build(gp_graph *graph, const gp_netspec *spec, gp_error *err)
+{
+    gp_status status = graph_check_ends(spec, err);
+
+    if (status == GP_OK)
+        status = gp_netspec_copy(&graph->spec, spec, err);
+    if (status != GP_OK)
+        return status;
+    graph->outputs = gp_calloc(spec->layer_count, sizeof(*graph->outputs));
+    graph->parameters =
+        gp_calloc((size_t)spec->layer_count * GP_LAYER_PARAMETERS_MAX, sizeof(*graph->parameters));
+    if (graph->outputs == NULL || graph->parameters == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u layers", spec->layer_count);
+    for (uint32_t i = 0; i < spec->layer_count; i++) {
+        status = graph_infer_layer(graph, i, err);
+        if (status != GP_OK)
+            return layer_fail(&spec->layers[i], status, err);
+    }
+    graph_place_parameters(graph);
+    status = graph_add_ends(graph, err);
+    return status == GP_OK ? gp_graph_lower(graph, err) : status;
+}
+
+gp_status gp_graph_new(gp_graph **out, const gp_netspec *spec, gp_error *err)
+{
+    gp_graph *graph = gp_calloc(1, sizeof(*graph));
+
+    if (graph == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a graph");
+    gp_status status = graph_build(graph, spec, err);
+
+    if (status != GP_OK) {
+        gp_graph_free(graph);
+        return status;
+    }
+    *out = graph;
+    return GP_OK;
+}
+
+void gp_graph_free(gp_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    for (int phase = 0; phase < GP_PHASE_COUNT; phase++)
+        gp_free(graph->ops[phase].op);
+    gp_free(graph->outputs);
+    gp_free(graph->parameters);
+    gp_free(graph->values);
+    gp_netspec_free(graph->spec);
+    gp_free(graph);
+}
+
+/* FNV-1a (Fowler, Noll, Vo), 64 bits, over little-endian numbers and NUL-terminated names. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t hash_number(uint64_t hash, uint64_t number)
+{
+    for (int i = 0; i < 8; i++, number >>= 8) {
+        unsigned char byte = (unsigned char)number;
+
+        hash = hash_bytes(hash, &byte, 1);
+    }
+    return hash;
+}
+
+uint64_t gp_graph_layout_hash(const gp_graph *graph)
+{
+    uint64_t hash = hash_number(0xcbf29ce484222325u, graph->blob_count);
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_parameter *parameter = &graph->parameters[p];
+
+        hash = hash_bytes(hash, parameter->name, strlen(parameter->name) + 1);
+        hash = hash_number(hash, parameter->offset);
+        hash = hash_number(hash, parameter->shape.rank);
+        for (uint32_t d = 0; d < parameter->shape.rank; d++)
+            hash = hash_number(hash, (uint64_t)parameter->shape.dim[d]);
+    }
+    return hash;
+}
+
+int64_t gp_graph_forward_macs(const gp_graph *graph)
+{
+    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
+    int64_t macs = 0;
+
+    for (uint32_t i = 0; i < ops->count; i++) {
+        const gp_op *op = &ops->op[i];
+
+        if (op->code != GP_OP_CONV2D && op->code != GP_OP_FC)
+            continue;
+        /* One multiply-add per output and per weight that one output channel sees. */
+        const gp_shape *weight = &graph->values[op->in[1]].shape;
+
+        macs += gp_shape_count(&graph->values[op->out[0]].shape) * (gp_shape_count(weight) / weight->dim[0]);
+    }
+    return macs;
+}

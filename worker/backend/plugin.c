@@ -1,0 +1,89 @@
+#include "worker/backend/plugin.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLUGIN_FILE "libgradpool_cuda.so"
+
+/* ../lib beside the executable where the file is there, else the bare name for the loader to find. */
+static void plugin_default_path(char *path, size_t bytes)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    snprintf(path, bytes, "%s", PLUGIN_FILE);
+    if (length <= 0)
+        return;
+    self[length] = '\0';
+    slash = strrchr(self, '/');
+    if (slash == NULL)
+        return;
+    *slash = '\0';
+    char beside[PATH_MAX + 40];
+
+    snprintf(beside, sizeof(beside), "%s/../lib/%s", self, PLUGIN_FILE);
+    if (access(beside, R_OK) == 0)
+        snprintf(path, bytes, "%s", beside);
+}
+
+static bool plugin_complete(const gp_plugin *plugin)
+{
+    const gp_backend_ops *ops = plugin->backend;
+
+    return plugin->name != NULL && plugin->versions != NULL && plugin->device_count != NULL &&
+           plugin->device != NULL && plugin->self_test != NULL && plugin->group_id != NULL && ops != NULL &&
+           ops->name != NULL && ops->open != NULL && ops->close != NULL && ops->claim != NULL &&
+           ops->compile != NULL && ops->free != NULL && ops->run != NULL && ops->sync != NULL &&
+           ops->take_times != NULL && ops->memory_bytes != NULL && ops->describe != NULL;
+}
+
+gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
+{
+    char found[PATH_MAX + 40];
+    gp_plugin_entry_fn entry;
+    const gp_plugin *plugin;
+    void *library;
+
+    if (path == NULL)
+        path = getenv("GRADPOOL_CUDA_PLUGIN");
+    if (path == NULL) {
+        plugin_default_path(found, sizeof(found));
+        path = found;
+    }
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return gp_fail(err, GP_ENOENT, "the GPU plugin cannot be loaded: %s", dlerror());
+    *(void **)&entry = dlsym(library, GP_PLUGIN_SYMBOL);
+    plugin = entry != NULL ? entry() : NULL;
+    if (plugin == NULL)
+        return gp_fail(err, GP_EPROTO, "%s is not a gradpool plugin: it has no %s", path, GP_PLUGIN_SYMBOL);
+    if (plugin->abi != GP_PLUGIN_ABI)
+        return gp_fail(err, GP_EVERSION,
+                       "%s has plugin interface %" PRIu32 ", this worker has %u; build both together", path,
+                       plugin->abi, GP_PLUGIN_ABI);
+    if (!plugin_complete(plugin))
+        return gp_fail(err, GP_EPROTO, "%s leaves parts of the plugin interface empty", path);
+    *out = plugin;
+    return GP_OK;
+}
+
+gp_status gp_plugin_load_device(const gp_plugin **out, const char *path, gp_error *err)
+{
+    const gp_plugin *plugin;
+    uint32_t count = 0;
+    gp_status status = gp_plugin_load(&plugin, path, err);
+
+    if (status == GP_OK)
+        status = plugin->device_count(&count, err);
+    if (status == GP_OK && count == 0)
+        status = gp_fail(err, GP_ENODEV, "the driver is there but shows no device");
+    if (status == GP_OK)
+        *out = plugin;
+    return status;
+}

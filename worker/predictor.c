@@ -1,0 +1,193 @@
+#include "worker/predictor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/data/store.h"
+#include "worker/fault.h"
+
+/* Samples per call: enough to fill the vectors of every thread, small enough for the cache. */
+enum { PREDICT_MICRO_BATCH = 256 };
+
+struct gp_predictor {
+    const gp_backend_ops *backend_ops;
+    gp_backend *backend;
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_store *data;
+    float *parameters;
+    gp_plan *plan;
+    double sums[GP_SUMS];
+    uint32_t part_max;  /* samples of the largest part */
+    uint32_t *index;    /* [PREDICT_MICRO_BATCH] */
+    void *samples;      /* [PREDICT_MICRO_BATCH] samples */
+    int32_t *labels;    /* [part_max] */
+    float *scores;      /* [part_max, classes] */
+    float *call_scores; /* [PREDICT_MICRO_BATCH, classes]: what the plan writes */
+};
+
+void gp_predictor_free(gp_predictor *predictor)
+{
+    if (predictor == NULL)
+        return;
+    if (predictor->plan != NULL)
+        predictor->backend_ops->free(predictor->plan);
+    gp_graph_free(predictor->graph);
+    gp_netspec_free(predictor->spec);
+    gp_store_close(predictor->data);
+    gp_free(predictor->parameters);
+    gp_free(predictor->index);
+    gp_free(predictor->samples);
+    gp_free(predictor->labels);
+    gp_free(predictor->scores);
+    gp_free(predictor->call_scores);
+    gp_free(predictor);
+}
+
+static gp_status predictor_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    char have[64], want[64];
+
+    if (weights_count != predictor->graph->blob_count)
+        return gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
+                       predictor->graph->blob_count);
+    if (!gp_shape_equal(&sample, &predictor->spec->input))
+        return gp_fail(err, GP_EINVAL,
+                       "the samples of %s are %s (channels x height x width); the model takes %s",
+                       info->source, gp_shape_format(&sample, have, sizeof(have)),
+                       gp_shape_format(&predictor->spec->input, want, sizeof(want)));
+    return GP_OK;
+}
+
+static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
+{
+    size_t classes = predictor->graph->class_count, blob = predictor->graph->blob_count;
+
+    predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
+    predictor->index = gp_calloc(PREDICT_MICRO_BATCH, sizeof(*predictor->index));
+    predictor->samples =
+        gp_aligned_calloc(64, PREDICT_MICRO_BATCH * gp_store_get_info(predictor->data)->sample_bytes);
+    predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
+    predictor->scores = gp_calloc((size_t)predictor->part_max * classes, sizeof(float));
+    predictor->call_scores = gp_aligned_calloc(64, PREDICT_MICRO_BATCH * classes * sizeof(float));
+    if (predictor->parameters == NULL || predictor->index == NULL || predictor->samples == NULL ||
+        predictor->labels == NULL || predictor->scores == NULL || predictor->call_scores == NULL)
+        return gp_fail(err, GP_ENOMEM,
+                       "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
+                       predictor->part_max);
+    memcpy(predictor->parameters, weights, blob * sizeof(float));
+    return GP_OK;
+}
+
+static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
+{
+    gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
+
+    if (status == GP_OK)
+        status = gp_graph_new(&predictor->graph, predictor->spec, err);
+    if (status == GP_OK)
+        status = gp_store_open(&predictor->data, setup->begin->data, GP_DATA_TEST, err);
+    if (status == GP_OK)
+        status = predictor_check(predictor, setup->weights_count, err);
+    if (status == GP_OK)
+        status = predictor_take_memory(predictor, setup->weights, err);
+    if (status != GP_OK)
+        return status;
+    return predictor->backend_ops->compile(&predictor->plan, predictor->backend, predictor->graph,
+                                           &(gp_plan_options){
+                                               .phase = GP_PHASE_INFER,
+                                               .micro_batch = PREDICT_MICRO_BATCH,
+                                               .sample_dtype = gp_store_get_info(predictor->data)->dtype,
+                                           },
+                                           &(gp_plan_memory){
+                                               .parameters = predictor->parameters,
+                                               .sums = predictor->sums,
+                                               .scores = predictor->call_scores,
+                                           },
+                                           err);
+}
+
+gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
+                           gp_error *err)
+{
+    gp_predictor *predictor = gp_calloc(1, sizeof(*predictor));
+
+    if (predictor == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a predictor");
+    predictor->backend_ops = setup->backend_ops;
+    predictor->backend = setup->backend;
+    predictor->part_max = setup->begin->batch;
+    gp_status status = predictor_build(predictor, setup, err);
+
+    if (status != GP_OK) {
+        gp_predictor_free(predictor);
+        return status;
+    }
+    *ready = (gp_predict_ready){ .samples = gp_store_get_info(predictor->data)->count,
+                                 .classes = predictor->graph->class_count,
+                                 .has_labels = true };
+    *out = predictor;
+    return GP_OK;
+}
+
+/* One call: samples [first, first + count) of the data into place `at` of the part. */
+static gp_status predictor_call(gp_predictor *predictor, uint64_t first, uint32_t count, uint32_t at,
+                                gp_error *err)
+{
+    size_t classes = predictor->graph->class_count;
+
+    for (uint32_t i = 0; i < count; i++)
+        predictor->index[i] = (uint32_t)(first + i);
+    gp_status status = gp_store_read(predictor->data, predictor->index, count, predictor->samples,
+                                     predictor->labels + at, err);
+
+    if (status != GP_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++) /* a class the model does not know counts as unlabelled */
+        if (predictor->labels[at + i] >= (int32_t)classes)
+            predictor->labels[at + i] = -1;
+    gp_fault_point("predict");
+    status = predictor->backend_ops->run(predictor->plan,
+                                         &(gp_batch){ .samples = predictor->samples,
+                                                      .labels = predictor->labels + at,
+                                                      .count = count,
+                                                      .first = at == 0,
+                                                      .last = true },
+                                         NULL, NULL, err);
+    if (status == GP_OK)
+        status = predictor->backend_ops->sync(predictor->backend, err);
+    if (status == GP_OK)
+        memcpy(predictor->scores + at * classes, predictor->call_scores, count * classes * sizeof(float));
+    return status;
+}
+
+gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t count, gp_predict_part *part,
+                            const float **scores, const int32_t **labels, gp_error *err)
+{
+    uint64_t total = gp_store_get_info(predictor->data)->count;
+
+    if (count == 0 || count > predictor->part_max || first >= total || count > total - first)
+        return gp_fail(err, GP_EINVAL,
+                       "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
+                       ", and a part has at most %" PRIu32,
+                       first + 1, first + count, total, predictor->part_max);
+    for (uint32_t done = 0; done < count; done += PREDICT_MICRO_BATCH) {
+        uint32_t left = count - done;
+        gp_status status = predictor_call(predictor, first + done,
+                                          left < PREDICT_MICRO_BATCH ? left : PREDICT_MICRO_BATCH, done, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    *part = (gp_predict_part){ .first = first,
+                               .count = count,
+                               .loss = predictor->sums[GP_SUM_LOSS],
+                               .correct = (uint64_t)predictor->sums[GP_SUM_CORRECT],
+                               .weight = predictor->sums[GP_SUM_WEIGHT] };
+    *scores = predictor->scores;
+    *labels = predictor->labels;
+    return GP_OK;
+}

@@ -1,0 +1,359 @@
+/* trainer.c -- building one rank's training: everything that takes memory or can be refused. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "worker/fault.h"
+#include "worker/trainer_state.h"
+
+void gp_train_control_init(gp_train_control *control)
+{
+    memset(control, 0, sizeof(*control));
+    pthread_mutex_init(&control->lock, NULL);
+}
+
+void gp_train_control_deinit(gp_train_control *control)
+{
+    pthread_mutex_destroy(&control->lock);
+}
+
+void gp_train_control_reset(gp_train_control *control)
+{
+    atomic_store(&control->stop, 0);
+    atomic_store(&control->progress, 0);
+    atomic_store(&control->step, 0);
+    atomic_store(&control->epoch, 0);
+}
+
+void gp_train_control_abort(gp_train_control *control)
+{
+    atomic_store(&control->stop, 2);
+    pthread_mutex_lock(&control->lock);
+    if (control->comm != NULL)
+        gp_comm_abort(control->comm, control->generation);
+    pthread_mutex_unlock(&control->lock);
+}
+
+static void control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation)
+{
+    pthread_mutex_lock(&control->lock);
+    control->comm = comm;
+    control->generation = generation;
+    pthread_mutex_unlock(&control->lock);
+}
+
+void gp_trainer_free(gp_trainer *trainer)
+{
+    if (trainer == NULL)
+        return;
+    control_set_comm(trainer->control, NULL, 0);
+    if (trainer->plan != NULL)
+        trainer->backend_ops->free(trainer->plan);
+    if (trainer->validation_plan != NULL)
+        trainer->backend_ops->free(trainer->validation_plan);
+    gp_loader_free(trainer->loader);
+    gp_loader_free(trainer->validation_loader);
+    gp_comm_free(trainer->comm); /* the arena goes with it */
+    gp_optim_free(trainer->optim);
+    gp_free(trainer->parameters);
+    gp_free(trainer->buckets);
+    gp_free(trainer->classes);
+    gp_graph_free(trainer->graph);
+    gp_netspec_free(trainer->spec);
+    gp_store_close(trainer->data);
+    gp_store_close(trainer->validation);
+    gp_free(trainer);
+}
+
+/* ---- data ---- */
+
+/* Whether the network takes what the store gives. */
+static gp_status store_check(const gp_store *store, const gp_graph *graph, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    char have[64], want[64];
+
+    if (!gp_shape_equal(&sample, &graph->spec->input))
+        return gp_fail(err, GP_EINVAL,
+                       "the samples of %s are %s (channels x height x width); network %s takes %s",
+                       info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,
+                       gp_shape_format(&graph->spec->input, want, sizeof(want)));
+    if (info->class_count != graph->class_count)
+        return gp_fail(err, GP_EINVAL, "%s has %" PRIu32 " classes; network %s ends in %" PRIu32,
+                       info->source, info->class_count, graph->spec->name, graph->class_count);
+    return GP_OK;
+}
+
+/* validation_data "" means none, "=" the test split of the training source. */
+static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *begin, gp_error *err)
+{
+    bool same = strcmp(begin->validation_data, "=") == 0;
+    gp_status status = gp_store_open(&trainer->data, begin->data, GP_DATA_TRAIN, err);
+
+    if (status == GP_OK)
+        status = store_check(trainer->data, trainer->graph, err);
+    if (status == GP_OK && begin->validation_data[0] != '\0')
+        status = gp_store_open(&trainer->validation, same ? begin->data : begin->validation_data,
+                               GP_DATA_TEST, err);
+    if (status == GP_OK && trainer->validation != NULL)
+        status = store_check(trainer->validation, trainer->graph, err);
+    return status;
+}
+
+static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
+{
+    uint32_t samples = gp_store_get_info(trainer->data)->count;
+    uint32_t largest;
+
+    trainer->world_batch = (uint32_t)trainer->options.mini_batch_size;
+    if (trainer->world_batch > samples)
+        return gp_fail(err, GP_EINVAL,
+                       "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
+                       " samples; use at most that many",
+                       trainer->world_batch, gp_store_get_info(trainer->data)->source, samples);
+    largest = (trainer->world_batch + trainer->world - 1) / trainer->world;
+    trainer->micro_batch =
+        trainer->options.micro_batch_size > 0 && trainer->options.micro_batch_size < largest
+            ? (uint32_t)trainer->options.micro_batch_size
+            : largest;
+    if (trainer->graph->couples_samples && trainer->micro_batch < largest)
+        return gp_fail(err, GP_EINVAL,
+                       "micro-batch-size is %" PRIu32
+                       ", but network %s couples the samples of a call; leave it at 0",
+                       trainer->micro_batch, trainer->spec->name);
+    return GP_OK;
+}
+
+static gp_status trainer_new_loaders(gp_trainer *trainer, gp_error *err)
+{
+    uint64_t seed = (uint64_t)trainer->options.seed;
+    gp_status status;
+
+    gp_sampler_init(&trainer->sampler, gp_store_get_info(trainer->data)->count,
+                    (gp_shuffle)trainer->options.shuffle, seed);
+    status = gp_loader_new(&trainer->loader, trainer->data, &trainer->sampler, LOADER_DEPTH,
+                           trainer->micro_batch, err);
+    if (status != GP_OK || trainer->validation == NULL)
+        return status;
+    gp_sampler_init(&trainer->validation_sampler, gp_store_get_info(trainer->validation)->count,
+                    GP_SHUFFLE_NEVER, seed);
+    return gp_loader_new(&trainer->validation_loader, trainer->validation, &trainer->validation_sampler,
+                         LOADER_DEPTH, trainer->micro_batch, err);
+}
+
+static gp_status trainer_name_classes(gp_trainer *trainer, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(trainer->data);
+    gp_buffer buffer;
+    gp_json_writer writer;
+    size_t bytes;
+
+    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < info->class_count; i++)
+        gp_json_put_text(&writer, NULL, info->class_names[i]);
+    gp_json_end_array(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        trainer->classes = (char *)gp_buffer_take(&buffer, &bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* ---- group and memory ---- */
+
+/* Cut the blob into buckets of about the wanted size; the first completes first. */
+static gp_status trainer_cut_buckets(gp_trainer *trainer, gp_error *err)
+{
+    size_t wanted = (size_t)trainer->options.exchange_bucket_bytes / sizeof(float);
+    size_t total = trainer->graph->blob_count;
+
+    trainer->bucket_count = (uint32_t)((total + wanted - 1) / wanted);
+    trainer->buckets = gp_calloc(trainer->bucket_count, sizeof(*trainer->buckets));
+    if (trainer->buckets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " buckets", trainer->bucket_count);
+    for (uint32_t i = 0; i < trainer->bucket_count; i++) {
+        size_t first = i * wanted;
+
+        trainer->buckets[i] =
+            (bucket){ .first = first, .count = total - first < wanted ? total - first : wanted };
+    }
+    return GP_OK;
+}
+
+static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err)
+{
+    gp_comm_rendezvous rendezvous = *group;
+    size_t header_bytes = HEADER_COUNT * sizeof(double),
+           blob_bytes = trainer->graph->blob_count * sizeof(float);
+    void *range;
+    gp_status status = gp_comm_new(&trainer->comm, &gp_comm_shm, err);
+
+    if (status != GP_OK)
+        return status;
+    rendezvous.arena_bytes = header_bytes + blob_bytes + 128; /* two ranges, each aligned to 64 bytes */
+    control_set_comm(trainer->control, trainer->comm, rendezvous.generation);
+    if (atomic_load(&trainer->control->stop) == 2)
+        return gp_fail(err, GP_ECANCELED, "stopped before the training began");
+    status = gp_comm_form(trainer->comm, &rendezvous, err);
+    if (status == GP_OK)
+        status = gp_comm_arena_alloc(trainer->comm, header_bytes, &range, err);
+    if (status != GP_OK)
+        return status;
+    trainer->header = range;
+    status = gp_comm_arena_alloc(trainer->comm, blob_bytes, &range, err);
+    if (status == GP_OK)
+        trainer->gradients = range;
+    return status;
+}
+
+/* Ranks whose blobs differ in layout must not add them up. */
+static gp_status trainer_check_layout(gp_trainer *trainer, gp_error *err)
+{
+    int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
+    gp_status status = gp_comm_all_reduce_private(trainer->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
+
+    if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
+        return gp_fail(err, GP_EPROTO, "the ranks do not agree on the layout of network %s",
+                       trainer->spec->name);
+    return status;
+}
+
+static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count;
+    gp_init_rule rule;
+    gp_status status = gp_init_rule_parse(&rule, trainer->options.weights_initializer, err);
+
+    if (status != GP_OK)
+        return status;
+    trainer->parameters = gp_aligned_calloc(64, count * sizeof(float));
+    if (trainer->parameters == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
+    if (setup->weights == NULL) {
+        gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
+        return GP_OK;
+    }
+    if (setup->weights_count != count)
+        return gp_fail(err, GP_EPROTO, "%zu initial weights for a network of %zu", setup->weights_count,
+                       count);
+    memcpy(trainer->parameters, setup->weights, count * sizeof(float));
+    return GP_OK;
+}
+
+static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
+{
+    gp_plan_memory memory = { .parameters = trainer->parameters,
+                              .gradients = trainer->gradients,
+                              .sums = trainer->header };
+    gp_plan_options options = { .phase = GP_PHASE_TRAIN,
+                                .micro_batch = trainer->micro_batch,
+                                .sample_dtype = gp_store_get_info(trainer->data)->dtype };
+    gp_status status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph,
+                                                     &options, &memory, err);
+
+    if (status != GP_OK || trainer->validation == NULL)
+        return status;
+    options.phase = GP_PHASE_INFER;
+    options.sample_dtype = gp_store_get_info(trainer->validation)->dtype;
+    memory.gradients = NULL;
+    return trainer->backend_ops->compile(&trainer->validation_plan, trainer->backend, trainer->graph,
+                                         &options, &memory, err);
+}
+
+/* ---- the whole ---- */
+
+static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    gp_status status =
+        gp_train_options_from_json(&trainer->options, setup->options, setup->options_bytes, err);
+
+    if (status == GP_OK)
+        status = gp_netspec_from_json(&trainer->spec, setup->netspec, setup->netspec_bytes, err);
+    if (status == GP_OK)
+        status = gp_graph_new(&trainer->graph, trainer->spec, err);
+    if (status == GP_OK)
+        status = trainer_open_data(trainer, setup->begin, err);
+    gp_fault_point("loading");
+    if (status == GP_OK)
+        status = trainer_check_batch(trainer, err);
+    if (status == GP_OK)
+        status = trainer_new_loaders(trainer, err);
+    if (status == GP_OK)
+        status = trainer_name_classes(trainer, err);
+    if (status == GP_OK)
+        status = trainer_cut_buckets(trainer, err);
+    if (status == GP_OK)
+        status = trainer_set_weights(trainer, setup, err);
+    if (status == GP_OK)
+        status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
+    if (status == GP_OK)
+        status = trainer_join(trainer, setup->group, err);
+    if (status == GP_OK)
+        status = trainer_check_layout(trainer, err);
+    return status == GP_OK ? trainer_compile(trainer, err) : status;
+}
+
+static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
+{
+    const gp_store_info *data = gp_store_get_info(trainer->data);
+    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+    uint32_t first;
+
+    *ready = (gp_train_ready){
+        .rank = trainer->rank,
+        .world = trainer->world,
+        .samples = data->count,
+        .validation_samples = trainer->validation == NULL ? 0 : gp_store_get_info(trainer->validation)->count,
+        .steps_per_epoch = (data->count + trainer->world_batch - 1) / trainer->world_batch,
+        .batch = trainer->world_batch,
+        .parameters = trainer->graph->blob_count,
+        .classes = trainer->graph->class_count,
+        .memory_bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
+                        LOADER_DEPTH * (uint64_t)trainer->micro_batch * data->sample_bytes,
+    };
+    gp_split(trainer->world_batch, trainer->world, trainer->rank, &first, &ready->batch_rank);
+    if (trainer->validation_plan != NULL)
+        ready->memory_bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
+}
+
+gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_trainer_setup *setup,
+                         gp_error *err)
+{
+    gp_trainer *trainer = gp_calloc(1, sizeof(*trainer));
+    int64_t begin_ns = gp_now_ns();
+
+    if (trainer == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a trainer");
+    trainer->control = setup->control;
+    trainer->backend_ops = setup->backend_ops;
+    trainer->backend = setup->backend;
+    trainer->rank = setup->group->rank;
+    trainer->world = setup->group->world;
+    gp_status status = trainer_build(trainer, setup, err);
+
+    if (status != GP_OK) {
+        gp_trainer_free(trainer);
+        return status;
+    }
+    trainer_describe(trainer, ready);
+    ready->ready_ms = (double)(gp_now_ns() - begin_ns) * 1e-6;
+    *out = trainer;
+    return GP_OK;
+}
+
+const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count)
+{
+    *count = trainer->graph->blob_count;
+    return trainer->parameters;
+}
+
+const char *gp_trainer_classes(const gp_trainer *trainer)
+{
+    return trainer->classes;
+}

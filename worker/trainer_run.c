@@ -1,0 +1,344 @@
+/* trainer_run.c -- the steps.
+ *
+ *   epoch e:  [ compute: calls of our share -> exchange: buckets, header -> commit ] ...  validation
+ *
+ * Compute touches arena and scratch only; commit needs no peer (docs/plan.md, I3).  A failure anywhere before the
+ * commit leaves parameters, state and the step counter as they were. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/fault.h"
+#include "worker/trainer_state.h"
+
+/* One call: a range of the epoch's order. */
+typedef struct call {
+    uint32_t epoch, first, count; /* request to the loader; epoch from 0 */
+    uint64_t position;            /* of its first sample in the mini-batch */
+    uint32_t batch;               /* samples of the whole step */
+    bool first_call, last_call;   /* of our share of the step */
+    bool last_step;               /* of the epoch */
+} call;
+
+/* Walks the calls of all steps in order.  Two of these run through a training: what to request, what to run. */
+typedef struct cursor {
+    uint32_t epoch, first, done; /* epoch from 0; first position of the batch; samples of our share before */
+} cursor;
+
+static bool cursor_next(cursor *at, const gp_trainer *trainer, call *out)
+{
+    uint32_t samples = trainer->sampler.count, share_first, share;
+
+    if (at->epoch >= trainer->options.max_epochs)
+        return false;
+    out->batch = samples - at->first < trainer->world_batch ? samples - at->first : trainer->world_batch;
+    gp_split(out->batch, trainer->world, trainer->rank, &share_first, &share);
+    out->epoch = at->epoch;
+    out->position = share_first + at->done;
+    out->first = at->first + (uint32_t)out->position;
+    out->count = share - at->done < trainer->micro_batch ? share - at->done : trainer->micro_batch;
+    out->first_call = at->done == 0;
+    at->done += out->count;
+    out->last_call = at->done == share;
+    out->last_step = at->first + out->batch == samples;
+    if (out->last_call) {
+        at->first += out->batch;
+        at->done = 0;
+        if (out->last_step) {
+            at->first = 0;
+            at->epoch++;
+        }
+    }
+    return true;
+}
+
+static void trainer_progress(gp_trainer *trainer)
+{
+    atomic_fetch_add_explicit(&trainer->control->progress, 1, memory_order_relaxed);
+}
+
+static gp_status trainer_check_stop(gp_trainer *trainer, gp_error *err)
+{
+    if (atomic_load_explicit(&trainer->control->stop, memory_order_relaxed) < 2)
+        return GP_OK;
+    return gp_fail(err, GP_ECANCELED, "stopped at once, in step %" PRIu64, trainer->step + 1);
+}
+
+/* ---- exchange ---- */
+
+/* gp_ready_fn: all-reduce the buckets that are complete, in order. */
+static gp_status trainer_exchange(void *context, size_t final_count, gp_error *err)
+{
+    gp_trainer *trainer = context;
+    int64_t begin_ns = gp_now_ns();
+    gp_status status = GP_OK;
+
+    while (status == GP_OK && trainer->buckets_done < trainer->bucket_count) {
+        const bucket *next = &trainer->buckets[trainer->buckets_done];
+
+        if (next->first + next->count > final_count)
+            break;
+        if (trainer->buckets_done > 0)
+            gp_fault_point("between-buckets");
+        gp_fault_point("exchange");
+        status = gp_comm_all_reduce(trainer->comm, trainer->gradients + next->first, next->count, GP_F32,
+                                    GP_COMM_SUM, err);
+        trainer->buckets_done++;
+        trainer_progress(trainer);
+    }
+    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    return status;
+}
+
+static gp_status trainer_exchange_header(gp_trainer *trainer, gp_error *err)
+{
+    int64_t begin_ns = gp_now_ns();
+    gp_status status;
+
+    trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
+    status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
+    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    return status;
+}
+
+/* ---- a step ---- */
+
+static gp_status trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *err)
+{
+    call next;
+
+    if (!cursor_next(ahead, trainer, &next))
+        return GP_OK;
+    return gp_loader_request(trainer->loader, next.epoch, next.first, next.count, err);
+}
+
+/* All calls of our share of one step.  *last is the last of them. */
+static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
+                                 gp_train_record *record, gp_error *err)
+{
+    int64_t waited_ns;
+    gp_status status;
+
+    record->samples = 0;
+    do {
+        gp_loader_batch *loaded;
+
+        cursor_next(now, trainer, last);
+        status = trainer_check_stop(trainer, err);
+        if (status == GP_OK)
+            status = gp_loader_take(trainer->loader, &loaded, &waited_ns, err);
+        if (status != GP_OK)
+            return status;
+        record->data_ms += (double)waited_ns * 1e-6;
+        gp_fault_point("forward");
+        status = trainer->backend_ops->run(trainer->plan,
+                                           &(gp_batch){
+                                               .samples = loaded->samples,
+                                               .labels = loaded->labels,
+                                               .count = last->count,
+                                               .first = last->first_call,
+                                               .last = last->last_call,
+                                               .seed = (uint64_t)trainer->options.seed,
+                                               .step = trainer->step,
+                                               .position = last->position,
+                                           },
+                                           trainer_exchange, trainer, err);
+        gp_loader_release(trainer->loader, loaded);
+        record->samples += last->count;
+        trainer_progress(trainer);
+        if (status == GP_OK)
+            status = trainer_request(trainer, ahead, err);
+    } while (status == GP_OK && !last->last_call);
+    return status == GP_OK ? trainer->backend_ops->sync(trainer->backend, err) : status;
+}
+
+static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
+                              gp_train_record *record, gp_error *err)
+{
+    uint64_t wait_ns = gp_comm_get_stats(trainer->comm).wait_ns;
+    gp_status status;
+
+    *record = (gp_train_record){ 0 };
+    trainer->buckets_done = 0;
+    trainer->exchange_ns = 0;
+    status = trainer_compute(trainer, now, ahead, last, record, err);
+    if (status == GP_OK)
+        status = trainer_exchange_header(trainer, err);
+    if (status != GP_OK)
+        return status;
+
+    double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
+
+    if (weight > 0 && !isfinite(loss))
+        return gp_fail(err, GP_EDIVERGED,
+                       "the loss of step %" PRIu64 " is %s; the weights are those of step %" PRIu64
+                       "; lower initial-learn-rate (%g)",
+                       trainer->step + 1, isnan(loss) ? "not a number" : "infinite", trainer->step,
+                       trainer->options.initial_learn_rate);
+    int64_t commit_ns = gp_now_ns();
+
+    gp_fault_point("commit");
+    if (weight > 0)
+        gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, last->epoch + 1);
+    trainer->step++;
+    trainer->loss = loss;
+
+    gp_plan_times times = trainer->backend_ops->take_times(trainer->plan);
+    int64_t end_ns = gp_now_ns();
+
+    wait_ns = gp_comm_get_stats(trainer->comm).wait_ns - wait_ns;
+    record->step = trainer->step;
+    record->epoch = last->epoch + 1;
+    record->loss = loss;
+    record->accuracy = trainer->header[GP_SUM_CORRECT] / weight;
+    record->learn_rate = gp_train_learn_rate(&trainer->options, last->epoch + 1);
+    record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
+    record->forward_ms = (double)times.forward_ns * 1e-6;
+    record->backward_ms = (double)times.backward_ns * 1e-6;
+    record->commit_ms = (double)(end_ns - commit_ns) * 1e-6;
+    record->wait_ms = (double)wait_ns * 1e-6;
+    record->exchange_ms = (double)(trainer->exchange_ns - (int64_t)wait_ns) * 1e-6;
+    if (record->exchange_ms < 0)
+        record->exchange_ms = 0;
+    atomic_store_explicit(&trainer->control->step, trainer->step, memory_order_relaxed);
+    atomic_store_explicit(&trainer->control->epoch, last->epoch + 1, memory_order_relaxed);
+    return GP_OK;
+}
+
+/* ---- validation ---- */
+
+/* Our share of the validation data, cut into calls: one at least, so that a rank without samples writes zeros. */
+typedef struct validation_share {
+    uint32_t first, count, calls;
+} validation_share;
+
+static gp_status validation_request(gp_trainer *trainer, const validation_share *share, uint32_t call_index,
+                                    gp_error *err)
+{
+    uint32_t begin = call_index * trainer->micro_batch;
+    uint32_t left = share->count - begin;
+
+    if (call_index >= share->calls)
+        return GP_OK;
+    return gp_loader_request(trainer->validation_loader, 0, share->first + begin,
+                             left < trainer->micro_batch ? left : trainer->micro_batch, err);
+}
+
+static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_error *err)
+{
+    gp_loader_batch *loaded;
+    gp_status status = trainer_check_stop(trainer, err);
+
+    if (status == GP_OK)
+        status = gp_loader_take(trainer->validation_loader, &loaded, NULL, err);
+    if (status != GP_OK)
+        return status;
+    gp_fault_point("validation");
+    status = trainer->backend_ops->run(trainer->validation_plan,
+                                       &(gp_batch){
+                                           .samples = loaded->samples,
+                                           .labels = loaded->labels,
+                                           .count = loaded->count,
+                                           .first = first,
+                                           .last = last,
+                                       },
+                                       NULL, NULL, err);
+    gp_loader_release(trainer->validation_loader, loaded);
+    trainer_progress(trainer);
+    return status;
+}
+
+/* Every sample of the validation data once, over all ranks. */
+static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
+                                  gp_error *err)
+{
+    uint32_t total = trainer->validation_sampler.count;
+    validation_share share;
+    gp_status status = GP_OK;
+
+    gp_split(total, trainer->world, trainer->rank, &share.first, &share.count);
+    share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;
+    for (uint32_t i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
+        status = validation_request(trainer, &share, i, err);
+    for (uint32_t i = 0; i < share.calls && status == GP_OK; i++) {
+        status = validation_call(trainer, i == 0, i + 1 == share.calls, err);
+        if (status == GP_OK)
+            status = validation_request(trainer, &share, i + LOADER_DEPTH, err);
+    }
+    if (status == GP_OK)
+        status = trainer->backend_ops->sync(trainer->backend, err);
+    if (status == GP_OK)
+        status = trainer_exchange_header(trainer, err);
+    if (status != GP_OK)
+        return status;
+    double weight = trainer->header[GP_SUM_WEIGHT];
+
+    sink->validation(sink->context, &(gp_train_validation){
+                                        .step = trainer->step,
+                                        .epoch = epoch,
+                                        .loss = trainer->header[GP_SUM_LOSS] / weight,
+                                        .accuracy = trainer->header[GP_SUM_CORRECT] / weight,
+                                        .count = total,
+                                        .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9,
+                                    });
+    return GP_OK;
+}
+
+static bool validation_due(const gp_trainer *trainer, const call *last, bool ends)
+{
+    int64_t every = trainer->options.validation_frequency;
+
+    if (trainer->validation == NULL)
+        return false;
+    return ends || (every == 0 ? last->last_step : trainer->step % (uint64_t)every == 0);
+}
+
+/* ---- the run ---- */
+
+static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
+                               gp_error *err)
+{
+    cursor now = { 0 }, ahead = { 0 };
+    gp_status status = GP_OK;
+    bool ends = false;
+
+    for (int i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
+        status = trainer_request(trainer, &ahead, err);
+    trainer->begin_ns = gp_now_ns();
+    while (status == GP_OK && !ends) {
+        gp_train_record record;
+        call last = { 0 };
+
+        status = trainer_step(trainer, &now, &ahead, &last, &record, err);
+        if (status != GP_OK)
+            break;
+        sink->record(sink->context, &record);
+        done->epoch = last.epoch + 1;
+        bool stops = trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
+
+        ends = stops || now.epoch >= trainer->options.max_epochs;
+        if (stops)
+            done->stop_reason = GP_STOP_STOPPED;
+        if (validation_due(trainer, &last, ends))
+            status = trainer_validate(trainer, last.epoch + 1, sink, err);
+    }
+    return status;
+}
+
+gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)
+{
+    gp_error err = { 0 };
+
+    *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
+    gp_status status = trainer_steps(trainer, sink, done, &err);
+
+    if (status != GP_OK)
+        done->stop_reason = status == GP_ECANCELED ? GP_STOP_STOPPED : GP_STOP_FAILED;
+    done->status = status;
+    snprintf(done->message, sizeof(done->message), "%s", err.message);
+    done->step = trainer->step;
+    done->loss = trainer->loss;
+    return status;
+}

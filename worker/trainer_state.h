@@ -1,0 +1,49 @@
+/* trainer_state.h -- what trainer.c builds and trainer_run.c runs.  Private to these two files. */
+#ifndef GP_TRAINER_STATE_H
+#define GP_TRAINER_STATE_H
+
+#include "common/data/loader.h"
+#include "common/model/train_options.h"
+#include "worker/optim/optim.h"
+#include "worker/trainer.h"
+
+/* The head of the arena: float64 sums over ranks, reduced once a step.  The first GP_SUMS are the plan's. */
+enum { HEADER_STOP = GP_SUMS, HEADER_COUNT };
+
+/* Slots of the loader: one in use, one ready, one being filled. */
+enum { LOADER_DEPTH = 3 };
+
+typedef struct bucket {
+    size_t first, count; /* float32 elements of the blob */
+} bucket;
+
+struct gp_trainer {
+    gp_train_options options;
+    const gp_backend_ops *backend_ops;
+    gp_backend *backend;
+    gp_train_control *control;
+    uint32_t rank, world, world_batch; /* world_batch: samples per step over all ranks */
+    uint32_t micro_batch;              /* samples per call, at most */
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_store *data, *validation; /* validation may be NULL */
+    gp_sampler sampler, validation_sampler;
+    gp_loader *loader, *validation_loader;
+    gp_comm *comm;
+    double *header;    /* [HEADER_COUNT], in the arena */
+    float *gradients;  /* the blob, in the arena */
+    float *parameters; /* the blob */
+    gp_plan *plan, *validation_plan;
+    gp_optim *optim;
+    bucket *buckets;
+    uint32_t bucket_count;
+    char *classes; /* JSON array of names */
+    /* State of a run. */
+    uint64_t step;         /* committed */
+    uint32_t buckets_done; /* exchanged in this step */
+    int64_t exchange_ns;   /* of this step */
+    int64_t begin_ns;      /* when the first step began */
+    double loss;           /* of the last committed step */
+};
+
+#endif
