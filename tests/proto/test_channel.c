@@ -130,6 +130,13 @@ static void payload_released(void *data, void *hint)
     gp_free(data);
 }
 
+static void payload_counted(void *data, void *hint)
+{
+    (void)data;
+    (void)hint;
+    released++;
+}
+
 static gp_payload payload_big(size_t bytes)
 {
     uint8_t *data = gp_malloc(bytes);
@@ -648,4 +655,44 @@ TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
     close(started[0]);
     close(started[1]);
     gp_channel_close(router, 0);
+}
+
+static int payloads_given;
+
+/* A fresh channel, so that its buffers are allocated in the send. */
+static gp_status send_from_fresh_channel(const char *path)
+{
+    gp_channel *dealer;
+    gp_predict_part part = { .count = 1 };
+    gp_status status = gp_channel_connect(&dealer, endpoint_of(path), &plain, PATIENCE_MS, NULL);
+
+    if (status != GP_OK)
+        return status;
+    gp_payload payload = { .data = "x", .bytes = 1, .release = payload_counted };
+
+    payloads_given++;
+    status =
+        gp_channel_send(dealer, NULL, &(gp_envelope){ 0 }, &gp_msg_predict_part, &part, &payload, 1, NULL);
+    gp_channel_close(dealer, 1000);
+    return status;
+}
+
+TEST(sending_survives_every_failing_allocation_and_releases_each_payload)
+{
+    const char *path = scratch_path("walk");
+    gp_channel *router;
+    gp_incoming in;
+    gp_error err;
+
+    REQUIRE_OK(gp_channel_bind(&router, path, &plain, &err), err);
+    payloads_given = 0;
+    released = 0;
+    CHECK_EVERY_ALLOCATION(send_from_fresh_channel(path), (void)0);
+    CHECK(payloads_given >= 3); /* body, envelope, success */
+    CHECK_STATUS(GP_OK, receive_wait(router, &in, PATIENCE_MS));
+    CHECK_INT(1, in.payload_count);
+    gp_incoming_close(&in);
+    CHECK_STATUS(GP_ETIMEDOUT, receive_wait(router, &in, 50)); /* the failed ones sent nothing */
+    gp_channel_close(router, 0);                               /* the context ends: all is released */
+    CHECK_INT(payloads_given, released);
 }
