@@ -107,7 +107,7 @@ static gp_status work_check(const control *c, const gp_incoming *in, gp_error *e
     if (!c->attached || !gp_peer_equal(&c->client, &in->peer))
         return gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
     if (free_needed && c->work != WORK_IDLE)
-        return gp_fail(err, GP_EBUSY, "worker %u is %s; one run at a time", c->options->index,
+        return gp_fail(err, GP_ESTATE, "worker %u is %s; one run at a time", c->options->index,
                        doing[c->work]);
     if (!free_needed && c->work != WORK_PREDICTING)
         return gp_fail(err, GP_ESTATE, "no prediction is open; begin one first");

@@ -41,6 +41,7 @@ static void lease_take(control *c)
     c->lease = c->next_envelope.lease;
     c->generation = c->next_envelope.generation;
     c->grant = c->next_grant;
+    c->grant_envelope = c->next_envelope;
     c->acking = true;
     gp_run_assign(c->run, c->group);
     gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
@@ -76,12 +77,10 @@ void control_reset_done(control *c)
 
 void control_answer(control *c)
 {
-    gp_envelope envelope = { .lease = c->lease, .generation = c->generation };
-
     if (c->revoking && !c->resetting &&
         control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ 0 }) == GP_OK)
         c->revoking = false;
-    if (c->acking && control_tell(c, &envelope, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
+    if (c->acking && control_tell(c, &c->grant_envelope, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
         c->acking = false;
 }
 
@@ -132,7 +131,9 @@ static void on_grant(control *c, gp_incoming *in)
         tell_error(c, &in->envelope, &err);
         return;
     }
-    c->next_envelope = in->envelope;
+    c->next_envelope = (gp_envelope){ .correlation = in->envelope.correlation,
+                                      .lease = in->envelope.lease,
+                                      .generation = in->envelope.generation };
     c->granting = true;
     c->acking = false;
     control_reset(c);

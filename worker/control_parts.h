@@ -37,7 +37,7 @@ typedef struct control {
     bool granting;  /* a grant waits for compute: next_* */
     bool acking;    /* grant_ack is to be sent */
     bool revoking;  /* revoked is to be sent, once compute is reset */
-    gp_envelope next_envelope, revoke_envelope;
+    gp_envelope next_envelope, grant_envelope, revoke_envelope; /* of grants and revoke, for their answers */
     gp_grant next_grant;
 
     /* Its client. */

@@ -120,14 +120,17 @@ static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char
 
 /* ---- training ---- */
 
+/* News come from rank 0 alone: the sums of a step are the same on all ranks. */
 static void sink_record(void *context, const gp_train_record *record)
 {
-    gp_mailbox_record(context, record);
+    if (context != NULL)
+        gp_mailbox_record(context, record);
 }
 
 static void sink_validation(void *context, const gp_train_validation *validation)
 {
-    gp_mailbox_validation(context, validation);
+    if (context != NULL)
+        gp_mailbox_validation(context, validation);
 }
 
 /* The weights and class names of a finished training, from the rank that sends them. */
@@ -178,7 +181,7 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
 
 static void train_steps(gp_run *run, gp_trainer *trainer, const gp_command *command, uint32_t rank)
 {
-    gp_train_sink sink = { run->options.mailbox, sink_record, sink_validation };
+    gp_train_sink sink = { rank == 0 ? run->options.mailbox : NULL, sink_record, sink_validation };
     gp_reply reply = reply_to(command, &gp_msg_train_done);
     gp_train_done *done = &reply.body.train_done;
     gp_error err;

@@ -1,0 +1,810 @@
+/* The daemon's threads and sockets, with an engine that computes nothing (tests/fake/engine.h): this program is the
+ * scheduler and the client of real worker processes. */
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/channel.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "proto/places.h"
+#include "tests/gp_test.h"
+#include "tests/proto/scratch.h"
+
+extern char **environ;
+
+enum { PATIENCE_MS = 20000, WORKERS = 2, EPOCH = 3 };
+
+typedef struct worker {
+    pid_t pid;
+    gp_slot slot;
+    gp_peer peer;
+    gp_worker_ready ready;
+    gp_channel *client; /* our link to it as a client */
+} worker;
+
+typedef struct stage {
+    gp_places places;
+    gp_channel *scheduler;
+    gp_door *door;
+    worker workers[WORKERS];
+    uint8_t token[16];
+    char faults[80];
+} stage;
+
+static stage s;
+
+/* ---- the scheduler's side ---- */
+
+static bool scheduler_open(void)
+{
+    gp_channel_options options = { .heartbeat = true };
+    gp_error err;
+
+    memset(&s, 0, sizeof(s));
+    memset(s.token, 0x5a, sizeof(s.token));
+    setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
+    setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
+    if (gp_places_find(&s.places, "default", &err) != GP_OK || gp_places_create(&s.places, &err) != GP_OK ||
+        gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) != GP_OK ||
+        gp_door_open(&s.door, s.places.scheduler_door, 16, &err) != GP_OK) {
+        GP_TEST_FAIL("no scheduler: %s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static void door_serve(void)
+{
+    gp_door_event event;
+
+    for (gp_door_next(s.door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s.door, &event))
+        if (event.kind == GP_DOOR_KNOCK)
+            gp_door_admit(s.door, event.id, EPOCH);
+}
+
+static void spawn(worker *w, uint32_t index, const char *device)
+{
+    char number[16];
+    char *arguments[] = { (char *)(uintptr_t)FAKE_WORKER_PROGRAM,
+                          (char *)(uintptr_t) "--index",
+                          number,
+                          (char *)(uintptr_t) "--incarnation",
+                          (char *)(uintptr_t) "1",
+                          (char *)(uintptr_t) "--device",
+                          (char *)(uintptr_t)device,
+                          (char *)(uintptr_t) "--shared",
+                          NULL };
+
+    snprintf(number, sizeof(number), "%u", index);
+    if (posix_spawn(&w->pid, FAKE_WORKER_PROGRAM, NULL, NULL, arguments, environ) != 0)
+        abort();
+    w->slot.index = index;
+    w->slot.incarnation = 1;
+}
+
+/* The next message on a channel, of one type if id is not 0 (others are passed over); the door is served meanwhile. */
+static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
+{
+    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+
+    while (gp_now_ms() < deadline) {
+        struct pollfd fds[] = { { .fd = gp_channel_fd(channel), .events = POLLIN },
+                                { .fd = s.door == NULL ? -1 : gp_door_fd(s.door), .events = POLLIN } };
+
+        while (gp_channel_receive(channel, in, NULL) == GP_OK) {
+            if (id == 0 || in->envelope.message == id)
+                return true;
+            gp_incoming_close(in);
+        }
+        if (s.door != NULL)
+            door_serve();
+        poll(fds, 2, gp_channel_pending(channel) ? 0 : 50);
+    }
+    GP_TEST_FAIL("message %u did not come", id);
+    return false;
+}
+
+/* The same, decoded. */
+static bool await_decoded(gp_channel *channel, const gp_message_type *type, void *message,
+                          gp_envelope *envelope)
+{
+    gp_incoming in;
+    gp_error err = { .code = GP_OK };
+
+    memset(message, 0, type->size);
+    if (!await(channel, type->id, &in))
+        return false;
+    if (gp_incoming_decode(&in, message, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+    if (envelope != NULL)
+        *envelope = in.envelope;
+    gp_incoming_close(&in);
+    return err.code == GP_OK;
+}
+
+static void tell(const worker *w, gp_envelope envelope, const gp_message_type *type, const void *message)
+{
+    gp_error err;
+
+    envelope.epoch = EPOCH;
+    if (gp_channel_send(s.scheduler, &w->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+}
+
+/* hello, welcome, worker_ready, worker_welcome. */
+static bool join(worker *w)
+{
+    gp_welcome welcome = {
+        .protocol = GP_PROTOCOL, .build = "test", .pool = "default", .pid = (uint32_t)getpid()
+    };
+    gp_incoming in;
+
+    if (!await(s.scheduler, GP_ID(hello), &in))
+        return false;
+    w->peer = in.peer;
+    gp_incoming_close(&in);
+    tell(w, (gp_envelope){ 0 }, &gp_msg_welcome, &welcome);
+    if (!await_decoded(s.scheduler, &gp_msg_worker_ready, &w->ready, NULL))
+        return false;
+    w->slot = w->ready.slot;
+    tell(w, (gp_envelope){ 0 }, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 });
+    return true;
+}
+
+static bool workers_start(uint32_t count)
+{
+    bool all = scheduler_open();
+
+    for (uint32_t i = 0; i < count && all; i++) {
+        spawn(&s.workers[i], i + 1, "cpu");
+        all = join(&s.workers[i]);
+    }
+    return all;
+}
+
+static int wait_exit(worker *w)
+{
+    int status = -1;
+
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000))
+        if (waitpid(w->pid, &status, WNOHANG) == w->pid) {
+            w->pid = 0;
+            return status;
+        }
+    GP_TEST_FAIL("worker %u does not end", w->slot.index);
+    return -1;
+}
+
+static void stage_close(void)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        gp_channel_close(s.workers[i].client, 0);
+        if (s.workers[i].pid > 0) {
+            kill(s.workers[i].pid, SIGKILL);
+            waitpid(s.workers[i].pid, NULL, 0);
+        }
+    }
+    gp_channel_close(s.scheduler, 0);
+    gp_door_close(s.door);
+    unsetenv("GRADPOOL_FAULT");
+}
+
+static gp_envelope of(uint64_t lease, uint32_t generation)
+{
+    return (gp_envelope){ .lease = lease, .generation = generation, .correlation = lease * 100 + generation };
+}
+
+/* Tell all of `count` workers of the lease, without waiting. */
+static void grant_send(uint32_t count, uint64_t lease, uint32_t generation)
+{
+    static gp_grant grant;
+
+    memset(&grant, 0, sizeof(grant));
+    grant.client_pid = (uint32_t)getpid();
+    grant.members_count = count;
+    memcpy(grant.token, s.token, sizeof(grant.token));
+    for (uint32_t i = 0; i < count; i++)
+        grant.members[i] = s.workers[i].slot;
+    for (grant.rank = 0; grant.rank < count; grant.rank++)
+        tell(&s.workers[grant.rank], of(lease, generation), &gp_msg_grant, &grant);
+}
+
+static bool grant_acked(uint32_t count, uint64_t lease, uint32_t generation)
+{
+    gp_grant_ack ack;
+    gp_envelope envelope;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, &envelope))
+            return false;
+        CHECK_INT(lease, envelope.lease);
+        CHECK_INT(generation, envelope.generation);
+        CHECK_INT(lease * 100 + generation, envelope.correlation);
+        CHECK_INT(EPOCH, envelope.epoch);
+    }
+    return true;
+}
+
+/* ---- the client's side ---- */
+
+static void ask(worker *w, gp_envelope envelope, const gp_message_type *type, const void *message,
+                const gp_payload *payloads, size_t count)
+{
+    gp_error err;
+
+    if (gp_channel_send(w->client, NULL, &envelope, type, message, payloads, count, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+}
+
+static bool dial(worker *w)
+{
+    gp_channel_options options = { .bulk = true };
+    gp_hello hello = {
+        .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .build = "test", .pid = 1
+    };
+    gp_welcome welcome;
+    gp_error err;
+
+    if (gp_channel_connect(&w->client, w->slot.endpoint, &options, PATIENCE_MS, &err) != GP_OK) {
+        GP_TEST_FAIL("dial: %s", err.message);
+        return false;
+    }
+    ask(w, (gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello, NULL, 0);
+    return await_decoded(w->client, &gp_msg_welcome, &welcome, NULL);
+}
+
+static void attach_send(worker *w, uint64_t lease, uint32_t generation)
+{
+    gp_attach attach = { .client_pid = (uint32_t)getpid() };
+
+    memcpy(attach.token, s.token, sizeof(attach.token));
+    ask(w, of(lease, generation), &gp_msg_attach, &attach, NULL, 0);
+}
+
+static bool attach(worker *w, uint64_t lease, uint32_t generation)
+{
+    gp_ok_reply ok;
+
+    attach_send(w, lease, generation);
+    return await_decoded(w->client, &gp_msg_ok_reply, &ok, NULL);
+}
+
+static void train(worker *w, uint64_t lease, uint32_t generation, uint32_t world, const char *options)
+{
+    gp_train_begin begin = { .data = "/data", .workers = world };
+    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = options, .bytes = strlen(options) } };
+
+    ask(w, of(lease, generation), &gp_msg_train_begin, &begin, payloads, 2);
+}
+
+static void check_refused(worker *w, gp_status status, const char *text)
+{
+    gp_error_reply reply;
+
+    if (!await_decoded(w->client, &gp_msg_error_reply, &reply, NULL))
+        return;
+    CHECK_INT(status, reply.code);
+    CHECK_CONTAINS(reply.message, text);
+}
+
+/* Lease 7, generation 1 of `count` workers, each attached. */
+static bool lease_begin(uint32_t count)
+{
+    if (!workers_start(count))
+        return false;
+    grant_send(count, 7, 1);
+    if (!grant_acked(count, 7, 1))
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!dial(&s.workers[i]) || !attach(&s.workers[i], 7, 1))
+            return false;
+    return true;
+}
+
+static void await_steps(worker *w)
+{
+    static gp_train_steps steps;
+
+    await_decoded(w->client, &gp_msg_train_steps, &steps, NULL);
+}
+
+/* ---- joining and ending ---- */
+
+TEST(a_worker_reports_its_slot_and_beats)
+{
+    gp_beat beat;
+    worker *w = &s.workers[0];
+    char door[120];
+
+    if (workers_start(1)) {
+        CHECK_INT(1, w->slot.index);
+        CHECK_INT(1, w->slot.incarnation);
+        CHECK_INT(w->pid, w->slot.pid);
+        CHECK(w->slot.start_time > 0 && w->slot.shared);
+        CHECK_INT(GP_DEVICE_CPU, w->slot.device_kind);
+        CHECK_INT(GP_WORKER_IDLE, w->ready.state);
+        gp_places_worker_door(&s.places, 1, 1, door);
+        CHECK_TEXT(door, w->slot.door);
+        if (await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL))
+            CHECK_INT(GP_WORKER_IDLE, beat.state);
+    }
+    stage_close();
+}
+
+TEST(sigterm_ends_a_worker_cleanly_and_removes_its_sockets)
+{
+    worker *w = &s.workers[0];
+
+    if (lease_begin(1)) {
+        kill(w->pid, SIGTERM);
+        CHECK_INT(0, wait_exit(w));
+        CHECK(access(w->slot.door, F_OK) != 0);
+        CHECK(access(w->slot.endpoint + 6, F_OK) != 0);
+    }
+    stage_close();
+}
+
+TEST(sigterm_in_a_training_ends_it_and_its_client_hears_so)
+{
+    worker *w = &s.workers[0];
+    gp_train_done done;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        await_steps(w);
+        kill(w->pid, SIGTERM);
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+            CHECK_INT(GP_ECANCELED, done.status);
+        CHECK_INT(0, wait_exit(w));
+    }
+    stage_close();
+}
+
+TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
+{
+    worker *w = &s.workers[0];
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"deaf\"");
+        CHECK(await(w->client, GP_ID(train_ready), &(gp_incoming){ 0 }));
+        kill(w->pid, SIGTERM);
+        int64_t began = gp_now_ms();
+        int status = wait_exit(w);
+
+        CHECK_INT(0, status);
+        CHECK(gp_now_ms() - began < PATIENCE_MS / 2);
+    }
+    stage_close();
+}
+
+TEST(a_worker_ends_when_its_scheduler_is_gone)
+{
+    worker *w = &s.workers[0];
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        await_steps(w);
+        gp_door_close(s.door);
+        s.door = NULL;
+        int status = wait_exit(w);
+
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    }
+    stage_close();
+}
+
+TEST(quit_ends_a_worker)
+{
+    if (workers_start(1)) {
+        tell(&s.workers[0], (gp_envelope){ 0 }, &gp_msg_quit, &(gp_quit){ 0 });
+        CHECK_INT(0, wait_exit(&s.workers[0]));
+    }
+    stage_close();
+}
+
+TEST(a_worker_without_a_scheduler_does_not_start)
+{
+    if (scheduler_open()) {
+        gp_door_close(s.door);
+        s.door = NULL;
+        spawn(&s.workers[0], 1, "cpu");
+        int status = wait_exit(&s.workers[0]);
+
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    }
+    stage_close();
+}
+
+TEST(of_two_workers_on_one_gpu_the_second_joins_excluded_and_refuses_grants)
+{
+    gp_error_reply reply;
+    worker *first = &s.workers[0], *second = &s.workers[1];
+    char uuid[64];
+    bool joined;
+
+    snprintf(uuid, sizeof(uuid), "GPU-test-%d",
+             (int)getpid()); /* claims hold across all runtime directories */
+    if (scheduler_open()) {
+        spawn(first, 1, uuid);
+        joined = join(first);
+        spawn(second, 2, uuid);
+        if (joined && join(second)) {
+            CHECK_INT(GP_WORKER_IDLE, first->ready.state);
+            CHECK_INT(GP_DEVICE_CUDA, first->slot.device_kind);
+            CHECK_INT(GP_WORKER_EXCLUDED, second->ready.state);
+            CHECK_CONTAINS(second->ready.reason, "is held by worker 1 of pool default (pid ");
+            grant_send(2, 7, 1);
+            if (await_decoded(s.scheduler, &gp_msg_error_reply, &reply, NULL)) {
+                CHECK_INT(GP_ENODEV, reply.code);
+                CHECK_INT(2, reply.worker);
+            }
+        }
+    }
+    char claim[300];
+
+    snprintf(claim, sizeof(claim), "%s/%s", s.places.device_dir, uuid);
+    stage_close();
+    unlink(claim);
+}
+
+/* ---- the lease ---- */
+
+TEST(only_the_lease_generation_and_token_of_the_grant_are_served)
+{
+    worker *w = &s.workers[0];
+
+    if (workers_start(1) && dial(w)) {
+        attach_send(w, 7, 1);
+        check_refused(w, GP_ESTALE, "worker 1 serves no lease now");
+        grant_send(1, 7, 2);
+        grant_acked(1, 7, 2);
+        attach_send(w, 7, 1);
+        check_refused(w, GP_ESTALE, "serves lease 7 generation 2; asked for was lease 7 generation 1");
+        attach_send(w, 8, 2);
+        check_refused(w, GP_ESTALE, "lease 8");
+        train(w, 7, 2, 1, "\"steps\":1");
+        check_refused(w, GP_EPERM, "attach to lease 7 first");
+        s.token[3] ^= 1;
+        attach_send(w, 7, 2);
+        check_refused(w, GP_EPERM, "token");
+        s.token[3] ^= 1;
+        CHECK(attach(w, 7, 2));
+        train(w, 7, 1, 1, "\"steps\":1");
+        check_refused(w, GP_ESTALE, "generation 1");
+        grant_send(1, 7, 1);
+        gp_error_reply reply;
+
+        if (await_decoded(s.scheduler, &gp_msg_error_reply, &reply, NULL))
+            CHECK_INT(GP_ESTALE, reply.code);
+    }
+    stage_close();
+}
+
+TEST(revoke_ends_the_training_then_is_acknowledged_and_the_next_lease_is_served)
+{
+    worker *w = &s.workers[0];
+    gp_revoke revoke = { .reason = "the client is gone" };
+    gp_train_done done;
+    gp_revoked revoked;
+    gp_envelope envelope;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        await_steps(w);
+        tell(w, of(7, 1), &gp_msg_revoke, &revoke);
+        if (await_decoded(s.scheduler, &gp_msg_revoked, &revoked, &envelope))
+            CHECK_INT(7, envelope.lease);
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+            CHECK_INT(GP_ECANCELED, done.status);
+        train(w, 7, 1, 1, "\"steps\":1");
+        check_refused(w, GP_ESTALE, "serves no lease now");
+        tell(w, of(6, 1), &gp_msg_revoke, &revoke); /* one it never had: nothing to end */
+        await_decoded(s.scheduler, &gp_msg_revoked, &revoked, &envelope);
+        CHECK_INT(6, envelope.lease);
+        grant_send(1, 8, 1);
+        if (grant_acked(1, 8, 1) && attach(w, 8, 1)) {
+            train(w, 8, 1, 1, "\"steps\":3");
+            if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+                CHECK_INT(GP_OK, done.status);
+            CHECK_INT(3, done.step);
+        }
+    }
+    stage_close();
+}
+
+TEST(a_new_generation_is_acknowledged_only_when_the_old_training_has_ended)
+{
+    worker *w = &s.workers[0];
+    gp_train_done done;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        await_steps(w);
+        grant_send(1, 7, 2);
+        grant_acked(1, 7, 2);
+        /* It was sent before the acknowledgement, so it is there. */
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+            CHECK_INT(GP_ECANCELED, done.status);
+        if (attach(w, 7, 2)) {
+            train(w, 7, 2, 1, "\"steps\":2");
+            if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+                CHECK_INT(GP_OK, done.status);
+        }
+    }
+    stage_close();
+}
+
+/* ---- training ---- */
+
+TEST(a_training_answers_ready_then_every_step_in_order_then_done_with_its_weights)
+{
+    static gp_train_steps steps;
+    worker *w = &s.workers[0];
+    uint64_t last = 0, validations = 0;
+    bool ended = false;
+    gp_incoming in;
+    gp_error err;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":200");
+        CHECK(await(w->client, 0, &in));
+        CHECK_INT(GP_ID(train_ready), in.envelope.message); /* first of all */
+        CHECK_INT(701, in.envelope.correlation);
+        gp_incoming_close(&in);
+        while (!ended && await(w->client, 0, &in)) {
+            if (in.envelope.message == GP_ID(train_steps) && gp_incoming_decode(&in, &steps, &err) == GP_OK)
+                for (uint32_t i = 0; i < steps.records_count; i++)
+                    CHECK_INT(++last, steps.records[i].step);
+            validations += in.envelope.message == GP_ID(train_validation);
+            ended = in.envelope.message == GP_ID(train_done);
+            if (ended) {
+                float weights[4] = { 0 };
+
+                CHECK_INT(2, in.payload_count);
+                CHECK_INT(sizeof(weights), in.payloads[0].bytes);
+                if (in.payloads[0].bytes == sizeof(weights))
+                    memcpy(weights, in.payloads[0].data, sizeof(weights));
+                CHECK_NEAR(200, weights[3], 0);
+                CHECK_INT(13, in.payloads[1].bytes);
+            }
+            gp_incoming_close(&in);
+        }
+        CHECK_INT(200, last);
+        CHECK_INT(20, validations);
+        CHECK_INT(0, steps.dropped);
+    }
+    stage_close();
+}
+
+TEST(a_training_that_cannot_begin_is_an_error_and_the_next_one_can)
+{
+    worker *w = &s.workers[0];
+    gp_train_done done;
+    gp_train_begin begin = { .data = "/data", .workers = 1 };
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"refuse\"");
+        check_refused(w, GP_EINVAL, "no data at /data");
+        train(w, 7, 1, 2, "\"steps\":1");
+        check_refused(w, GP_EINVAL, "2 workers does not fit rank 0 of a lease of 1");
+        ask(w, of(7, 1), &gp_msg_train_begin, &begin, NULL, 0);
+        check_refused(w, GP_EPROTO, "0 payloads");
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        await_steps(w);
+        train(w, 7, 1, 1, "\"steps\":1");
+        check_refused(w, GP_ESTATE, "is training; one run at a time");
+        ask(w, of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = false }, NULL, 0);
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL)) {
+            CHECK_INT(GP_OK, done.status);
+            CHECK_INT(GP_STOP_STOPPED, done.stop_reason);
+        }
+    }
+    stage_close();
+}
+
+TEST(ranks_find_each_others_descriptors_through_their_doors)
+{
+    gp_train_done done;
+
+    if (lease_begin(WORKERS)) {
+        for (int round = 0; round < 2;
+             round++) { /* again with the same grant: nothing of the first is left */
+            train(&s.workers[0], 7, 1, WORKERS, "\"meet\" \"steps\":2");
+            usleep(50000 * round); /* the other's is not published yet */
+            train(&s.workers[1], 7, 1, WORKERS, "\"meet\" \"steps\":2");
+            for (int i = 0; i < WORKERS; i++)
+                if (await_decoded(s.workers[i].client, &gp_msg_train_done, &done, NULL))
+                    CHECK_INT(GP_OK, done.status);
+        }
+    }
+    stage_close();
+}
+
+TEST(only_rank_0_sends_news_and_weights)
+{
+    gp_incoming in;
+
+    if (lease_begin(WORKERS)) {
+        train(&s.workers[1], 7, 1, WORKERS, "\"steps\":20");
+        CHECK(await(s.workers[1].client, GP_ID(train_ready), &in));
+        gp_incoming_close(&in);
+        CHECK(await(s.workers[1].client, 0, &in));
+        CHECK_INT(GP_ID(train_done), in.envelope.message);
+        CHECK_INT(0, in.payload_count);
+        gp_incoming_close(&in);
+    }
+    stage_close();
+}
+
+TEST(a_stranger_gets_no_descriptor_at_a_door)
+{
+    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
+    gp_door_request request = { .what = 1, .lease = 7, .generation = 1 };
+    worker *w = &s.workers[0];
+    gp_door_request answer;
+    gp_door_reply reply;
+    gp_error err;
+    int door, fd = -1;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"meet\" \"steps\":1000000");
+        await_steps(w);
+        REQUIRE_OK(gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
+        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err)); /* token of zeros */
+        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_INT(-1, fd);
+        CHECK_INT(0, answer.what);
+        memcpy(request.token, s.token, sizeof(request.token));
+        request.generation = 2;
+        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_INT(-1, fd);
+        request.generation = 1;
+        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK(fd >= 0);
+        close(fd);
+        close(door);
+    }
+    stage_close();
+}
+
+TEST(a_training_whose_member_is_lost_ends_and_names_it)
+{
+    gp_peer_lost lost = { .index = 2, .incarnation = 1, .cause = "killed by signal 9" };
+    gp_train_done done;
+    worker *w = &s.workers[0];
+
+    if (lease_begin(WORKERS)) {
+        train(w, 7, 1, WORKERS, "\"steps\":1000000");
+        await_steps(w);
+        lost.index = 3; /* not one of its ranks: goes on */
+        tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
+        await_steps(w);
+        await_steps(w);
+        lost.index = 2;
+        tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL)) {
+            CHECK_INT(GP_EPEER, done.status);
+            CHECK_INT(GP_STOP_FAILED, done.stop_reason);
+            CHECK_CONTAINS(done.message, "worker 2 was lost: killed by signal 9");
+        }
+        train(w, 7, 1, WORKERS, "\"meet\""); /* worker 2 never comes */
+        usleep(50000);
+        tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
+        check_refused(w, GP_EPEER, "worker 2 was lost");
+    }
+    stage_close();
+}
+
+TEST(a_fault_kills_the_worker_at_its_point)
+{
+    worker *w = &s.workers[0];
+
+    setenv("GRADPOOL_FAULT", "exchange:3:kill@1.1", 1);
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        int status = wait_exit(w);
+
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    stage_close();
+}
+
+TEST(beats_tell_the_step_of_a_training)
+{
+    worker *w = &s.workers[0];
+    gp_beat beat = { 0 };
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"steps\":1000000");
+        for (int i = 0; i < 20 && beat.step == 0; i++)
+            await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL);
+        CHECK_INT(GP_WORKER_BUSY, beat.state);
+        CHECK(beat.step > 0 && beat.progress > 0);
+    }
+    stage_close();
+}
+
+/* ---- predicting ---- */
+
+static void part_check(worker *w, uint64_t first, uint32_t count)
+{
+    gp_predict_part part;
+    gp_incoming in;
+    gp_error err;
+    float score;
+
+    if (!await(w->client, GP_ID(predict_part), &in))
+        return;
+    CHECK_STATUS(GP_OK, gp_incoming_decode(&in, &part, &err));
+    CHECK_INT(first, part.first);
+    CHECK_INT(count, part.count);
+    CHECK_INT(2, in.payload_count);
+    CHECK_INT(count * 12, in.payloads[0].bytes);
+    CHECK_INT(count * 4, in.payloads[1].bytes);
+    memcpy(&score, in.payloads[0].data + in.payloads[0].bytes - 4, 4);
+    CHECK_NEAR((double)(first + count - 1) + 0.5, score, 0);
+    gp_incoming_close(&in);
+}
+
+TEST(parts_of_a_prediction_are_answered_in_order_several_at_a_time)
+{
+    gp_predict_begin begin = { .data = "/data", .batch = 10 };
+    float weights[4] = { 0 };
+    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
+    worker *w = &s.workers[0];
+    gp_predict_ready ready;
+    gp_ok_reply ok;
+    gp_train_done done;
+
+    if (lease_begin(1)) {
+        ask(w, of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 0, .count = 1 }, NULL, 0);
+        check_refused(w, GP_ESTATE, "begin one first");
+        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        if (await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL))
+            CHECK_INT(100, ready.samples);
+        for (uint32_t first = 0; first < 100; first += 25)
+            ask(w, of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = first, .count = 25 }, NULL, 0);
+        for (uint32_t first = 0; first < 100; first += 25)
+            part_check(w, first, 25);
+        ask(w, of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 90, .count = 11 }, NULL, 0);
+        check_refused(w, GP_EINVAL, "there are 100");
+        train(w, 7, 1, 1, "\"steps\":1");
+        check_refused(w, GP_ESTATE, "is predicting");
+        ask(w, of(7, 1), &gp_msg_predict_end, &(gp_predict_end){ 0 }, NULL, 0);
+        await_decoded(w->client, &gp_msg_ok_reply, &ok, NULL);
+        train(w, 7, 1, 1, "\"steps\":1");
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+            CHECK_INT(GP_OK, done.status);
+    }
+    stage_close();
+}
+
+TEST(revoke_in_a_prediction_frees_it)
+{
+    gp_predict_begin begin = { .data = "/data", .batch = 10 };
+    float weights[4] = { 0 };
+    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
+    worker *w = &s.workers[0];
+    gp_predict_ready ready;
+    gp_revoked revoked;
+
+    if (lease_begin(1)) {
+        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL);
+        tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
+        await_decoded(s.scheduler, &gp_msg_revoked, &revoked, NULL);
+        grant_send(1, 8, 1);
+        if (grant_acked(1, 8, 1) && attach(w, 8, 1)) {
+            ask(w, of(8, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+            await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL);
+        }
+    }
+    stage_close();
+}
