@@ -368,10 +368,11 @@ TEST(sigterm_in_a_training_ends_it_and_its_client_hears_so)
 TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
 {
     worker *w = &s.workers[0];
+    gp_train_ready ready;
 
     if (lease_begin(1)) {
         train(w, 7, 1, 1, "\"deaf\"");
-        CHECK(await(w->client, GP_ID(train_ready), &(gp_incoming){ 0 }));
+        await_decoded(w->client, &gp_msg_train_ready, &ready, NULL);
         kill(w->pid, SIGTERM);
         int64_t began = gp_now_ms();
         int status = wait_exit(w);
