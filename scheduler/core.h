@@ -1,0 +1,295 @@
+/* core.h -- the scheduler's mind: which worker processes there should be, who holds which of them.
+ *
+ * Pure: gp_core_step(state, event, now) -> actions.  No sockets, files, clock, threads or allocation
+ * after gp_core_new(); the shell (shell.c) turns sockets, pidfds and timers into events and carries the
+ * actions out, the simulation (tests/sim) does the same with invented ones.  All of the state is visible
+ * here to be read (status, tests); only the core's own files write it.
+ *
+ * The words used:
+ *   slot        a worker's place in the pool: index, device, cores.  Slots outlive processes.
+ *   incarnation which process sits in the slot; counts from 1, each spawn adds one.  What an older
+ *               incarnation says is dropped.
+ *   lease       slots held by one client.  Its id is never used again within an epoch.
+ *   generation  which formation of a lease; each member that is lost adds one.  A client is told of a
+ *               generation only when every member has acknowledged it.
+ *
+ * Times are milliseconds of one monotonic clock; a step's now_ms is never less than the one before. */
+#ifndef GP_CORE_H
+#define GP_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+enum {
+    GP_CORE_SLOTS_MAX = 64, /* workers of a pool; members are a 64-bit mask */
+    GP_CORE_DESCRIPTION_MAX = 96,
+    GP_CORE_DEVICES_MAX = 256, /* bytes of a device list */
+    GP_CORE_EARLY_DEATHS_MAX = 5,
+};
+
+/* A session or a token: 128 random bits, made outside (the core draws nothing). */
+typedef struct gp_core_id {
+    uint8_t bytes[16];
+} gp_core_id;
+
+typedef enum gp_core_device_kind { GP_CORE_CPU, GP_CORE_GPU } gp_core_device_kind;
+
+/* What a slot is made of.  Zero the struct before filling it: two are compared byte by byte. */
+typedef struct gp_core_slot_config {
+    gp_core_device_kind kind;
+    uint32_t device_index; /* GPU: CUDA ordinal */
+    uint32_t threads;      /* cores owned */
+    bool shared;           /* more workers than cores: unpinned */
+    char uuid[64];         /* GPU: "GPU-..." */
+    char name[96];         /* "NVIDIA H200", "AMD EPYC ..." */
+    char pci[32];          /* GPU: bus id */
+    char label[64];        /* for sentences: "cpu cores 0-3", "GPU 1" */
+    char cores[128];       /* "0-3,8"; "" = unpinned */
+    char log[160];         /* the worker's log file */
+} gp_core_slot_config;
+
+typedef enum gp_core_process {
+    GP_CORE_ABSENT,   /* none; respawned at due_ms unless condemned or not wanted */
+    GP_CORE_STARTING, /* spawned, not ready; killed at due_ms */
+    GP_CORE_READY,    /* has its device, serves */
+    GP_CORE_EXCLUDED, /* alive without a device, never granted; tried again at due_ms (0 = never) */
+    GP_CORE_DYING,    /* told to quit or killed; (again) killed at due_ms */
+} gp_core_process;
+
+typedef struct gp_core_slot {
+    gp_core_slot_config config;
+    bool wanted;    /* part of the pool */
+    bool condemned; /* died too often while starting: not respawned until the next resize */
+    gp_core_process process;
+    uint32_t incarnation;
+    int32_t pid;       /* 0 = not known (yet) */
+    int64_t due_ms;    /* see gp_core_process */
+    int64_t beat_ms;   /* last sign of life */
+    uint64_t step;     /* the compute thread's progress counter, as last beaten */
+    uint64_t lease;    /* the lease whose member it is, or 0 */
+    uint64_t revoking; /* the lease it has yet to give back, or 0 */
+    uint32_t granted;  /* generation last sent to this incarnation, 0 = none */
+    uint32_t acked;    /* generation it acknowledged, 0 = none */
+    int64_t answer_ms; /* when an answer to grant or revoke is overdue; 0 = none expected */
+    uint32_t tries;    /* times in a row that its device was taken */
+    uint32_t early;    /* deaths before ready, in a row within the window */
+    int64_t early_since_ms;
+    uint64_t deaths;                   /* since the scheduler began; quits not counted */
+    char reason[GP_ERROR_MESSAGE_MAX]; /* why excluded or condemned; "" otherwise */
+} gp_core_slot;
+
+typedef enum gp_core_phase {
+    GP_CORE_GATHER, /* a member has no ready process yet */
+    GP_CORE_OFFER,  /* all members were sent this generation, some have not acknowledged it */
+    GP_CORE_HELD,   /* the client was told */
+} gp_core_phase;
+
+typedef struct gp_core_lease {
+    uint64_t id; /* 0 = this entry is free */
+    uint32_t generation, min;
+    uint64_t members; /* mask of slots */
+    gp_core_phase phase;
+    bool told;            /* the client knows some generation of it */
+    gp_core_id session;   /* who holds it */
+    uint64_t correlation; /* of the ask; grants answer it */
+    gp_core_id token;
+    int64_t since_ms;
+    int32_t pid;
+    char description[GP_CORE_DESCRIPTION_MAX]; /* "train lenet" */
+} gp_core_lease;
+
+typedef struct gp_core_client {
+    bool present;
+    gp_core_id session;
+    int32_t pid;
+} gp_core_client;
+
+typedef enum gp_core_environment { GP_CORE_ANY, GP_CORE_ONLY_CPU, GP_CORE_ONLY_GPU } gp_core_environment;
+
+/* What a client asks for.  (0, 0): every worker of the pool that fits, waiting until all are free.
+ * (n, n): exactly n.  (n, m): n to m, as many as are free once n are.  (n, 0): n or more. */
+typedef struct gp_core_wish {
+    uint32_t min, max;
+    gp_core_environment environment;
+    int32_t priority;                  /* higher is served first; equal ones in order */
+    bool no_wait;                      /* GP_EBUSY at once instead of waiting */
+    char devices[GP_CORE_DEVICES_MAX]; /* "1,3", "cuda:0", UUIDs: exactly these; "" = any */
+    char description[GP_CORE_DESCRIPTION_MAX];
+    gp_core_id token; /* of the lease to come */
+} gp_core_wish;
+
+typedef struct gp_core_ask {
+    gp_core_wish wish;
+    gp_core_id session;
+    uint64_t correlation;
+    int32_t pid;
+    uint64_t named;  /* mask of the named devices' slots, 0 = none named */
+    int64_t told_ms; /* when lease_wait was last sent; 0 = never */
+    uint32_t told_position;
+    uint64_t told_holder;
+} gp_core_ask;
+
+typedef enum gp_core_death_kind {
+    GP_CORE_DIED_UNKNOWN,
+    GP_CORE_DIED_SIGNAL,
+    GP_CORE_DIED_EXIT,
+    GP_CORE_DIED_UNBORN, /* could not be spawned; number = errno */
+} gp_core_death_kind;
+
+typedef enum gp_core_event_kind {
+    GP_CORE_EVENT_TICK,
+    GP_CORE_EVENT_CLIENT_CONNECTED, /* session; pid */
+    GP_CORE_EVENT_CLIENT_GONE,      /* session */
+    GP_CORE_EVENT_LEASE_ASK,        /* session, correlation, wish */
+    GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
+    GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
+    GP_CORE_EVENT_CLIENT_SPOKE,     /* session: status and the like, only pushes idle shutdown back */
+    GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count; answered by RESIZED */
+    GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */
+    GP_CORE_EVENT_LOCK,             /* holds: whether the lock path is still our inode */
+    /* From here on: slot and incarnation are always set. */
+    GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
+    GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease = what it still holds */
+    GP_CORE_EVENT_WORKER_BEAT,    /* step */
+    GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
+    GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease */
+    GP_CORE_EVENT_WORKER_DIED,    /* death, number */
+} gp_core_event_kind;
+
+/* Zero it, then set kind and what the kind needs.  Borrowed during the step. */
+typedef struct gp_core_event {
+    gp_core_event_kind kind;
+    uint64_t epoch; /* as the envelope said; 0 = made by the shell.  Another epoch's events are dropped. */
+    gp_core_id session;
+    uint64_t correlation;
+    uint64_t lease;
+    uint32_t generation;
+    uint32_t slot, incarnation;
+    int32_t pid;
+    const gp_core_wish *wish;
+    const gp_core_slot_config *plan;
+    uint32_t plan_count;
+    bool when_idle;
+    bool holds;
+    bool usable;
+    uint64_t step;
+    gp_core_death_kind death;
+    int number;
+    const char *reason;
+} gp_core_event;
+
+typedef enum gp_core_action_kind {
+    /* Done by the shell itself. */
+    GP_CORE_SPAWN, /* slot, incarnation: core->slots[slot].config says what */
+    GP_CORE_KILL,  /* slot, incarnation: SIGKILL */
+    GP_CORE_EXIT,  /* all workers are gone */
+    GP_CORE_LOG,   /* a warning for the log: text */
+    /* To the worker in slot, incarnation. */
+    GP_CORE_GRANT,     /* lease, generation, token, members */
+    GP_CORE_REVOKE,    /* lease, generation */
+    GP_CORE_PEER_LOST, /* lease, generation that is over, lost_slot, lost_incarnation, text */
+    GP_CORE_QUIT,
+    /* To the client of session. */
+    GP_CORE_LEASE_GRANT, /* correlation, lease, generation, token, members */
+    GP_CORE_LEASE_WAIT,  /* correlation, position, held_ms, text */
+    GP_CORE_LEASE_ENDED, /* lease, generation, status, text */
+    GP_CORE_WORKER_LOST, /* lease, generation that is over, lost_*, text */
+    GP_CORE_OK,          /* correlation */
+    GP_CORE_RESIZED,     /* correlation: answer with the status */
+    GP_CORE_ERROR,       /* correlation, status, text */
+} gp_core_action_kind;
+
+typedef struct gp_core_member {
+    uint32_t slot, incarnation;
+    int32_t pid;
+} gp_core_member;
+
+typedef struct gp_core_action {
+    gp_core_action_kind kind;
+    uint32_t slot, incarnation;
+    gp_core_id session;
+    uint64_t correlation;
+    uint64_t lease;
+    uint32_t generation;
+    gp_core_id token;
+    uint32_t lost_slot, lost_incarnation;
+    gp_core_death_kind lost_death;
+    int lost_number;
+    uint64_t lost_step;
+    uint32_t position; /* in the queue, from 1 */
+    int64_t held_ms;   /* how long the holder has held */
+    gp_status status;
+    uint32_t member_count; /* members stand in the order of their slots: that order is the rank */
+    gp_core_member members[GP_CORE_SLOTS_MAX];
+    char text[GP_ERROR_MESSAGE_MAX];
+} gp_core_action;
+
+typedef enum gp_core_stopping { GP_CORE_RUNNING, GP_CORE_STOP_WHEN_IDLE, GP_CORE_STOPPING } gp_core_stopping;
+
+/* Milliseconds; 0 in idle_ms and beat_ms switches that deadline off. */
+typedef struct gp_core_config {
+    uint64_t epoch;
+    uint32_t clients_max; /* more are refused with GP_EBUSY */
+    uint32_t waits_max;   /* asks in the queue; more are refused with GP_EBUSY */
+    int64_t idle_ms;      /* pool without lease or client message: shut down */
+    int64_t start_ms;     /* spawned -> ready */
+    int64_t answer_ms;    /* revoke -> revoked, quit -> dead */
+    int64_t grant_ms;     /* first grant -> acknowledged */
+    int64_t regrant_ms;   /* later grants: a survivor may have to finish a step before it can leave it */
+    int64_t beat_ms;      /* silence after which a ready worker is killed */
+} gp_core_config;
+
+typedef struct gp_core {
+    gp_core_config config;
+    gp_core_stopping stopping;
+    bool exited;
+    bool accepting; /* false: the lock path is no longer our inode; nothing is granted */
+    int64_t now_ms, active_ms;
+    uint64_t lease_next;
+    uint64_t stale; /* events dropped as of an older epoch, incarnation, lease or generation, or no session */
+    uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
+    gp_core_slot slots[GP_CORE_SLOTS_MAX];
+    gp_core_lease leases[GP_CORE_SLOTS_MAX];
+    gp_core_client *clients; /* clients_max entries */
+    uint32_t client_count;   /* entries [0, client_count) may be present */
+    gp_core_ask *asks;       /* the queue: asks[0] is the head */
+    uint32_t ask_count;
+    /* Where the running step writes; NULL between steps. */
+    gp_core_action *actions;
+    size_t action_count, action_max;
+} gp_core;
+
+/* Defaults of everything but the epoch: 1024 clients, 64 waits, 30 min idle, 60 s to start, 1 s to
+ * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence. */
+gp_core_config gp_core_config_default(void);
+
+/* A core for the slots of plan[0 .. plan_count); nothing is spawned before the first tick.
+ *   out   released with gp_core_free()
+ * GP_EINVAL: no slot, or more than GP_CORE_SLOTS_MAX.  GP_ENOMEM. */
+gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core_slot_config *plan,
+                      uint32_t plan_count, int64_t now_ms, gp_error *err);
+void gp_core_free(gp_core *core);
+
+/* How many actions one step can emit at most. */
+size_t gp_core_actions_max(const gp_core *core);
+
+/* One event.  Writes the actions, to be carried out in order, and returns their number.
+ *   actions  room for gp_core_actions_max() */
+size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event *event, int64_t now_ms);
+
+/* When the next tick is needed at the latest (an absolute time; at most 1 s after `core->now_ms`). */
+int64_t gp_core_due(const gp_core *core);
+
+/* "starting", "idle", "busy", "excluded" or "dead": what a slot is called in listings. */
+const char *gp_core_slot_word(const gp_core_slot *slot);
+
+/* The lease with this id, or NULL. */
+const gp_core_lease *gp_core_lease_find(const gp_core *core, uint64_t id);
+
+/* "3 m 20 s" into text, which is returned. */
+char *gp_core_duration(char *text, size_t bytes, int64_t ms);
+
+#endif

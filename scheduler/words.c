@@ -1,0 +1,88 @@
+/* words.c -- the sentences in which the scheduler speaks of workers and leases. */
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/core_parts.h"
+
+char *gp_core_duration(char *text, size_t bytes, int64_t ms)
+{
+    long long seconds = (long long)(ms / 1000);
+
+    if (seconds < 60)
+        snprintf(text, bytes, "%lld s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, bytes, "%lld m %lld s", seconds / 60, seconds % 60);
+    else
+        snprintf(text, bytes, "%lld h %lld m", seconds / 3600, seconds / 60 % 60);
+    return text;
+}
+
+char *gp_core_words_workers(char *text, size_t bytes, uint32_t count)
+{
+    snprintf(text, bytes, "%u worker%s", count, count == 1 ? "" : "s");
+    return text;
+}
+
+void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
+                         const gp_core_event *event)
+{
+    char how[140], step[48] = "";
+    const char *name;
+
+    switch (event->death) {
+    case GP_CORE_DIED_SIGNAL:
+        name = sigdescr_np(event->number);
+        if (slot->process == GP_CORE_DYING && slot->reason[0] != '\0')
+            snprintf(how, sizeof(how), "was replaced: %.110s", slot->reason);
+        else
+            snprintf(how, sizeof(how), "was killed by signal %d (%s)", event->number,
+                     name == NULL ? "unknown" : name);
+        break;
+    case GP_CORE_DIED_EXIT:
+        snprintf(how, sizeof(how), "exited with code %d", event->number);
+        break;
+    case GP_CORE_DIED_UNBORN:
+        snprintf(how, sizeof(how), "could not be started: %s", strerrordesc_np(event->number));
+        break;
+    case GP_CORE_DIED_UNKNOWN:
+        snprintf(how, sizeof(how), "died, signal unknown");
+        break;
+    }
+    if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN)
+        snprintf(step, sizeof(step), " while it started");
+    else if (slot->step != 0)
+        snprintf(step, sizeof(step), " during step %llu", (unsigned long long)slot->step);
+    snprintf(text, GP_ERROR_MESSAGE_MAX, "worker %u (pid %d, %s) %s%s; its log is %.150s", index + 1,
+             (int)slot->pid, slot->config.label, how, step, slot->config.log);
+}
+
+void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
+{
+    size_t used = 0;
+    uint32_t coming = 0, returning = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX && used < GP_ERROR_MESSAGE_MAX; i++) {
+        const gp_core_lease *lease = &core->leases[i];
+        char held[32], count[24];
+
+        if (lease->id == 0)
+            continue;
+        gp_core_words_workers(count, sizeof(count), (uint32_t)__builtin_popcountll(lease->members));
+        used += (size_t)snprintf(text + used, GP_ERROR_MESSAGE_MAX - used,
+                                 "%slease %llu (%s, pid %d) has held %s for %s", used == 0 ? "" : ", ",
+                                 (unsigned long long)lease->id, lease->description, (int)lease->pid, count,
+                                 gp_core_duration(held, sizeof(held), core->now_ms - lease->since_ms));
+    }
+    if (used != 0)
+        return;
+    for (uint32_t s = 0; s < core->slot_count; s++) {
+        coming += gp_core_slot_coming(&core->slots[s]);
+        returning += core->slots[s].revoking != 0;
+    }
+    if (returning != 0)
+        snprintf(text, GP_ERROR_MESSAGE_MAX, "%u worker%s coming back from a lease that ended", returning,
+                 returning == 1 ? " is" : "s are");
+    else
+        snprintf(text, GP_ERROR_MESSAGE_MAX, "%u worker%s starting", coming, coming == 1 ? " is" : "s are");
+}

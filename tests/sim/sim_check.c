@@ -1,0 +1,139 @@
+/* sim_check.c -- the promises, checked against what the invented processes really hold. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+void sim_fail(sim *s, const char *format, ...)
+{
+    va_list arguments;
+
+    if (s->failure[0] != '\0')
+        return;
+    va_start(arguments, format);
+    vsnprintf(s->failure, sizeof(s->failure), format, arguments);
+    va_end(arguments);
+}
+
+/* A worker is granted a lease: generations only grow, ids are new, nobody is overtaken. */
+static void check_grant(sim *s, const gp_core_action *action)
+{
+    uint32_t entry = action->lease & 63;
+
+    if (action->lease > s->lease_last) {
+        const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
+        sim_client *client = lease == NULL ? NULL : sim_find_client(s, &lease->session);
+
+        s->lease_last = action->lease;
+        s->generation_of[entry] = action->lease;
+        s->generation_last[entry] = 0;
+        for (uint32_t i = 0; client != NULL && i < SIM_CLIENTS; i++) {
+            const sim_client *other = &s->clients[i];
+
+            if (other->state == SIM_WAITING && other->asked != 0 && other->asked < client->asked)
+                for (uint32_t a = 0; a < s->core->ask_count; a++)
+                    if (gp_core_id_equal(&s->core->asks[a].session, &other->session))
+                        sim_fail(s, "lease %llu overtook client %u, who asked before",
+                                 (unsigned long long)action->lease, i);
+        }
+    } else if (s->generation_of[entry] != action->lease) {
+        sim_fail(s, "lease id %llu was used again", (unsigned long long)action->lease);
+    }
+    if (action->generation < s->generation_last[entry])
+        sim_fail(s, "lease %llu went back to generation %u", (unsigned long long)action->lease,
+                 action->generation);
+    s->generation_last[entry] = action->generation;
+}
+
+/* The client is told: every member really holds this formation, or is dead and nobody knows yet. */
+static void check_gang(sim *s, const gp_core_action *action)
+{
+    if (action->member_count == 0)
+        sim_fail(s, "lease %llu has no members", (unsigned long long)action->lease);
+    for (uint32_t i = 0; i < action->member_count; i++) {
+        const gp_core_member *member = &action->members[i];
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        if (process == NULL)
+            sim_fail(s, "lease %llu names worker %u incarnation %u, which never was",
+                     (unsigned long long)action->lease, member->slot + 1, member->incarnation);
+        else if (process->lease != action->lease || process->generation != action->generation)
+            sim_fail(s,
+                     "the client of lease %llu generation %u was told of worker %u, which holds lease %llu "
+                     "generation %u",
+                     (unsigned long long)action->lease, action->generation, member->slot + 1,
+                     (unsigned long long)process->lease, process->generation);
+    }
+    s->grants++;
+}
+
+void sim_check_action(sim *s, const gp_core_action *action)
+{
+    if (action->kind == GP_CORE_GRANT)
+        check_grant(s, action);
+    else if (action->kind == GP_CORE_LEASE_GRANT)
+        check_gang(s, action);
+}
+
+/* No slot in two leases; each member knows its lease; the queue is bounded; the dead hold nothing. */
+void sim_check_state(sim *s)
+{
+    const gp_core *core = s->core;
+    uint64_t taken = 0;
+
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        const gp_core_lease *lease = &core->leases[i];
+
+        if (lease->id == 0)
+            continue;
+        if ((taken & lease->members) != 0)
+            sim_fail(s, "a slot is in lease %llu and in another (mask %llx)", (unsigned long long)lease->id,
+                     (unsigned long long)(taken & lease->members));
+        taken |= lease->members;
+        GP_CORE_EACH_MEMBER(slot, lease->members)
+        {
+            if (core->slots[slot].lease != lease->id)
+                sim_fail(s, "slot %u of lease %llu says it is in lease %llu", slot + 1,
+                         (unsigned long long)lease->id, (unsigned long long)core->slots[slot].lease);
+        }
+    }
+    for (uint32_t slot = 0; slot < GP_CORE_SLOTS_MAX; slot++) {
+        if (core->slots[slot].lease != 0 && (taken >> slot & 1) == 0)
+            sim_fail(s, "slot %u is held by lease %llu, which is no more", slot + 1,
+                     (unsigned long long)core->slots[slot].lease);
+    }
+    if (core->ask_count > core->config.waits_max)
+        sim_fail(s, "%u asks wait, the limit is %u", core->ask_count, core->config.waits_max);
+    if (s->core->client_count > core->config.clients_max)
+        sim_fail(s, "%u clients, the limit is %u", core->client_count, core->config.clients_max);
+}
+
+bool sim_settled(const sim *s, char why[480])
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        if (s->clients[i].state != SIM_AWAY) {
+            snprintf(why, 480, "client %u is still %s (lease %llu)", i,
+                     s->clients[i].state == SIM_WAITING   ? "waiting"
+                     : s->clients[i].state == SIM_HOLDING ? "holding"
+                                                          : "there",
+                     (unsigned long long)s->clients[i].lease);
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (s->core->leases[i].id != 0) {
+            snprintf(why, 480, "lease %llu was never given back", (unsigned long long)s->core->leases[i].id);
+            return false;
+        }
+    }
+    for (uint32_t slot = 0; slot < s->core->slot_count; slot++) {
+        const char *word = gp_core_slot_word(&s->core->slots[slot]);
+
+        if (strcmp(word, "idle") != 0 && strcmp(word, "dead") != 0) {
+            snprintf(why, 480, "worker %u is %s (%.400s)", slot + 1, word, s->core->slots[slot].reason);
+            return false;
+        }
+    }
+    return true;
+}
