@@ -1,0 +1,361 @@
+#include "tests/ref/ops.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/rng.h"
+#include "common/model/graph.h"
+
+/* Where tap k of output position o reads along one axis (0 height, 1 width); outside [0, size): padding. */
+static int64_t window_at(const gp_window *window, int axis, int64_t o, int64_t k)
+{
+    return o * window->stride[axis] - window->padding[axis] + k * window->dilation[axis];
+}
+
+/* The planes of one sample of a [C, H, W] value. */
+typedef struct planes {
+    double *data;
+    int64_t c, h, w;
+} planes;
+
+static planes planes_of(const gp_ref_tensor *tensor, int64_t sample)
+{
+    assert(tensor->shape.rank == 3);
+    return (planes){ tensor->data + sample * gp_shape_count(&tensor->shape), tensor->shape.dim[0],
+                     tensor->shape.dim[1], tensor->shape.dim[2] };
+}
+
+static double *planes_at(const planes *p, int64_t c, int64_t y, int64_t x)
+{
+    assert(c >= 0 && c < p->c && y >= 0 && y < p->h && x >= 0 && x < p->w);
+    return &p->data[(c * p->h + y) * p->w + x];
+}
+
+/* Every product of a convolution once: output element (o, y, x), weight element, input element. */
+typedef void (*conv_visit)(double *out, double *weight, double *in);
+
+static void conv_each(const gp_ref_call *call, const gp_ref_tensor *x, const gp_ref_tensor *weight,
+                      const gp_ref_tensor *y, conv_visit visit)
+{
+    const gp_window *window = &call->op->window;
+    const int64_t *w = weight->shape.dim; /* O, C / groups, KH, KW */
+    const int64_t outputs_per_group = w[0] / window->groups;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        planes in = planes_of(x, n), out = planes_of(y, n);
+
+        assert(out.c == w[0] && in.c == w[1] * window->groups);
+        for (int64_t o = 0; o < out.c; o++)
+            for (int64_t oy = 0; oy < out.h; oy++)
+                for (int64_t ox = 0; ox < out.w; ox++)
+                    for (int64_t c = 0; c < w[1]; c++)
+                        for (int64_t ky = 0; ky < w[2]; ky++)
+                            for (int64_t kx = 0; kx < w[3]; kx++) {
+                                int64_t iy = window_at(window, 0, oy, ky), ix = window_at(window, 1, ox, kx);
+                                int64_t channel = o / outputs_per_group * w[1] + c;
+
+                                if (iy < 0 || iy >= in.h || ix < 0 || ix >= in.w)
+                                    continue;
+                                visit(planes_at(&out, o, oy, ox),
+                                      &weight->data[((o * w[1] + c) * w[2] + ky) * w[3] + kx],
+                                      planes_at(&in, channel, iy, ix));
+                            }
+    }
+}
+
+static void conv_forward(double *out, double *weight, double *in)
+{
+    *out += *weight * *in;
+}
+
+static void conv_to_data(double *out, double *weight, double *in)
+{
+    *in += *weight * *out;
+}
+
+static void conv_to_weights(double *out, double *weight, double *in)
+{
+    *weight += *in * *out;
+}
+
+static void tensor_clear(const gp_ref_call *call, const gp_ref_tensor *tensor)
+{
+    memset(tensor->data, 0, (size_t)(call->samples * gp_shape_count(&tensor->shape)) * sizeof(double));
+}
+
+void gp_ref_conv2d(const gp_ref_call *call)
+{
+    const gp_ref_tensor *y = &call->out[0];
+    const double *bias = call->in[2].data;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        planes out = planes_of(y, n);
+
+        for (int64_t i = 0; i < out.c * out.h * out.w; i++)
+            out.data[i] = bias == NULL ? 0.0 : bias[i / (out.h * out.w)];
+    }
+    conv_each(call, &call->in[0], &call->in[1], y, conv_forward);
+}
+
+void gp_ref_conv2d_backward_data(const gp_ref_call *call)
+{
+    tensor_clear(call, &call->out[0]);
+    conv_each(call, &call->out[0], &call->in[1], &call->in[0], conv_to_data);
+}
+
+void gp_ref_conv2d_backward_weights(const gp_ref_call *call)
+{
+    const gp_ref_tensor *dy = &call->in[1];
+    double *dbias = call->out[1].data;
+
+    conv_each(call, &call->in[0], &call->out[0], dy, conv_to_weights);
+    for (int64_t n = 0; n < call->samples && dbias != NULL; n++) {
+        planes out = planes_of(dy, n);
+
+        for (int64_t i = 0; i < out.c * out.h * out.w; i++)
+            dbias[i / (out.h * out.w)] += out.data[i];
+    }
+}
+
+void gp_ref_fc(const gp_ref_call *call)
+{
+    const double *weight = call->in[1].data, *bias = call->in[2].data;
+    const int64_t outputs = call->in[1].shape.dim[0], inputs = call->in[1].shape.dim[1];
+
+    assert(gp_shape_count(&call->in[0].shape) == inputs && gp_shape_count(&call->out[0].shape) == outputs);
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t o = 0; o < outputs; o++) {
+            double sum = bias == NULL ? 0.0 : bias[o];
+
+            for (int64_t i = 0; i < inputs; i++)
+                sum += weight[o * inputs + i] * call->in[0].data[n * inputs + i];
+            call->out[0].data[n * outputs + o] = sum;
+        }
+}
+
+void gp_ref_fc_backward_data(const gp_ref_call *call)
+{
+    const double *weight = call->in[1].data;
+    const int64_t outputs = call->in[1].shape.dim[0], inputs = call->in[1].shape.dim[1];
+
+    assert(gp_shape_count(&call->out[0].shape) == inputs && gp_shape_count(&call->in[0].shape) == outputs);
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t i = 0; i < inputs; i++) {
+            double sum = 0.0;
+
+            for (int64_t o = 0; o < outputs; o++)
+                sum += weight[o * inputs + i] * call->in[0].data[n * outputs + o];
+            call->out[0].data[n * inputs + i] = sum;
+        }
+}
+
+void gp_ref_fc_backward_weights(const gp_ref_call *call)
+{
+    double *dweight = call->out[0].data, *dbias = call->out[1].data;
+    const int64_t outputs = call->out[0].shape.dim[0], inputs = call->out[0].shape.dim[1];
+
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t o = 0; o < outputs; o++) {
+            double dy = call->in[1].data[n * outputs + o];
+
+            for (int64_t i = 0; i < inputs; i++)
+                dweight[o * inputs + i] += dy * call->in[0].data[n * inputs + i];
+            if (dbias != NULL)
+                dbias[o] += dy;
+        }
+}
+
+static int64_t element_count(const gp_ref_call *call)
+{
+    assert(gp_shape_count(&call->in[0].shape) == gp_shape_count(&call->out[0].shape));
+    return call->samples * gp_shape_count(&call->out[0].shape);
+}
+
+void gp_ref_relu(const gp_ref_call *call)
+{
+    for (int64_t i = 0; i < element_count(call); i++)
+        call->out[0].data[i] = call->in[0].data[i] > 0.0 ? call->in[0].data[i] : 0.0;
+}
+
+void gp_ref_relu_backward(const gp_ref_call *call)
+{
+    for (int64_t i = 0; i < element_count(call); i++)
+        call->out[0].data[i] = call->in[0].data[i] > 0.0 ? call->in[1].data[i] : 0.0;
+}
+
+/* One window: the sum and number of its pixels inside the plane, and the first largest. */
+typedef struct pool_window {
+    double sum, largest;
+    int64_t pixels, index;
+} pool_window;
+
+static pool_window pool_look(const gp_window *window, const planes *in, int64_t c, int64_t oy, int64_t ox)
+{
+    pool_window seen = { .largest = -INFINITY, .index = -1 };
+
+    for (int64_t ky = 0; ky < window->kernel[0]; ky++)
+        for (int64_t kx = 0; kx < window->kernel[1]; kx++) {
+            int64_t y = window_at(window, 0, oy, ky), x = window_at(window, 1, ox, kx);
+
+            if (y < 0 || y >= in->h || x < 0 || x >= in->w)
+                continue;
+            double value = *planes_at(in, c, y, x);
+
+            seen.sum += value;
+            seen.pixels++;
+            if (seen.index < 0 || value > seen.largest) {
+                seen.largest = value;
+                seen.index = y * in->w + x;
+            }
+        }
+    assert(seen.pixels > 0);
+    return seen;
+}
+
+static double pool_divisor(const gp_op *op, int64_t pixels)
+{
+    bool whole = op->pool == GP_POOL_AVERAGE_COUNT_PADDING;
+
+    return whole ? (double)op->window.kernel[0] * op->window.kernel[1] : (double)pixels;
+}
+
+void gp_ref_pool(const gp_ref_call *call)
+{
+    const gp_op *op = call->op;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        planes in = planes_of(&call->in[0], n), out = planes_of(&call->out[0], n);
+
+        for (int64_t i = 0; i < out.c * out.h * out.w; i++) {
+            pool_window seen = pool_look(&op->window, &in, i / (out.h * out.w), i / out.w % out.h, i % out.w);
+
+            out.data[i] = op->pool == GP_POOL_MAX ? seen.largest : seen.sum / pool_divisor(op, seen.pixels);
+            if (call->out[1].data != NULL)
+                call->out[1].data[n * out.c * out.h * out.w + i] = (double)seen.index;
+        }
+    }
+}
+
+/* Average pooling backward: dy of one window, spread over the pixels it saw. */
+static void pool_spread(const gp_op *op, const planes *dx, int64_t c, int64_t oy, int64_t ox, double dy)
+{
+    int64_t pixels = pool_look(&op->window, dx, c, oy, ox).pixels;
+
+    for (int64_t ky = 0; ky < op->window.kernel[0]; ky++)
+        for (int64_t kx = 0; kx < op->window.kernel[1]; kx++) {
+            int64_t y = window_at(&op->window, 0, oy, ky), x = window_at(&op->window, 1, ox, kx);
+
+            if (y >= 0 && y < dx->h && x >= 0 && x < dx->w)
+                *planes_at(dx, c, y, x) += dy / pool_divisor(op, pixels);
+        }
+}
+
+void gp_ref_pool_backward(const gp_ref_call *call)
+{
+    const double *index = call->in[1].data;
+
+    assert((call->op->pool == GP_POOL_MAX) == (index != NULL));
+    tensor_clear(call, &call->out[0]);
+    for (int64_t n = 0; n < call->samples; n++) {
+        planes dy = planes_of(&call->in[0], n), dx = planes_of(&call->out[0], n);
+        int64_t plane = dy.h * dy.w;
+
+        for (int64_t i = 0; i < dy.c * plane; i++) {
+            if (index != NULL)
+                dx.data[i / plane * dx.h * dx.w + (int64_t)index[n * dy.c * plane + i]] += dy.data[i];
+            else
+                pool_spread(call->op, &dx, i / plane, i / dy.w % dy.h, i % dy.w, dy.data[i]);
+        }
+    }
+}
+
+void gp_ref_reshape(const gp_ref_call *call)
+{
+    memcpy(call->out[0].data, call->in[0].data, (size_t)element_count(call) * sizeof(double));
+}
+
+/* Forward and backward multiply by the same mask, drawn from the element's place alone. */
+void gp_ref_dropout(const gp_ref_call *call)
+{
+    const int64_t elements = gp_shape_count(&call->out[0].shape);
+    const double rate = call->op->rate;
+
+    for (int64_t i = 0; i < element_count(call); i++) {
+        int64_t e = i % elements;
+        uint32_t words[4];
+
+        gp_rng_draw(words, call->seed, gp_rng_stream(GP_RNG_DROPOUT, call->op->layer), call->step,
+                    call->position + (uint32_t)(i / elements), (uint32_t)(e / 4));
+        call->out[0].data[i] =
+            (double)gp_rng_uniform(words[e % 4]) >= rate ? call->in[0].data[i] / (1.0 - rate) : 0.0;
+    }
+}
+
+void gp_ref_dropout_backward(const gp_ref_call *call)
+{
+    gp_ref_dropout(call);
+}
+
+void gp_ref_softmax_xent(const gp_ref_call *call)
+{
+    const int64_t classes = gp_shape_count(&call->in[0].shape);
+    const double *labels = call->in[1].data;
+    double *sums = call->out[1].data;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        const double *logits = call->in[0].data + n * classes;
+        int64_t label = labels == NULL ? -1 : (int64_t)labels[n], largest = 0;
+        double total = 0.0;
+
+        assert(label >= -1 && label < classes);
+        for (int64_t k = 1; k < classes; k++)
+            if (logits[k] > logits[largest])
+                largest = k;
+        for (int64_t k = 0; k < classes; k++)
+            total += exp(logits[k] - logits[largest]);
+        for (int64_t k = 0; k < classes; k++) {
+            double score = exp(logits[k] - logits[largest]) / total;
+
+            if (call->out[0].data != NULL)
+                call->out[0].data[n * classes + k] = label < 0 ? 0.0 : score - (k == label ? 1.0 : 0.0);
+            if (call->out[2].data != NULL)
+                call->out[2].data[n * classes + k] = score;
+        }
+        if (label < 0)
+            continue;
+        sums[GP_SUM_LOSS] += log(total) - (logits[label] - logits[largest]);
+        sums[GP_SUM_WEIGHT] += 1.0;
+        sums[GP_SUM_CORRECT] += label == largest ? 1.0 : 0.0;
+    }
+}
+
+void gp_ref_add(const gp_ref_call *call)
+{
+    for (int64_t i = 0; i < element_count(call); i++)
+        call->out[0].data[i] = call->in[0].data[i] + call->in[1].data[i];
+}
+
+gp_ref_op gp_ref_op_find(gp_opcode code)
+{
+    static const gp_ref_op ops[GP_OP_COUNT] = {
+        [GP_OP_CONV2D] = gp_ref_conv2d,
+        [GP_OP_CONV2D_BACKWARD_DATA] = gp_ref_conv2d_backward_data,
+        [GP_OP_CONV2D_BACKWARD_WEIGHTS] = gp_ref_conv2d_backward_weights,
+        [GP_OP_FC] = gp_ref_fc,
+        [GP_OP_FC_BACKWARD_DATA] = gp_ref_fc_backward_data,
+        [GP_OP_FC_BACKWARD_WEIGHTS] = gp_ref_fc_backward_weights,
+        [GP_OP_RELU] = gp_ref_relu,
+        [GP_OP_RELU_BACKWARD] = gp_ref_relu_backward,
+        [GP_OP_POOL] = gp_ref_pool,
+        [GP_OP_POOL_BACKWARD] = gp_ref_pool_backward,
+        [GP_OP_RESHAPE] = gp_ref_reshape,
+        [GP_OP_DROPOUT] = gp_ref_dropout,
+        [GP_OP_DROPOUT_BACKWARD] = gp_ref_dropout_backward,
+        [GP_OP_SOFTMAX_XENT] = gp_ref_softmax_xent,
+        [GP_OP_ADD] = gp_ref_add,
+    };
+
+    assert((unsigned)code < GP_OP_COUNT && ops[code] != NULL);
+    return ops[code];
+}
