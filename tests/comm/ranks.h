@@ -172,7 +172,7 @@ static gp_status form(rank_place *place, gp_comm *comm, uint32_t generation, con
 }
 
 /* A comm in generation 1 of all slots; NULL, and a failed check, if that failed. */
-static gp_comm *join_all(rank_place *place, size_t arena_bytes)
+static inline gp_comm *join_all(rank_place *place, size_t arena_bytes)
 {
     gp_comm *comm = NULL;
     gp_error err;

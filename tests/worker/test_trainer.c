@@ -1,0 +1,438 @@
+/* test_trainer.c -- trainings by real processes as ranks, without daemons. */
+#include "tests/comm/ranks.h"
+
+#include "worker/fault.h"
+#include "worker/trainer.h"
+#include "worker/trainer_state.h"
+
+enum { LENET = 129068, STEPS_MAX = 512 };
+
+/* What the ranks of one test leave for it to look at. */
+typedef struct train_result {
+    gp_train_done done;
+    uint32_t records, checks;
+    double losses[STEPS_MAX];
+    gp_train_validation check; /* the last */
+    float weights[LENET], gradients[LENET];
+    bool kept_previous; /* after a failure: the weights are those of the last record */
+    uint64_t allocations_early, allocations_late;
+} train_result;
+
+/* What a test asks of its ranks. */
+typedef struct train_job {
+    char data[64], validation[64], options[512], fault[64];
+    uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
+    uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
+    bool from_weights;
+    float initial[LENET];
+    train_result results[SLOT_MAX];
+} train_job;
+
+static train_job *shared; /* mapped by all processes of a test */
+
+static train_job *job_new(const char *data, const char *options)
+{
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+    snprintf(shared->data, sizeof(shared->data), "%s", data);
+    snprintf(shared->options, sizeof(shared->options), "%s", options);
+    shared->skewed_rank = UINT32_MAX;
+    return shared;
+}
+
+static void job_free(train_job *job)
+{
+    munmap(job, sizeof(*job));
+}
+
+/* ---- a backend whose gradients are wrong by a thousandth ---- */
+
+typedef struct train_skew {
+    gp_ready_fn ready;
+    void *context;
+    float *gradients;
+} train_skew;
+
+static float *skewed_gradients;
+
+static gp_status skew_ready(void *context, size_t count, gp_error *err)
+{
+    train_skew *inner = context;
+
+    if (count == LENET)
+        for (size_t i = 0; i < count; i++)
+            inner->gradients[i] *= 1.001f;
+    return inner->ready(inner->context, count, err);
+}
+
+static gp_status skew_compile(gp_plan **out, gp_backend *backend, const gp_graph *graph,
+                              const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err)
+{
+    if (memory->gradients != NULL)
+        skewed_gradients = memory->gradients;
+    return gp_backend_cpu.compile(out, backend, graph, options, memory, err);
+}
+
+static gp_status skew_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
+                          gp_error *err)
+{
+    train_skew inner = { ready, context, skewed_gradients };
+
+    return gp_backend_cpu.run(plan, batch, ready == NULL ? NULL : skew_ready, &inner, err);
+}
+
+/* ---- one rank ---- */
+
+typedef struct train_watcher {
+    train_result *result;
+    gp_trainer *trainer;
+    gp_train_control *control;
+    uint32_t rank;
+    float *previous; /* weights at the last record */
+} train_watcher;
+
+static void watch_record(void *context, const gp_train_record *record)
+{
+    train_watcher *w = context;
+    size_t count;
+
+    if (w->result->records < STEPS_MAX)
+        w->result->losses[w->result->records] = record->loss;
+    w->result->records++;
+    memcpy(w->previous, gp_trainer_weights(w->trainer, &count), LENET * sizeof(float));
+    if (record->step == 3)
+        w->result->allocations_early = gp_alloc_get_stats().calls;
+    w->result->allocations_late = gp_alloc_get_stats().calls;
+    if (shared->stop_step == record->step && shared->stop_rank == w->rank)
+        atomic_store(&w->control->stop, 1);
+}
+
+static void watch_validation(void *context, const gp_train_validation *validation)
+{
+    train_watcher *w = context;
+
+    w->result->checks++;
+    w->result->check = *validation;
+}
+
+static gp_status lenet_json(gp_buffer *json, gp_error *err)
+{
+    gp_shape input = gp_shape3(1, 28, 28);
+    gp_netspec *spec;
+    gp_status status = gp_zoo_build(&spec, "lenet", &input, 10, err);
+
+    gp_buffer_init(json, GP_NETSPEC_BYTES_MAX);
+    if (status != GP_OK)
+        return status;
+    status = gp_netspec_to_json(spec, json, false, err);
+    gp_netspec_free(spec);
+    return status;
+}
+
+static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_error *err)
+{
+    train_watcher watcher = { .result = result, .control = setup->control, .rank = setup->group->rank };
+    gp_train_sink sink = { &watcher, watch_record, watch_validation };
+    gp_train_ready ready;
+    size_t count;
+    gp_status status = gp_trainer_new(&watcher.trainer, &ready, setup, err);
+
+    if (status != GP_OK) {
+        result->done.status = status;
+        snprintf(result->done.message, sizeof(result->done.message), "%s", err->message);
+        return;
+    }
+    watcher.previous = gp_malloc(LENET * sizeof(float));
+    memcpy(watcher.previous, gp_trainer_weights(watcher.trainer, &count), LENET * sizeof(float));
+    CHECK_INT(LENET, count);
+    gp_trainer_run(watcher.trainer, &sink, &result->done);
+    memcpy(result->weights, gp_trainer_weights(watcher.trainer, &count), LENET * sizeof(float));
+    memcpy(result->gradients, watcher.trainer->gradients, LENET * sizeof(float));
+    result->kept_previous = memcmp(watcher.previous, result->weights, LENET * sizeof(float)) == 0;
+    gp_free(watcher.previous);
+    gp_trainer_free(watcher.trainer);
+}
+
+static void rank_body(rank_place *place)
+{
+    gp_comm_rendezvous group = { .lease = 77,
+                                 .generation = 1,
+                                 .rank = place->slot,
+                                 .world = place->slots,
+                                 .members = place->board->members,
+                                 .ops = &place_ops,
+                                 .context = place };
+    gp_train_begin begin = { .workers = place->slots };
+    gp_backend_ops ops = gp_backend_cpu;
+    gp_train_control control;
+    gp_backend *backend;
+    gp_buffer json;
+    gp_error err = { 0 };
+
+    snprintf(begin.data, sizeof(begin.data), "%s", shared->data);
+    snprintf(begin.validation_data, sizeof(begin.validation_data), "%s", shared->validation);
+    place->generation = 1;
+    place->order = in_order;
+    place->world = place->slots;
+    if (shared->skewed_rank == place->slot) {
+        ops.compile = skew_compile;
+        ops.run = skew_run;
+    }
+    gp_train_control_init(&control);
+    REQUIRE_OK(gp_fault_setup(shared->fault, place->slot + 1, 1, &err), err);
+    REQUIRE_OK(lenet_json(&json, &err), err);
+    REQUIRE_OK(gp_backend_cpu.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    run_trainer(&(gp_trainer_setup){ .begin = &begin,
+                                     .netspec = gp_buffer_text(&json),
+                                     .netspec_bytes = json.bytes,
+                                     .options = shared->options,
+                                     .options_bytes = strlen(shared->options),
+                                     .weights = shared->from_weights ? shared->initial : NULL,
+                                     .weights_count = LENET,
+                                     .group = &group,
+                                     .backend_ops = &ops,
+                                     .backend = backend,
+                                     .control = &control },
+                &shared->results[place->slot], &err);
+    gp_backend_cpu.close(backend);
+    gp_buffer_deinit(&json);
+    gp_train_control_deinit(&control);
+}
+
+static void run_killed(uint32_t slots, uint32_t killed)
+{
+    rank_family family;
+
+    family_open(&family, slots);
+    family_fork(&family, rank_body);
+    family_join(&family, killed);
+}
+
+/* ---- tests ---- */
+
+TEST(one_rank_learns_drawn_digits)
+{
+    train_job *job =
+        job_new("digits:6000", "{\"max-epochs\": 2, \"mini-batch-size\": 64, \"initial-learn-rate\": 0.05}");
+    train_result *r = &job->results[0];
+
+    strcpy(job->validation, "=");
+    run_ranks(1, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)r->done.status);
+    CHECK_INT(188, r->records);
+    CHECK_INT(2, r->checks);
+    CHECK_INT(1000, r->check.count);
+    CHECK_NEAR(1.0, r->check.accuracy, 0.1);
+    CHECK(r->losses[187] < r->losses[0] / 4);
+    job_free(job);
+}
+
+TEST(two_ranks_end_with_the_same_bits_and_learn_too)
+{
+    train_job *job =
+        job_new("digits:6000", "{\"max-epochs\": 2, \"mini-batch-size\": 64, \"initial-learn-rate\": 0.05}");
+
+    strcpy(job->validation, "=");
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+    CHECK(memcmp(job->results[0].weights, job->results[1].weights, sizeof(job->results[0].weights)) == 0);
+    CHECK_NEAR(1.0, job->results[1].check.accuracy, 0.1);
+    CHECK_INT(1000, job->results[1].check.count);
+    job_free(job);
+}
+
+/* The weights after some steps, from which single steps are compared. */
+static void train_start(float *weights)
+{
+    train_job *job =
+        job_new("digits:2048", "{\"max-epochs\": 2, \"mini-batch-size\": 64, \"initial-learn-rate\": 0.05}");
+
+    strcpy(job->validation, "=");
+    run_ranks(1, rank_body);
+    CHECK(job->results[0].check.accuracy > 0.6);
+    memcpy(weights, job->results[0].weights, LENET * sizeof(float));
+    job_free(job);
+}
+
+/* One step from these weights: the data is one batch long.  Returns rank 0's summed gradient. */
+static void one_step(const float *weights, uint32_t samples, uint32_t world, uint32_t skewed, float *gradient)
+{
+    char data[32], options[200];
+
+    snprintf(data, sizeof(data), "digits:%u", samples);
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\": 1, \"mini-batch-size\": %u, \"exchange-bucket-bytes\": 65536}", samples);
+    train_job *job = job_new(data, options);
+
+    memcpy(job->initial, weights, sizeof(job->initial));
+    job->from_weights = true;
+    job->skewed_rank = skewed;
+    run_ranks(world, rank_body);
+    for (uint32_t rank = 0; rank < world; rank++) {
+        CHECK_INT(1, job->results[rank].done.step);
+        CHECK(memcmp(job->results[0].weights, job->results[rank].weights, sizeof(job->results[0].weights)) ==
+              0);
+    }
+    memcpy(gradient, job->results[0].gradients, LENET * sizeof(float));
+    job_free(job);
+}
+
+static double distance(const float *a, const float *b)
+{
+    double difference = 0, norm = 0;
+
+    for (size_t i = 0; i < LENET; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)a[i] * a[i];
+    }
+    return sqrt(difference / norm);
+}
+
+TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
+{
+    static float weights[LENET], alone[LENET], together[LENET];
+    static const uint32_t batches[] = { 256, 255, 3, 1 };
+
+    train_start(weights);
+    for (size_t i = 0; i < 4; i++) {
+        one_step(weights, batches[i], 1, UINT32_MAX, alone);
+        for (uint32_t world = 2; world <= 4; world++) {
+            one_step(weights, batches[i], world, UINT32_MAX, together);
+            CHECK_NEAR(0, distance(alone, together), 1e-6);
+        }
+    }
+    one_step(weights, 256, 2, 1, together); /* the ruler can tell: rank 1 weighs its samples by 1.001 */
+    one_step(weights, 256, 1, UINT32_MAX, alone);
+    CHECK(distance(alone, together) > 1e-5);
+}
+
+TEST(a_training_that_is_repeated_has_the_same_bits)
+{
+    static float first[LENET];
+
+    for (int round = 0; round < 2; round++) {
+        train_job *job = job_new("digits:1000", "{\"max-epochs\": 2, \"mini-batch-size\": 96}");
+
+        run_ranks(3, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)job->results[2].done.status);
+        if (round == 0)
+            memcpy(first, job->results[2].weights, sizeof(first));
+        else
+            CHECK(memcmp(first, job->results[2].weights, sizeof(first)) == 0);
+        job_free(job);
+    }
+}
+
+TEST(micro_batches_accumulate_to_the_same_step)
+{
+    static float whole[LENET];
+    const char *options[] = { "{\"max-epochs\": 1, \"mini-batch-size\": 250}",
+                              "{\"max-epochs\": 1, \"mini-batch-size\": 250, \"micro-batch-size\": 33}" };
+
+    for (int round = 0; round < 2; round++) {
+        train_job *job = job_new("digits:250", options[round]);
+
+        run_ranks(2, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+        if (round == 0)
+            memcpy(whole, job->results[0].gradients, sizeof(whole));
+        else
+            CHECK_NEAR(0, distance(whole, job->results[0].gradients), 1e-6);
+        job_free(job);
+    }
+}
+
+TEST(a_rank_killed_between_two_buckets_leaves_the_others_with_the_previous_step)
+{
+    train_job *job = job_new(
+        "digits:2000", "{\"max-epochs\": 2, \"mini-batch-size\": 100, \"exchange-bucket-bytes\": 65536}");
+
+    strcpy(job->fault, "between-buckets:23:kill@2"); /* 8 passings a step: in the middle of step 3 */
+    run_killed(3, 1u << 1);
+    for (uint32_t rank = 0; rank < 3; rank += 2) {
+        train_result *r = &job->results[rank];
+
+        CHECK_STATUS(GP_EPEER, (gp_status)r->done.status);
+        CHECK_INT(GP_STOP_FAILED, r->done.stop_reason);
+        CHECK_CONTAINS(r->done.message, "worker 2");
+        CHECK_INT(r->records, r->done.step);
+        CHECK(r->done.step > 0 && r->done.step < 40);
+        CHECK(r->kept_previous);
+    }
+    CHECK_INT(job->results[0].done.step, job->results[2].done.step);
+    CHECK(memcmp(job->results[0].weights, job->results[2].weights, sizeof(job->results[0].weights)) == 0);
+    job_free(job);
+}
+
+TEST(a_soft_stop_on_one_rank_stops_all_at_the_same_step)
+{
+    train_job *job = job_new("digits:2000", "{\"max-epochs\": 9, \"mini-batch-size\": 100}");
+
+    job->stop_rank = 2;
+    job->stop_step = 4;
+    run_ranks(3, rank_body);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+        CHECK_INT(GP_STOP_STOPPED, job->results[rank].done.stop_reason);
+        CHECK_INT(5, job->results[rank].done.step);
+    }
+    job_free(job);
+}
+
+TEST(steps_allocate_nothing)
+{
+    train_job *job = job_new("digits:2000", "{\"max-epochs\": 3, \"mini-batch-size\": 50}");
+
+    run_ranks(2, rank_body);
+    CHECK_INT(120, job->results[0].records);
+    CHECK_INT(job->results[0].allocations_early, job->results[0].allocations_late);
+    job_free(job);
+}
+
+TEST(a_rank_without_samples_takes_part)
+{
+    train_job *job = job_new("digits:10", "{\"max-epochs\": 3, \"mini-batch-size\": 3}");
+
+    strcpy(job->validation, "="); /* two samples for four ranks */
+    run_ranks(4, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[3].done.status);
+    CHECK_INT(12, job->results[3].records);
+    CHECK_INT(2, job->results[3].check.count);
+    job_free(job);
+}
+
+TEST(a_loss_that_is_not_finite_ends_the_training_before_the_commit)
+{
+    train_job *job =
+        job_new("digits:1000", "{\"max-epochs\": 9, \"mini-batch-size\": 50, \"initial-learn-rate\": 900}");
+
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[0].done.status);
+    CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[1].done.status);
+    CHECK_CONTAINS(job->results[0].done.message, "initial-learn-rate");
+    CHECK(job->results[0].kept_previous);
+    job_free(job);
+}
+
+static void check_refused(const char *data, const char *options, gp_status status, const char *words)
+{
+    train_job *job = job_new(data, options);
+
+    run_ranks(1, rank_body);
+    CHECK_STATUS(status, (gp_status)job->results[0].done.status);
+    CHECK_CONTAINS(job->results[0].done.message, words);
+    job_free(job);
+}
+
+TEST(what_cannot_be_trained_is_refused_in_words)
+{
+    check_refused("digits:100", "{\"mini-batch-size\": 101}", GP_EINVAL,
+                  "mini-batch-size is 101, but digits:100 has only 100");
+    check_refused("synthetic:28x28x1:7:100", "{\"mini-batch-size\": 10}", GP_EINVAL,
+                  "7 classes; network lenet ends in 10");
+    check_refused("synthetic:32x32x3:10:100", "{\"mini-batch-size\": 10}", GP_EINVAL, "3x32x32");
+    check_refused("/nowhere", "{\"mini-batch-size\": 10}", GP_ENOENT, "/nowhere");
+    check_refused("digits:100", "{\"mini-batch-size\": 0}", GP_EINVAL, "mini-batch-size is 0");
+    check_refused("digits:100", "{\"weights-initializer\": \"xavier\"}", GP_EINVAL, "xavier");
+}
