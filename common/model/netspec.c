@@ -13,20 +13,20 @@ enum { DIMENSION_MAX = 65536 };
 #define SAMPLE_ELEMENTS_MAX ((int64_t)1 << 26)
 #define INPUT_NAME          "input"
 
-#define FACTOR(text, member, seed, what)                                                                     \
+#define FACTOR(text, member, value, seed, what)                                                              \
     {                                                                                                        \
-        .name = text, .type = GP_PARAM_F64, .offset = offsetof(gp_layer_factors, member), .fallback = 1,     \
+        .name = text, .type = GP_PARAM_F64, .offset = offsetof(gp_layer_factors, member), .fallback = value, \
         .max = 1e6, .seed_name = seed, .help = what                                                          \
     }
 
 const gp_param gp_layer_factors_table[] = {
-    FACTOR("weight-learn-rate-factor", weight_learn_rate, "WeightLearnRateFactor",
+    FACTOR("weight-learn-rate-factor", weight_learn_rate, 1, "WeightLearnRateFactor",
            "the weights' learning rate is the training's times this; 0 freezes them"),
-    FACTOR("bias-learn-rate-factor", bias_learn_rate, "BiasLearnRateFactor",
+    FACTOR("bias-learn-rate-factor", bias_learn_rate, 1, "BiasLearnRateFactor",
            "the biases' learning rate is the training's times this; 0 freezes them"),
-    FACTOR("weight-l2-factor", weight_l2, "WeightL2Factor",
+    FACTOR("weight-l2-factor", weight_l2, 1, "WeightL2Factor",
            "the weights' L2 regularization is the training's times this"),
-    FACTOR("bias-l2-factor", bias_l2, "BiasL2Factor",
+    FACTOR("bias-l2-factor", bias_l2, 0, "BiasL2Factor",
            "the biases' L2 regularization is the training's times this"),
     { 0 },
 };

@@ -24,7 +24,7 @@ enum {
 };
 #define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
 
-/* Settings that every layer with parameters has; defaults 1. */
+/* Settings that every layer with parameters has.  Defaults are MATLAB's: 1, but 0 for the biases' L2. */
 typedef struct gp_layer_factors {
     double weight_learn_rate, bias_learn_rate, weight_l2, bias_l2;
 } gp_layer_factors;
