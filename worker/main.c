@@ -1,13 +1,26 @@
-/* main.c -- gradpool-worker. */
-#include <stdio.h>
-#include <string.h>
+/* main.c -- gradpool-worker: start.c with the backends that train. */
+#include "worker/backend/plugin.h"
+#include "worker/start.h"
 
-#include "worker/probe.h"
+static gp_status cpu_source(const gp_backend_ops **out, gp_error *err)
+{
+    (void)err;
+    *out = &gp_backend_cpu;
+    return GP_OK;
+}
+
+/* Heavy libraries: only a worker on a GPU loads them. */
+static gp_status cuda_source(const gp_backend_ops **out, gp_error *err)
+{
+    const gp_plugin *plugin;
+    gp_status status = gp_plugin_load_device(&plugin, NULL, err);
+
+    if (status == GP_OK)
+        *out = plugin->backend;
+    return status;
+}
 
 int main(int count, char **arguments)
 {
-    if (count == 2 && strcmp(arguments[1], "--probe") == 0)
-        return gp_probe_main();
-    fprintf(stderr, "gradpool-worker: expected --probe; workers are started by gradpool-scheduler\n");
-    return 2;
+    return gp_worker_main(count, arguments, cpu_source, cuda_source);
 }

@@ -317,7 +317,6 @@ static void run_predict_ask(gp_run *run, gp_command *command)
         status = gp_fail(&err, GP_ECANCELED, "the prediction was canceled");
     else
         status = gp_incoming_decode(&command->message, &ask, &err);
-    gp_fault_point("predict");
     if (status == GP_OK)
         status = predict_part(run, &reply, &ask, &err);
     if (status == GP_OK)

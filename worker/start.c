@@ -144,20 +144,23 @@ static void signals_block(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static const gp_backend_ops *backend_choose(gp_worker_device *device, const gp_backend_ops *cpu,
-                                            const gp_backend_ops *cuda)
+/* NULL when the worker is excluded. */
+static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend_source source)
 {
-    const gp_backend_ops *ops = device->kind == GP_DEVICE_CUDA ? cuda : cpu;
+    const gp_backend_ops *ops;
+    gp_error err;
 
-    if (ops == NULL && device->excluded[0] == '\0')
-        snprintf(device->excluded, sizeof(device->excluded),
-                 "this build cannot compute on device %.90s; CPU workers: `gradpool up --devices cpu`",
-                 device->uuid);
-    return device->excluded[0] != '\0' ? NULL : ops;
+    if (device->excluded[0] != '\0')
+        return NULL;
+    if (source(&ops, &err) == GP_OK)
+        return ops;
+    snprintf(device->excluded, sizeof(device->excluded), "%.*s", (int)sizeof(device->excluded) - 1,
+             err.message);
+    return NULL;
 }
 
-static int worker_serve(start_options *options, int64_t started_ns, const gp_backend_ops *cpu,
-                        const gp_backend_ops *cuda)
+static int worker_serve(start_options *options, int64_t started_ns, gp_backend_source cpu,
+                        gp_backend_source cuda)
 {
     gp_control_options control = { .index = options->index,
                                    .incarnation = options->incarnation,
@@ -185,13 +188,13 @@ static int worker_serve(start_options *options, int64_t started_ns, const gp_bac
     }
     control.places = &places;
     control.device = &device;
-    control.backend_ops = backend_choose(&device, cpu, cuda);
+    control.backend_ops = backend_choose(&device, device.kind == GP_DEVICE_CUDA ? cuda : cpu);
     exit_code = gp_control_run(&control);
     gp_worker_device_close(&device);
     return exit_code;
 }
 
-int gp_worker_main(int count, char **arguments, const gp_backend_ops *cpu, const gp_backend_ops *cuda)
+int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backend_source cuda)
 {
     int64_t started_ns = gp_now_ns();
     start_options options;

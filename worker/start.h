@@ -11,8 +11,11 @@
 
 #include "worker/backend/backend.h"
 
-/* gp_worker_main -- returns the exit code.  cpu, cuda: the backend of each kind of device; NULL = this build has
- * none, and a worker on such a device joins excluded. */
-int gp_worker_main(int count, char **arguments, const gp_backend_ops *cpu, const gp_backend_ops *cuda);
+/* Where the backend of a kind of device comes from.  Called once, in a worker on such a device that has claimed it.
+ * A failure is no end: the worker joins excluded, with the error's words as the reason. */
+typedef gp_status (*gp_backend_source)(const gp_backend_ops **out, gp_error *err);
+
+/* gp_worker_main -- returns the exit code. */
+int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backend_source cuda);
 
 #endif

@@ -1,0 +1,318 @@
+/* stage.h -- a scheduler and a client of real worker processes, for tests that include it; the program that is
+ * started is STAGE_PROGRAM. */
+#ifndef WORKER_STAGE_H
+#define WORKER_STAGE_H
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/channel.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "proto/places.h"
+#include "tests/gp_test.h"
+#include "tests/proto/scratch.h"
+
+extern char **environ;
+
+enum { PATIENCE_MS = 20000, WORKERS = 2, EPOCH = 3 };
+
+typedef struct worker {
+    pid_t pid;
+    gp_slot slot;
+    gp_peer peer;
+    gp_worker_ready ready;
+    gp_channel *client; /* our link to it as a client */
+} worker;
+
+typedef struct stage {
+    gp_places places;
+    gp_channel *scheduler;
+    gp_door *door;
+    worker workers[WORKERS];
+    uint8_t token[16];
+    char faults[80];
+} stage;
+
+static stage s;
+static const char *stage_network = "{}", *stage_data = "/data"; /* of train() */
+
+/* ---- the scheduler's side ---- */
+
+static bool scheduler_open(void)
+{
+    gp_channel_options options = { .heartbeat = true };
+    gp_error err;
+
+    memset(&s, 0, sizeof(s));
+    memset(s.token, 0x5a, sizeof(s.token));
+    setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
+    setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
+    if (gp_places_find(&s.places, "default", &err) != GP_OK || gp_places_create(&s.places, &err) != GP_OK ||
+        gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) != GP_OK ||
+        gp_door_open(&s.door, s.places.scheduler_door, 16, &err) != GP_OK) {
+        GP_TEST_FAIL("no scheduler: %s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static void door_serve(void)
+{
+    gp_door_event event;
+
+    for (gp_door_next(s.door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s.door, &event))
+        if (event.kind == GP_DOOR_KNOCK)
+            gp_door_admit(s.door, event.id, EPOCH);
+}
+
+static void spawn(worker *w, uint32_t index, const char *device)
+{
+    char number[16];
+    char *arguments[] = {
+        (char *)(uintptr_t)STAGE_PROGRAM,    (char *)(uintptr_t) "--index",  number,
+        (char *)(uintptr_t) "--incarnation", (char *)(uintptr_t) "1",        (char *)(uintptr_t) "--device",
+        (char *)(uintptr_t)device,           (char *)(uintptr_t) "--shared", NULL
+    };
+
+    snprintf(number, sizeof(number), "%u", index);
+    if (posix_spawn(&w->pid, STAGE_PROGRAM, NULL, NULL, arguments, environ) != 0)
+        abort();
+    w->slot.index = index;
+    w->slot.incarnation = 1;
+}
+
+/* The next message on a channel, of one type if id is not 0 (others are passed over); the door is served meanwhile. */
+static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
+{
+    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+
+    while (gp_now_ms() < deadline) {
+        struct pollfd fds[] = { { .fd = gp_channel_fd(channel), .events = POLLIN },
+                                { .fd = s.door == NULL ? -1 : gp_door_fd(s.door), .events = POLLIN } };
+
+        while (gp_channel_receive(channel, in, NULL) == GP_OK) {
+            if (id == 0 || in->envelope.message == id)
+                return true;
+            gp_incoming_close(in);
+        }
+        if (s.door != NULL)
+            door_serve();
+        poll(fds, 2, gp_channel_pending(channel) ? 0 : 50);
+    }
+    GP_TEST_FAIL("message %u did not come", id);
+    return false;
+}
+
+/* The same, decoded. */
+static bool await_decoded(gp_channel *channel, const gp_message_type *type, void *message,
+                          gp_envelope *envelope)
+{
+    gp_incoming in;
+    gp_error err = { .code = GP_OK };
+
+    memset(message, 0, type->size);
+    if (!await(channel, type->id, &in))
+        return false;
+    if (gp_incoming_decode(&in, message, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+    if (envelope != NULL)
+        *envelope = in.envelope;
+    gp_incoming_close(&in);
+    return err.code == GP_OK;
+}
+
+static void tell(const worker *w, gp_envelope envelope, const gp_message_type *type, const void *message)
+{
+    gp_error err;
+
+    envelope.epoch = EPOCH;
+    if (gp_channel_send(s.scheduler, &w->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+}
+
+/* hello, welcome, worker_ready, worker_welcome. */
+static bool join(worker *w)
+{
+    gp_welcome welcome = {
+        .protocol = GP_PROTOCOL, .build = "test", .pool = "default", .pid = (uint32_t)getpid()
+    };
+    gp_incoming in;
+
+    if (!await(s.scheduler, GP_ID(hello), &in))
+        return false;
+    w->peer = in.peer;
+    gp_incoming_close(&in);
+    tell(w, (gp_envelope){ 0 }, &gp_msg_welcome, &welcome);
+    if (!await_decoded(s.scheduler, &gp_msg_worker_ready, &w->ready, NULL))
+        return false;
+    w->slot = w->ready.slot;
+    tell(w, (gp_envelope){ 0 }, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 });
+    return true;
+}
+
+static bool workers_start(uint32_t count)
+{
+    bool all = scheduler_open();
+
+    for (uint32_t i = 0; i < count && all; i++) {
+        spawn(&s.workers[i], i + 1, "cpu");
+        all = join(&s.workers[i]);
+    }
+    return all;
+}
+
+static int wait_exit(worker *w)
+{
+    int status = -1;
+
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000))
+        if (waitpid(w->pid, &status, WNOHANG) == w->pid) {
+            w->pid = 0;
+            return status;
+        }
+    GP_TEST_FAIL("worker %u does not end", w->slot.index);
+    return -1;
+}
+
+static void stage_close(void)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        gp_channel_close(s.workers[i].client, 0);
+        if (s.workers[i].pid > 0) {
+            kill(s.workers[i].pid, SIGKILL);
+            waitpid(s.workers[i].pid, NULL, 0);
+        }
+    }
+    gp_channel_close(s.scheduler, 0);
+    gp_door_close(s.door);
+    unsetenv("GRADPOOL_FAULT");
+}
+
+static gp_envelope of(uint64_t lease, uint32_t generation)
+{
+    return (gp_envelope){ .lease = lease, .generation = generation, .correlation = lease * 100 + generation };
+}
+
+/* Tell all of `count` workers of the lease, without waiting. */
+static void grant_send(uint32_t count, uint64_t lease, uint32_t generation)
+{
+    static gp_grant grant;
+
+    memset(&grant, 0, sizeof(grant));
+    grant.client_pid = (uint32_t)getpid();
+    grant.members_count = count;
+    memcpy(grant.token, s.token, sizeof(grant.token));
+    for (uint32_t i = 0; i < count; i++)
+        grant.members[i] = s.workers[i].slot;
+    for (grant.rank = 0; grant.rank < count; grant.rank++)
+        tell(&s.workers[grant.rank], of(lease, generation), &gp_msg_grant, &grant);
+}
+
+static bool grant_acked(uint32_t count, uint64_t lease, uint32_t generation)
+{
+    gp_grant_ack ack;
+    gp_envelope envelope;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, &envelope))
+            return false;
+        CHECK_INT(lease, envelope.lease);
+        CHECK_INT(generation, envelope.generation);
+        CHECK_INT(lease * 100 + generation, envelope.correlation);
+        CHECK_INT(EPOCH, envelope.epoch);
+    }
+    return true;
+}
+
+/* ---- the client's side ---- */
+
+static void ask(worker *w, gp_envelope envelope, const gp_message_type *type, const void *message,
+                const gp_payload *payloads, size_t count)
+{
+    gp_error err;
+
+    if (gp_channel_send(w->client, NULL, &envelope, type, message, payloads, count, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", type->name, err.message);
+}
+
+static bool dial(worker *w)
+{
+    gp_channel_options options = { .bulk = true };
+    gp_hello hello = {
+        .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .build = "test", .pid = 1
+    };
+    gp_welcome welcome;
+    gp_error err;
+
+    if (gp_channel_connect(&w->client, w->slot.endpoint, &options, PATIENCE_MS, &err) != GP_OK) {
+        GP_TEST_FAIL("dial: %s", err.message);
+        return false;
+    }
+    ask(w, (gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello, NULL, 0);
+    return await_decoded(w->client, &gp_msg_welcome, &welcome, NULL);
+}
+
+static void attach_send(worker *w, uint64_t lease, uint32_t generation)
+{
+    gp_attach attach = { .client_pid = (uint32_t)getpid() };
+
+    memcpy(attach.token, s.token, sizeof(attach.token));
+    ask(w, of(lease, generation), &gp_msg_attach, &attach, NULL, 0);
+}
+
+static bool attach(worker *w, uint64_t lease, uint32_t generation)
+{
+    gp_ok_reply ok;
+
+    attach_send(w, lease, generation);
+    return await_decoded(w->client, &gp_msg_ok_reply, &ok, NULL);
+}
+
+static void train(worker *w, uint64_t lease, uint32_t generation, uint32_t world, const char *options)
+{
+    gp_train_begin begin = { .workers = world };
+    gp_payload payloads[] = { { .data = stage_network, .bytes = strlen(stage_network) },
+                              { .data = options, .bytes = strlen(options) } };
+
+    snprintf(begin.data, sizeof(begin.data), "%s", stage_data);
+    ask(w, of(lease, generation), &gp_msg_train_begin, &begin, payloads, 2);
+}
+
+static void check_refused(worker *w, gp_status status, const char *text)
+{
+    gp_error_reply reply;
+
+    if (!await_decoded(w->client, &gp_msg_error_reply, &reply, NULL))
+        return;
+    CHECK_INT(status, reply.code);
+    CHECK_CONTAINS(reply.message, text);
+}
+
+/* Lease 7, generation 1 of `count` workers, each attached. */
+static bool lease_begin(uint32_t count)
+{
+    if (!workers_start(count))
+        return false;
+    grant_send(count, 7, 1);
+    if (!grant_acked(count, 7, 1))
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!dial(&s.workers[i]) || !attach(&s.workers[i], 7, 1))
+            return false;
+    return true;
+}
+
+static void await_steps(worker *w)
+{
+    static gp_train_steps steps;
+
+    await_decoded(w->client, &gp_msg_train_steps, &steps, NULL);
+}
+
+#endif
