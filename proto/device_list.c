@@ -74,7 +74,7 @@ static gp_status read_count(const gp_json *object, const char *key, int64_t max,
 
 static gp_status read_u32(const gp_json *object, const char *key, uint32_t max, uint32_t *out, gp_error *err)
 {
-    uint64_t value;
+    uint64_t value = 0;
     gp_status status = read_count(object, key, max, &value, err);
 
     if (status == GP_OK)

@@ -183,8 +183,8 @@ static void count_early_death(gp_core *core, uint32_t index, const char *cause)
         return;
     slot->condemned = true;
     snprintf(slot->reason, sizeof(slot->reason),
-             "it died %u times while starting; the last time %s; run `gradpool up` to try again", slot->early,
-             cause);
+             "it died %u times while starting; the last time %.360s; run `gradpool up` to try again",
+             slot->early, cause);
     gp_core_emit_log(core, "worker %u is given up: %s", index + 1, slot->reason);
 }
 

@@ -206,7 +206,7 @@ void control_client(control *c, gp_incoming *in)
 static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
                     const void *message, gp_blob *const *blobs, uint32_t count)
 {
-    gp_payload payloads[GP_REPLY_PAYLOADS];
+    gp_payload payloads[GP_REPLY_PAYLOADS] = { 0 };
     gp_error err;
     gp_status status;
 

@@ -136,7 +136,7 @@ TEST(a_written_set_is_whole_or_not_there)
 {
     char above[64] = "/tmp/gradpool-test-XXXXXX", path[96];
     gp_store *drawn, *read;
-    uint32_t count;
+    uint32_t count = 0;
     gp_error err;
 
     REQUIRE(mkdtemp(above) != NULL);
