@@ -18,8 +18,8 @@ enum {
     BEAT_MS = 500,
     NEWS_MS = 50,     /* how often a client hears of a training */
     JOIN_MS = 5000,   /* for the scheduler to answer */
+    STOP_MS = 200,    /* for the compute thread to see that it is over */
     ORPHAN_MS = 1500, /* for compute to end when the scheduler is gone */
-    ASKED_MS = 800,   /* and when we are asked to end */
     DRAIN_MS = 100,   /* for the last answers to leave */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
@@ -160,7 +160,7 @@ static void control_close(control *c)
 {
     gp_error err;
 
-    if (gp_run_stop(c->run, ASKED_MS / 4, &err) != GP_OK) {
+    if (gp_run_stop(c->run, STOP_MS, &err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "%s; the process ends without it", err.message);
         gp_door_close(c->door);
         gp_channel_close(c->clients, 0); /* removes the socket's path */
@@ -247,7 +247,8 @@ static void signals_serve(control *c)
 
     while (read(c->signals, &info, sizeof(info)) == sizeof(info))
         if (info.ssi_signo != SIGHUP) /* a terminal that closes is not ours */
-            control_end(c, GP_WORKER_EXIT_ASKED, ASKED_MS, info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+            control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
+                        info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void channels_serve(control *c)

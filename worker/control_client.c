@@ -202,7 +202,7 @@ void control_client(control *c, gp_incoming *in)
 /* ---- what compute says ---- */
 
 /* false: the client's queue is full; the message stays and is tried again.  Everything else is settled: a client
- * that is gone does not get it. */
+ * that is gone does not get it, and one that reads nothing does not hold up the end of its lease. */
 static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
                     const void *message, gp_blob *const *blobs, uint32_t count)
 {
@@ -213,10 +213,10 @@ static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope
     for (uint32_t i = 0; i < count; i++)
         payloads[i] = gp_blob_payload(blobs[i]);
     status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, &err);
-    if (status == GP_EBUSY)
+    if (status == GP_EBUSY && !c->resetting)
         return false;
-    if (status == GP_EPEER)
-        gp_log(GP_LOG_DEBUG, "%s: the client is gone", type->name);
+    if (status == GP_EPEER || status == GP_EBUSY)
+        c->unheard++; /* told once, when the lease ends: it may be thousands */
     else if (status != GP_OK)
         gp_log(GP_LOG_ERROR, "%s could not be sent: %s", type->name, err.message);
     return true;

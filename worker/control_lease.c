@@ -16,6 +16,10 @@
 
 static void lease_drop(control *c)
 {
+    if (c->unheard != 0)
+        gp_log(GP_LOG_INFO, "lease %llu: its client did not get %llu messages", (unsigned long long)c->lease,
+               (unsigned long long)c->unheard);
+    c->unheard = 0;
     gp_run_assign(c->run, NULL);
     gp_rendezvous_free(c->group);
     c->group = NULL;
@@ -249,7 +253,7 @@ void control_scheduler(control *c, gp_incoming *in)
         on_peer_lost(c, in);
         break;
     case GP_ID(quit):
-        control_end(c, GP_WORKER_EXIT_ASKED, 1000, "told to quit");
+        control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS, "told to quit");
         break;
     case GP_ID(error_reply):
         on_error(c, in);

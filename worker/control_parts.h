@@ -11,6 +11,8 @@
 #include "worker/run.h"
 #include "worker/trainer.h"
 
+enum { CONTROL_ASKED_MS = 700 }; /* for compute to end when we are told to; all is over within 1 s */
+
 /* What compute was last asked for, as control knows it; IDLE again when the last answer was sent. */
 typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING } control_work;
 
@@ -50,7 +52,8 @@ typedef struct control {
     uint32_t work_world; /* ranks of the training: the first so many members */
     uint32_t lost_index; /* a member that died during this training; 0 = none */
     char lost_cause[GP_TEXT_REASON];
-    bool blocked; /* something could not be sent: try again soon */
+    uint64_t unheard; /* messages that its client did not get: it is gone, or reads nothing */
+    bool blocked;     /* something could not be sent: try again soon */
     gp_train_steps steps;
 
     bool ending;

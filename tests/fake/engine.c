@@ -65,7 +65,7 @@ void gp_train_control_abort(gp_train_control *control)
 struct gp_trainer {
     gp_train_control *control;
     uint64_t steps;
-    bool deaf;
+    bool deaf, flood;
     float weights[4];
 };
 
@@ -139,6 +139,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     trainer->control = setup->control;
     trainer->steps = steps == NULL ? 0 : strtoull(steps + 8, NULL, 10);
     trainer->deaf = option_has(setup, "deaf");
+    trainer->flood = option_has(setup, "flood");
     *ready = (gp_train_ready){
         .rank = setup->group->rank,
         .world = setup->group->world,
@@ -174,7 +175,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         gp_train_record record = { .step = ++step, .epoch = 1, .samples = 10, .loss = 1.0 / (double)step };
         gp_train_validation validation = { .step = step, .epoch = 1, .accuracy = 0.5, .count = 10 };
 
-        pause_1ms();
+        if (!trainer->flood)
+            pause_1ms();
         gp_fault_point("exchange");
         atomic_fetch_add(&trainer->control->progress, 1);
         atomic_store(&trainer->control->step, step);

@@ -2,6 +2,7 @@
  *
  * The options JSON of a training says what it does (plain words in the text, looked for one by one):
  *   "steps":N      so many steps of 1 ms, a record each; a validation every 10
+ *   "flood"        the steps take no time
  *   "refuse"       gp_trainer_new() fails
  *   "deaf"         run() ignores every stop, for ever
  *   "meet"         new() publishes a memfd that says "worker I" and fetches that of every other rank

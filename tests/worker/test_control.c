@@ -406,6 +406,30 @@ TEST(a_fault_kills_the_worker_at_its_point)
     stage_close();
 }
 
+/* Ctrl-Z, a laptop's lid: the client's link stays, but nobody reads.  Its queue of 1000 messages fills up, then the
+ * worker's ring; the training goes on, and its lease can be ended. */
+TEST(a_client_that_reads_nothing_stops_neither_the_training_nor_the_end_of_its_lease)
+{
+    worker *w = &s.workers[0];
+    gp_beat beat = { 0 };
+    gp_revoked revoked;
+    uint64_t before;
+
+    if (lease_begin(1)) {
+        train(w, 7, 1, 1, "\"flood\" \"steps\":100000000");
+        while (beat.step < 3000000 && await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL))
+            ;
+        before = beat.step;
+        if (await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL))
+            CHECK(beat.step > before);
+        tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
+        await_decoded(s.scheduler, &gp_msg_revoked, &revoked, NULL);
+        grant_send(1, 8, 1);
+        grant_acked(1, 8, 1);
+    }
+    stage_close();
+}
+
 TEST(beats_tell_the_step_of_a_training)
 {
     worker *w = &s.workers[0];

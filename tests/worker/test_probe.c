@@ -117,6 +117,41 @@ TEST(cuda_visible_devices_hides_devices_by_ordinal_uuid_or_its_beginning)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+/* The same with NVML missing. */
+static gp_status probe_cuda(const char *devices, gp_error *err)
+{
+    setenv("GRADPOOL_NVML_LIBRARY", "/nonexistent/libnvidia-ml.so.1", 1);
+    setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
+    setenv("FAKE_CUDA", devices, 1);
+    return gp_device_probe(&list, WORKER_PROGRAM, GP_DEVICE_PROBE_MS, err);
+}
+
+TEST(without_nvml_the_cuda_driver_is_asked)
+{
+    gp_error err;
+
+    REQUIRE_OK(probe_cuda("2", &err), err);
+    CHECK_INT(GP_DEVICES_FROM_CUDA, list.source);
+    CHECK_TEXT("CUDA 12.4", list.driver);
+    CHECK_CONTAINS(list.note, "who uses the devices is not known");
+    REQUIRE(list.count == 2);
+    CHECK_TEXT("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", list.devices[0].uuid);
+    CHECK_TEXT("Fake 1", list.devices[0].name);
+    CHECK_TEXT("0000:1f:00.0", list.devices[0].bus);
+    CHECK_TEXT("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", list.devices[1].uuid);
+    CHECK_INT(2, list.devices[1].index);
+    CHECK_INT(16ll << 30, list.devices[1].memory_total);
+    CHECK_INT(8, list.devices[1].major);
+    CHECK_INT(6, list.devices[1].minor);
+    REQUIRE_OK(probe_cuda("-803", &err), err);
+    CHECK_INT(GP_DEVICES_FROM_NONE, list.source);
+    CHECK_INT(0, list.count);
+    CHECK_CONTAINS(list.note, "NVML: /nonexistent");
+    REQUIRE_OK(probe_cuda("-100", &err), err); /* a driver, but no device */
+    CHECK_INT(GP_DEVICES_FROM_CUDA, list.source);
+    CHECK_INT(0, list.count);
+}
+
 TEST(a_driver_that_hangs_is_killed_and_named)
 {
     gp_error err;
