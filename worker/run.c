@@ -36,6 +36,7 @@ struct gp_run {
     gp_rendezvous *rendezvous;
     gp_predictor *predictor; /* NULL unless PREDICTING */
     uint32_t classes;        /* of its model */
+    uint32_t rank;           /* in the present training */
 };
 
 /* ---- answers ---- */
@@ -120,17 +121,21 @@ static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char
 
 /* ---- training ---- */
 
-/* News come from rank 0 alone: the sums of a step are the same on all ranks. */
+/* Every rank tells its steps: their sums are the same, their times are not. */
 static void sink_record(void *context, const gp_train_record *record)
 {
-    if (context != NULL)
-        gp_mailbox_record(context, record);
+    const gp_run *run = context;
+
+    gp_mailbox_record(run->options.mailbox, record);
 }
 
+/* A validation is the same on all ranks: rank 0 tells it. */
 static void sink_validation(void *context, const gp_train_validation *validation)
 {
-    if (context != NULL)
-        gp_mailbox_validation(context, validation);
+    const gp_run *run = context;
+
+    if (run->rank == 0)
+        gp_mailbox_validation(run->options.mailbox, validation);
 }
 
 /* The weights and class names of a finished training, from the rank that sends them. */
@@ -181,7 +186,7 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
 
 static void train_steps(gp_run *run, gp_trainer *trainer, const gp_command *command, uint32_t rank)
 {
-    gp_train_sink sink = { rank == 0 ? run->options.mailbox : NULL, sink_record, sink_validation };
+    gp_train_sink sink = { run, sink_record, sink_validation };
     gp_reply reply = reply_to(command, &gp_msg_train_done);
     gp_train_done *done = &reply.body.train_done;
     gp_error err;
@@ -230,6 +235,7 @@ static void run_train(gp_run *run, gp_command *command)
         reply_error(run, command, &err, true);
     } else {
         gp_mailbox_reply(run->options.mailbox, &ready);
+        run->rank = group.rank;
         train_steps(run, trainer, command, group.rank);
     }
     gp_free(copy);

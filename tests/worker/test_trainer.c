@@ -404,8 +404,8 @@ TEST(a_rank_without_samples_takes_part)
 
 TEST(a_loss_that_is_not_finite_ends_the_training_before_the_commit)
 {
-    train_job *job =
-        job_new("digits:1000", "{\"max-epochs\": 9, \"mini-batch-size\": 50, \"initial-learn-rate\": 900}");
+    train_job *job = job_new("digits:1000", "{\"max-epochs\": 9, \"mini-batch-size\": 50, "
+                                            "\"initial-learn-rate\": 900, \"l2-regularization\": 100}");
 
     run_ranks(2, rank_body);
     CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[0].done.status);
