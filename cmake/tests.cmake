@@ -1,5 +1,10 @@
 # gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [TIMEOUT s] [ARGS ...])
 # One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
+set(GP_TEST_ENVIRONMENT)
+if(GP_SANITIZE STREQUAL "thread")
+  set(GP_TEST_ENVIRONMENT ";TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
+endif()
+
 function(gp_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "LABELS;LIBS;ARGS" ${ARGN})
   add_executable(test_${name} ${T_UNPARSED_ARGUMENTS})
@@ -13,5 +18,5 @@ function(gp_test name)
     set(T_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
-    ENVIRONMENT "GP_BUILD_DIR=${PROJECT_BINARY_DIR};GP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+    ENVIRONMENT "GP_BUILD_DIR=${PROJECT_BINARY_DIR};GP_SOURCE_DIR=${PROJECT_SOURCE_DIR}${GP_TEST_ENVIRONMENT}")
 endfunction()

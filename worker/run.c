@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -37,6 +38,7 @@ struct gp_run {
     gp_predictor *predictor; /* NULL unless PREDICTING */
     uint32_t classes;        /* of its model */
     uint32_t rank;           /* in the present training */
+    atomic_bool ended;       /* the thread will do nothing more */
 };
 
 /* ---- answers ---- */
@@ -392,6 +394,7 @@ static void *run_main(void *argument)
             run_forget(run);
             if (run->backend != NULL)
                 run->options.backend_ops->close(run->backend);
+            atomic_store(&run->ended, true);
             return NULL;
         }
         gp_command_close(&command);
@@ -428,21 +431,18 @@ void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)
 
 gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err)
 {
-    struct timespec deadline;
+    int64_t deadline = gp_now_ms() + timeout_ms;
 
     if (run == NULL)
         return GP_OK;
     if (gp_mailbox_post(run->options.mailbox, GP_COMMAND_QUIT, NULL, err) != GP_OK)
         return gp_fail(err, GP_ETIMEDOUT, "the compute thread could not be told to end");
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += timeout_ms / 1000;
-    deadline.tv_nsec += timeout_ms % 1000 * 1000000;
-    if (deadline.tv_nsec >= 1000000000) {
-        deadline.tv_sec++;
-        deadline.tv_nsec -= 1000000000;
+    while (!atomic_load(&run->ended)) {
+        if (gp_now_ms() >= deadline)
+            return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not end");
+        nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
     }
-    if (pthread_clockjoin_np(run->thread, NULL, CLOCK_MONOTONIC, &deadline) != 0)
-        return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not end");
+    pthread_join(run->thread, NULL);
     gp_free(run);
     return GP_OK;
 }
