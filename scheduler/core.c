@@ -228,6 +228,7 @@ static void resize(gp_core *core, const gp_core_event *event)
         gp_core_slot_tick(core, s);
     }
     core->slot_count = event->plan_count;
+    core->config.idle_ms = event->idle_ms;
     gp_core_emit_to_client(core, GP_CORE_RESIZED, &event->session, event->correlation);
 }
 

@@ -126,7 +126,8 @@ typedef struct gp_core_ask {
     gp_core_id session;
     uint64_t correlation;
     int32_t pid;
-    uint64_t named;  /* mask of the named devices' slots, 0 = none named */
+    uint64_t named; /* mask of the named devices' slots, 0 = none named */
+    int64_t asked_ms;
     int64_t told_ms; /* when lease_wait was last sent; 0 = never */
     uint32_t told_position;
     uint64_t told_holder;
@@ -147,7 +148,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
     GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
     GP_CORE_EVENT_CLIENT_SPOKE,     /* session: status and the like, only pushes idle shutdown back */
-    GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count; answered by RESIZED */
+    GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
     GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */
     GP_CORE_EVENT_LOCK,             /* holds: whether the lock path is still our inode */
     /* From here on: slot and incarnation are always set. */
@@ -172,6 +173,7 @@ typedef struct gp_core_event {
     const gp_core_wish *wish;
     const gp_core_slot_config *plan;
     uint32_t plan_count;
+    int64_t idle_ms; /* as in gp_core_config */
     bool when_idle;
     bool holds;
     bool usable;

@@ -229,9 +229,11 @@ void gp_core_queue_serve(gp_core *core)
 
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
 {
-    gp_core_ask ask = {
-        .wish = *event->wish, .session = event->session, .correlation = event->correlation, .pid = event->pid
-    };
+    gp_core_ask ask = { .wish = *event->wish,
+                        .session = event->session,
+                        .correlation = event->correlation,
+                        .pid = event->pid,
+                        .asked_ms = core->now_ms };
     uint32_t position = core->ask_count;
     gp_error err = { .code = GP_OK };
 

@@ -1,0 +1,223 @@
+/* main.c -- gradpool-scheduler: arguments, the daemon's surroundings, then the shell. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "proto/device_probe.h"
+#include "scheduler/shell.h"
+#include "scheduler/supervise.h"
+
+enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
+
+typedef struct arguments {
+    const char *pool;
+    gp_plan_request request;
+    int64_t idle_timeout_ms;
+    int ready_fd;
+    bool help;
+} arguments;
+
+static void print_usage(FILE *out)
+{
+    fputs(
+        "gradpool-scheduler -- keeps a pool of workers; `gradpool up` starts it\n"
+        "  --pool NAME          (default)\n"
+        "  --workers N|auto     how many (auto: one per GPU, else one per core, at most 16)\n"
+        "  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or UUIDs (auto)\n"
+        "  --idle-timeout MS    end when nobody used the pool for so long; 0 = never (1800000)\n"
+        "  --ready-fd N         write \"ready\" or \"error: why\" there\n"
+        "Exit codes: 0 ended as told, 1 could not start, 2 wrong arguments, 75 another one holds the pool\n",
+        out);
+}
+
+static gp_status parse_number(int64_t *out, const char *name, const char *text, int64_t min, int64_t max,
+                              gp_error *err)
+{
+    char *end;
+    long long value;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < min || value > max)
+        return gp_fail(err, GP_EINVAL, "--%s is \"%.40s\"; expected a number from %lld to %lld", name, text,
+                       (long long)min, (long long)max);
+    *out = value;
+    return GP_OK;
+}
+
+static gp_status parse_option(arguments *out, int option, gp_error *err)
+{
+    int64_t number = 0;
+    gp_status status = GP_OK;
+
+    switch (option) {
+    case 'p':
+        out->pool = optarg;
+        return GP_OK;
+    case 'w':
+        if (strcmp(optarg, "auto") != 0)
+            status = parse_number(&number, "workers", optarg, 1, GP_CORE_SLOTS_MAX, err);
+        out->request.workers = (uint32_t)number;
+        return status;
+    case 'd':
+        out->request.devices = optarg;
+        return GP_OK;
+    case 'i':
+        return parse_number(&out->idle_timeout_ms, "idle-timeout", optarg, 0, (int64_t)GP_DURATION_MS_MAX,
+                            err);
+    case 'r':
+        status = parse_number(&number, "ready-fd", optarg, 0, 1 << 20, err);
+        out->ready_fd = status == GP_OK ? (int)number : -1;
+        return status;
+    case 'h':
+        out->help = true;
+        return GP_OK;
+    default:
+        return gp_fail(err, GP_EINVAL, "the command line is not understood; see --help");
+    }
+}
+
+static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
+{
+    static const struct option table[] = {
+        { "pool", required_argument, NULL, 'p' },
+        { "workers", required_argument, NULL, 'w' },
+        { "devices", required_argument, NULL, 'd' },
+        { "idle-timeout", required_argument, NULL, 'i' },
+        { "ready-fd", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    int option;
+
+    *out = (arguments){ .idle_timeout_ms = IDLE_MS, .ready_fd = -1 };
+    while ((option = getopt_long(count, values, "", table, NULL)) != -1) {
+        gp_status status = parse_option(out, option, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    if (optind < count)
+        return gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", values[optind]);
+    return GP_OK;
+}
+
+static gp_status redirect(const char *log, gp_error *err)
+{
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (null < 0 || fd < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
+        dup2(fd, STDERR_FILENO) < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write the log %s", log);
+    close(null);
+    close(fd);
+    return GP_OK;
+}
+
+/* A session of its own, no terminal, no directory held, nothing inherited but the readiness descriptor. */
+static void detach(void)
+{
+    sigset_t set;
+
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    setsid(); /* fails for the leader of a group, who has one already */
+    umask(077);
+    if (chdir("/") != 0)
+        gp_log(GP_LOG_WARN, "cannot leave the working directory: %s", strerror(errno));
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */
+static void find_devices(gp_device_list *out, const gp_plan_request *request, const char *program)
+{
+    gp_error err;
+
+    memset(out, 0, sizeof(*out));
+    if (request->devices != NULL && strcmp(request->devices, "cpu") == 0)
+        return;
+    if (gp_device_probe(out, program, GP_DEVICE_PROBE_MS, &err) == GP_OK)
+        return;
+    gp_log(GP_LOG_ERROR, "%s", err.message);
+    snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
+}
+
+static gp_status serve(const arguments *given, gp_error *err)
+{
+    gp_places places;
+    gp_hold hold = { .fd = -1 };
+    char program[4096];
+    gp_device_list *devices = gp_calloc(1, sizeof(*devices));
+    gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
+    gp_shell_options options = { .places = &places,
+                                 .hold = &hold,
+                                 .worker_program = program,
+                                 .devices = devices,
+                                 .cores = cores,
+                                 .request = given->request,
+                                 .idle_timeout_ms = given->idle_timeout_ms,
+                                 .ready_fd = given->ready_fd };
+    gp_status status =
+        devices == NULL || cores == NULL ? gp_fail(err, GP_ENOMEM, "no memory to start") : GP_OK;
+
+    if (status == GP_OK)
+        status = gp_places_find(&places, given->pool, err);
+    if (status == GP_OK)
+        status = gp_places_create(&places, err);
+    if (status == GP_OK)
+        status = gp_hold_take(&hold, &places, err);
+    if (status == GP_OK)
+        status = gp_supervise_program(program, sizeof(program), err);
+    if (status == GP_OK)
+        status = redirect(places.scheduler_log, err);
+    if (status == GP_OK) {
+        find_devices(devices, &given->request, program);
+        gp_plan_find_cores(cores);
+        status = gp_shell_run(&options, err);
+    }
+    gp_hold_release(&hold);
+    gp_free(devices);
+    gp_free(cores);
+    return status;
+}
+
+int main(int count, char **values)
+{
+    arguments given;
+    gp_error err;
+    gp_status status;
+
+    gp_log_setup("scheduler", GP_LOG_INFO);
+    status = parse_arguments(&given, count, values, &err);
+    if (status == GP_OK && given.help) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (status == GP_OK) {
+        detach();
+        status = serve(&given, &err);
+        if (status == GP_OK)
+            return 0;
+    }
+    gp_log(GP_LOG_ERROR, "%s", err.message);
+    if (status == GP_EBUSY) /* the starter goes by the exit code: whoever is there answers the door */
+        return EXIT_LOCK_HELD;
+    if (given.ready_fd >= 0)
+        dprintf(given.ready_fd, "error: %s\n", err.message);
+    return status == GP_EINVAL ? EXIT_USAGE : 1;
+}

@@ -1,0 +1,250 @@
+/* shell.c -- opening, the poll loop, and carrying the core's actions out. */
+#include "scheduler/shell.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "scheduler/shell_parts.h"
+
+enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200 };
+
+/* ---- events and actions ---- */
+
+void shell_pend(shell *s, const gp_core_event *event)
+{
+    assert(s->pending_count < SHELL_PENDING_MAX);
+    s->pending[s->pending_count++] = *event;
+}
+
+static void act(shell *s, const gp_core_action *action)
+{
+    switch (action->kind) {
+    case GP_CORE_SPAWN:
+        shell_spawn(s, action->slot, action->incarnation);
+        break;
+    case GP_CORE_KILL:
+        if (s->workers[action->slot].child.incarnation == action->incarnation)
+            gp_supervise_kill(&s->workers[action->slot].child);
+        break;
+    case GP_CORE_EXIT:
+        s->exit = true;
+        break;
+    case GP_CORE_LOG:
+        gp_log(GP_LOG_WARN, "%s", action->text);
+        break;
+    case GP_CORE_GRANT:
+    case GP_CORE_REVOKE:
+    case GP_CORE_PEER_LOST:
+    case GP_CORE_QUIT:
+        shell_send_to_worker(s, action);
+        break;
+    default:
+        shell_send_to_client(s, action);
+    }
+}
+
+static void step_once(shell *s, const gp_core_event *event)
+{
+    size_t count = gp_core_step(s->core, s->actions, event, gp_now_ms());
+
+    for (size_t i = 0; i < count; i++)
+        act(s, &s->actions[i]);
+}
+
+void shell_step(shell *s, const gp_core_event *event)
+{
+    step_once(s, event);
+    for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow while we go */
+        gp_core_event next = s->pending[i];
+
+        step_once(s, &next);
+    }
+    s->pending_count = 0;
+}
+
+/* ---- the loop ---- */
+
+static void hear_signals(shell *s)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_SHUTDOWN };
+    struct signalfd_siginfo info;
+
+    while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGHUP) /* a terminal that closes is not ours */
+            continue;
+        gp_log(GP_LOG_INFO, "signal %u from pid %u: shutting down", info.ssi_signo, info.ssi_pid);
+        shell_step(s, &event);
+    }
+}
+
+static void hear_channel(shell *s)
+{
+    gp_incoming in;
+    gp_error err;
+
+    while (gp_channel_receive(s->channel, &in, &err) == GP_OK) {
+        if (!shell_hear_worker(s, &in))
+            shell_hear_client(s, &in);
+        gp_incoming_close(&in);
+    }
+}
+
+static void check_lock(shell *s)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_LOCK };
+
+    if (gp_now_ms() - s->checked_ms < LOCK_CHECK_MS)
+        return;
+    s->checked_ms = gp_now_ms();
+    event.holds = gp_hold_valid(s->options->hold, s->options->places);
+    if (event.holds == s->holds)
+        return;
+    s->holds = event.holds;
+    gp_log(GP_LOG_ERROR,
+           event.holds ? "%s is our lock again: granting goes on"
+                       : "%s is no longer the file we locked: nothing is granted any more",
+           s->options->places->lock);
+    shell_step(s, &event);
+}
+
+static int patience_ms(shell *s)
+{
+    int64_t left = gp_core_due(s->core) - gp_now_ms();
+
+    if (left <= 0 || gp_channel_pending(s->channel))
+        return 0;
+    return left > LOCK_CHECK_MS ? LOCK_CHECK_MS : (int)left;
+}
+
+static void loop(shell *s)
+{
+    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+
+    while (!s->exit) {
+        struct pollfd fds[3 + GP_CORE_SLOTS_MAX] = {
+            { .fd = gp_door_fd(s->door), .events = POLLIN },
+            { .fd = gp_channel_fd(s->channel), .events = POLLIN },
+            { .fd = s->signals, .events = POLLIN },
+        };
+
+        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+            fds[3 + i] = (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
+        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(s));
+        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+            if (fds[3 + i].revents != 0)
+                shell_reap(s, i);
+        }
+        hear_channel(s);
+        shell_serve_door(s);
+        hear_signals(s);
+        check_lock(s);
+        shell_step(s, &tick);
+    }
+}
+
+/* ---- opening and closing ---- */
+
+static gp_status open_core(shell *s, gp_error *err)
+{
+    const gp_shell_options *options = s->options;
+    gp_core_config config = gp_core_config_default();
+    gp_core_slot_config *plan = gp_calloc(GP_CORE_SLOTS_MAX, sizeof(*plan));
+    uint32_t count;
+    gp_status status;
+
+    if (plan == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the plan of the pool");
+    config.epoch = options->hold->epoch;
+    config.clients_max = SHELL_CLIENTS_MAX;
+    config.idle_ms = options->idle_timeout_ms;
+    status =
+        gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->places, err);
+    if (status == GP_OK)
+        status = gp_core_new(&s->core, &config, plan, count, gp_now_ms(), err);
+    gp_free(plan);
+    if (status != GP_OK)
+        return status;
+    s->actions = gp_calloc(gp_core_actions_max(s->core), sizeof(*s->actions));
+    return s->actions != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for actions");
+}
+
+static gp_status open_sockets(shell *s, gp_error *err)
+{
+    const gp_places *places = s->options->places;
+    gp_channel_options link = { .security = GP_SECURITY_NONE };
+    sigset_t set;
+    gp_status status;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signals < 0)
+        return gp_fail_errno(err, GP_EIO, "no descriptor for signals");
+    status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
+    if (status == GP_OK) /* last: who is let in finds the channel there */
+        status =
+            gp_door_open(&s->door, places->scheduler_door, SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX, err);
+    return status;
+}
+
+static void say_ready(shell *s)
+{
+    if (s->ready_fd < 0)
+        return;
+    if (write(s->ready_fd, "ready\n", 6) != 6)
+        gp_log(GP_LOG_WARN, "nobody waits for our readiness: %s", strerror(errno));
+    close(s->ready_fd);
+    s->ready_fd = -1;
+}
+
+static void shell_free(shell *s)
+{
+    gp_door_close(s->door);
+    gp_channel_close(s->channel, DRAIN_MS);
+    if (s->signals >= 0)
+        close(s->signals);
+    gp_core_free(s->core);
+    gp_free(s->actions);
+    gp_free(s);
+}
+
+gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
+{
+    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+    shell *s = gp_calloc(1, sizeof(*s));
+    gp_status status;
+
+    if (s == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the scheduler");
+    s->options = options;
+    s->signals = -1;
+    s->ready_fd = options->ready_fd;
+    s->holds = true;
+    s->started_ms = s->checked_ms = gp_now_ms();
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        s->workers[i].child.pidfd = -1;
+    status = open_core(s, err);
+    if (status == GP_OK)
+        status = open_sockets(s, err);
+    if (status == GP_OK) {
+        gp_log(GP_LOG_INFO, "pool %s: %u workers, epoch %llu", options->places->pool, s->core->slot_count,
+               (unsigned long long)options->hold->epoch);
+        shell_step(s, &tick); /* starts the workers */
+        say_ready(s);
+        loop(s);
+        gp_log(GP_LOG_INFO, "ends");
+    }
+    shell_free(s);
+    return status;
+}

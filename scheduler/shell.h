@@ -1,0 +1,30 @@
+/* shell.h -- the daemon around the core: sockets, processes, timers; one thread, one poll loop. */
+#ifndef GP_SHELL_H
+#define GP_SHELL_H
+
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "proto/device_list.h"
+#include "proto/places.h"
+#include "scheduler/hold.h"
+#include "scheduler/plan.h"
+
+/* Borrowed while the shell runs. */
+typedef struct gp_shell_options {
+    const gp_places *places;
+    gp_hold *hold;
+    const char *worker_program;
+    const gp_device_list *devices;
+    const gp_plan_cores *cores;
+    gp_plan_request request;
+    int64_t idle_timeout_ms; /* 0 = never */
+    int ready_fd;            /* told "ready\n" once clients are served, then closed; -1 = none */
+} gp_shell_options;
+
+/* gp_shell_run -- open the sockets, start the workers, serve until told to end (shutdown, SIGTERM, SIGINT, idle) and
+ * all workers are gone.  SIGTERM, SIGINT and SIGHUP must be blocked in the calling thread.
+ * Fails only before "ready" was said; the workers are gone then too. */
+gp_status gp_shell_run(const gp_shell_options *options, gp_error *err);
+
+#endif

@@ -1,0 +1,234 @@
+/* shell_clients.c -- the door, and what clients say.
+ *
+ * A client is who stands in the door: its process's end closes the connection, whatever it was doing.  What it says
+ * on the channel counts under the session with which it knocked. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "scheduler/shell_parts.h"
+
+shell_client *shell_find_client(shell *s, const gp_core_id *session)
+{
+    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
+        if (s->clients[i].door != 0 && memcmp(&s->clients[i].session, session, sizeof(*session)) == 0)
+            return &s->clients[i];
+    }
+    return NULL;
+}
+
+static void forget_client(shell *s, shell_client *client)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
+
+    client->door = 0;
+    client->peer.bytes = 0;
+    shell_pend(s, &event);
+}
+
+void shell_drop_client(shell *s, shell_client *client)
+{
+    gp_door_drop(s->door, client->door);
+    forget_client(s, client);
+}
+
+static void hear_knock(shell *s, const gp_door_event *knock)
+{
+    static const gp_core_id nobody;
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = knock->pid };
+    shell_client *client = NULL;
+
+    if (knock->hello.role == GP_ROLE_WORKER) { /* it only wants to see us end; it is known by its readiness */
+        gp_door_admit(s->door, knock->id, s->core->config.epoch);
+        return;
+    }
+    memcpy(event.session.bytes, knock->hello.session, sizeof(event.session.bytes));
+    if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0 ||
+        shell_find_client(s, &event.session) != NULL) {
+        gp_door_refuse(s->door, knock->id, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
+        return;
+    }
+    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX && client == NULL; i++) {
+        if (s->clients[i].door == 0)
+            client = &s->clients[i];
+    }
+    s->refusal[0] = '\0';
+    shell_step(s, &event);
+    if (client == NULL ||
+        (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
+        gp_door_refuse(s->door, knock->id, GP_EBUSY,
+                       s->refusal[0] != '\0' ? s->refusal : "the pool serves as many clients as it can");
+        return;
+    }
+    *client = (shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid };
+    gp_door_admit(s->door, knock->id, s->core->config.epoch);
+}
+
+static void hear_gone(shell *s, uint64_t id)
+{
+    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
+        if (s->clients[i].door == id) {
+            gp_log(GP_LOG_INFO, "client with pid %d is gone", (int)s->clients[i].pid);
+            forget_client(s, &s->clients[i]);
+            return;
+        }
+    }
+}
+
+void shell_serve_door(shell *s)
+{
+    gp_door_event event;
+
+    for (gp_door_next(s->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s->door, &event)) {
+        if (event.kind == GP_DOOR_KNOCK)
+            hear_knock(s, &event);
+        else if (event.kind == GP_DOOR_GONE)
+            hear_gone(s, event.id);
+        else if (event.fd >= 0)
+            close(event.fd); /* nobody hands us descriptors */
+    }
+}
+
+/* ---- messages ---- */
+
+static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_core_wish wish = { .min = 0 };
+    gp_lease_ask ask;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    wish.min = ask.workers_min;
+    wish.max = ask.workers_max;
+    wish.environment = ask.environment == GP_ENV_CPU   ? GP_CORE_ONLY_CPU
+                       : ask.environment == GP_ENV_GPU ? GP_CORE_ONLY_GPU
+                                                       : GP_CORE_ANY;
+    wish.priority = ask.priority;
+    wish.no_wait = !ask.wait;
+    snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
+    snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
+    if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {
+        shell_reply_error(s, in, GP_EIO, "no random bytes for a token: %s", strerror(errno));
+        return;
+    }
+    event->kind = GP_CORE_EVENT_LEASE_ASK;
+    event->wish = &wish;
+    shell_step(s, event);
+}
+
+static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
+    gp_resize resize;
+    gp_plan_request request;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &resize, &err);
+
+    if (status == GP_OK) {
+        request = (gp_plan_request){ .workers = resize.workers,
+                                     .devices = resize.devices[0] != '\0' ? resize.devices
+                                                                          : s->options->request.devices };
+        status = gp_plan_make(plan, &event->plan_count, &request, s->options->devices, s->options->cores,
+                              s->options->places, &err);
+    }
+    if (status != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_RESIZE;
+    event->plan = plan;
+    event->idle_ms = (int64_t)resize.idle_timeout_ms;
+    shell_step(s, event);
+}
+
+static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_shutdown shutdown;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &shutdown, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    gp_log(GP_LOG_INFO, "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+    event->kind = GP_CORE_EVENT_SHUTDOWN;
+    event->when_idle = shutdown.when_idle;
+    shell_step(s, event);
+}
+
+static void hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    switch (in->envelope.message) {
+    case GP_ID(status_get):
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        shell_send_status(s, &in->peer, &in->envelope);
+        break;
+    case GP_ID(lease_ask):
+        hear_ask(s, in, event);
+        break;
+    case GP_ID(lease_leave):
+        event->kind = GP_CORE_EVENT_LEASE_LEAVE;
+        shell_step(s, event);
+        break;
+    case GP_ID(lease_release):
+        event->kind = GP_CORE_EVENT_LEASE_RELEASE;
+        event->lease = in->envelope.lease;
+        shell_step(s, event);
+        break;
+    case GP_ID(resize):
+        hear_resize(s, in, event);
+        break;
+    case GP_ID(shutdown):
+        hear_shutdown(s, in, event);
+        break;
+    default:
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a client says to a scheduler",
+                          in->envelope.message);
+    }
+}
+
+static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
+{
+    gp_hello hello;
+    uint32_t protocol;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &hello, &err) != GP_OK ||
+        gp_protocol_choose(&protocol, hello.protocol_min, hello.protocol_max, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    if (client == NULL && hello.role != GP_ROLE_WORKER) {
+        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
+        return;
+    }
+    if (client != NULL)
+        client->peer = in->peer;
+    shell_send_welcome(s, in);
+}
+
+void shell_hear_client(shell *s, const gp_incoming *in)
+{
+    gp_core_event event = { .epoch = in->envelope.epoch, .correlation = in->envelope.correlation };
+    shell_client *client;
+
+    memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
+    client = shell_find_client(s, &event.session);
+    if (in->envelope.message == GP_ID(hello)) {
+        hear_hello(s, in, client);
+    } else if (client == NULL || !gp_peer_equal(&client->peer, &in->peer)) {
+        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door and say hello first");
+    } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {
+        shell_reply_error(s, in, GP_ESTALE, "this scheduler's epoch is %llu, the message is of %llu",
+                          (unsigned long long)s->core->config.epoch, (unsigned long long)event.epoch);
+    } else {
+        hear_request(s, in, &event);
+    }
+}

@@ -1,0 +1,84 @@
+/* shell_parts.h -- inside the shell.
+ *
+ *   shell.c         opening, the loop, carrying actions out      shell_clients.c  door, what clients say
+ *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages */
+#ifndef GP_SHELL_PARTS_H
+#define GP_SHELL_PARTS_H
+
+#include "proto/channel.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "scheduler/core.h"
+#include "scheduler/shell.h"
+#include "scheduler/supervise.h"
+
+enum { SHELL_CLIENTS_MAX = 1024, SHELL_PENDING_MAX = 256 };
+
+typedef struct shell_client {
+    uint64_t door; /* its connection; 0 = this entry is free */
+    gp_core_id session;
+    pid_t pid;
+    gp_peer peer; /* bytes = 0 until it said hello on the channel */
+} shell_client;
+
+typedef struct shell_worker {
+    gp_child child;
+    gp_peer peer; /* bytes = 0 until it is ready */
+    gp_slot slot; /* as it reported itself */
+    int64_t spawned_ns;
+} shell_worker;
+
+typedef struct shell {
+    const gp_shell_options *options;
+    gp_core *core;
+    gp_core_action *actions;
+    gp_door *door;
+    gp_channel *channel;
+    int signals, ready_fd;
+    int64_t started_ms, checked_ms; /* checked_ms: when the lock was last looked at */
+    bool holds, exit;
+    shell_worker workers[GP_CORE_SLOTS_MAX];
+    shell_client clients[SHELL_CLIENTS_MAX];
+    gp_core_id refused; /* the session that the core did not want, with why */
+    char refusal[GP_ERROR_MESSAGE_MAX];
+    gp_core_event pending[SHELL_PENDING_MAX]; /* what carrying out actions led to */
+    uint32_t pending_count;
+    /* Large messages; one at a time, so they need no stack. */
+    gp_status_reply status;
+    gp_lease_grant lease_grant;
+    gp_grant grant;
+} shell;
+
+/* ---- shell.c ---- */
+
+/* One event, its actions, and what those lead to. */
+void shell_step(shell *s, const gp_core_event *event);
+void shell_pend(shell *s, const gp_core_event *event);
+
+/* ---- shell_clients.c ---- */
+
+void shell_serve_door(shell *s);
+/* A message whose sender is no worker. */
+void shell_hear_client(shell *s, const gp_incoming *in);
+shell_client *shell_find_client(shell *s, const gp_core_id *session);
+void shell_drop_client(shell *s, shell_client *client);
+
+/* ---- shell_workers.c ---- */
+
+/* Whether the message was a worker's. */
+bool shell_hear_worker(shell *s, const gp_incoming *in);
+void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation);
+void shell_reap(shell *s, uint32_t slot);
+
+/* ---- shell_send.c ---- */
+
+void shell_send_to_worker(shell *s, const gp_core_action *action);
+void shell_send_to_client(shell *s, const gp_core_action *action);
+void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to);
+void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same envelope back, with our epoch. */
+gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to);
+void shell_send_welcome(shell *s, const gp_incoming *in);
+
+#endif

@@ -1,0 +1,144 @@
+/* shell_workers.c -- worker processes, and what they say.
+ *
+ * A message counts as a worker's when its link is the one on which that very process (slot, incarnation, pid) said
+ * that it is ready.  A worker of an earlier scheduler that dials us has another pid: it is refused and ends. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "scheduler/shell_parts.h"
+
+void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
+{
+    shell_worker *worker = &s->workers[slot];
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_SPAWNED, .slot = slot, .incarnation = incarnation };
+    gp_error err;
+
+    worker->peer.bytes = 0;
+    worker->spawned_ns = gp_now_ns();
+    if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->places->pool,
+                           &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
+        event.pid = worker->child.pid;
+        gp_log(GP_LOG_INFO, "worker %u: pid %d, incarnation %u, %s", slot + 1, (int)event.pid, incarnation,
+               s->core->slots[slot].config.label);
+    } else {
+        event.kind = GP_CORE_EVENT_WORKER_DIED;
+        event.death = GP_CORE_DIED_UNBORN;
+        event.number = errno;
+        gp_log(GP_LOG_ERROR, "%s", err.message);
+    }
+    shell_pend(s, &event);
+}
+
+void shell_reap(shell *s, uint32_t slot)
+{
+    shell_worker *worker = &s->workers[slot];
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
+
+    if (!gp_supervise_reap(&worker->child, &event))
+        return;
+    event.incarnation = worker->child.incarnation;
+    worker->peer.bytes = 0;
+    shell_step(s, &event);
+}
+
+static shell_worker *find_worker(shell *s, const gp_peer *peer)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (s->workers[i].peer.bytes != 0 && gp_peer_equal(&s->workers[i].peer, peer))
+            return &s->workers[i];
+    }
+    return NULL;
+}
+
+static void hear_ready(shell *s, const gp_incoming *in)
+{
+    gp_worker_ready ready;
+    gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_READY, .epoch = in->envelope.epoch };
+    shell_worker *worker;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ready, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event.slot = ready.slot.index - 1;
+    worker = event.slot < GP_CORE_SLOTS_MAX ? &s->workers[event.slot] : NULL;
+    if (worker == NULL || worker->child.pid == 0 || (uint32_t)worker->child.pid != ready.slot.pid ||
+        worker->child.incarnation != ready.slot.incarnation) {
+        shell_reply_error(s, in, GP_ESTALE, "worker %u incarnation %u with pid %u is not of this scheduler",
+                          ready.slot.index, ready.slot.incarnation, ready.slot.pid);
+        return;
+    }
+    worker->peer = in->peer;
+    worker->slot = ready.slot;
+    event.incarnation = ready.slot.incarnation;
+    event.usable = ready.state != GP_WORKER_EXCLUDED && ready.state != GP_WORKER_DEAD;
+    event.reason = ready.reason;
+    event.lease = ready.lease;
+    event.generation = ready.generation;
+    gp_log(GP_LOG_INFO, "worker %u is %s %.1f ms after its spawn%s%s", ready.slot.index,
+           event.usable ? "ready" : "excluded", (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
+           event.usable ? "" : ": ", event.usable ? "" : ready.reason);
+    if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 },
+                        NULL, 0, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "worker %u was not welcomed: %s", ready.slot.index, err.message);
+    shell_step(s, &event);
+}
+
+static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
+{
+    gp_core_event event = { .epoch = in->envelope.epoch,
+                            .slot = (uint32_t)(worker - s->workers),
+                            .incarnation = worker->child.incarnation,
+                            .lease = in->envelope.lease,
+                            .generation = in->envelope.generation };
+    gp_error_reply error;
+    gp_beat beat;
+    gp_error err;
+
+    switch (in->envelope.message) {
+    case GP_ID(beat):
+        if (gp_incoming_decode(in, &beat, &err) != GP_OK) {
+            gp_log(GP_LOG_WARN, "worker %u: %s", event.slot + 1, err.message);
+            return;
+        }
+        event.kind = GP_CORE_EVENT_WORKER_BEAT;
+        event.step = beat.step;
+        break;
+    case GP_ID(grant_ack):
+        event.kind = GP_CORE_EVENT_WORKER_GRANTED;
+        break;
+    case GP_ID(revoked):
+        event.kind = GP_CORE_EVENT_WORKER_REVOKED;
+        break;
+    case GP_ID(error_reply):
+        if (gp_incoming_decode(in, &error, &err) == GP_OK)
+            gp_log(GP_LOG_WARN, "worker %u says: %s", event.slot + 1, error.message);
+        return;
+    default:
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a worker says to a scheduler",
+                          in->envelope.message);
+        return;
+    }
+    shell_step(s, &event);
+}
+
+bool shell_hear_worker(shell *s, const gp_incoming *in)
+{
+    shell_worker *worker;
+
+    if (in->envelope.message == GP_ID(worker_ready)) {
+        hear_ready(s, in);
+        return true;
+    }
+    worker = find_worker(s, &in->peer);
+    if (worker == NULL)
+        return in->type != NULL &&
+               in->type->direction == GP_DIR_WORKER_TO_SCHEDULER; /* a dead one's last words */
+    hear_known(s, worker, in);
+    return true;
+}

@@ -1,0 +1,181 @@
+#include "scheduler/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+extern char **environ;
+
+gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err)
+{
+    static const char *const beside[] = { "gradpool-worker", "../libexec/gradpool/gradpool-worker",
+                                          "../libexec/gradpool-worker" };
+    const char *named = getenv("GRADPOOL_WORKER");
+    char self[3900];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (named != NULL) {
+        snprintf(path, bytes, "%s", named);
+        if (access(path, X_OK) != 0)
+            return gp_fail_errno(err, GP_ENOENT, "GRADPOOL_WORKER is %s", path);
+        return GP_OK;
+    }
+    if (length <= 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
+    self[length] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+        snprintf(path, bytes, "%s/%s", self, beside[i]);
+        if (access(path, X_OK) == 0)
+            return GP_OK;
+    }
+    return gp_fail(err, GP_ENOENT,
+                   "no gradpool-worker in %s or %s/../libexec; set GRADPOOL_WORKER to its path", self, self);
+}
+
+/* Our environment, with the GPU chosen where it is one.  The array is the caller's to free; texts are borrowed. */
+static char **make_environment(const gp_core_slot_config *config, char *visible, char *order)
+{
+    size_t count = 0, kept = 0;
+    char **list;
+
+    while (environ[count] != NULL)
+        count++;
+    list = gp_calloc(count + 3, sizeof(*list));
+    if (list == NULL)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool ours = strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", 21) == 0 ||
+                    strncmp(environ[i], "CUDA_DEVICE_ORDER=", 18) == 0;
+
+        if (config->kind != GP_CORE_GPU || !ours)
+            list[kept++] = environ[i];
+    }
+    if (config->kind == GP_CORE_GPU) {
+        list[kept++] = visible;
+        list[kept++] = order;
+    }
+    return list;
+}
+
+static int spawn_with(pid_t *pid, const char *program, const char *log, char **arguments, char **environment)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t all, none;
+    int problem;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+                                     0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    /* Ours are close-on-exec, but ZeroMQ's threads make some without asking us. */
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    problem = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return problem;
+}
+
+/* posix_spawn() promises not to write to its arguments, and asks for char * even so. */
+static char *text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
+gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
+                             const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
+                             gp_error *err)
+{
+    char number[16], which[16], ordinal[16], visible[96];
+    char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
+    char *arguments[24] = {
+        text(program),   text("--pool"),   text(pool),
+        text("--index"), number,           text("--incarnation"),
+        which,           text("--device"), config->kind == GP_CORE_GPU ? text(config->uuid) : text("cpu")
+    };
+    size_t count = 9;
+    char **environment;
+    int problem;
+
+    snprintf(number, sizeof(number), "%u", index + 1);
+    snprintf(which, sizeof(which), "%u", incarnation);
+    snprintf(ordinal, sizeof(ordinal), "%u", config->device_index);
+    snprintf(visible, sizeof(visible), "CUDA_VISIBLE_DEVICES=%s", config->uuid);
+    if (config->cores[0] != '\0') {
+        arguments[count++] = text("--cores");
+        arguments[count++] = text(config->cores);
+    }
+    if (config->shared)
+        arguments[count++] = text("--shared");
+    if (config->kind == GP_CORE_GPU) {
+        arguments[count++] = text("--device-name");
+        arguments[count++] = text(config->name);
+        arguments[count++] = text("--device-ordinal");
+        arguments[count++] = ordinal;
+    }
+    environment = make_environment(config, visible, order);
+    if (environment == NULL) {
+        errno = ENOMEM;
+        return gp_fail(err, GP_ENOMEM, "no memory to start worker %u", index + 1);
+    }
+    *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
+    problem = spawn_with(&out->pid, program, config->log, arguments, environment);
+    gp_free(environment);
+    if (problem == 0) {
+        out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* close-on-exec by itself */
+        if (out->pidfd >= 0)
+            return GP_OK;
+        problem = errno;
+        kill(out->pid, SIGKILL); /* a child that cannot be watched is no worker */
+        waitpid(out->pid, NULL, 0);
+    }
+    out->pid = 0;
+    errno = problem;
+    return gp_fail_errno(err, GP_EIO, "cannot start worker %u (%s)", index + 1, program);
+}
+
+void gp_supervise_kill(const gp_child *child)
+{
+    if (child->pid == 0)
+        return;
+    kill(-child->pid, SIGKILL);
+    kill(child->pid, SIGKILL); /* should it have left its group; unreaped, so the pid is still its own */
+}
+
+bool gp_supervise_reap(gp_child *child, gp_core_event *event)
+{
+    siginfo_t info = { .si_pid = 0 };
+
+    if (child->pid == 0 || waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return false;
+    kill(-child->pid, SIGKILL); /* what it started goes with it; unreaped, so the number is still its own */
+    waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
+    event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
+    event->number = info.si_status;
+    close(child->pidfd);
+    *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
+    return true;
+}

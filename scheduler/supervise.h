@@ -1,0 +1,36 @@
+/* supervise.h -- worker processes: spawned, watched through a pidfd, killed, and asked what they died of. */
+#ifndef GP_SUPERVISE_H
+#define GP_SUPERVISE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/base/error.h"
+#include "scheduler/core.h"
+
+typedef struct gp_child {
+    pid_t pid; /* 0 = none */
+    int pidfd; /* readable when it has ended; -1 = none */
+    uint32_t incarnation;
+} gp_child;
+
+/* gp_supervise_program -- the worker's executable: $GRADPOOL_WORKER, or gradpool-worker beside our own, or in
+ * ../libexec/gradpool.  GP_ENOENT names where it was looked for. */
+gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err);
+
+/* gp_supervise_spawn -- a worker in its own process group, all signals at their defaults, no descriptor of ours, its
+ * output appended to config->log.
+ *   index  of the slot, from 0
+ * GP_EIO; errno stays set. */
+gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
+                             const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
+                             gp_error *err);
+
+/* SIGKILL to the process and its group. */
+void gp_supervise_kill(const gp_child *child);
+
+/* gp_supervise_reap -- what it died of, into event->death and event->number; *child is empty afterwards.
+ * False: it has not ended. */
+bool gp_supervise_reap(gp_child *child, gp_core_event *event);
+
+#endif
