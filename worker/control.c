@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/comm/process.h"
 #include "worker/control_parts.h"
 
 enum {
@@ -26,27 +27,7 @@ enum {
 
 /* ---- opening ---- */
 
-/* Field 22 of /proc/self/stat; the name in field 2 may hold anything, so count from its last ')'. */
-static uint64_t start_time_get(void)
-{
-    char text[1024];
-    unsigned long long start = 0;
-    FILE *file = fopen("/proc/self/stat", "re");
-    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
-    char *rest;
-
-    if (file != NULL)
-        fclose(file);
-    text[got] = '\0';
-    rest = strrchr(text, ')');
-    for (int field = 2; rest != NULL && field < 22; field++)
-        rest = strchr(rest + 1, ' ');
-    if (rest != NULL && sscanf(rest, " %llu", &start) != 1)
-        start = 0;
-    return start;
-}
-
-static void slot_fill(control *c)
+static gp_status slot_fill(control *c, gp_error *err)
 {
     const gp_control_options *options = c->options;
     const gp_worker_device *device = options->device;
@@ -56,7 +37,6 @@ static void slot_fill(control *c)
     slot->index = options->index;
     slot->incarnation = options->incarnation;
     slot->pid = (uint32_t)getpid();
-    slot->start_time = start_time_get();
     gp_places_worker_socket(options->places, options->index, options->incarnation, socket);
     snprintf(slot->endpoint, sizeof(slot->endpoint), "ipc://%.100s", socket);
     gp_places_worker_door(options->places, options->index, options->incarnation, slot->door);
@@ -68,6 +48,7 @@ static void slot_fill(control *c)
     snprintf(slot->cores, sizeof(slot->cores), "%s", device->cores_text);
     slot->core_count = device->core_count;
     slot->shared = device->shared;
+    return gp_process_start_time(getpid(), &slot->start_time, err);
 }
 
 static gp_status signals_open(control *c, gp_error *err)
@@ -112,16 +93,17 @@ static gp_status control_open(control *c, gp_error *err)
     gp_hello hello = { .role = GP_ROLE_WORKER,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
-                       .build = "gradpool worker",
+                       .build = GP_BUILD,
                        .pid = (uint32_t)getpid() };
     gp_run_options run = { .train = &c->train,
                            .device = c->options->device,
                            .backend_ops = c->options->backend_ops };
     gp_status status;
 
-    slot_fill(c);
     gp_train_control_init(&c->train);
-    status = signals_open(c, err);
+    status = slot_fill(c, err);
+    if (status == GP_OK)
+        status = signals_open(c, err);
     if (status == GP_OK)
         status = gp_mailbox_new(&c->mailbox, err);
     run.mailbox = c->mailbox;

@@ -43,7 +43,7 @@ static void on_hello(control *c, gp_incoming *in)
         refuse(c, in, &err);
         return;
     }
-    snprintf(welcome.build, sizeof(welcome.build), "gradpool worker");
+    snprintf(welcome.build, sizeof(welcome.build), "%s", GP_BUILD);
     snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->places->pool);
     welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
     tell_client(c, in, &gp_msg_welcome, &welcome);

@@ -14,7 +14,11 @@
 #include "worker/fault.h"
 #include "worker/probe.h"
 
-enum { EXIT_USAGE = 2, CLAIM_WAIT_MS_MAX = 60000 };
+enum {
+    EXIT_USAGE = 2,
+    CLAIM_WAIT_MS = 2500, /* workers of a scheduler that died let go of their devices within 2 s */
+    CLAIM_WAIT_MS_MAX = 60000,
+};
 
 typedef struct start_options {
     bool probe, help;
@@ -35,7 +39,7 @@ static void usage_print(FILE *out)
           "  --device-ordinal N    the GPU's CUDA ordinal, for listings\n"
           "  --cores LIST          its cores, like 0-3,8 (all allowed ones)\n"
           "  --shared              the cores are others' too: pin and spin nothing\n"
-          "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (0)\n",
+          "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (2500)\n",
           out);
 }
 
@@ -116,7 +120,8 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     };
     int option, place = 0;
 
-    *options = (start_options){ .pool = "default", .device.device = "cpu" };
+    *options =
+        (start_options){ .pool = "default", .device.device = "cpu", .device.claim_wait_ms = CLAIM_WAIT_MS };
     while ((option = getopt_long(count, arguments, "", table, &place)) != -1) {
         gp_status status = option_set(options, option, option == '?' ? "" : table[place].name, optarg, err);
 

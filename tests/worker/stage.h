@@ -74,11 +74,17 @@ static void door_serve(void)
 static void spawn(worker *w, uint32_t index, const char *device)
 {
     char number[16];
-    char *arguments[] = {
-        (char *)(uintptr_t)STAGE_PROGRAM,    (char *)(uintptr_t) "--index",  number,
-        (char *)(uintptr_t) "--incarnation", (char *)(uintptr_t) "1",        (char *)(uintptr_t) "--device",
-        (char *)(uintptr_t)device,           (char *)(uintptr_t) "--shared", NULL
-    };
+    char *arguments[] = { (char *)(uintptr_t)STAGE_PROGRAM,
+                          (char *)(uintptr_t) "--index",
+                          number,
+                          (char *)(uintptr_t) "--incarnation",
+                          (char *)(uintptr_t) "1",
+                          (char *)(uintptr_t) "--device",
+                          (char *)(uintptr_t)device,
+                          (char *)(uintptr_t) "--claim-wait",
+                          (char *)(uintptr_t) "0",
+                          (char *)(uintptr_t) "--shared",
+                          NULL };
 
     snprintf(number, sizeof(number), "%u", index);
     if (posix_spawn(&w->pid, STAGE_PROGRAM, NULL, NULL, arguments, environ) != 0)
