@@ -68,7 +68,7 @@ static void cpu_close(gp_backend *backend)
 static gp_status read_kernels(gp_backend *backend, const char *kernels, gp_error *err)
 {
     const lanes_isa *isa;
-    bool fuse;
+    lanes_effort effort;
     gp_status status;
 
     if (kernels != NULL && strlen(kernels) >= sizeof(backend->kernels))
@@ -78,7 +78,7 @@ static gp_status read_kernels(gp_backend *backend, const char *kernels, gp_error
     backend->only_onednn = strcmp(backend->kernels, "onednn") == 0;
     backend->only_lanes = kernels != NULL && !backend->only_onednn;
     backend->split = strstr(backend->kernels, ",split") != NULL;
-    status = gp_lanes_choose(&isa, &fuse, backend->only_lanes ? kernels : NULL, err);
+    status = gp_lanes_choose(&isa, &effort, backend->only_lanes ? kernels : NULL, err);
     if (status == GP_OK)
         backend->lanes = gp_segment_lanes(isa);
     return status;

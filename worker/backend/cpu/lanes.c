@@ -23,13 +23,17 @@ static bool isa_supported(const lanes_isa *isa)
     return isa == &gp_lanes_isa_baseline;
 }
 
-gp_status gp_lanes_choose(const lanes_isa **out, bool *fuse, const char *kernels, gp_error *err)
+gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const char *kernels, gp_error *err)
 {
     static const lanes_isa *const all[] = { &gp_lanes_isa_avx512, &gp_lanes_isa_avx2,
                                             &gp_lanes_isa_baseline };
     size_t name = kernels == NULL ? 0 : strcspn(kernels, ",");
 
-    *fuse = kernels == NULL || strstr(kernels, ",unfused") == NULL;
+    *effort = LANES_WHOLE;
+    if (kernels != NULL && strstr(kernels, ",direct") != NULL)
+        *effort = LANES_DIRECT;
+    if (kernels != NULL && strstr(kernels, ",unfused") != NULL)
+        *effort = LANES_UNFUSED;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         bool asked = name != 0 && strlen(all[i]->name) == name && strncmp(kernels, all[i]->name, name) == 0;
         bool any = name == 0 || (name == 5 && strncmp(kernels, "lanes", 5) == 0);
@@ -70,7 +74,7 @@ bool gp_lanes_suits(const gp_graph *graph, gp_phase phase)
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
         return false;
     small =
-        gp_lanes_plan(&segment, &request, true, NULL) == GP_OK &&
+        gp_lanes_plan(&segment, &request, LANES_DIRECT, NULL) == GP_OK &&
         segment.scratch_floats * sizeof(float) <= (size_t)SCRATCH_PER_LANE_MAX * (size_t)segment.isa->lanes;
     gp_lanes_plan_free(&segment);
     return small;
@@ -186,12 +190,12 @@ static gp_status lanes_compile(gp_segment **out, const gp_segment_request *reque
 {
     lanes_segment *segment = gp_calloc(1, sizeof(*segment));
     const lanes_isa *chosen;
-    bool fuse;
-    gp_status status = gp_lanes_choose(&chosen, &fuse, request->kernels, NULL);
+    lanes_effort effort;
+    gp_status status = gp_lanes_choose(&chosen, &effort, request->kernels, NULL);
 
     (void)chosen; /* by who took this vtable */
     if (status != GP_OK)
-        fuse = true; /* kernels that are not ours to read */
+        effort = LANES_WHOLE; /* kernels that are not ours to read */
     if (segment == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a lanes segment");
     segment->isa = isa;
@@ -203,7 +207,7 @@ static gp_status lanes_compile(gp_segment **out, const gp_segment_request *reque
     segment->block_count = (request->micro_batch + (uint32_t)isa->lanes - 1) / (uint32_t)isa->lanes;
     segment->sample_dtype = request->sample_dtype;
     segment->memory = *request->memory;
-    status = gp_lanes_plan(segment, request, fuse, err);
+    status = gp_lanes_plan(segment, request, effort, err);
     if (status == GP_OK)
         status = set_normalization(segment, err);
     if (status == GP_OK)

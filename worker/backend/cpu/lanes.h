@@ -16,7 +16,15 @@
 
 #include "worker/backend/cpu/segment.h"
 
-enum { LANES_MAX = 16, LANES_NONE = UINT32_MAX };
+#define LANES_NONE UINT32_MAX
+enum { LANES_WINOGRAD_OUTPUTS = 12 }; /* output channels that its weights step takes at a time */
+
+/* A stride of at least that many floats that is an odd number of cache lines: equally spaced rows then use all sets
+ * of a cache, not a few. */
+static inline size_t lanes_odd_lines(size_t floats)
+{
+    return ((floats + 15) / 16 | 1) * 16;
+}
 
 /* A value of one block in a thread's scratch.  Height and width are those anybody reads (dead rows and columns
  * are not even stored); row and plane are strides in floats. */
@@ -40,16 +48,19 @@ typedef enum lanes_step_kind {
     LANES_CONV_WEIGHTS,      /* x, dy z */
     LANES_CONV_WEIGHTS_FAST, /* the same */
     LANES_CONV_WEIGHTS_POOL, /* x, dy of the pool z, mask; y is a strip for a few channels of dy */
-    LANES_UNPOOL,            /* dy of the pool x, mask -> dx of the relu y */
-    LANES_FC,                /* x -> y by a [J][K] matrix stored [K][J] */
-    LANES_FC_WEIGHTS,        /* x, dy z -> panels */
-    LANES_RELU,              /* x -> y */
-    LANES_RELU_BACKWARD,     /* y in x, dy in z -> y */
-    LANES_POOL,              /* x -> y, index in z or none */
-    LANES_POOL_BACKWARD,     /* dy in x, index in z or none -> y */
-    LANES_DROPOUT,           /* x -> y */
-    LANES_SOFTMAX_XENT,      /* x -> dlogits y or none */
-    LANES_ADD,               /* x, z -> y */
+    LANES_WINOGRAD,      /* as CONV_POOL by lanes_winograd.h; v keeps the transformed input, t is scratch */
+    LANES_WINOGRAD_DATA, /* dy of the pool x, mask -> dx of the convolution y; v and t are scratch */
+    LANES_WINOGRAD_WEIGHTS, /* x, dy of the pool z, mask, v; t is scratch */
+    LANES_UNPOOL,           /* dy of the pool x, mask -> dx of the relu y */
+    LANES_FC,               /* x -> y by a [J][K] matrix stored [K][J] */
+    LANES_FC_WEIGHTS,       /* x, dy z -> panels */
+    LANES_RELU,             /* x -> y */
+    LANES_RELU_BACKWARD,    /* y in x, dy in z -> y */
+    LANES_POOL,             /* x -> y, index in z or none */
+    LANES_POOL_BACKWARD,    /* dy in x, index in z or none -> y */
+    LANES_DROPOUT,          /* x -> y */
+    LANES_SOFTMAX_XENT,     /* x -> dlogits y or none */
+    LANES_ADD,              /* x, z -> y */
     LANES_STEP_COUNT
 } lanes_step_kind;
 
@@ -57,6 +68,7 @@ typedef struct lanes_step {
     lanes_step_kind kind;
     uint32_t op; /* index in the segment that it came from */
     lanes_view x, y, z;
+    lanes_view v, t;
     lanes_view mask; /* bits of relu and pooling: 4 per pooled pixel and lane */
     gp_window window;
     gp_pool_kind pool;
@@ -78,7 +90,13 @@ typedef struct lanes_step {
 
 /* Weights repacked once per training step. */
 typedef struct lanes_pack {
-    enum { LANES_PACK_OUTPUTS, LANES_PACK_INPUTS, LANES_PACK_TRANSPOSE } kind;
+    enum {
+        LANES_PACK_OUTPUTS,
+        LANES_PACK_INPUTS,
+        LANES_PACK_WINOGRAD_OUTPUTS,
+        LANES_PACK_WINOGRAD_INPUTS,
+        LANES_PACK_TRANSPOSE
+    } kind;
     uint32_t parameter;
     size_t to_at;                    /* place in the segment's packed weights */
     const float *from;               /* [bound] */
@@ -88,7 +106,7 @@ typedef struct lanes_pack {
 
 /* What happens to gradients once all blocks are done. */
 typedef struct lanes_finish {
-    enum { LANES_FINISH_CONV, LANES_FINISH_CONV_FAST, LANES_FINISH_FC } kind;
+    enum { LANES_FINISH_CONV, LANES_FINISH_CONV_FAST, LANES_FINISH_WINOGRAD, LANES_FINISH_FC } kind;
     uint32_t weight_parameter, bias_parameter; /* LANES_NONE: no bias */
     float *weight, *bias;                      /* [bound] in the arena; bias may be NULL */
     int32_t outputs, inputs, kernel;
@@ -153,15 +171,18 @@ typedef struct lanes_segment {
     float *scale, *offset;   /* per input channel */
 } lanes_segment;
 
+/* How much may be merged and replaced: every op one generic step; fused steps; Winograd where it pays. */
+typedef enum lanes_effort { LANES_UNFUSED, LANES_DIRECT, LANES_WHOLE } lanes_effort;
+
 /* gp_lanes_plan -- fill steps, packs, finishes and the sizes of memory, from the request and the fields isa, graph
- * and block_count.  Pointers marked [bound] stay NULL.  fuse: whether ops may be merged; without, every op is one
- * generic step.  On failure what was made is released by gp_lanes_plan_free(). */
-gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, bool fuse, gp_error *err);
+ * and block_count.  Pointers marked [bound] stay NULL.  On failure what was made is released by gp_lanes_plan_free(). */
+gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, lanes_effort effort,
+                        gp_error *err);
 void gp_lanes_plan_free(lanes_segment *segment);
 
 /* The instruction set that options->kernels asks for (NULL or "lanes": the best of this CPU; "avx2"; after a comma,
- * "unfused").  GP_EINVAL: unknown, GP_ENODEV: not of this CPU. */
-gp_status gp_lanes_choose(const lanes_isa **out, bool *fuse, const char *kernels, gp_error *err);
+ * "unfused" or "direct").  GP_EINVAL: unknown, GP_ENODEV: not of this CPU. */
+gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const char *kernels, gp_error *err);
 
 /* Whether the network is one for these kernels rather than oneDNN's: see lanes.c. */
 bool gp_lanes_suits(const gp_graph *graph, gp_phase phase);

@@ -7,6 +7,7 @@
 
 #include "worker/backend/cpu/lanes_conv.h"
 #include "worker/backend/cpu/lanes_generic.h"
+#include "worker/backend/cpu/lanes_winograd.h"
 
 #if LANES == 16
 enum { FC_OUTPUTS = 24, PANEL_OUTPUTS = 12 };
@@ -286,6 +287,8 @@ static void pack_weights(const lanes_pack *pack, uint32_t thread, uint32_t threa
 {
     if (pack->kind == LANES_PACK_TRANSPOSE)
         pack_transpose(pack, thread, threads);
+    else if (pack->kind == LANES_PACK_WINOGRAD_OUTPUTS || pack->kind == LANES_PACK_WINOGRAD_INPUTS)
+        pack_winograd(pack, thread, threads);
     else
         pack_conv(pack, thread, threads);
 }
@@ -333,6 +336,10 @@ static void finish_conv(const lanes_finish *finish, const lanes_share *share)
     for (int o = (int)share->thread; o < finish->outputs; o += (int)share->threads) {
         if (finish->bias != NULL)
             finish_put(finish->bias + o, share_sum(share, finish->bias_sum + (size_t)o), share->first);
+        if (finish->kind == LANES_FINISH_WINOGRAD) {
+            finish_winograd_output(finish, share, o);
+            continue;
+        }
         if (finish->kind == LANES_FINISH_CONV_FAST) {
             finish_conv_output(finish, share, o);
             continue;

@@ -33,7 +33,7 @@ typedef struct buffer {
     uint32_t first, last; /* steps */
 } buffer;
 
-typedef enum op_note { NOTE_PLAIN, NOTE_MERGED, NOTE_RELU, NOTE_POOL, NOTE_UNPOOL } op_note;
+typedef enum op_note { NOTE_PLAIN, NOTE_MERGED, NOTE_RELU, NOTE_POOL, NOTE_UNPOOL, NOTE_WINOGRAD } op_note;
 
 typedef struct planner {
     lanes_segment *segment;
@@ -41,12 +41,13 @@ typedef struct planner {
     const gp_graph *graph;
     const gp_op *ops;
     uint32_t count;
-    bool fuse;
+    bool fuse, winograd;
     place *places;
     op_note *notes; /* per op */
     uint32_t
         *mates; /* per op: NOTE_RELU, NOTE_POOL: the conv's relu or pool op; of a backward op, the conv op */
     uint32_t *masks; /* per op: of a fused conv, the buffer of its bits */
+    uint32_t *kept;  /* per op: of a Winograd conv, the buffer of its transformed input */
     buffer *buffers;
     uint32_t buffer_count, buffer_capacity;
 } planner;
@@ -357,6 +358,53 @@ static bool pool_is_fast(const gp_op *op)
     return fast;
 }
 
+/* The fast kernels write every pixel that their taps reach, and no other. */
+static bool conv_data_reaches(const planner *p, const gp_op *op)
+{
+    const place *dy = &p->places[op->in[0]], *dx = &p->places[op->out[0]];
+    int32_t reach = op->window.kernel[0] - 1;
+    int32_t height = dy->live_height + reach - op->window.padding[0];
+    int32_t width = dy->live_width + reach - op->window.padding[1];
+
+    return conv_is_fast(p, &op->window, op->out[0]) && height >= dx->live_height && width >= dx->live_width &&
+           height <= dx->live_height + dx->border[2] && width <= dx->live_width + dx->border[3];
+}
+
+/* Transforms are paid once per channel, products per pair of channels: few channels are faster directly. */
+enum { WINOGRAD_CHANNELS_MIN = 8 };
+
+static bool conv_is_winograd(const planner *p, uint32_t conv)
+{
+    const gp_op *op = &p->ops[conv];
+
+    return p->winograd && conv_is_fast(p, &op->window, op->in[0]) &&
+           (op->window.kernel[0] == 3 || op->window.kernel[0] == 5) &&
+           p->places[op->in[0]].channels >= WINOGRAD_CHANNELS_MIN &&
+           p->places[op->out[0]].channels >= WINOGRAD_CHANNELS_MIN;
+}
+
+/* All that read the convolution's gradient dy must be able to make it themselves. */
+static bool fuse_winograd_backward(planner *p, uint32_t conv, uint32_t dy, uint32_t pool_backward)
+{
+    uint32_t readers[2] = { p->count, p->count }, found = 0;
+
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+        bool data = op->code == GP_OP_CONV2D_BACKWARD_DATA && op->in[0] == dy && conv_data_reaches(p, op);
+        bool weights = op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS && op->in[1] == dy;
+
+        if ((data || weights) && op->layer == p->ops[conv].layer && found < 2)
+            readers[found++] = i;
+    }
+    if (found == 0 || p->places[dy].readers != found)
+        return false;
+    for (uint32_t i = 0; i < found; i++) {
+        p->notes[readers[i]] = NOTE_WINOGRAD;
+        p->mates[readers[i]] = pool_backward;
+    }
+    return true;
+}
+
 /* Backward of a fused pool: both ops must be here, and nobody else may read what lies between them. */
 static bool fuse_pool_backward(planner *p, uint32_t conv, uint32_t pool, uint32_t relu_backward)
 {
@@ -373,6 +421,10 @@ static bool fuse_pool_backward(planner *p, uint32_t conv, uint32_t pool, uint32_
     p->notes[relu_backward] = NOTE_UNPOOL;
     p->mates[relu_backward] = conv;
     p->mates[pool_backward] = conv;
+    if (conv_is_winograd(p, conv) && fuse_winograd_backward(p, conv, op->out[0], pool_backward)) {
+        p->notes[relu_backward] = NOTE_MERGED;
+        return true;
+    }
     weights = only_reader(p, op->out[0], GP_OP_CONV2D_BACKWARD_WEIGHTS);
     if (weights < p->count && conv_is_fast(p, &p->ops[weights].window, p->ops[weights].in[0])) {
         p->notes[relu_backward] = NOTE_MERGED;
@@ -405,7 +457,7 @@ static void fuse_conv(planner *p, uint32_t conv)
         (relu_backward < p->count && !fuse_pool_backward(p, conv, pool, relu_backward)))
         return;
     p->notes[pool] = NOTE_MERGED;
-    p->notes[conv] = NOTE_POOL;
+    p->notes[conv] = conv_is_winograd(p, conv) ? NOTE_WINOGRAD : NOTE_POOL;
     p->mates[conv] = pool;
 }
 
@@ -469,6 +521,8 @@ static gp_status step_add(planner *p, lanes_step_kind kind, uint32_t op, lanes_s
                           .x = no_view(),
                           .y = no_view(),
                           .z = no_view(),
+                          .v = no_view(),
+                          .t = no_view(),
                           .mask = no_view(),
                           .layer = p->ops[op].layer,
                           .weight_parameter = LANES_NONE,
@@ -580,6 +634,8 @@ static uint32_t pack_add(planner *p, int kind, uint32_t parameter, int32_t outpu
                           .outputs = outputs,
                           .inputs = inputs,
                           .kernel = kernel };
+    if (kind == LANES_PACK_WINOGRAD_OUTPUTS || kind == LANES_PACK_WINOGRAD_INPUTS)
+        kernel++;
     segment->packed_floats += ((size_t)outputs * (size_t)inputs * (size_t)(kernel * kernel) + 15) / 16 * 16;
     return segment->pack_count++;
 }
@@ -592,59 +648,104 @@ static size_t sums_add(planner *p, size_t floats)
     return at;
 }
 
+/* Scratch of the Winograd steps: all N^2 positions of rows x columns vectors. */
+static gp_status winograd_buffer(planner *p, int32_t kernel, int32_t rows, int32_t columns, lanes_view *view,
+                                 gp_error *err)
+{
+    size_t plane = lanes_odd_lines((size_t)rows * (size_t)columns * (size_t)p->segment->isa->lanes);
+
+    *view = (lanes_view){ 0 };
+    return buffer_add(p, plane * (size_t)((kernel + 1) * (kernel + 1)), &view->buffer, err);
+}
+
+static int32_t to_fours(int32_t count)
+{
+    return (count + 3) / 4 * 4;
+}
+
+/* Where the bits of a fused pool go, and with Winograd what else its forward step writes. */
+static gp_status plan_conv_pool(planner *p, uint32_t i, lanes_step *step, gp_error *err)
+{
+    int32_t pixels = step->y.height * step->y.width, kernel = step->window.kernel[0];
+    size_t bytes = 4 * (p->segment->isa->lanes == 16 ? 2 : 1) * (size_t)step->y.channels * (size_t)pixels;
+    gp_status status = buffer_add(p, (bytes + 3) / 4, &p->masks[i], err);
+
+    step->pool = p->ops[p->mates[i]].pool;
+    step->mask = (lanes_view){ .buffer = p->masks[i] };
+    if (status != GP_OK || p->notes[i] != NOTE_WINOGRAD)
+        return status;
+    status = winograd_buffer(p, kernel, to_fours(step->x.channels), to_fours(pixels), &step->v, err);
+    p->kept[i] = step->v.buffer;
+    return status == GP_OK ? winograd_buffer(p, kernel, step->y.channels, 4, &step->t, err) : status;
+}
+
 static gp_status plan_conv(planner *p, uint32_t i, gp_error *err)
 {
     const gp_op *op = &p->ops[i];
-    bool fast = conv_is_fast(p, &op->window, op->in[0]), pooled = p->notes[i] == NOTE_POOL;
+    bool fast = conv_is_fast(p, &op->window, op->in[0]), winograd = p->notes[i] == NOTE_WINOGRAD;
+    bool pooled = p->notes[i] == NOTE_POOL || winograd;
     uint32_t y = p->notes[i] == NOTE_PLAIN ? op->out[0] : p->ops[p->mates[i]].out[0];
+    lanes_step_kind kind = LANES_CONV;
     lanes_step *step;
-    gp_status status = step_make(p,
-                                 pooled ? LANES_CONV_POOL
-                                 : fast ? LANES_CONV_FAST
-                                        : LANES_CONV,
-                                 i, op->in[0], GP_NO_VALUE, y, &step, err);
+    gp_status status;
 
+    if (fast)
+        kind = winograd ? LANES_WINOGRAD : pooled ? LANES_CONV_POOL : LANES_CONV_FAST;
+    status = step_make(p, kind, i, op->in[0], GP_NO_VALUE, y, &step, err);
     if (status != GP_OK)
         return status;
     step->relu = p->notes[i] != NOTE_PLAIN;
     step->weight_parameter = parameter_of(p, op->in[1]);
     step->bias_parameter = parameter_of(p, op->in[2]);
     if (fast)
-        step->pack = pack_add(p, LANES_PACK_OUTPUTS, step->weight_parameter, step->y.channels,
-                              step->x.channels, op->window.kernel[0]);
-    if (pooled) {
-        size_t bytes = 4 * (p->segment->isa->lanes == 16 ? 2 : 1) * (size_t)step->y.channels *
-                       (size_t)(step->y.height * step->y.width);
-
-        step->pool = p->ops[p->mates[i]].pool;
-        step->mask = (lanes_view){ 0 };
-        status = buffer_add(p, (bytes + 3) / 4, &p->masks[i], err);
-        step->mask.buffer = p->masks[i];
-    }
+        step->pack =
+            pack_add(p, winograd ? LANES_PACK_WINOGRAD_OUTPUTS : LANES_PACK_OUTPUTS, step->weight_parameter,
+                     step->y.channels, step->x.channels, op->window.kernel[0]);
+    if (pooled)
+        status = plan_conv_pool(p, i, step, err);
     return status == GP_OK ? value_store(p, y, i, err) : status;
 }
 
-/* The fast kernel writes every pixel that its taps reach, and no other. */
-static bool conv_data_is_fast(const planner *p, const gp_op *op)
+/* What steps that read a pool's gradient in place of the convolution's need to spread it out. */
+static void use_pool_gradient(const planner *p, uint32_t i, lanes_step *step)
 {
-    const place *dy = &p->places[op->in[0]], *dx = &p->places[op->out[0]];
-    int32_t reach = op->window.kernel[0] - 1;
+    uint32_t pool_backward = p->mates[i];
 
-    return conv_is_fast(p, &op->window, op->out[0]) && dy->live_width >= p->segment->isa->data_columns &&
-           dy->live_height + reach - op->window.padding[0] >= dx->live_height &&
-           dy->live_width + reach - op->window.padding[1] >= dx->live_width &&
-           dy->live_height + reach - op->window.padding[0] <= dx->live_height + dx->border[2] &&
-           dy->live_width + reach - op->window.padding[1] <= dx->live_width + dx->border[3];
+    step->scale = p->ops[pool_backward].pool == GP_POOL_MAX ? 1.0f : 0.25f;
+    step->mask = (lanes_view){ .buffer = p->masks[p->mates[pool_backward]] };
+}
+
+static gp_status plan_winograd_data(planner *p, uint32_t i, gp_error *err)
+{
+    const gp_op *op = &p->ops[i];
+    int32_t kernel = op->window.kernel[0];
+    lanes_step *step;
+    gp_status status =
+        step_make(p, LANES_WINOGRAD_DATA, i, p->ops[p->mates[i]].in[0], GP_NO_VALUE, op->out[0], &step, err);
+
+    if (status != GP_OK)
+        return status;
+    use_pool_gradient(p, i, step);
+    step->weight_parameter = parameter_of(p, op->in[1]);
+    step->pack = pack_add(p, LANES_PACK_WINOGRAD_INPUTS, step->weight_parameter, step->x.channels,
+                          step->y.channels, kernel);
+    status = winograd_buffer(p, kernel, step->y.channels, 4, &step->v, err);
+    if (status == GP_OK)
+        status = winograd_buffer(p, kernel, step->x.channels, 4, &step->t, err);
+    return status == GP_OK ? value_store(p, op->out[0], i, err) : status;
 }
 
 static gp_status plan_conv_data(planner *p, uint32_t i, gp_error *err)
 {
     const gp_op *op = &p->ops[i];
-    bool fast = conv_data_is_fast(p, op);
+    bool fast = conv_data_reaches(p, op) && p->places[op->in[0]].live_width >= p->segment->isa->data_columns;
     lanes_step *step;
-    gp_status status = step_make(p, fast ? LANES_CONV_DATA_FAST : LANES_CONV_DATA, i, op->in[0], GP_NO_VALUE,
-                                 op->out[0], &step, err);
+    gp_status status;
 
+    if (p->notes[i] == NOTE_WINOGRAD)
+        return plan_winograd_data(p, i, err);
+    status = step_make(p, fast ? LANES_CONV_DATA_FAST : LANES_CONV_DATA, i, op->in[0], GP_NO_VALUE,
+                       op->out[0], &step, err);
     if (status != GP_OK)
         return status;
     step->weight_parameter = parameter_of(p, op->in[1]);
@@ -654,53 +755,71 @@ static gp_status plan_conv_data(planner *p, uint32_t i, gp_error *err)
     return value_store(p, op->out[0], i, err);
 }
 
+/* Floats of a thread's sums for one convolution's weights, laid out as its kind of step likes. */
+static size_t weight_sum_floats(const planner *p, const lanes_step *step, size_t weight_count)
+{
+    int32_t kernel = step->window.kernel[0], tile, tiles;
+
+    if (step->kind == LANES_CONV_WEIGHTS)
+        return weight_count;
+    if (step->kind == LANES_WINOGRAD_WEIGHTS)
+        return (size_t)((kernel + 1) * (kernel + 1)) * (size_t)step->z.channels *
+               (size_t)to_fours(step->x.channels);
+    tile = p->segment->isa->weights_outputs[kernel];
+    tiles = step->z.channels / tile + step->z.channels % tile;
+    return (size_t)tiles * (size_t)(step->x.channels * kernel * to_fours(kernel * tile));
+}
+
+/* Scratch of the steps that read the pool's gradient. */
+static gp_status weights_buffers(planner *p, uint32_t i, lanes_step *step, gp_error *err)
+{
+    int32_t lanes = p->segment->isa->lanes, kernel = step->window.kernel[0];
+    int32_t pixels = step->z.height * step->z.width;
+
+    if (step->kind == LANES_WINOGRAD_WEIGHTS) {
+        step->v = (lanes_view){ .buffer = p->kept[p->mates[p->mates[i]]] };
+        return winograd_buffer(p, kernel, LANES_WINOGRAD_OUTPUTS, to_fours(pixels), &step->t, err);
+    }
+    step->y = (lanes_view){ .row = 2 * step->z.width * lanes, .plane = 4 * pixels * lanes };
+    return buffer_add(p, (size_t)(p->segment->isa->weights_outputs[kernel] * step->y.plane), &step->y.buffer,
+                      err);
+}
+
 static gp_status plan_conv_weights(planner *p, uint32_t i, gp_error *err)
 {
     const gp_op *op = &p->ops[i];
-    bool fast = conv_is_fast(p, &op->window, op->in[0]), pooled = p->notes[i] == NOTE_POOL;
-    const gp_op *source = pooled ? &p->ops[p->mates[i]] : NULL; /* pool backward: its dy is ours */
-    lanes_step_kind kind = pooled ? LANES_CONV_WEIGHTS_POOL
-                           : fast ? LANES_CONV_WEIGHTS_FAST
-                                  : LANES_CONV_WEIGHTS;
-    int32_t lanes = p->segment->isa->lanes, kernel = op->window.kernel[0];
+    bool fast = conv_is_fast(p, &op->window, op->in[0]), winograd = p->notes[i] == NOTE_WINOGRAD;
+    bool pooled = p->notes[i] == NOTE_POOL || winograd;
+    uint32_t dy = pooled ? p->ops[p->mates[i]].in[0] : op->in[1];
     const gp_parameter *weight = &p->graph->parameters[parameter_of(p, op->out[0])];
-    size_t floats = (size_t)weight->count;
     lanes_finish *finish = &p->segment->finishes[p->segment->finish_count++];
+    lanes_step_kind kind = LANES_CONV_WEIGHTS;
     lanes_step *step;
-    gp_status status =
-        step_make(p, kind, i, op->in[0], pooled ? source->in[0] : op->in[1], GP_NO_VALUE, &step, err);
+    gp_status status;
 
+    if (fast)
+        kind = winograd ? LANES_WINOGRAD_WEIGHTS : pooled ? LANES_CONV_WEIGHTS_POOL : LANES_CONV_WEIGHTS_FAST;
+    status = step_make(p, kind, i, op->in[0], dy, GP_NO_VALUE, &step, err);
     if (status != GP_OK)
         return status;
-    if (fast) {
-        int32_t tile = p->segment->isa->weights_outputs[kernel];
-        int32_t tiles = step->z.channels / tile + step->z.channels % tile;
-
-        floats = (size_t)tiles * (size_t)(step->x.channels * kernel * ((kernel * tile + 3) & ~3));
-    }
-    step->weight_sum = sums_add(p, floats);
+    step->weight_sum = sums_add(p, weight_sum_floats(p, step, (size_t)weight->count));
     if (op->out[1] != GP_NO_VALUE)
         step->bias_sum = sums_add(p, (size_t)step->z.channels);
-    *finish = (lanes_finish){ .kind = fast ? LANES_FINISH_CONV_FAST : LANES_FINISH_CONV,
+    *finish = (lanes_finish){ .kind = winograd ? LANES_FINISH_WINOGRAD
+                                      : fast   ? LANES_FINISH_CONV_FAST
+                                               : LANES_FINISH_CONV,
                               .weight_parameter = parameter_of(p, op->out[0]),
                               .bias_parameter = parameter_of(p, op->out[1]),
                               .outputs = step->z.channels,
                               .inputs = step->x.channels,
-                              .kernel = kernel,
+                              .kernel = op->window.kernel[0],
                               .weight_count = (size_t)weight->count,
                               .weight_sum = step->weight_sum,
                               .bias_sum = step->bias_sum };
-    if (pooled) {
-        uint32_t conv = p->mates[p->mates[i]];
-
-        step->scale = source->pool == GP_POOL_MAX ? 1.0f : 0.25f;
-        step->mask = (lanes_view){ .buffer = p->masks[conv] };
-        step->y = (lanes_view){ .row = 2 * step->z.width * lanes,
-                                .plane = 4 * step->z.width * step->z.height * lanes };
-        status = buffer_add(p, (size_t)(p->segment->isa->weights_outputs[kernel] * step->y.plane),
-                            &step->y.buffer, err);
-    }
-    return status;
+    if (!pooled)
+        return GP_OK;
+    use_pool_gradient(p, i, step);
+    return weights_buffers(p, i, step, err);
 }
 
 static gp_status plan_relu_backward(planner *p, uint32_t i, gp_error *err)
@@ -922,16 +1041,18 @@ static void place_buffers(planner *p)
         buffer_use(p, &step->x, i);
         buffer_use(p, &step->y, i);
         buffer_use(p, &step->z, i);
+        buffer_use(p, &step->v, i);
+        buffer_use(p, &step->t, i);
         buffer_use(p, &step->mask, i);
     }
     for (uint32_t i = 0; i < p->buffer_count; i++)
         if (p->buffers[i].first != UINT32_MAX)
             buffer_place(p, i);
     for (uint32_t i = 0; i < segment->step_count; i++) {
-        lanes_view *views[] = { &segment->steps[i].x, &segment->steps[i].y, &segment->steps[i].z,
-                                &segment->steps[i].mask };
+        lanes_step *step = &segment->steps[i];
+        lanes_view *views[] = { &step->x, &step->y, &step->z, &step->v, &step->t, &step->mask };
 
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 6; k++)
             if (views[k]->buffer != LANES_NONE)
                 views[k]->offset += p->buffers[views[k]->buffer].offset;
     }
@@ -946,9 +1067,10 @@ static gp_status planner_init(planner *p, gp_error *err)
     p->notes = gp_calloc(count, sizeof(*p->notes));
     p->mates = gp_calloc(count, sizeof(*p->mates));
     p->masks = gp_calloc(count, sizeof(*p->masks));
+    p->kept = gp_calloc(count, sizeof(*p->kept));
     segment->packs = gp_calloc(count, sizeof(*segment->packs));
     segment->finishes = gp_calloc(count, sizeof(*segment->finishes));
-    if (p->places == NULL || p->notes == NULL || p->mates == NULL || p->masks == NULL ||
+    if (p->places == NULL || p->notes == NULL || p->mates == NULL || p->masks == NULL || p->kept == NULL ||
         segment->packs == NULL || segment->finishes == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to plan %u ops", count);
     for (uint32_t v = 0; v < p->graph->value_count; v++)
@@ -956,14 +1078,16 @@ static gp_status planner_init(planner *p, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, bool fuse, gp_error *err)
+gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, lanes_effort effort,
+                        gp_error *err)
 {
     planner p = { .segment = segment,
                   .request = request,
                   .graph = request->graph,
                   .ops = request->ops,
                   .count = request->count,
-                  .fuse = fuse };
+                  .fuse = effort != LANES_UNFUSED,
+                  .winograd = effort == LANES_WHOLE };
     uint32_t forward_count = request->graph->ops[request->phase].forward_count;
     const gp_op *backward = request->graph->ops[request->phase].op + forward_count;
     gp_status status = planner_init(&p, err);
@@ -973,7 +1097,7 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
         find_partners(&p);
         find_live(&p);
         find_borders(&p);
-        for (uint32_t i = 0; i < p.count && fuse; i++)
+        for (uint32_t i = 0; i < p.count && p.fuse; i++)
             if (p.ops[i].code == GP_OP_CONV2D)
                 fuse_conv(&p, i);
     }
@@ -988,6 +1112,7 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
     gp_free(p.notes);
     gp_free(p.mates);
     gp_free(p.masks);
+    gp_free(p.kept);
     gp_free(p.buffers);
     return status;
 }
