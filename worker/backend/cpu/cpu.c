@@ -180,11 +180,14 @@ static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_
     gp_phase phase = phase_of(graph, ops);
     const gp_segment_ops *onednn;
     size_t claimed, lanes = 1;
+    bool small = backend->only_lanes;
 
     *who = backend->lanes;
     if (backend->split && count > 0)
         return 1;
-    if (backend->only_lanes || (!backend->only_onednn && gp_lanes_suits(graph, phase)))
+    if (!backend->only_lanes && !backend->only_onednn && gp_lanes_suits(&small, graph, phase, err) != GP_OK)
+        return 0;
+    if (small)
         return backend->lanes->claim(graph, phase, ops, count, backend->threads);
     onednn = find_onednn(backend, err);
     if (onednn == NULL)
@@ -209,6 +212,7 @@ static size_t cpu_claim(gp_backend *backend, const gp_graph *graph, const gp_op 
 static gp_status make_cuts(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    gp_error why = { .code = GP_EINTERNAL };
 
     plan->cuts = gp_calloc(ops->count, sizeof(*plan->cuts));
     if (plan->cuts == NULL)
@@ -218,9 +222,12 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
 
         next->first = first;
         next->count = (uint32_t)next_segment(plan->backend, plan->graph, ops->op + first, ops->count - first,
-                                             &next->ops, err);
-        if (next->count == 0)
-            return GP_ENODEV;
+                                             &next->ops, &why);
+        if (next->count == 0) {
+            if (err != NULL)
+                *err = why;
+            return why.code;
+        }
         plan->cut_count++;
         first += next->count;
     }

@@ -57,27 +57,28 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
  * weights stream by twice per block: a million are 4 MiB, a core's share of the last cache. */
 enum { SCRATCH_PER_LANE_MAX = 64 << 10, CONV_WEIGHTS_MAX = 100000, FC_WEIGHTS_MAX = 1000000 };
 
-bool gp_lanes_suits(const gp_graph *graph, gp_phase phase)
+gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_error *err)
 {
     gp_segment_request request = {
         .graph = graph, .phase = phase, .ops = graph->ops[phase].op, .count = graph->ops[phase].count
     };
     lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
     int64_t conv = 0, fc = 0;
-    bool small;
+    gp_status status;
 
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         const gp_parameter *parameter = &graph->parameters[i];
 
         *(parameter->shape.rank == 4 ? &conv : &fc) += parameter->count;
     }
+    *out = false;
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
-        return false;
-    small =
-        gp_lanes_plan(&segment, &request, LANES_DIRECT, NULL) == GP_OK &&
+        return GP_OK;
+    status = gp_lanes_plan(&segment, &request, LANES_DIRECT, err);
+    *out =
         segment.scratch_floats * sizeof(float) <= (size_t)SCRATCH_PER_LANE_MAX * (size_t)segment.isa->lanes;
     gp_lanes_plan_free(&segment);
-    return small;
+    return status;
 }
 
 /* -- memory ----------------------------------------------------------------------------------------------- */

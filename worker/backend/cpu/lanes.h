@@ -184,8 +184,8 @@ void gp_lanes_plan_free(lanes_segment *segment);
  * "unfused" or "direct").  GP_EINVAL: unknown, GP_ENODEV: not of this CPU. */
 gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const char *kernels, gp_error *err);
 
-/* Whether the network is one for these kernels rather than oneDNN's: see lanes.c. */
-bool gp_lanes_suits(const gp_graph *graph, gp_phase phase);
+/* Whether the network is one for these kernels rather than oneDNN's: see lanes.c.  Fails when memory is out. */
+gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_error *err);
 
 /* The segment of an instruction set; run only what gp_lanes_choose() returned. */
 const gp_segment_ops *gp_segment_lanes(const lanes_isa *isa);

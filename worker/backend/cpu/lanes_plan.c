@@ -370,14 +370,16 @@ static bool conv_data_reaches(const planner *p, const gp_op *op)
            height <= dx->live_height + dx->border[2] && width <= dx->live_width + dx->border[3];
 }
 
-/* Transforms are paid once per channel, products per pair of channels: few channels are faster directly. */
+/* Transforms are paid once per channel, products per pair of channels: few channels are faster directly.  Not before
+ * a maximum: equal patches (the background of an image) give pixels that differ in the last bit, so that the first
+ * of them would not be the one chosen. */
 enum { WINOGRAD_CHANNELS_MIN = 8 };
 
-static bool conv_is_winograd(const planner *p, uint32_t conv)
+static bool conv_is_winograd(const planner *p, uint32_t conv, uint32_t pool)
 {
     const gp_op *op = &p->ops[conv];
 
-    return p->winograd && conv_is_fast(p, &op->window, op->in[0]) &&
+    return p->winograd && p->ops[pool].pool != GP_POOL_MAX && conv_is_fast(p, &op->window, op->in[0]) &&
            (op->window.kernel[0] == 3 || op->window.kernel[0] == 5) &&
            p->places[op->in[0]].channels >= WINOGRAD_CHANNELS_MIN &&
            p->places[op->out[0]].channels >= WINOGRAD_CHANNELS_MIN;
@@ -421,7 +423,7 @@ static bool fuse_pool_backward(planner *p, uint32_t conv, uint32_t pool, uint32_
     p->notes[relu_backward] = NOTE_UNPOOL;
     p->mates[relu_backward] = conv;
     p->mates[pool_backward] = conv;
-    if (conv_is_winograd(p, conv) && fuse_winograd_backward(p, conv, op->out[0], pool_backward)) {
+    if (conv_is_winograd(p, conv, pool) && fuse_winograd_backward(p, conv, op->out[0], pool_backward)) {
         p->notes[relu_backward] = NOTE_MERGED;
         return true;
     }
@@ -457,7 +459,7 @@ static void fuse_conv(planner *p, uint32_t conv)
         (relu_backward < p->count && !fuse_pool_backward(p, conv, pool, relu_backward)))
         return;
     p->notes[pool] = NOTE_MERGED;
-    p->notes[conv] = conv_is_winograd(p, conv) ? NOTE_WINOGRAD : NOTE_POOL;
+    p->notes[conv] = conv_is_winograd(p, conv, pool) ? NOTE_WINOGRAD : NOTE_POOL;
     p->mates[conv] = pool;
 }
 
