@@ -4,7 +4,9 @@
  * left by a killed process is continued and then checked like anything else. */
 #include "common/data/get.h"
 
+#define CURL_DISABLE_TYPECHECK /* its macros would name the functions themselves */
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +22,41 @@
 #include "common/base/spell.h"
 #include "common/data/md5.h"
 #include "common/data/store.h"
+
+/* libcurl brings some twenty libraries, milliseconds of every start; it is loaded when something is fetched. */
+static struct {
+    CURLcode (*global_init)(long flags);
+    void (*global_cleanup)(void);
+    CURL *(*easy_init)(void);
+    CURLcode (*easy_setopt)(CURL *handle, CURLoption option, ...);
+    CURLcode (*easy_perform)(CURL *handle);
+    CURLcode (*easy_getinfo)(CURL *handle, CURLINFO info, ...);
+    void (*easy_cleanup)(CURL *handle);
+    const char *(*easy_strerror)(CURLcode code);
+} curl;
+
+static gp_status curl_load(gp_error *err)
+{
+    static const struct {
+        const char *name;
+        void *slot;
+    } functions[] = {
+        { "curl_global_init", &curl.global_init },   { "curl_global_cleanup", &curl.global_cleanup },
+        { "curl_easy_init", &curl.easy_init },       { "curl_easy_setopt", &curl.easy_setopt },
+        { "curl_easy_perform", &curl.easy_perform }, { "curl_easy_getinfo", &curl.easy_getinfo },
+        { "curl_easy_cleanup", &curl.easy_cleanup }, { "curl_easy_strerror", &curl.easy_strerror },
+    };
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL)
+        return gp_fail(err, GP_ENOENT, "downloads need libcurl: %s", dlerror());
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        *(void **)functions[i].slot = dlsym(library, functions[i].name);
+        if (*(void **)functions[i].slot == NULL)
+            return gp_fail(err, GP_EVERSION, "this libcurl has no %s", functions[i].name);
+    }
+    return GP_OK;
+}
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
 
@@ -166,24 +203,24 @@ static gp_status part_restart(fetch *job, gp_error *err)
 static void handle_setup(CURL *handle, fetch *job)
 {
     job->detail[0] = '\0';
-    curl_easy_setopt(handle, CURLOPT_URL, job->url);
-    curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
-    curl_easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
-    curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
-    curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
-    curl_easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
-    curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
-    curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(handle, CURLOPT_WRITEDATA, job);
-    curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(handle, CURLOPT_XFERINFODATA, job);
+    curl.easy_setopt(handle, CURLOPT_URL, job->url);
+    curl.easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl.easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl.easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+    curl.easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+    curl.easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
+    curl.easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
+    curl.easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
+    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
+    curl.easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
+    curl.easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
+    curl.easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl.easy_setopt(handle, CURLOPT_WRITEDATA, job);
+    curl.easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+    curl.easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl.easy_setopt(handle, CURLOPT_XFERINFODATA, job);
 }
 
 static bool worth_another_try(CURLcode code, long http)
@@ -235,13 +272,13 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
     *again = false;
     if (job->bytes < job->file->bytes) {
         job->resumed = job->bytes > 0;
-        handle = curl_easy_init();
+        handle = curl.easy_init();
         if (handle == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to download %s", job->url);
         handle_setup(handle, job);
-        code = curl_easy_perform(handle);
-        curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
-        curl_easy_cleanup(handle);
+        code = curl.easy_perform(handle);
+        curl.easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
+        curl.easy_cleanup(handle);
     }
     if (job->canceled)
         return gp_fail(err, GP_ECANCELED, "the download of %s was cancelled", job->url);
@@ -264,7 +301,7 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
         return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; " MIRROR_HINT, job->url,
                        (unsigned long long)job->bytes, (unsigned long long)job->file->bytes);
     return gp_fail(err, GP_EIO, "cannot download %s: %s; " MIRROR_HINT, job->url,
-                   job->detail[0] != '\0' ? job->detail : curl_easy_strerror(code));
+                   job->detail[0] != '\0' ? job->detail : curl.easy_strerror(code));
 }
 
 static void wait_ms(uint64_t ms)
@@ -379,10 +416,13 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
     status = directory_make(options.directory, err);
     if (status != GP_OK)
         return status;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    status = curl_load(err);
+    if (status != GP_OK)
+        return status;
+    if (curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
     status = files_fetch(set, &options, options.directory, err);
-    curl_global_cleanup();
+    curl.global_cleanup();
     return status;
 }
 
