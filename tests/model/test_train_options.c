@@ -1,0 +1,135 @@
+#include "common/model/train_options.h"
+
+#include "tests/gp_test.h"
+
+static gp_status parse(gp_train_options *out, const char *text, gp_error *err)
+{
+    return gp_train_options_from_json(out, text, strlen(text), err);
+}
+
+/* Defaults of MATLAB's trainingOptions, with the exceptions that design and help name: every-epoch, validation
+ * once an epoch. */
+TEST(defaults_are_those_of_matlab)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options, "{}", &err), err);
+    CHECK_INT(GP_SOLVER_SGDM, options.solver);
+    CHECK_INT(30, options.max_epochs);
+    CHECK_INT(128, options.mini_batch_size);
+    CHECK_NEAR(0.01, options.initial_learn_rate, 0.0);
+    CHECK_INT(GP_SCHEDULE_NONE, options.learn_rate_schedule);
+    CHECK_NEAR(0.1, options.learn_rate_drop_factor, 0.0);
+    CHECK_INT(10, options.learn_rate_drop_period);
+    CHECK_NEAR(0.9, options.momentum, 0.0);
+    CHECK_NEAR(1e-4, options.l2_regularization, 0.0);
+    CHECK_INT(2, options.shuffle);
+    CHECK_INT(0, options.validation_frequency);
+    CHECK_INT(50, options.verbose_frequency);
+    CHECK_TEXT("glorot", options.weights_initializer);
+    CHECK_INT(0, options.micro_batch_size);
+}
+
+TEST(the_fields_aliases_and_underscores_are_understood)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(
+        parse(&options,
+              "{\"lr\": 0.5, \"epochs\": 7, \"batch_size\": 64, \"weight-decay\": 0, \"shuffle\": \"never\","
+              " \"learn_rate_schedule\": \"piecewise\", \"weights-initializer\": \"normal:0.5\", \"seed\": "
+              "9007199254740991}",
+              &err),
+        err);
+    CHECK_NEAR(0.5, options.initial_learn_rate, 0.0);
+    CHECK_INT(7, options.max_epochs);
+    CHECK_INT(64, options.mini_batch_size);
+    CHECK_NEAR(0.0, options.l2_regularization, 0.0);
+    CHECK_INT(0, options.shuffle);
+    CHECK_INT(GP_SCHEDULE_PIECEWISE, options.learn_rate_schedule);
+    CHECK_TEXT("normal:0.5", options.weights_initializer);
+    CHECK_INT(9007199254740991, options.seed);
+}
+
+TEST(options_that_cannot_be_are_refused_and_leave_the_output_alone)
+{
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        { "[]", "not a JSON object" },
+        { "{\"lr\": -1}", "initial-learn-rate" },
+        { "{\"lr\": \"fast\"}", "a number" },
+        { "{\"mini-batch-size\": 0}", "mini-batch-size" },
+        { "{\"mini-batch-size\": 2.5}", "whole number" },
+        { "{\"mini-batch-size\": 1e300}", "mini-batch-size" },
+        { "{\"momentum\": 1.5}", "momentum" },
+        { "{\"solver\": \"sgd\"}", "did you mean 'sgdm'" },
+        { "{\"mometum\": 0.5}", "did you mean 'momentum'" },
+        { "{\"weights-initializer\": \"glorat\"}", "did you mean 'glorot'" },
+        { "{\"weights-initializer\": \"normal:0.00000000000000000000000000001\"}", "weights-initializer" },
+        { "{\"seed\": -1}", "seed" },
+        { "{\"lr\": null}", "initial-learn-rate" },
+        { "{\"lr\": [0.1, 0.2]}", "initial-learn-rate" },
+        { "{\"lr\": 1, \"lr\": 2}", "JSON" },
+        { "{", "JSON" },
+        { "", "JSON" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gp_train_options options = { .max_epochs = -77 };
+        gp_error err = { .message = "" };
+        gp_status status = parse(&options, cases[i].text, &err);
+
+        if (status != GP_EINVAL && status != GP_ELIMIT)
+            GP_TEST_FAIL("%s: %s", cases[i].text, gp_status_name(status));
+        CHECK_CONTAINS(err.message, cases[i].part);
+        CHECK_INT(-77, options.max_epochs);
+    }
+}
+
+TEST(piecewise_drops_by_the_factor_every_period)
+{
+    static const double expected[] = { 0.03, 0.006, 0.0012, 0.00024 };
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options,
+                     "{\"lr\": 0.03, \"learn-rate-schedule\": \"piecewise\", \"learn-rate-drop-factor\": 0.2,"
+                     " \"learn-rate-drop-period\": 3}",
+                     &err),
+               err);
+    for (uint32_t epoch = 1; epoch <= 12; epoch++)
+        CHECK_NEAR(expected[(epoch - 1) / 3], gp_train_learn_rate(&options, epoch), 1e-17);
+    options.learn_rate_drop_period = 1;
+    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
+    CHECK_NEAR(0.006, gp_train_learn_rate(&options, 2), 1e-17);
+    options.learn_rate_drop_factor = 0.0;
+    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
+    CHECK_NEAR(0.0, gp_train_learn_rate(&options, 2), 0.0);
+}
+
+TEST(without_a_schedule_the_rate_stays)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options,
+                     "{\"lr\": 0.03, \"learn-rate-drop-factor\": 0.2, \"learn-rate-drop-period\": 1}", &err),
+               err);
+    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
+    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1000000), 0.0);
+}
+
+TEST(every_option_explains_itself)
+{
+    for (const gp_param *a = gp_train_options_table; a->type != GP_PARAM_NONE; a++) {
+        CHECK(a->help != NULL && a->help[0] != '\0');
+        CHECK(gp_params_find(gp_train_options_table, a->name) == a); /* no name twice */
+        if (a->alias != NULL)
+            CHECK(gp_params_find(gp_train_options_table, a->alias) == a);
+        if (a->type == GP_PARAM_I64 || a->type == GP_PARAM_F64)
+            CHECK(a->min <= a->fallback && a->fallback <= a->max);
+    }
+}
