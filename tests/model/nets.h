@@ -8,7 +8,7 @@
 
 /* "name kind settings < input,input | name kind ..."; settings and inputs may be left out:
  *   "c conv2d channels=2;kernel=3 | r relu | a add < c,r | f fc outputs=3 | l crossentropy" */
-static gp_status net_parse(gp_netspec **out, const gp_shape *input, const char *text, gp_error *err)
+static inline gp_status net_parse(gp_netspec **out, const gp_shape *input, const char *text, gp_error *err)
 {
     char copy[1024], *rest = copy;
     gp_netspec *spec;
@@ -38,7 +38,7 @@ static gp_status net_parse(gp_netspec **out, const gp_shape *input, const char *
     return status;
 }
 
-static gp_status net_graph(gp_graph **out, const gp_shape *input, const char *text, gp_error *err)
+static inline gp_status net_graph(gp_graph **out, const gp_shape *input, const char *text, gp_error *err)
 {
     gp_netspec *spec;
     gp_status status = net_parse(&spec, input, text, err);
