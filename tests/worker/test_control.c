@@ -367,6 +367,49 @@ TEST(a_stranger_gets_no_descriptor_at_a_door)
     stage_close();
 }
 
+static int descriptors_of(pid_t pid)
+{
+    char path[40];
+    int count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+TEST(leases_and_trainings_leave_no_descriptor_behind)
+{
+    gp_train_done done;
+    int before = 0, after = 0;
+    bool going = lease_begin(WORKERS);
+
+    for (uint64_t lease = 8; lease < 28 && going; lease++) {
+        grant_send(WORKERS, lease, 1);
+        going = grant_acked(WORKERS, lease, 1);
+        for (int i = 0; i < WORKERS && going; i++)
+            going = attach(&s.workers[i], lease, 1);
+        for (int i = 0; i < WORKERS && going; i++)
+            train(&s.workers[i], lease, 1, WORKERS, "\"meet\" \"steps\":1");
+        for (int i = 0; i < WORKERS && going; i++)
+            going = await_decoded(s.workers[i].client, &gp_msg_train_done, &done, NULL);
+        if (lease == 12)
+            before = descriptors_of(s.workers[0].pid);
+    }
+    /* The other side's hanging up may still be on its way to the door. */
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000)) {
+        after = descriptors_of(s.workers[0].pid);
+        if (after <= before)
+            break;
+    }
+    CHECK(going && before > 0 && after <= before);
+    stage_close();
+}
+
 TEST(a_training_whose_member_is_lost_ends_and_names_it)
 {
     gp_peer_lost lost = { .index = 2, .incarnation = 1, .cause = "killed by signal 9" };
