@@ -98,18 +98,19 @@ static gp_status parse_arguments(arguments *out, int count, char **values, gp_er
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
+    gp_status first = GP_OK; /* the first error; the rest is read too: --ready-fd says where to tell it */
+    gp_error ignored;
     int option;
 
     *out = (arguments){ .idle_timeout_ms = IDLE_MS, .ready_fd = -1 };
     while ((option = getopt_long(count, values, "", table, NULL)) != -1) {
-        gp_status status = parse_option(out, option, err);
+        gp_status status = parse_option(out, option, first == GP_OK ? err : &ignored);
 
-        if (status != GP_OK)
-            return status;
+        first = first == GP_OK ? status : first;
     }
-    if (optind < count)
-        return gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", values[optind]);
-    return GP_OK;
+    if (first == GP_OK && optind < count)
+        first = gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", values[optind]);
+    return first;
 }
 
 static gp_status redirect(const char *log, gp_error *err)

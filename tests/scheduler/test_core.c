@@ -1,0 +1,736 @@
+/* test_core.c -- the rules of leases, queue, formations and worker lives, one sentence each. */
+#include "scheduler/core.h"
+#include "tests/gp_test.h"
+
+static gp_core *core;
+static gp_core_action *actions;
+static size_t action_count;
+static int64_t now;
+
+/* ---- a pool on stage ---- */
+
+static void say(gp_core_event event)
+{
+    action_count = gp_core_step(core, actions, &event, now);
+}
+
+/* Time goes by in steps that a live scheduler would take; actions of the last one stay. */
+static void wait_ms(int64_t ms)
+{
+    for (int64_t end = now + ms; now < end;) {
+        int64_t due = gp_core_due(core);
+
+        now = due > now ? due : now + 1;
+        now = now < end ? now : end;
+        say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    }
+}
+
+static const gp_core_action *find_nth(gp_core_action_kind kind, unsigned nth)
+{
+    for (size_t i = 0; i < action_count; i++) {
+        if (actions[i].kind == kind && nth-- == 0)
+            return &actions[i];
+    }
+    return NULL;
+}
+
+static const gp_core_action *find(gp_core_action_kind kind)
+{
+    return find_nth(kind, 0);
+}
+
+static unsigned count_of(gp_core_action_kind kind)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < action_count; i++)
+        count += actions[i].kind == kind;
+    return count;
+}
+
+static gp_core_event of_worker(gp_core_event_kind kind, uint32_t slot)
+{
+    return (gp_core_event){ .kind = kind, .slot = slot, .incarnation = core->slots[slot].incarnation };
+}
+
+static void ready(uint32_t slot)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_READY, slot);
+
+    event.usable = true;
+    say(event);
+}
+
+static void spawned(uint32_t slot, int32_t pid)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_SPAWNED, slot);
+
+    event.pid = pid;
+    say(event);
+}
+
+static void died(uint32_t slot, int signal)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_DIED, slot);
+
+    event.death = GP_CORE_DIED_SIGNAL;
+    event.number = signal;
+    say(event);
+}
+
+static void acked(uint32_t slot, uint64_t lease, uint32_t generation)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_GRANTED, slot);
+
+    event.lease = lease;
+    event.generation = generation;
+    say(event);
+}
+
+static void revoked(uint32_t slot, uint64_t lease)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_REVOKED, slot);
+
+    event.lease = lease;
+    say(event);
+}
+
+static gp_core_id session(uint8_t number)
+{
+    return (gp_core_id){ .bytes = { number } };
+}
+
+static void connect(uint8_t client)
+{
+    say((gp_core_event){
+        .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = session(client), .pid = 800 + client });
+}
+
+static void of_client(gp_core_event_kind kind, uint8_t client, uint64_t lease)
+{
+    say((gp_core_event){ .kind = kind, .session = session(client), .correlation = 90, .lease = lease });
+}
+
+static void ask_wish(uint8_t client, const gp_core_wish *wish)
+{
+    say((gp_core_event){
+        .kind = GP_CORE_EVENT_LEASE_ASK, .session = session(client), .correlation = client, .wish = wish });
+}
+
+static void ask(uint8_t client, uint32_t min, uint32_t max)
+{
+    gp_core_wish wish = { .min = min, .max = max, .description = "train lenet", .token = session(77) };
+
+    ask_wish(client, &wish);
+}
+
+static bool pool_new(gp_core_device_kind kind, uint32_t workers, bool started)
+{
+    gp_core_config config = gp_core_config_default();
+    gp_core_slot_config plan[8] = { 0 };
+    gp_error err;
+
+    for (uint32_t i = 0; i < workers; i++) {
+        plan[i].kind = kind;
+        plan[i].device_index = i;
+        snprintf(plan[i].uuid, sizeof(plan[i].uuid), "GPU-%u", i);
+        snprintf(plan[i].label, sizeof(plan[i].label), "cpu cores %u", i);
+        snprintf(plan[i].log, sizeof(plan[i].log), "/log/worker-%u.log", i + 1);
+    }
+    now = 1000;
+    config.epoch = 5;
+    if (gp_core_new(&core, &config, plan, workers, now, &err) != GP_OK)
+        return false;
+    actions = gp_calloc(gp_core_actions_max(core), sizeof(*actions));
+    if (actions == NULL)
+        return false;
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    for (uint32_t i = 0; started && i < workers; i++) {
+        spawned(i, 4711 + (int32_t)i);
+        ready(i);
+    }
+    return true;
+}
+
+static void pool_free(void)
+{
+    gp_core_free(core);
+    gp_free(actions);
+    core = NULL;
+    actions = NULL;
+}
+
+/* A pool whose client 1 holds all workers as lease 1. */
+static bool pool_held(uint32_t workers)
+{
+    if (!pool_new(GP_CORE_CPU, workers, true))
+        return false;
+    connect(1);
+    ask(1, 0, 0);
+    for (uint32_t i = 0; i < workers; i++)
+        acked(i, 1, 1);
+    return find(GP_CORE_LEASE_GRANT) != NULL;
+}
+
+/* ---- leases ---- */
+
+TEST(the_first_tick_starts_a_worker_in_each_slot)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 3, false));
+    CHECK_INT(3, count_of(GP_CORE_SPAWN));
+    CHECK_TEXT("starting", gp_core_slot_word(&core->slots[2]));
+    pool_free();
+}
+
+TEST(an_ask_without_numbers_gets_every_worker_and_the_client_hears_last)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask(1, 0, 0);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, find(GP_CORE_GRANT)->member_count);
+    CHECK_INT(77, find(GP_CORE_GRANT)->token.bytes[0]);
+    CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
+    acked(0, 1, 1);
+    CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
+    acked(1, 1, 1);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->member_count);
+    CHECK_INT(1, find(GP_CORE_LEASE_GRANT)->correlation);
+    CHECK_TEXT("busy", gp_core_slot_word(&core->slots[0]));
+    pool_free();
+}
+
+TEST(an_ask_waits_for_workers_that_are_starting)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, false));
+    connect(1);
+    ready(0);
+    ask(1, 0, 0);
+    REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "1 worker is starting");
+    ready(1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+}
+
+TEST(min_to_max_takes_what_is_free_once_min_is)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 4, true));
+    connect(1);
+    connect(2);
+    connect(3);
+    ask(1, 1, 1);
+    ask(2, 2, 3);
+    CHECK_INT(3, count_of(GP_CORE_GRANT));
+    ask(3, 1, 2);
+    CHECK(find(GP_CORE_LEASE_WAIT) != NULL);
+    pool_free();
+}
+
+TEST(who_waits_is_told_his_place_and_who_holds_what_for_how_long)
+{
+    REQUIRE(pool_held(2));
+    connect(2);
+    for (int second = 0; second < 200; second++) {
+        wait_ms(1000);
+        say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+        say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 1));
+    }
+    ask(2, 1, 1);
+    REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
+    CHECK_TEXT("position 1; lease 1 (train lenet, pid 801) has held 2 workers for 3 m 20 s",
+               find(GP_CORE_LEASE_WAIT)->text);
+    pool_free();
+}
+
+TEST(nobody_overtakes_the_head_of_the_queue)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    connect(2);
+    connect(3);
+    ask(1, 1, 1);
+    ask(2, 2, 2);
+    ask(3, 1, 1); /* one worker is free, but client 2 asked before */
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, core->ask_count);
+    acked(0, 1, 1);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    CHECK(find(GP_CORE_OK) != NULL);
+    revoked(0, 1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
+TEST(an_ask_of_higher_priority_goes_first)
+{
+    gp_core_wish wish = { .min = 1, .max = 1, .priority = 5 };
+
+    REQUIRE(pool_held(1));
+    connect(2);
+    connect(3);
+    ask(2, 1, 1);
+    ask_wish(3, &wish);
+    CHECK_INT(3, core->asks[0].session.bytes[0]);
+    pool_free();
+}
+
+TEST(more_workers_than_the_pool_has_are_refused_with_its_size_and_the_fix)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask(1, 4, 4);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text,
+                   "4 workers asked, the pool has 2; run `gradpool up --workers 4`");
+    CHECK_INT(0, core->ask_count);
+    pool_free();
+}
+
+TEST(a_gpu_is_refused_in_words_where_there_is_none)
+{
+    gp_core_wish wish = { .environment = GP_CORE_ONLY_GPU };
+
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask_wish(1, &wish);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "no worker of this pool has a GPU");
+    pool_free();
+}
+
+TEST(named_devices_are_exactly_those_or_an_error)
+{
+    gp_core_wish named = { .devices = "cuda:2,1" }, missing = { .devices = "cuda:9" };
+
+    REQUIRE(pool_new(GP_CORE_GPU, 4, true));
+    connect(1);
+    ask_wish(1, &missing);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "cuda:9");
+    ask_wish(1, &named);
+    REQUIRE(count_of(GP_CORE_GRANT) == 2);
+    CHECK_INT(0, find_nth(GP_CORE_GRANT, 0)->slot);
+    CHECK_INT(2, find_nth(GP_CORE_GRANT, 1)->slot);
+    pool_free();
+}
+
+TEST(who_does_not_want_to_wait_is_told_busy)
+{
+    gp_core_wish wish = { .no_wait = true };
+
+    REQUIRE(pool_held(2));
+    connect(2);
+    ask_wish(2, &wish);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_EBUSY, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "pid 801");
+    CHECK_INT(0, core->ask_count);
+    pool_free();
+}
+
+TEST(the_queue_is_bounded)
+{
+    REQUIRE(pool_held(1));
+    connect(2);
+    for (uint32_t i = 0; i < core->config.waits_max; i++)
+        ask(2, 1, 1);
+    CHECK(find(GP_CORE_ERROR) == NULL);
+    ask(2, 1, 1);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_EBUSY, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "64 clients are waiting");
+    pool_free();
+}
+
+TEST(the_end_of_a_client_frees_its_workers_and_serves_the_next)
+{
+    REQUIRE(pool_held(2));
+    connect(2);
+    ask(2, 2, 2);
+    of_client(GP_CORE_EVENT_CLIENT_GONE, 1, 0);
+    CHECK_INT(2, count_of(GP_CORE_REVOKE));
+    revoked(0, 1);
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    revoked(1, 1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
+TEST(what_a_dead_client_had_said_makes_no_lease)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    connect(1);
+    of_client(GP_CORE_EVENT_CLIENT_GONE, 1, 0);
+    ask(1, 1, 1);
+    CHECK_INT(0, action_count);
+    CHECK_INT(1, core->stale);
+    pool_free();
+}
+
+TEST(leaving_the_queue_gives_back_what_was_being_prepared)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    connect(1);
+    ask(1, 1, 1);
+    of_client(GP_CORE_EVENT_LEASE_LEAVE, 1, 0);
+    CHECK(find(GP_CORE_OK) != NULL && find(GP_CORE_REVOKE) != NULL);
+    acked(0, 1, 1);
+    CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
+    pool_free();
+}
+
+TEST(another_session_cannot_release_a_lease)
+{
+    REQUIRE(pool_held(1));
+    connect(2);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 2, 1);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    CHECK(gp_core_lease_find(core, 1) != NULL);
+    pool_free();
+}
+
+TEST(lease_ids_are_never_used_again)
+{
+    REQUIRE(pool_held(1));
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    revoked(0, 1);
+    ask(1, 1, 1);
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
+/* ---- deaths ---- */
+
+TEST(a_death_is_told_to_peers_and_client_in_words_and_the_lease_is_whole_again)
+{
+    gp_core_event beat;
+    const gp_core_action *lost;
+
+    REQUIRE(pool_held(2));
+    beat = of_worker(GP_CORE_EVENT_WORKER_BEAT, 1);
+    beat.step = 120;
+    say(beat);
+    died(1, 9);
+    lost = find(GP_CORE_WORKER_LOST);
+    REQUIRE(lost != NULL);
+    CHECK_TEXT("worker 2 (pid 4712, cpu cores 1) was killed by signal 9 (Killed) during step 120; its log is "
+               "/log/worker-2.log",
+               lost->text);
+    CHECK_INT(1, lost->lost_slot);
+    CHECK_INT(9, lost->lost_number);
+    REQUIRE(find(GP_CORE_PEER_LOST) != NULL);
+    CHECK_INT(0, find(GP_CORE_PEER_LOST)->slot);
+    REQUIRE(find(GP_CORE_SPAWN) != NULL);
+    CHECK_INT(2, find(GP_CORE_SPAWN)->incarnation);
+    ready(1);
+    REQUIRE(count_of(GP_CORE_GRANT) == 2);
+    CHECK_INT(2, find(GP_CORE_GRANT)->generation);
+    acked(0, 1, 2);
+    acked(1, 1, 2);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->generation);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->members[1].incarnation);
+    pool_free();
+}
+
+TEST(a_death_while_the_lease_is_offered_starts_the_offer_again)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask(1, 2, 2);
+    acked(0, 1, 1);
+    died(1, 11);
+    CHECK(find(GP_CORE_WORKER_LOST) == NULL); /* the client knows of nothing yet */
+    ready(1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    acked(1, 1, 2);
+    acked(0, 1, 1); /* late: of the old generation */
+    CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
+    acked(0, 1, 2);
+    CHECK(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(1, find(GP_CORE_LEASE_GRANT)->correlation);
+    pool_free();
+}
+
+TEST(what_an_older_incarnation_says_is_dropped)
+{
+    gp_core_event late;
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    late = of_worker(GP_CORE_EVENT_WORKER_READY, 0);
+    late.usable = true;
+    died(0, 9);
+    say(late);
+    CHECK_INT(1, core->stale);
+    CHECK_TEXT("starting", gp_core_slot_word(&core->slots[0]));
+    pool_free();
+}
+
+TEST(messages_of_another_epoch_are_dropped)
+{
+    gp_core_event event;
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, false));
+    event = of_worker(GP_CORE_EVENT_WORKER_READY, 0);
+    event.usable = true;
+    event.epoch = 4;
+    say(event);
+    CHECK_INT(1, core->stale);
+    CHECK_TEXT("starting", gp_core_slot_word(&core->slots[0]));
+    pool_free();
+}
+
+TEST(a_worker_that_does_not_give_back_is_killed_after_a_second_and_replaced)
+{
+    REQUIRE(pool_held(1));
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    wait_ms(999);
+    CHECK(core->slots[0].process == GP_CORE_READY);
+    wait_ms(1);
+    REQUIRE(find(GP_CORE_KILL) != NULL);
+    died(0, 9);
+    REQUIRE(find(GP_CORE_SPAWN) != NULL);
+    CHECK_INT(2, find(GP_CORE_SPAWN)->incarnation);
+    ready(0);
+    CHECK_TEXT("idle", gp_core_slot_word(&core->slots[0]));
+    pool_free();
+}
+
+TEST(a_worker_without_a_sign_of_life_for_15_s_is_replaced)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    wait_ms(14000);
+    CHECK(core->slots[0].process == GP_CORE_READY);
+    wait_ms(1000);
+    CHECK(find(GP_CORE_KILL) != NULL);
+    pool_free();
+}
+
+TEST(a_scheduler_that_was_stopped_for_an_hour_blames_nobody)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    now += 3600 * 1000;
+    core->config.idle_ms = 0;
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    CHECK_INT(0, count_of(GP_CORE_KILL));
+    pool_free();
+}
+
+TEST(five_deaths_while_starting_condemn_a_slot_until_up)
+{
+    gp_core_event resize = {
+        .kind = GP_CORE_EVENT_RESIZE, .session = session(1), .plan_count = 1, .idle_ms = 0
+    };
+    gp_core_slot_config plan;
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, false));
+    connect(1);
+    ask(1, 1, 1);
+    for (int i = 0; i < 4; i++) {
+        died(0, 11);
+        CHECK(find(GP_CORE_ERROR) == NULL);
+        wait_ms(1000);
+    }
+    died(0, 11);
+    CHECK_TEXT("dead", gp_core_slot_word(&core->slots[0]));
+    CHECK_CONTAINS(core->slots[0].reason, "Segmentation fault");
+    REQUIRE(find(GP_CORE_ERROR) != NULL); /* the one who waited need wait no longer */
+    CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
+    wait_ms(60000);
+    CHECK(core->slots[0].process == GP_CORE_ABSENT);
+    plan = core->slots[0].config;
+    resize.plan = &plan;
+    say(resize);
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    pool_free();
+}
+
+TEST(a_lease_shrinks_to_its_minimum_and_ends_below)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask(1, 1, 2);
+    acked(0, 1, 1);
+    acked(1, 1, 1);
+    for (int i = 0; i < 6; i++) {
+        died(1, 11);
+        wait_ms(1000);
+        say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+    }
+    acked(0, 1, core->leases[0].generation);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(1, find(GP_CORE_LEASE_GRANT)->member_count);
+    for (int i = 0; i < 5; i++) {
+        died(0, 11);
+        wait_ms(1000);
+    }
+    died(0, 11);
+    REQUIRE(find(GP_CORE_LEASE_ENDED) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_LEASE_ENDED)->text, "worker 1 cannot be replaced");
+    pool_free();
+}
+
+TEST(an_excluded_worker_is_never_granted_and_tried_again)
+{
+    gp_core_event excluded;
+
+    REQUIRE(pool_new(GP_CORE_GPU, 1, false));
+    excluded = of_worker(GP_CORE_EVENT_WORKER_READY, 0);
+    excluded.reason = "device GPU-0 is held by worker 1 of pool other (pid 99)";
+    say(excluded);
+    CHECK_TEXT("excluded", gp_core_slot_word(&core->slots[0]));
+    connect(1);
+    ask(1, 1, 1); /* it may come free soon */
+    CHECK(find(GP_CORE_GRANT) == NULL && find(GP_CORE_LEASE_WAIT) != NULL);
+    wait_ms(250);
+    CHECK(find(GP_CORE_QUIT) != NULL);
+    died(0, 0);
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    ready(0);
+    CHECK(find(GP_CORE_GRANT) != NULL);
+    pool_free();
+}
+
+TEST(who_waits_for_a_device_that_stays_taken_is_told_by_whom)
+{
+    gp_core_event excluded;
+
+    REQUIRE(pool_new(GP_CORE_GPU, 1, false));
+    connect(1);
+    ask(1, 0, 0);
+    for (int i = 0; i < 5; i++) {
+        excluded = of_worker(GP_CORE_EVENT_WORKER_READY, 0);
+        excluded.reason = "device GPU-0 is held by worker 1 of pool other (pid 99)";
+        say(excluded);
+        if (i == 4)
+            break;
+        wait_ms(250 << i);
+        died(0, 0);
+    }
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "pool other (pid 99)");
+    pool_free();
+}
+
+TEST(a_worker_that_returns_without_its_lease_is_replaced)
+{
+    REQUIRE(pool_held(1));
+    ready(0);
+    CHECK(find(GP_CORE_KILL) != NULL);
+    pool_free();
+}
+
+/* ---- size and end of the pool ---- */
+
+TEST(an_idle_pool_is_resized_and_a_busy_one_names_its_leases)
+{
+    gp_core_slot_config plan[3] = { { .threads = 1 }, { .threads = 1 }, { .threads = 1 } };
+    gp_core_event resize = {
+        .kind = GP_CORE_EVENT_RESIZE, .session = session(1), .plan = plan, .plan_count = 3
+    };
+
+    REQUIRE(pool_held(2));
+    say(resize);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_EBUSY, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "lease 1 (train lenet, pid 801)");
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    revoked(0, 1);
+    revoked(1, 1);
+    say(resize);
+    CHECK(find(GP_CORE_RESIZED) != NULL);
+    CHECK_INT(2, count_of(GP_CORE_QUIT)); /* their cores changed */
+    CHECK_INT(1, count_of(GP_CORE_SPAWN));
+    died(0, 15);
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    CHECK_INT(3, core->slot_count);
+    pool_free();
+}
+
+TEST(shutdown_ends_leases_and_workers_and_then_the_scheduler)
+{
+    REQUIRE(pool_held(2));
+    connect(2);
+    ask(2, 1, 1);
+    of_client(GP_CORE_EVENT_SHUTDOWN, 2, 0);
+    CHECK(find(GP_CORE_OK) != NULL && find(GP_CORE_LEASE_ENDED) != NULL && find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(2, count_of(GP_CORE_QUIT));
+    died(0, 0);
+    CHECK(find(GP_CORE_EXIT) == NULL && find(GP_CORE_SPAWN) == NULL);
+    wait_ms(1000);
+    REQUIRE(find(GP_CORE_KILL) != NULL); /* worker 2 did not go by itself */
+    died(1, 9);
+    CHECK(find(GP_CORE_EXIT) != NULL);
+    pool_free();
+}
+
+TEST(shutdown_when_idle_waits_for_leases_and_refuses_new_asks)
+{
+    gp_core_event shutdown = { .kind = GP_CORE_EVENT_SHUTDOWN, .session = session(2), .when_idle = true };
+
+    REQUIRE(pool_held(1));
+    connect(2);
+    say(shutdown);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+    ask(2, 1, 1);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "shutting down");
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    CHECK_INT(1, count_of(GP_CORE_QUIT));
+    pool_free();
+}
+
+TEST(a_pool_that_nobody_uses_ends_itself_and_says_so)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    for (int minute = 0; minute < 29; minute++) {
+        for (int second = 0; second < 60; second++) {
+            wait_ms(1000);
+            say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+        }
+    }
+    CHECK(core->stopping == GP_CORE_RUNNING);
+    for (int second = 0; second < 60 && core->stopping == GP_CORE_RUNNING; second++) {
+        say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+        wait_ms(1000);
+    }
+    REQUIRE(find(GP_CORE_LOG) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_LOG)->text, "nobody used the pool for 30 m");
+    CHECK(find(GP_CORE_QUIT) != NULL);
+    pool_free();
+}
+
+TEST(without_its_lock_file_a_scheduler_grants_nothing)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    connect(1);
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LOCK, .holds = false });
+    ask(1, 1, 1);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "lock file");
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LOCK, .holds = true });
+    ask(1, 1, 1);
+    CHECK(find(GP_CORE_GRANT) != NULL);
+    pool_free();
+}
+
+TEST(a_core_without_memory_is_refused_and_leaks_nothing)
+{
+    gp_core_config config = gp_core_config_default();
+    gp_core_slot_config plan[1] = { { .threads = 1 } };
+    gp_core *made = NULL;
+    gp_error err;
+
+    CHECK_EVERY_ALLOCATION(gp_core_new(&made, &config, plan, 1, 0, &err), gp_core_free(made));
+    CHECK_STATUS(GP_EINVAL, gp_core_new(&made, &config, plan, 0, 0, &err));
+    CHECK_STATUS(GP_EINVAL, gp_core_new(&made, &config, plan, GP_CORE_SLOTS_MAX + 1, 0, &err));
+}

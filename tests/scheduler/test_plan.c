@@ -1,0 +1,206 @@
+/* test_plan.c -- which workers a pool has; the lock and the epoch. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "scheduler/hold.h"
+#include "scheduler/plan.h"
+#include "tests/gp_test.h"
+
+static gp_core_slot_config slots[GP_CORE_SLOTS_MAX];
+static gp_device_list devices;
+static gp_places places;
+
+static gp_plan_cores cores_of(uint32_t count)
+{
+    gp_plan_cores cores = { .count = count, .physical = count };
+
+    for (uint32_t i = 0; i < count; i++)
+        cores.core[i] = (uint16_t)i;
+    return cores;
+}
+
+static gp_status plan(uint32_t *count, uint32_t workers, const char *list, uint32_t core_count, gp_error *err)
+{
+    static gp_plan_cores cores;
+    gp_plan_request request = { .workers = workers, .devices = list };
+
+    cores = cores_of(core_count);
+    return gp_plan_make(slots, count, &request, &devices, &cores, &places, err);
+}
+
+static void two_gpus(void)
+{
+    memset(&devices, 0, sizeof(devices));
+    devices.count = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        devices.devices[i].index = i + 1;
+        devices.devices[i].ordinal = i;
+        snprintf(devices.devices[i].uuid, sizeof(devices.devices[i].uuid), "GPU-%u", i);
+        snprintf(devices.devices[i].name, sizeof(devices.devices[i].name), "NVIDIA H200");
+    }
+}
+
+TEST(cpu_workers_share_the_cores_equally)
+{
+    uint32_t count;
+    gp_error err;
+
+    memset(&devices, 0, sizeof(devices));
+    REQUIRE_OK(plan(&count, 2, "auto", 8, &err), err);
+    CHECK_INT(2, count);
+    CHECK_TEXT("0-3", slots[0].cores);
+    CHECK_TEXT("4-7", slots[1].cores);
+    CHECK_INT(4, slots[1].threads);
+    CHECK_TEXT("cpu cores 4-7", slots[1].label);
+    REQUIRE_OK(plan(&count, 3, "cpu", 8, &err), err);
+    CHECK_TEXT("4-5", slots[2].cores);
+}
+
+TEST(without_a_number_there_is_a_worker_per_core_and_16_at_most)
+{
+    uint32_t count;
+    gp_error err;
+
+    memset(&devices, 0, sizeof(devices));
+    REQUIRE_OK(plan(&count, 0, NULL, 4, &err), err);
+    CHECK_INT(4, count);
+    REQUIRE_OK(plan(&count, 0, NULL, 64, &err), err);
+    CHECK_INT(16, count);
+    CHECK_TEXT("60-63", slots[15].cores);
+}
+
+TEST(more_workers_than_cores_are_shared_and_pinned_nowhere)
+{
+    uint32_t count;
+    gp_error err;
+
+    memset(&devices, 0, sizeof(devices));
+    REQUIRE_OK(plan(&count, 3, "auto", 2, &err), err);
+    CHECK(slots[2].shared);
+    CHECK_TEXT("", slots[2].cores);
+}
+
+TEST(there_is_one_worker_per_gpu_unless_cpu_is_asked)
+{
+    uint32_t count;
+    gp_error err;
+
+    two_gpus();
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    CHECK_INT(2, count);
+    CHECK_INT(GP_CORE_GPU, slots[1].kind);
+    CHECK_TEXT("GPU-1", slots[1].uuid);
+    REQUIRE_OK(plan(&count, 0, "cuda:1", 8, &err), err);
+    CHECK_INT(1, count);
+    CHECK_TEXT("GPU-1", slots[0].uuid);
+    REQUIRE_OK(plan(&count, 0, "cpu", 8, &err), err);
+    CHECK_INT(8, count);
+    CHECK_INT(GP_CORE_CPU, slots[0].kind);
+}
+
+TEST(what_is_not_there_is_refused_with_what_is)
+{
+    uint32_t count;
+    gp_error err;
+
+    two_gpus();
+    CHECK_STATUS(GP_ENODEV, plan(&count, 3, "auto", 8, &err));
+    CHECK_CONTAINS(err.message, "3 workers asked, but there are 2 GPUs");
+    CHECK_STATUS(GP_ENODEV, plan(&count, 0, "1,7", 8, &err));
+    CHECK_CONTAINS(err.message, "there is no device 7: this machine has 2 GPUs");
+    CHECK_STATUS(GP_EINVAL, plan(&count, 0, "1,cuda:0", 8, &err));
+    CHECK_CONTAINS(err.message, "listed twice");
+    CHECK_STATUS(GP_EINVAL, plan(&count, GP_CORE_SLOTS_MAX + 1, "cpu", 8, &err));
+}
+
+TEST(this_machine_has_cores)
+{
+    static gp_plan_cores cores;
+
+    gp_plan_find_cores(&cores);
+    CHECK(cores.count >= 1 && cores.physical >= 1 && cores.physical <= cores.count);
+    CHECK(cores.count <= (uint32_t)sysconf(_SC_NPROCESSORS_CONF));
+}
+
+TEST(lists_of_cores_are_sorted_and_cut_where_they_do_not_fit)
+{
+    uint16_t cores[] = { 9, 0, 1, 2, 5 };
+    char text[32], small[8];
+
+    CHECK_TEXT("0-2,5,9", gp_plan_format_cores(text, sizeof(text), cores, 5));
+    CHECK_TEXT("0-2...", gp_plan_format_cores(small, sizeof(small), cores, 5));
+}
+
+/* ---- the lock and the epoch ---- */
+
+static bool in_a_new_place(char directory[64])
+{
+    gp_error err;
+
+    snprintf(directory, 64, "/tmp/gp-plan-XXXXXX");
+    if (mkdtemp(directory) == NULL)
+        return false;
+    setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
+    setenv("GRADPOOL_STATE_DIR", directory, 1);
+    return gp_places_find(&places, "default", &err) == GP_OK && gp_places_create(&places, &err) == GP_OK;
+}
+
+static void remove_place(const char *directory)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+    if (system(command) != 0)
+        printf("    %s was not removed\n", directory);
+}
+
+TEST(one_pool_has_one_holder_and_each_gets_a_later_epoch)
+{
+    char directory[64];
+    gp_hold first, second;
+    gp_error err;
+
+    REQUIRE(in_a_new_place(directory));
+    REQUIRE_OK(gp_hold_take(&first, &places, &err), err);
+    CHECK_INT(1, first.epoch);
+    CHECK_STATUS(GP_EBUSY, gp_hold_take(&second, &places, &err));
+    gp_hold_release(&first);
+    REQUIRE_OK(gp_hold_take(&second, &places, &err), err);
+    CHECK_INT(2, second.epoch);
+    gp_hold_release(&second);
+    remove_place(directory);
+}
+
+TEST(a_lock_file_that_was_replaced_is_noticed)
+{
+    char directory[64];
+    gp_hold hold;
+    gp_error err;
+
+    REQUIRE(in_a_new_place(directory));
+    REQUIRE_OK(gp_hold_take(&hold, &places, &err), err);
+    CHECK(gp_hold_valid(&hold, &places));
+    unlink(places.lock);
+    CHECK(!gp_hold_valid(&hold, &places));
+    gp_hold_release(&hold);
+    remove_place(directory);
+}
+
+TEST(a_damaged_epoch_file_never_brings_an_old_epoch_back)
+{
+    char directory[64], path[300];
+    gp_hold hold;
+    gp_error err;
+    FILE *file;
+
+    REQUIRE(in_a_new_place(directory));
+    snprintf(path, sizeof(path), "%s/epoch", places.state_dir);
+    file = fopen(path, "w");
+    REQUIRE(file != NULL);
+    fputs("12", file); /* torn: the newline is missing */
+    fclose(file);
+    REQUIRE_OK(gp_hold_take(&hold, &places, &err), err);
+    CHECK(hold.epoch > 1700000000);
+    gp_hold_release(&hold);
+    remove_place(directory);
+}

@@ -1,0 +1,447 @@
+/* test_service.c -- real daemons: gradpool-scheduler with gradpool-worker processes; this program is the clients. */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/channel.h"
+#include "proto/door.h"
+#include "proto/messages.h"
+#include "proto/places.h"
+#include "tests/gp_test.h"
+
+extern char **environ;
+
+enum { PATIENCE_MS = 20000 }; /* nothing is judged by it: a hang ends as a failure */
+
+static char directory[64];
+static gp_places places;
+static gp_status_reply status;
+static gp_lease_grant grant;
+
+/* ---- the scheduler as a process ---- */
+
+static pid_t scheduler;
+static char first_line[512]; /* what it said on its readiness descriptor */
+
+static bool stage_open(void)
+{
+    gp_error err;
+
+    snprintf(directory, sizeof(directory), "/tmp/gp-sched-XXXXXX");
+    if (mkdtemp(directory) == NULL)
+        return false;
+    setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
+    setenv("GRADPOOL_STATE_DIR", directory, 1);
+    return gp_places_find(&places, "default", &err) == GP_OK && gp_places_create(&places, &err) == GP_OK;
+}
+
+static pid_t spawn_scheduler(const char *workers)
+{
+    char path[600];
+    const char *arguments[] = { path,         "--workers", workers,          "--devices", "cpu",
+                                "--ready-fd", "3",         "--idle-timeout", "60000",     NULL };
+    posix_spawn_file_actions_t actions;
+    int ends[2];
+    size_t used = 0;
+    pid_t pid = 0;
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "%s/bin/gradpool-scheduler", getenv("GP_BUILD_DIR"));
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return 0;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 3);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 4);
+    if (posix_spawn(&pid, path, &actions, NULL, (char **)(uintptr_t)arguments, environ) != 0)
+        pid = 0;
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    while ((got = read(ends[0], first_line + used, sizeof(first_line) - 1 - used)) > 0) {
+        used += (size_t)got;
+        if (first_line[used - 1] == '\n')
+            break;
+    }
+    first_line[used] = '\0';
+    close(ends[0]);
+    return pid;
+}
+
+static bool pool_up(const char *workers)
+{
+    if (!stage_open())
+        return false;
+    scheduler = spawn_scheduler(workers);
+    return scheduler != 0 && strcmp(first_line, "ready\n") == 0;
+}
+
+/* Wait for the end of a child; its wait status, or -1. */
+static int wait_end(pid_t pid)
+{
+    int code = -1;
+
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
+        if (waitpid(pid, &code, WNOHANG) == pid)
+            return code;
+    }
+    return -1;
+}
+
+static bool wait_gone(pid_t pid)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
+        if (kill(pid, 0) != 0)
+            return true;
+    }
+    return false;
+}
+
+static void stage_close(void)
+{
+    char command[128];
+
+    if (scheduler != 0) {
+        kill(scheduler, SIGTERM);
+        CHECK(WIFEXITED(wait_end(scheduler)));
+    }
+    scheduler = 0;
+    if (gp_test_failures != 0) {
+        snprintf(command, sizeof(command), "tail -n 20 %s/*/default/log/*", directory);
+        if (system(command) != 0)
+            printf("    no logs\n");
+    }
+    snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+    if (system(command) != 0)
+        printf("    %s was not removed\n", directory);
+}
+
+/* ---- clients ---- */
+
+typedef struct client {
+    int door;
+    gp_channel *channel;
+    uint8_t session[16];
+    uint64_t epoch, correlation, lease;
+    uint32_t generation;
+} client;
+
+static gp_envelope envelope_of(client *c)
+{
+    gp_envelope envelope = { .correlation = ++c->correlation, .epoch = c->epoch, .lease = c->lease };
+
+    memcpy(envelope.session, c->session, sizeof(c->session));
+    return envelope;
+}
+
+static bool tell(client *c, const gp_message_type *type, const void *message)
+{
+    gp_envelope envelope = envelope_of(c);
+    gp_error err;
+
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
+        gp_status sent = gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, &err);
+
+        if (sent != GP_EBUSY)
+            return sent == GP_OK;
+    }
+    return false;
+}
+
+/* The next message of that type; others are passed over, an error_reply ends the wait. */
+static bool await(client *c, const gp_message_type *type, void *message)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
+        gp_incoming in;
+        gp_error err;
+        gp_error_reply reply;
+        bool found, refused;
+
+        if (gp_channel_receive(c->channel, &in, &err) != GP_OK)
+            continue;
+        found = in.type == type && gp_incoming_decode(&in, message, &err) == GP_OK;
+        refused = !found && in.type == &gp_msg_error_reply && gp_incoming_decode(&in, &reply, &err) == GP_OK;
+        if (type == &gp_msg_lease_grant && found) {
+            c->lease = in.envelope.lease;
+            c->generation = in.envelope.generation;
+        }
+        gp_incoming_close(&in);
+        if (refused)
+            printf("     while waiting for %s: %s\n", type->name, reply.message);
+        if (found || refused)
+            return found;
+    }
+    return false;
+}
+
+static bool client_open(client *c)
+{
+    gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_CLIENT,
+                            .pid = (uint32_t)getpid() };
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .build = "test",
+                       .pid = (uint32_t)getpid() };
+    gp_channel_options options = { .security = GP_SECURITY_NONE };
+    gp_door_reply reply;
+    gp_welcome welcome;
+    char endpoint[160];
+    gp_error err;
+
+    memset(c, 0, sizeof(*c));
+    if (getrandom(c->session, sizeof(c->session), 0) != (ssize_t)sizeof(c->session))
+        return false;
+    memcpy(knock.session, c->session, sizeof(c->session));
+    if (gp_door_connect(&c->door, &reply, places.scheduler_door, &knock, PATIENCE_MS, &err) != GP_OK) {
+        printf("     %s\n", err.message);
+        return false;
+    }
+    c->epoch = reply.epoch;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", places.scheduler_socket);
+    return gp_channel_connect(&c->channel, endpoint, &options, PATIENCE_MS, &err) == GP_OK &&
+           tell(c, &gp_msg_hello, &hello) && await(c, &gp_msg_welcome, &welcome);
+}
+
+static void client_close(client *c)
+{
+    gp_channel_close(c->channel, 100);
+    if (c->door > 0)
+        close(c->door);
+}
+
+static bool get_status(client *c)
+{
+    return tell(c, &gp_msg_status_get, &(gp_status_get){ 0 }) && await(c, &gp_msg_status_reply, &status);
+}
+
+/* Until that many workers are idle. */
+static bool await_idle(client *c, uint32_t count)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 5)) {
+        uint32_t idle = 0;
+
+        if (!get_status(c))
+            return false;
+        for (uint32_t i = 0; i < status.workers_count; i++)
+            idle += status.workers[i].state == GP_WORKER_IDLE;
+        if (idle == count && status.workers_count == count)
+            return true;
+    }
+    return false;
+}
+
+static bool lease(client *c)
+{
+    gp_lease_ask ask = { .purpose = "test", .wait = true };
+
+    return tell(c, &gp_msg_lease_ask, &ask) && await(c, &gp_msg_lease_grant, &grant);
+}
+
+/* ---- the tests ---- */
+
+TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
+{
+    client c;
+    gp_ok_reply ok;
+
+    REQUIRE(pool_up("2"));
+    if (client_open(&c) && await_idle(&c, 2)) {
+        CHECK_TEXT("default", status.pool);
+        CHECK_INT(scheduler, status.scheduler_pid);
+        CHECK_INT(1, status.epoch);
+        CHECK_INT(1, status.workers[0].slot.index);
+        CHECK(status.workers[1].slot.pid != 0 && status.workers[1].slot.endpoint[0] != '\0');
+        CHECK_CONTAINS(status.workers[1].slot.log, directory);
+        CHECK(tell(&c, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = false }));
+        CHECK(await(&c, &gp_msg_ok_reply, &ok));
+        int code = wait_end(scheduler);
+
+        CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+        scheduler = 0;
+        CHECK(wait_gone((pid_t)status.workers[0].slot.pid));
+        CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
+        CHECK(access(places.scheduler_door, F_OK) != 0);
+    } else {
+        GP_TEST_FAIL("the pool has no two idle workers");
+    }
+    client_close(&c);
+    stage_close();
+}
+
+TEST(a_second_scheduler_of_a_pool_ends_with_75)
+{
+    REQUIRE(pool_up("1"));
+    pid_t second = spawn_scheduler("1");
+    int code = wait_end(second);
+
+    CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 75);
+    CHECK_TEXT("", first_line);
+    stage_close();
+}
+
+TEST(a_scheduler_that_cannot_start_says_why)
+{
+    REQUIRE(stage_open());
+    pid_t pid = spawn_scheduler("1000");
+    int code = wait_end(pid);
+
+    CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 2);
+    CHECK_CONTAINS(first_line, "error: --workers is \"1000\"; expected a number from 1 to 64");
+    stage_close();
+}
+
+TEST(a_leased_worker_that_is_killed_is_replaced_and_its_client_told)
+{
+    client c;
+    gp_worker_lost lost;
+    gp_ok_reply ok;
+
+    REQUIRE(pool_up("2"));
+    if (client_open(&c) && lease(&c)) {
+        CHECK_INT(2, grant.slots_count);
+        CHECK_INT(1, c.generation);
+        kill((pid_t)grant.slots[1].pid, SIGKILL);
+        if (await(&c, &gp_msg_worker_lost, &lost)) {
+            CHECK_INT(2, lost.index);
+            CHECK_INT(9, lost.signal);
+            CHECK_CONTAINS(lost.cause, "was killed by signal 9 (Killed)");
+        }
+        CHECK(await(&c, &gp_msg_lease_grant, &grant));
+        CHECK_INT(2, c.generation);
+        CHECK_INT(2, grant.slots[1].incarnation);
+        CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+        c.lease = 0;
+        CHECK(await_idle(&c, 2));
+    } else {
+        GP_TEST_FAIL("no lease");
+    }
+    client_close(&c);
+    stage_close();
+}
+
+TEST(a_client_that_is_killed_frees_its_lease)
+{
+    int ends[2];
+    char byte;
+    client c;
+
+    REQUIRE(pool_up("2") && pipe(ends) == 0);
+    pid_t holder = fork(); /* no channel is open in this process now */
+
+    if (holder == 0) {
+        close(ends[0]);
+        if (client_open(&c) && lease(&c) && write(ends[1], "y", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    CHECK_INT(1, read(ends[0], &byte, 1));
+    close(ends[0]);
+    if (client_open(&c)) {
+        gp_lease_ask ask = { .purpose = "test", .wait = true };
+        gp_lease_wait wait;
+        char pid[32];
+
+        CHECK(tell(&c, &gp_msg_lease_ask, &ask) && await(&c, &gp_msg_lease_wait, &wait));
+        snprintf(pid, sizeof(pid), "pid %d) has held 2 workers", (int)holder);
+        CHECK_CONTAINS(wait.reason, pid);
+        kill(holder, SIGKILL);
+        CHECK(await(&c, &gp_msg_lease_grant, &grant));
+        CHECK_INT(2, grant.slots_count);
+    } else {
+        GP_TEST_FAIL("no client");
+    }
+    wait_end(holder);
+    client_close(&c);
+    stage_close();
+}
+
+TEST(a_stopped_worker_that_does_not_give_back_is_replaced)
+{
+    client c;
+    gp_ok_reply ok;
+
+    REQUIRE(pool_up("1"));
+    if (client_open(&c) && lease(&c)) {
+        pid_t stopped = (pid_t)grant.slots[0].pid;
+
+        kill(stopped, SIGSTOP);
+        CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+        c.lease = 0;
+        CHECK(await_idle(&c, 1));
+        CHECK(status.workers[0].slot.pid != (uint32_t)stopped);
+        CHECK(wait_gone(stopped));
+    } else {
+        GP_TEST_FAIL("no lease");
+    }
+    client_close(&c);
+    stage_close();
+}
+
+TEST(after_kill_9_of_the_scheduler_its_workers_end_and_the_next_one_is_whole)
+{
+    client c;
+    pid_t old[2];
+
+    REQUIRE(pool_up("2"));
+    if (!client_open(&c) || !await_idle(&c, 2))
+        GP_TEST_FAIL("no pool");
+    for (int i = 0; i < 2; i++)
+        old[i] = (pid_t)status.workers[i].slot.pid;
+    kill(scheduler, SIGKILL);
+    wait_end(scheduler);
+    CHECK(wait_gone(old[0]) && wait_gone(old[1]));
+    client_close(&c);
+    scheduler = spawn_scheduler("2");
+    CHECK_TEXT("ready\n", first_line);
+    if (client_open(&c) && await_idle(&c, 2))
+        CHECK_INT(2, status.epoch);
+    else
+        GP_TEST_FAIL("the next scheduler has no two idle workers");
+    client_close(&c);
+    stage_close();
+}
+
+TEST(an_idle_pool_is_resized)
+{
+    gp_resize resize = { .workers = 1, .idle_timeout_ms = 0 };
+    client c;
+
+    REQUIRE(pool_up("2"));
+    if (client_open(&c) && await_idle(&c, 2)) {
+        CHECK(tell(&c, &gp_msg_resize, &resize) && await(&c, &gp_msg_status_reply, &status));
+        CHECK_INT(1, status.workers_count);
+        CHECK(await_idle(&c, 1));
+    } else {
+        GP_TEST_FAIL("no pool");
+    }
+    client_close(&c);
+    stage_close();
+}
+
+TEST(whoever_did_not_knock_is_refused)
+{
+    client c;
+
+    REQUIRE(pool_up("1"));
+    if (client_open(&c)) {
+        gp_error_reply reply;
+
+        c.session[0] ^= 1;
+        CHECK(tell(&c, &gp_msg_status_get, &(gp_status_get){ 0 }));
+        if (await(&c, &gp_msg_error_reply, &reply)) {
+            CHECK_INT(GP_EPERM, reply.code);
+            CHECK_CONTAINS(reply.message, "did not knock");
+        }
+    } else {
+        GP_TEST_FAIL("no client");
+    }
+    client_close(&c);
+    stage_close();
+}
