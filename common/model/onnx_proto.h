@@ -1,0 +1,59 @@
+/* onnx_proto.h -- what the files onnx_*.c share.  The one place that includes protobuf-c's code for onnx.proto,
+ * which CMake generates in the build folder. */
+#ifndef GP_ONNX_PROTO_H
+#define GP_ONNX_PROTO_H
+
+#include <onnx.pb-c.h>
+
+#include "common/model/graph.h"
+
+#define GP_ONNX_BYTES_MAX   ((size_t)INT32_MAX) /* where protobuf itself ends */
+#define GP_ONNX_OPSET       13
+#define GP_ONNX_OPSET_MIN   9
+#define GP_ONNX_OPSET_MAX   21
+#define GP_ONNX_KEY_NETWORK "gradpool.network"
+#define GP_ONNX_KEY_CLASSES "gradpool.classes"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw_data is little-endian, and copied as it is");
+
+/* ---- onnx_wire.c ---- */
+
+/* Whether bytes are a well-formed ModelProto within our limits: only then protobuf-c may see them. */
+gp_status gp_onnx_wire_check(const uint8_t *data, size_t bytes, gp_error *err);
+
+/* A foreign name for a message: at most 48 bytes of visible ASCII, '?' for others.  Returns text. */
+enum { GP_ONNX_SHOWN_BYTES = 52 };
+char *gp_onnx_show(char text[GP_ONNX_SHOWN_BYTES], const char *name, size_t bytes);
+
+/* ---- onnx_write.c ---- */
+
+/* The ONNX form of a network, but for the metadata.  Borrows spec, graph and blob while it lives. */
+typedef struct gp_onnx_draft gp_onnx_draft;
+
+/* blob may be NULL: the tensors have names and shapes then, and no data. */
+gp_status gp_onnx_draft_new(gp_onnx_draft **out, const gp_netspec *spec, const gp_graph *graph,
+                            const float *blob, gp_error *err);
+void gp_onnx_draft_free(gp_onnx_draft *draft);
+Onnx__GraphProto *gp_onnx_draft_graph(gp_onnx_draft *draft);
+
+/* ---- onnx_map.c ---- */
+
+/* Where the numbers of one layer's parameters are: tensors of the file, checked to be float32. */
+typedef struct gp_onnx_source {
+    const Onnx__TensorProto *weight, *bias; /* NULL: the layer has none */
+    bool transposed;                        /* weight is [inputs, outputs] */
+} gp_onnx_source;
+
+/* The netspec that the nodes say, and a source per layer (gp_free()).  opset is in the range we read. */
+gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, const Onnx__GraphProto *graph,
+                      int64_t opset, gp_error *err);
+
+/* [C, H, W] of the one input that is no initializer; batch: its first dimension, 0 when symbolic. */
+gp_status gp_onnx_input(const char **name, gp_shape *shape, int64_t *batch, const Onnx__GraphProto *graph,
+                        gp_error *err);
+
+/* The float32 numbers of a tensor that passed gp_onnx_wire_check(); NULL unless they are all there. */
+const void *gp_onnx_floats(const Onnx__TensorProto *tensor);
+int64_t gp_onnx_count(const Onnx__TensorProto *tensor);
+
+#endif

@@ -1,0 +1,374 @@
+/* onnx_read.c -- a model file: checked, unpacked, understood, and its weights laid out as the graph wants them.
+ *
+ * Our files say their netspec in the metadata.  It is believed when the file's graph is the very one that
+ * gp_onnx_write() makes of it; a file that another program changed (or an older gradpool wrote otherwise) is read
+ * by its nodes, as one from elsewhere. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/json.h"
+#include "common/model/onnx.h"
+#include "common/model/onnx_proto.h"
+
+/* A model and what was understood of it so far; everything owned. */
+typedef struct reading {
+    Onnx__ModelProto *model;
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_onnx_source *sources; /* per layer */
+    float *blob;
+    char **class_names;
+    uint32_t class_count;
+} reading;
+
+static void *allocate(void *failed, size_t bytes)
+{
+    void *block = gp_malloc(bytes);
+
+    if (block == NULL)
+        *(bool *)failed = true;
+    return block;
+}
+
+static void release(void *failed, void *block)
+{
+    (void)failed;
+    gp_free(block);
+}
+
+static gp_status unpack(Onnx__ModelProto **out, const void *data, size_t bytes, gp_error *err)
+{
+    bool failed = false;
+    ProtobufCAllocator allocator = { .alloc = allocate, .free = release, .allocator_data = &failed };
+    Onnx__ModelProto *model = onnx__model_proto__unpack(&allocator, bytes, data);
+
+    if (model == NULL && failed)
+        return gp_fail(err, GP_ENOMEM, "no memory to unpack a model of %zu bytes", bytes);
+    if (model == NULL)
+        return gp_fail(err, GP_ECORRUPT, "the file is damaged or not an ONNX model");
+    *out = model;
+    return GP_OK;
+}
+
+static void reading_deinit(reading *r)
+{
+    ProtobufCAllocator allocator = { .alloc = allocate, .free = release };
+
+    if (r->model != NULL)
+        onnx__model_proto__free_unpacked(r->model, &allocator);
+    for (uint32_t i = 0; i < r->class_count && r->class_names != NULL; i++)
+        gp_free(r->class_names[i]);
+    gp_free(r->class_names);
+    gp_netspec_free(r->spec);
+    gp_graph_free(r->graph);
+    gp_free(r->sources);
+    gp_free(r->blob);
+}
+
+static gp_status check_opset(const Onnx__ModelProto *model, int64_t *opset, gp_error *err)
+{
+    *opset = 0;
+    for (size_t i = 0; i < model->n_opset_import; i++) {
+        const char *domain = model->opset_import[i]->domain;
+
+        if (domain == NULL || *domain == '\0' || strcmp(domain, "ai.onnx") == 0)
+            *opset = model->opset_import[i]->version;
+    }
+    if (model->graph == NULL)
+        return gp_fail(err, GP_ECORRUPT, "the file has no graph; it is damaged or not an ONNX model");
+    if (*opset < GP_ONNX_OPSET_MIN || *opset > GP_ONNX_OPSET_MAX)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "the model is of ONNX opset %" PRId64 "; %d to %d are read (in Python: "
+                       "onnx.version_converter.convert_version(model, %d))",
+                       *opset, GP_ONNX_OPSET_MIN, GP_ONNX_OPSET_MAX, GP_ONNX_OPSET);
+    return GP_OK;
+}
+
+static const char *metadata(const Onnx__ModelProto *model, const char *key)
+{
+    for (size_t i = 0; i < model->n_metadata_props; i++) {
+        const Onnx__StringStringEntryProto *pair = model->metadata_props[i];
+
+        if (pair->key != NULL && pair->value != NULL && strcmp(pair->key, key) == 0)
+            return pair->value;
+    }
+    return NULL;
+}
+
+/* ---- by the metadata ---- */
+
+/* Messages are equal when they pack to equal bytes. */
+static gp_status messages_equal(bool *equal, const ProtobufCMessage *a, const ProtobufCMessage *b,
+                                gp_error *err)
+{
+    size_t bytes = protobuf_c_message_get_packed_size(a);
+
+    *equal = bytes == protobuf_c_message_get_packed_size(b);
+    if (!*equal)
+        return GP_OK;
+    uint8_t *packed = gp_calloc(bytes, 2);
+
+    if (packed == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to compare %zu bytes", bytes);
+    protobuf_c_message_pack(a, packed);
+    protobuf_c_message_pack(b, packed + bytes);
+    *equal = memcmp(packed, packed + bytes, bytes) == 0;
+    gp_free(packed);
+    return GP_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const Onnx__TensorProto *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name == NULL ? "" : (*x)->name, (*y)->name == NULL ? "" : (*y)->name);
+}
+
+static const Onnx__TensorProto *tensor_find(Onnx__GraphProto *graph, const char *name)
+{
+    const Onnx__TensorProto key = { .name = (char *)(uintptr_t)name }, *wanted = &key;
+    Onnx__TensorProto **found =
+        bsearch(&wanted, graph->initializer, graph->n_initializer, sizeof(*found), compare_names);
+
+    return found == NULL ? NULL : *found;
+}
+
+/* Whether the file has this tensor of ours: name, shape, type, and the data where ours has some. */
+static bool tensor_matches(Onnx__GraphProto *graph, const Onnx__TensorProto *ours)
+{
+    const Onnx__TensorProto *theirs = tensor_find(graph, ours->name);
+
+    if (theirs == NULL || theirs->n_dims != ours->n_dims || gp_onnx_floats(theirs) == NULL)
+        return false;
+    for (size_t i = 0; i < ours->n_dims; i++)
+        if (theirs->dims[i] != ours->dims[i])
+            return false;
+    return !ours->has_raw_data ||
+           memcmp(gp_onnx_floats(theirs), ours->raw_data.data, ours->raw_data.len) == 0;
+}
+
+/* Whether graph is what we would write for the network; ours carries no weights, only scale and offset. */
+static gp_status graphs_match(bool *match, Onnx__GraphProto *graph, const Onnx__GraphProto *ours,
+                              gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *match = graph->n_node == ours->n_node && graph->n_initializer == ours->n_initializer &&
+             graph->n_input == 1 && graph->n_output == 1;
+    if (*match)
+        status = messages_equal(match, &graph->input[0]->base, &ours->input[0]->base, err);
+    if (*match && status == GP_OK)
+        status = messages_equal(match, &graph->output[0]->base, &ours->output[0]->base, err);
+    for (size_t i = 0; i < ours->n_node && *match && status == GP_OK; i++)
+        status = messages_equal(match, &graph->node[i]->base, &ours->node[i]->base, err);
+    for (size_t i = 0; i < ours->n_initializer && *match; i++)
+        *match = tensor_matches(graph, ours->initializer[i]);
+    return status;
+}
+
+static gp_status find_sources(reading *r, Onnx__GraphProto *graph, gp_error *err)
+{
+    r->sources = gp_calloc(r->spec->layer_count, sizeof(*r->sources));
+    if (r->sources == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a model of %" PRIu32 " layers", r->spec->layer_count);
+    for (uint32_t p = 0; p < r->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &r->graph->parameters[p];
+        gp_onnx_source *source = &r->sources[parameter->layer];
+        const Onnx__TensorProto *tensor = tensor_find(graph, parameter->name);
+
+        if (strcmp(strrchr(parameter->name, '.'), ".weight") == 0)
+            source->weight = tensor;
+        else
+            source->bias = tensor;
+    }
+    return GP_OK;
+}
+
+/* On success spec, graph and sources are set, or none of them: then the metadata does not fit the file. */
+static gp_status read_by_metadata(reading *r, gp_error *err)
+{
+    const char *text = metadata(r->model, GP_ONNX_KEY_NETWORK);
+    gp_onnx_draft *draft = NULL;
+    bool match = false;
+    gp_error problem; /* told when memory is out; else the nodes are read, and no one need know */
+    gp_status status;
+
+    if (text == NULL)
+        return GP_OK;
+    status = gp_netspec_from_json(&r->spec, text, strlen(text), &problem);
+    if (status == GP_OK)
+        status = gp_graph_new(&r->graph, r->spec, &problem);
+    if (status == GP_OK)
+        status = gp_onnx_draft_new(&draft, r->spec, r->graph, NULL, &problem);
+    if (status == GP_OK)
+        status = graphs_match(&match, r->model->graph, gp_onnx_draft_graph(draft), &problem);
+    if (status == GP_OK && match)
+        status = find_sources(r, r->model->graph, &problem);
+    gp_onnx_draft_free(draft);
+    if (status == GP_OK && match)
+        return GP_OK;
+    gp_netspec_free(r->spec);
+    gp_graph_free(r->graph);
+    r->spec = NULL;
+    r->graph = NULL;
+    return status == GP_ENOMEM ? gp_fail(err, status, "%s", problem.message) : GP_OK;
+}
+
+/* ---- weights ---- */
+
+static gp_status check_source(const gp_parameter *parameter, const Onnx__TensorProto *tensor, bool transposed,
+                              gp_error *err)
+{
+    char name[GP_ONNX_SHOWN_BYTES], shape[64], wanted[64];
+    gp_shape found = { .rank = 0 };
+    bool fits = tensor != NULL && tensor->n_dims == parameter->shape.rank;
+
+    if (fits) {
+        found.rank = parameter->shape.rank;
+        for (uint32_t i = 0; i < found.rank; i++)
+            found.dim[i] = tensor->dims[transposed ? found.rank - 1 - i : i];
+        fits = gp_shape_equal(&found, &parameter->shape) && gp_onnx_floats(tensor) != NULL;
+    }
+    /* A bias that came as [1, outputs] was checked when it was found. */
+    if (fits || (tensor != NULL && parameter->shape.rank == 1 && gp_onnx_floats(tensor) != NULL &&
+                 gp_onnx_count(tensor) == parameter->count))
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL, "%s has shape %s; the initializer '%s' has %s", parameter->name,
+                   gp_shape_format(&parameter->shape, wanted, sizeof(wanted)),
+                   gp_onnx_show(name, tensor == NULL || tensor->name == NULL ? "" : tensor->name, SIZE_MAX),
+                   found.rank == 0 ? "another number of dimensions"
+                                   : gp_shape_format(&found, shape, sizeof(shape)));
+}
+
+static void copy_source(float *to, const gp_parameter *parameter, const Onnx__TensorProto *tensor,
+                        bool transposed)
+{
+    const char *from = gp_onnx_floats(tensor);
+    const int64_t outputs = parameter->shape.dim[0], inputs = parameter->shape.dim[1];
+
+    if (!transposed) {
+        memcpy(to, from, (size_t)parameter->count * sizeof(float));
+        return;
+    }
+    for (int64_t o = 0; o < outputs; o++)
+        for (int64_t i = 0; i < inputs; i++)
+            memcpy(to + o * inputs + i, from + (i * outputs + o) * (int64_t)sizeof(float), sizeof(float));
+}
+
+static gp_status read_blob(reading *r, size_t bytes, gp_error *err)
+{
+    const gp_graph *graph = r->graph;
+
+    /* Every number stands in the file once, or a small file could ask for gigabytes. */
+    if (graph->blob_count > bytes / sizeof(float))
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "several nodes share one initializer; gradpool's layers have their weights each for itself");
+    for (int copy = 0; copy < 2; copy++) {
+        for (uint32_t p = 0; p < graph->parameter_count; p++) {
+            const gp_parameter *parameter = &graph->parameters[p];
+            const gp_onnx_source *source = &r->sources[parameter->layer];
+            bool weight = strcmp(strrchr(parameter->name, '.'), ".weight") == 0;
+            const Onnx__TensorProto *tensor = weight ? source->weight : source->bias;
+            bool transposed = weight && source->transposed;
+
+            if (copy == 1) {
+                copy_source(r->blob + parameter->offset, parameter, tensor, transposed);
+                continue;
+            }
+            gp_status status = check_source(parameter, tensor, transposed, err);
+
+            if (status != GP_OK)
+                return status;
+        }
+        if (copy == 0)
+            r->blob = gp_malloc(graph->blob_count * sizeof(float));
+        if (r->blob == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for %zu weights", graph->blob_count);
+    }
+    return GP_OK;
+}
+
+static gp_status read_classes(reading *r, gp_error *err)
+{
+    const char *text = metadata(r->model, GP_ONNX_KEY_CLASSES);
+    gp_json *json;
+
+    if (text == NULL)
+        return GP_OK;
+    gp_status status = gp_json_parse(&json, text, strlen(text), err);
+
+    if (status != GP_OK) {
+        gp_error_prefix(err, GP_ONNX_KEY_CLASSES);
+        return status;
+    }
+    const uint32_t count = r->graph->class_count;
+
+    if (!gp_json_is_array(json) || gp_json_count(json) != count)
+        status =
+            gp_fail(err, GP_EINVAL,
+                    GP_ONNX_KEY_CLASSES " is not a list of %" PRIu32 " names, one per class; remove it from "
+                                        "the model's metadata",
+                    count);
+    if (status == GP_OK && (r->class_names = gp_calloc(count, sizeof(char *))) == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class names", count);
+    for (; status == GP_OK && r->class_count < count; r->class_count++) {
+        const char *name = gp_json_text(gp_json_element(json, r->class_count), NULL);
+
+        if (name == NULL)
+            status = gp_fail(err, GP_EINVAL, GP_ONNX_KEY_CLASSES ": class %" PRIu32 " is not a text",
+                             r->class_count + 1);
+        else if ((r->class_names[r->class_count] = gp_strdup(name)) == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for class names");
+    }
+    gp_json_free(json);
+    return status;
+}
+
+static gp_status read_model(reading *r, const void *data, size_t bytes, gp_error *err)
+{
+    int64_t opset = 0;
+    gp_status status = gp_onnx_wire_check(data, bytes, err);
+
+    if (status == GP_OK)
+        status = unpack(&r->model, data, bytes, err);
+    if (status == GP_OK)
+        status = check_opset(r->model, &opset, err);
+    if (status == GP_OK && r->model->graph->n_sparse_initializer != 0)
+        status =
+            gp_fail(err, GP_EUNSUPPORTED, "the model has sparse initializers; dense float32 ones are read");
+    if (status != GP_OK)
+        return status;
+    qsort(r->model->graph->initializer, r->model->graph->n_initializer, sizeof(Onnx__TensorProto *),
+          compare_names);
+    status = read_by_metadata(r, err);
+    if (status == GP_OK && r->spec == NULL) {
+        status = gp_onnx_map(&r->spec, &r->sources, r->model->graph, opset, err);
+        if (status == GP_OK)
+            status = gp_graph_new(&r->graph, r->spec, err);
+    }
+    if (status == GP_OK)
+        status = read_blob(r, bytes, err);
+    return status == GP_OK ? read_classes(r, err) : status;
+}
+
+gp_status gp_onnx_read(gp_netspec **spec, float **blob, char ***class_names, uint32_t *class_count,
+                       const void *data, size_t bytes, gp_error *err)
+{
+    reading r = { 0 };
+    gp_status status = read_model(&r, data, bytes, err);
+
+    if (status == GP_OK) {
+        *spec = r.spec;
+        *blob = r.blob;
+        *class_names = r.class_names;
+        *class_count = r.class_count;
+        r.spec = NULL;
+        r.blob = NULL;
+        r.class_names = NULL;
+    }
+    reading_deinit(&r);
+    return status;
+}

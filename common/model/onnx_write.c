@@ -1,0 +1,500 @@
+/* onnx_write.c -- a network as ONNX: a node or two per layer, an initializer per parameter.
+ *
+ * Names: a node has its layer's name, a parameter's tensor the parameter's ("conv1.weight"), and what a layer
+ * makes is "conv1.out": the endings keep the three apart whatever the layers are called.  Dropout makes no node
+ * (it is the identity outside training); who reads it reads what it reads. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/json.h"
+#include "common/model/onnx.h"
+#include "common/model/onnx_proto.h"
+
+enum { NODE_ATTRIBUTES_MAX = 5, NODE_INTS_MAX = 10, VALUE_NAME_MAX = GP_NAME_MAX + 16 };
+
+typedef struct draft_node {
+    Onnx__NodeProto proto;
+    Onnx__AttributeProto attribute[NODE_ATTRIBUTES_MAX], *attributes[NODE_ATTRIBUTES_MAX];
+    int64_t ints[NODE_INTS_MAX];
+    uint32_t int_count;
+    char *inputs[GP_LAYER_INPUTS_MAX], *output;
+    char name[VALUE_NAME_MAX], output_name[VALUE_NAME_MAX];
+} draft_node;
+
+typedef struct draft_tensor {
+    Onnx__TensorProto proto;
+    int64_t dims[GP_RANK_MAX];
+} draft_tensor;
+
+/* float [N, ...]: the type of the graph's input and output. */
+typedef struct draft_port {
+    Onnx__ValueInfoProto proto, *list[1];
+    Onnx__TypeProto type;
+    Onnx__TypeProto__Tensor tensor;
+    Onnx__TensorShapeProto shape;
+    Onnx__TensorShapeProto__Dimension dim[1 + GP_RANK_MAX], *dims[1 + GP_RANK_MAX];
+} draft_port;
+
+struct gp_onnx_draft {
+    const gp_netspec *spec;
+    const gp_graph *graph;
+    const float *blob;
+    Onnx__GraphProto proto;
+    draft_port input, output;
+    draft_node *nodes;
+    Onnx__NodeProto **node_list;
+    draft_tensor *tensors;
+    Onnx__TensorProto **tensor_list;
+    const gp_op **ops;   /* per layer: its first op in inference */
+    const char **values; /* per layer: the name of what it makes */
+    const char *start;   /* the name of the network's normalised input */
+    float scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
+};
+
+/* protobuf-c has no const; nothing is written through it. */
+static char *text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
+/* ---- nodes ---- */
+
+static draft_node *draft_add_node(gp_onnx_draft *draft, const char *op_type, const char *name,
+                                  const char *output)
+{
+    draft_node *node = &draft->nodes[draft->proto.n_node];
+
+    onnx__node_proto__init(&node->proto);
+    snprintf(node->name, sizeof(node->name), "%s", name);
+    snprintf(node->output_name, sizeof(node->output_name), "%s", output);
+    node->output = node->output_name;
+    node->proto.name = node->name;
+    node->proto.op_type = text(op_type);
+    node->proto.input = node->inputs;
+    node->proto.output = &node->output;
+    node->proto.n_output = 1;
+    node->proto.attribute = node->attributes;
+    draft->node_list[draft->proto.n_node++] = &node->proto;
+    return node;
+}
+
+static void node_add_input(draft_node *node, const char *value)
+{
+    assert(node->proto.n_input < GP_LAYER_INPUTS_MAX);
+    node->inputs[node->proto.n_input++] = text(value);
+}
+
+static Onnx__AttributeProto *node_add_attribute(draft_node *node, const char *name,
+                                                Onnx__AttributeProto__AttributeType type)
+{
+    assert(node->proto.n_attribute < NODE_ATTRIBUTES_MAX);
+    Onnx__AttributeProto *attribute = &node->attribute[node->proto.n_attribute];
+
+    onnx__attribute_proto__init(attribute);
+    attribute->name = text(name);
+    attribute->has_type = true;
+    attribute->type = type;
+    node->attributes[node->proto.n_attribute++] = attribute;
+    return attribute;
+}
+
+static void node_set_int(draft_node *node, const char *name, int64_t value)
+{
+    Onnx__AttributeProto *attribute =
+        node_add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+
+    attribute->has_i = true;
+    attribute->i = value;
+}
+
+static void node_set_ints(draft_node *node, const char *name, const int32_t *values, uint32_t count)
+{
+    Onnx__AttributeProto *attribute =
+        node_add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+
+    assert(node->int_count + count <= NODE_INTS_MAX);
+    attribute->ints = node->ints + node->int_count;
+    attribute->n_ints = count;
+    for (uint32_t i = 0; i < count; i++)
+        node->ints[node->int_count++] = values[i];
+}
+
+/* ---- tensors ---- */
+
+static const char *draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp_shape *shape,
+                                    const float *data)
+{
+    draft_tensor *tensor = &draft->tensors[draft->proto.n_initializer];
+
+    onnx__tensor_proto__init(&tensor->proto);
+    memcpy(tensor->dims, shape->dim, sizeof(tensor->dims));
+    tensor->proto.name = text(name);
+    tensor->proto.dims = tensor->dims;
+    tensor->proto.n_dims = shape->rank;
+    tensor->proto.has_data_type = true;
+    tensor->proto.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    if (data != NULL) {
+        tensor->proto.has_raw_data = true;
+        tensor->proto.raw_data.data = (uint8_t *)(uintptr_t)data;
+        tensor->proto.raw_data.len = (size_t)gp_shape_count(shape) * sizeof(float);
+    }
+    draft->tensor_list[draft->proto.n_initializer++] = &tensor->proto;
+    return name;
+}
+
+/* The layer's tensors as further inputs of its node. */
+static void node_add_parameters(gp_onnx_draft *draft, draft_node *node, uint32_t layer)
+{
+    for (uint32_t p = 0; p < draft->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &draft->graph->parameters[p];
+
+        if (parameter->layer == layer)
+            node_add_input(node,
+                           draft_add_tensor(draft, parameter->name, &parameter->shape,
+                                            draft->blob == NULL ? NULL : draft->blob + parameter->offset));
+    }
+}
+
+/* ---- layers ---- */
+
+static const char *layer_input(const gp_onnx_draft *draft, uint32_t layer, uint32_t k)
+{
+    uint32_t input = draft->spec->layers[layer].inputs[k];
+
+    return input == GP_INPUT_LAYER ? draft->start : draft->values[input];
+}
+
+static draft_node *draft_add_layer(gp_onnx_draft *draft, uint32_t layer, const char *op_type)
+{
+    const gp_layer *about = &draft->spec->layers[layer];
+    char output[VALUE_NAME_MAX];
+
+    snprintf(output, sizeof(output), "%s.out", about->name);
+    draft_node *node = draft_add_node(draft, op_type, about->name, output);
+
+    for (uint32_t k = 0; k < about->input_count; k++)
+        node_add_input(node, layer_input(draft, layer, k));
+    draft->values[layer] = node->output_name;
+    return node;
+}
+
+static void draft_conv2d(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_window *window = &draft->ops[layer]->window;
+    draft_node *node = draft_add_layer(draft, layer, "Conv");
+
+    node_add_parameters(draft, node, layer);
+    node_set_ints(node, "kernel_shape", window->kernel, 2);
+    node_set_ints(node, "strides", window->stride, 2);
+    node_set_ints(node, "dilations", window->dilation, 2);
+    node_set_ints(node, "pads", window->padding, 4);
+    node_set_int(node, "group", window->groups);
+}
+
+static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    draft_node *node = draft_add_layer(draft, layer, op->pool == GP_POOL_MAX ? "MaxPool" : "AveragePool");
+
+    node_set_ints(node, "kernel_shape", op->window.kernel, 2);
+    node_set_ints(node, "strides", op->window.stride, 2);
+    node_set_ints(node, "pads", op->window.padding, 4);
+    if (op->pool != GP_POOL_MAX)
+        node_set_int(node, "count_include_pad", op->pool == GP_POOL_AVERAGE_COUNT_PADDING);
+}
+
+/* Gemm multiplies matrices; our kind reads any shape as a vector, so a Flatten may stand before it. */
+static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_layer *about = &draft->spec->layers[layer];
+    uint32_t input = about->inputs[0];
+    draft_node *flatten = NULL;
+
+    if (input == GP_INPUT_LAYER || draft->graph->outputs[input].rank != 1) {
+        char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
+
+        snprintf(name, sizeof(name), "%s.flatten", about->name);
+        snprintf(output, sizeof(output), "%s.vector", about->name);
+        flatten = draft_add_node(draft, "Flatten", name, output);
+        node_add_input(flatten, layer_input(draft, layer, 0));
+        node_set_int(flatten, "axis", 1);
+    }
+    draft_node *node = draft_add_layer(draft, layer, "Gemm");
+
+    if (flatten != NULL)
+        node->inputs[0] = flatten->output_name;
+    node_add_parameters(draft, node, layer);
+    node_set_int(node, "transB", 1);
+}
+
+static void draft_relu(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft_add_layer(draft, layer, "Relu");
+}
+
+static void draft_flatten(gp_onnx_draft *draft, uint32_t layer)
+{
+    node_set_int(draft_add_layer(draft, layer, "Flatten"), "axis", 1);
+}
+
+static void draft_add(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft_add_layer(draft, layer, draft->spec->layers[layer].input_count == 2 ? "Add" : "Sum");
+}
+
+static void draft_dropout(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft->values[layer] = layer_input(draft, layer, 0);
+}
+
+static void draft_crossentropy(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft_node *node = draft_add_layer(draft, layer, "Softmax");
+
+    strcpy(node->output_name, "scores");
+    node_set_int(node, "axis", 1);
+}
+
+static const struct {
+    const char *kind;
+    void (*draft)(gp_onnx_draft *draft, uint32_t layer);
+} layer_drafts[] = {
+    { "conv2d", draft_conv2d }, { "fc", draft_fc },           { "relu", draft_relu },
+    { "maxpool", draft_pool },  { "avgpool", draft_pool },    { "flatten", draft_flatten },
+    { "add", draft_add },       { "dropout", draft_dropout }, { "crossentropy", draft_crossentropy },
+};
+
+static gp_status draft_layers(gp_onnx_draft *draft, gp_error *err)
+{
+    enum { COUNT = sizeof(layer_drafts) / sizeof(layer_drafts[0]) };
+
+    for (uint32_t i = 0; i < draft->spec->layer_count; i++) {
+        const gp_layer *layer = &draft->spec->layers[i];
+        size_t d = 0;
+
+        while (d < COUNT && strcmp(layer_drafts[d].kind, layer->kind->name) != 0)
+            d++;
+        if (d == COUNT)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "%s (%s): this kind cannot be written as ONNX yet; leave the layer out",
+                           layer->name, layer->kind->name);
+        layer_drafts[d].draft(draft, i);
+    }
+    return GP_OK;
+}
+
+/* ---- ends ---- */
+
+static void draft_normalize(gp_onnx_draft *draft, const char *op_type, const double *numbers, float *floats,
+                            double neutral, const char *name)
+{
+    const uint32_t count = draft->spec->normalize_count;
+    gp_shape shape = count == 1 ? (gp_shape){ 0 } : gp_shape3(count, 1, 1);
+    bool needed = false;
+    char output[VALUE_NAME_MAX];
+
+    for (uint32_t i = 0; i < count; i++) {
+        floats[i] = (float)numbers[i];
+        needed |= numbers[i] != neutral;
+    }
+    if (!needed)
+        return;
+    snprintf(output, sizeof(output), "%s.out", name);
+    draft_node *node = draft_add_node(draft, op_type, name, output);
+
+    node_add_input(node, draft->start);
+    node_add_input(node, draft_add_tensor(draft, name, &shape, floats));
+    draft->start = node->output_name;
+}
+
+static void draft_port_init(draft_port *port, const char *name, const gp_shape *shape)
+{
+    onnx__value_info_proto__init(&port->proto);
+    onnx__type_proto__init(&port->type);
+    onnx__type_proto__tensor__init(&port->tensor);
+    onnx__tensor_shape_proto__init(&port->shape);
+    port->list[0] = &port->proto;
+    port->proto.name = text(name);
+    port->proto.type = &port->type;
+    port->type.value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    port->type.tensor_type = &port->tensor;
+    port->tensor.has_elem_type = true;
+    port->tensor.elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    port->tensor.shape = &port->shape;
+    port->shape.n_dim = 1 + shape->rank;
+    port->shape.dim = port->dims;
+    for (uint32_t i = 0; i <= shape->rank; i++) {
+        Onnx__TensorShapeProto__Dimension *dim = port->dims[i] = &port->dim[i];
+
+        onnx__tensor_shape_proto__dimension__init(dim);
+        dim->value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+                                 : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        if (i == 0)
+            dim->dim_param = text("N");
+        else
+            dim->dim_value = shape->dim[i - 1];
+    }
+}
+
+static gp_status draft_allocate(gp_onnx_draft *draft, gp_error *err)
+{
+    const size_t layers = draft->spec->layer_count;
+    const size_t nodes = 2 * layers + 2, tensors = draft->graph->parameter_count + 2;
+
+    draft->nodes = gp_calloc(nodes, sizeof(*draft->nodes));
+    draft->node_list = gp_calloc(nodes, sizeof(Onnx__NodeProto *));
+    draft->tensors = gp_calloc(tensors, sizeof(*draft->tensors));
+    draft->tensor_list = gp_calloc(tensors, sizeof(Onnx__TensorProto *));
+    draft->ops = gp_calloc(layers, sizeof(const gp_op *));
+    draft->values = gp_calloc(layers, sizeof(const char *));
+    if (draft->nodes == NULL || draft->node_list == NULL || draft->tensors == NULL ||
+        draft->tensor_list == NULL || draft->ops == NULL || draft->values == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the ONNX form of %zu layers", layers);
+    return GP_OK;
+}
+
+static gp_status draft_fill(gp_onnx_draft *draft, gp_error *err)
+{
+    const gp_ops *ops = &draft->graph->ops[GP_PHASE_INFER];
+    const gp_netspec *spec = draft->spec;
+    const gp_shape scores = gp_shape1(draft->graph->class_count);
+
+    for (uint32_t i = ops->count; i-- > 0;)
+        draft->ops[ops->op[i].layer] = &ops->op[i];
+    onnx__graph_proto__init(&draft->proto);
+    draft->proto.name = text(spec->name);
+    draft->proto.node = draft->node_list;
+    draft->proto.initializer = draft->tensor_list;
+    draft_port_init(&draft->input, "input", &spec->input);
+    draft_port_init(&draft->output, "scores", &scores);
+    draft->proto.input = draft->input.list;
+    draft->proto.output = draft->output.list;
+    draft->proto.n_input = draft->proto.n_output = 1;
+    draft->start = "input";
+    draft_normalize(draft, "Mul", spec->scale, draft->scale, 1.0, "input.scale");
+    draft_normalize(draft, "Add", spec->offset, draft->offset, 0.0, "input.offset");
+    return draft_layers(draft, err);
+}
+
+gp_status gp_onnx_draft_new(gp_onnx_draft **out, const gp_netspec *spec, const gp_graph *graph,
+                            const float *blob, gp_error *err)
+{
+    gp_onnx_draft *draft = gp_calloc(1, sizeof(*draft));
+
+    if (draft == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the ONNX form of a network");
+    assert(spec->layer_count == graph->spec->layer_count);
+    draft->spec = spec;
+    draft->graph = graph;
+    draft->blob = blob;
+    gp_status status = draft_allocate(draft, err);
+
+    if (status == GP_OK)
+        status = draft_fill(draft, err);
+    if (status != GP_OK) {
+        gp_onnx_draft_free(draft);
+        return status;
+    }
+    *out = draft;
+    return GP_OK;
+}
+
+void gp_onnx_draft_free(gp_onnx_draft *draft)
+{
+    if (draft == NULL)
+        return;
+    gp_free(draft->nodes);
+    gp_free(draft->node_list);
+    gp_free(draft->tensors);
+    gp_free(draft->tensor_list);
+    gp_free(draft->ops);
+    gp_free(draft->values);
+    gp_free(draft);
+}
+
+Onnx__GraphProto *gp_onnx_draft_graph(gp_onnx_draft *draft)
+{
+    return &draft->proto;
+}
+
+/* ---- the file ---- */
+
+static gp_status pack_model(gp_buffer *buffer, Onnx__GraphProto *graph, const char *network,
+                            const char *classes, gp_error *err)
+{
+    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
+    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = { &opset };
+    Onnx__StringStringEntryProto pair[2], *pairs[] = { &pair[0], &pair[1] };
+    const char *const keys[] = { GP_ONNX_KEY_NETWORK, GP_ONNX_KEY_CLASSES };
+
+    for (int i = 0; i < 2; i++) {
+        onnx__string_string_entry_proto__init(&pair[i]);
+        pair[i].key = text(keys[i]);
+        pair[i].value = text(i == 0 ? network : classes);
+    }
+    opset.domain = text("");
+    opset.has_version = model.has_ir_version = true;
+    opset.version = GP_ONNX_OPSET;
+    model.ir_version = ONNX__VERSION__IR_VERSION;
+    model.producer_name = text("gradpool");
+    model.producer_version = text(GP_VERSION);
+    model.opset_import = opsets;
+    model.n_opset_import = 1;
+    model.graph = graph;
+    model.metadata_props = pairs;
+    model.n_metadata_props = classes == NULL ? 1 : 2;
+    size_t bytes = onnx__model_proto__get_packed_size(&model);
+
+    if (bytes > GP_ONNX_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the model has %zu bytes; an ONNX file ends at %zu (2 GiB)", bytes,
+                       GP_ONNX_BYTES_MAX);
+    gp_status status = gp_buffer_reserve(buffer, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    onnx__model_proto__pack(&model, buffer->data + buffer->bytes);
+    buffer->bytes += bytes;
+    buffer->data[buffer->bytes] = '\0';
+    return GP_OK;
+}
+
+static gp_status write_classes(gp_buffer *json, const char *const *names, uint32_t count, gp_error *err)
+{
+    gp_json_writer writer;
+
+    gp_json_writer_init(&writer, json, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < count; i++)
+        gp_json_put_text(&writer, NULL, names[i]);
+    gp_json_end_array(&writer);
+    return gp_json_writer_finish(&writer, err);
+}
+
+gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_graph *graph, const float *blob,
+                        const char *const *class_names, uint32_t class_count, gp_error *err)
+{
+    gp_onnx_draft *draft = NULL;
+    gp_buffer network, classes;
+    gp_status status;
+
+    if (class_count != 0 && class_count != graph->class_count)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                       class_count, graph->class_count);
+    gp_buffer_init(&network, GP_NETSPEC_BYTES_MAX);
+    gp_buffer_init(&classes, GP_JSON_BYTES_MAX);
+    status = gp_netspec_to_json(spec, &network, false, err);
+    if (status == GP_OK && class_count != 0)
+        status = write_classes(&classes, class_names, class_count, err);
+    if (status == GP_OK)
+        status = gp_onnx_draft_new(&draft, spec, graph, blob, err);
+    if (status == GP_OK)
+        status = pack_model(buffer, gp_onnx_draft_graph(draft), gp_buffer_text(&network),
+                            class_count == 0 ? NULL : gp_buffer_text(&classes), err);
+    gp_onnx_draft_free(draft);
+    gp_buffer_deinit(&network);
+    gp_buffer_deinit(&classes);
+    return status;
+}
