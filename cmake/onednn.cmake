@@ -1,0 +1,27 @@
+# gradpool_onednn.so, the segments that run on oneDNN, where there is a oneDNN; loaded by the worker when a
+# network is large enough.  gp_onednn is the same code to link into tests.
+list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
+if(GP_SANITIZE STREQUAL "thread")
+  message(STATUS "oneDNN: not with the thread sanitizer, which does not understand libgomp")
+  return()
+endif()
+find_package(OpenMP COMPONENTS C)
+find_package(OneDNN 2.6)
+if(NOT OneDNN_FOUND OR NOT OpenMP_C_FOUND)
+  message(STATUS "oneDNN: none; large networks will train slowly (scripts/lib/onednn fetches one)")
+  return()
+endif()
+message(STATUS "oneDNN: ${OneDNN_VERSION} in ${OneDNN_DIRECTORY}")
+
+set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
+add_library(gp_onednn STATIC ${onednn_folder}/onednn.c ${onednn_folder}/onednn_ops.c
+  ${onednn_folder}/onednn_memory.c ${onednn_folder}/onednn_loops.c ${onednn_folder}/threads.c)
+target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
+
+add_library(gradpool_onednn MODULE ${onednn_folder}/onednn.c ${onednn_folder}/onednn_ops.c
+  ${onednn_folder}/onednn_memory.c ${onednn_folder}/onednn_loops.c ${onednn_folder}/threads.c)
+target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
+# One name goes out; the library is found where it was at build time.
+set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}")
+target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
+install(TARGETS gradpool_onednn LIBRARY DESTINATION lib/gradpool)

@@ -1,0 +1,288 @@
+/* onednn_loops.c -- the steps that oneDNN has no primitive for, or not one with our meaning.
+ *
+ * Work is split by element or by sample into as many shares as there are threads; every output element is
+ * written by one share, and sums over samples are taken by one thread in sample order. */
+#include "worker/backend/cpu/onednn_segment.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/rng.h"
+#include "worker/backend/cpu/threads.h"
+
+/* Below this many elements waking a team costs more than the work. */
+enum { SHARED_ELEMENTS_MIN = 16384, SHARE_ALIGNMENT = 16 };
+
+typedef struct loop_call {
+    const gp_onednn_step *step;
+    const gp_onednn_run *run;
+    size_t count; /* elements, or samples */
+} loop_call;
+
+typedef struct loop_range {
+    size_t first, end;
+} loop_range;
+
+static loop_range share_of(const loop_call *call, uint32_t thread, uint32_t threads, size_t alignment)
+{
+    size_t units = (call->count + alignment - 1) / alignment;
+    loop_range range = { units * thread / threads * alignment, units * (thread + 1) / threads * alignment };
+
+    if (range.end > call->count)
+        range.end = call->count;
+    return range;
+}
+
+static void shares_run(const gp_onednn_step *step, const gp_onednn_run *run, size_t count, size_t elements,
+                       gp_share_fn share)
+{
+    loop_call call = { step, run, count };
+
+    gp_threads_run(elements < SHARED_ELEMENTS_MIN ? 1 : run->segment->threads, share, &call);
+}
+
+/* Over all elements of the micro-batch: rows beyond the batch's count are finite and reach nothing. */
+static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *run, gp_share_fn share)
+{
+    size_t count = step->count * run->segment->micro_batch;
+
+    shares_run(step, run, count, count, share);
+    return GP_OK;
+}
+
+static void samples_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, float *x)
+{
+    const gp_netspec *spec = run->segment->graph->spec;
+    bool bytes = run->segment->sample_dtype == GP_U8;
+    const uint8_t *u8 = (const uint8_t *)run->batch->samples + sample * step->count;
+    const float *f32 = (const float *)run->batch->samples + sample * step->count;
+
+    for (size_t c = 0; c < step->channels; c++) {
+        size_t rule = spec->normalize_count == 1 ? 0 : c, from = c * step->pixels;
+        float scale = (float)spec->scale[rule], offset = (float)spec->offset[rule];
+
+        if (bytes)
+            for (size_t i = 0; i < step->pixels; i++)
+                x[i * step->channels + c] = (float)u8[from + i] * scale + offset;
+        else
+            for (size_t i = 0; i < step->pixels; i++)
+                x[i * step->channels + c] = f32[from + i] * scale + offset;
+    }
+}
+
+static void samples_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, 1);
+
+    for (size_t n = range.first; n < range.end; n++) {
+        float *x = (float *)call->step->data[0] + n * call->step->count;
+
+        if (n < call->run->batch->count)
+            samples_row(call->step, call->run, n, x);
+        else
+            memset(x, 0, call->step->count * sizeof(*x));
+    }
+}
+
+gp_status gp_onednn_loop_samples(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    shares_run(step, run, run->segment->micro_batch, step->count * run->segment->micro_batch, samples_share);
+    return GP_OK;
+}
+
+static void relu_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+    const float *x = call->step->data[0];
+    float *y = call->step->data[1];
+
+    for (size_t i = range.first; i < range.end; i++)
+        y[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
+
+gp_status gp_onednn_loop_relu(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    return elements_run(step, run, relu_share);
+}
+
+static void relu_backward_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+    const float *dy = call->step->data[0], *y = call->step->data[1];
+    float *dx = call->step->data[2];
+
+    for (size_t i = range.first; i < range.end; i++)
+        dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+}
+
+gp_status gp_onednn_loop_relu_backward(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    return elements_run(step, run, relu_backward_share);
+}
+
+static void add_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+    const float *a = call->step->data[0], *b = call->step->data[1];
+    float *sum = call->step->data[2];
+
+    for (size_t i = range.first; i < range.end; i++)
+        sum[i] = a[i] + b[i];
+}
+
+gp_status gp_onednn_loop_add(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    return elements_run(step, run, add_share);
+}
+
+static void copy_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+    const float *x = call->step->data[0];
+    float *y = call->step->data[1];
+
+    if (y != x) /* an in-place copy is none */
+        memcpy(y + range.first, x + range.first, (range.end - range.first) * sizeof(*y));
+}
+
+gp_status gp_onednn_loop_copy(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    return elements_run(step, run, copy_share);
+}
+
+static void accumulate_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+    const float *part = call->step->data[0];
+    float *gradient = call->step->data[1];
+
+    for (size_t i = range.first; i < range.end; i++)
+        gradient[i] += part[i];
+}
+
+gp_status gp_onednn_loop_accumulate(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    shares_run(step, run, step->count, step->count, accumulate_share);
+    return GP_OK;
+}
+
+/* Elements are numbered in logical order, whatever order they lie in. */
+static void dropout_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, const float *x,
+                        float *y)
+{
+    const gp_batch *batch = run->batch;
+    uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer), words[4];
+    uint32_t position = (uint32_t)(batch->position + sample);
+    float scale = (float)(1.0 / (1.0 - step->rate));
+    size_t channel = 0, pixel = 0;
+
+    for (size_t e = 0; e < step->count; e++) {
+        size_t at = pixel * step->channels + channel;
+
+        if (e % 4 == 0)
+            gp_rng_draw(words, batch->seed, stream, (uint32_t)batch->step, position, (uint32_t)(e / 4));
+        y[at] = (double)gp_rng_uniform(words[e % 4]) >= step->rate ? x[at] * scale : 0.0f;
+        if (++pixel == step->pixels) {
+            pixel = 0;
+            channel++;
+        }
+    }
+}
+
+static void dropout_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    loop_range range = share_of(call, thread, threads, 1);
+    const float *x = call->step->data[0];
+    float *y = call->step->data[1];
+
+    for (size_t n = range.first; n < range.end; n++)
+        dropout_row(call->step, call->run, n, x + n * call->step->count, y + n * call->step->count);
+}
+
+gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    shares_run(step, run, run->segment->micro_batch, step->count * run->segment->micro_batch, dropout_share);
+    return GP_OK;
+}
+
+/* One sample: its loss in nats, and whether its largest logit is the label's. */
+static void softmax_row(const gp_segment *segment, size_t sample, const float *logits, size_t classes,
+                        int32_t label, float *dlogits)
+{
+    float *scores = segment->memory.scores == NULL ? NULL : segment->memory.scores + sample * classes;
+    size_t largest = 0;
+    double total = 0.0;
+
+    for (size_t k = 1; k < classes; k++)
+        if (logits[k] > logits[largest])
+            largest = k;
+    for (size_t k = 0; k < classes; k++)
+        total += exp((double)logits[k] - (double)logits[largest]);
+    segment->losses[sample] = label < 0 ? 0.0 : log(total) + logits[largest] - logits[label];
+    segment->hits[sample] = label >= 0 && largest == (size_t)label;
+    for (size_t k = 0; k < classes; k++) {
+        double score = exp((double)logits[k] - (double)logits[largest]) / total;
+
+        if (scores != NULL && segment->phase == GP_PHASE_INFER)
+            scores[k] = (float)score;
+        if (dlogits != NULL)
+            dlogits[k] = label < 0 ? 0.0f : (float)(score - (k == (size_t)label ? 1.0 : 0.0));
+    }
+}
+
+static void softmax_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    const gp_onednn_step *step = call->step;
+    const gp_batch *batch = call->run->batch;
+    loop_range range = share_of(call, thread, threads, 1);
+    const float *logits = step->data[0];
+    float *dlogits = step->argument_count > 1 ? step->data[1] : NULL;
+
+    for (size_t n = range.first; n < range.end; n++) {
+        float *row = dlogits == NULL ? NULL : dlogits + n * step->count;
+
+        if (n < batch->count)
+            softmax_row(call->run->segment, n, logits + n * step->count, step->count,
+                        batch->labels == NULL ? -1 : batch->labels[n], row);
+        else if (row != NULL)
+            memset(row, 0, step->count * sizeof(*row));
+    }
+}
+
+gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    const gp_segment *segment = run->segment;
+    const gp_batch *batch = run->batch;
+    double part[GP_SUMS] = { 0.0 };
+
+    for (uint32_t n = 0; batch->labels != NULL && n < batch->count; n++)
+        if (batch->labels[n] < -1 || (batch->labels[n] >= 0 && (size_t)batch->labels[n] >= step->count))
+            return gp_fail(err, GP_EINVAL, "sample %u has label %d; the network has %zu classes", n,
+                           batch->labels[n], step->count);
+    shares_run(step, run, segment->micro_batch, step->count * segment->micro_batch, softmax_share);
+    if (batch->labels == NULL)
+        return GP_OK;
+    for (uint32_t n = 0; n < batch->count; n++) {
+        part[GP_SUM_LOSS] += segment->losses[n];
+        part[GP_SUM_WEIGHT] += batch->labels[n] < 0 ? 0.0 : 1.0;
+        part[GP_SUM_CORRECT] += segment->hits[n] ? 1.0 : 0.0;
+    }
+    for (int i = 0; i < GP_SUMS; i++)
+        segment->memory.sums[i] = (batch->first ? 0.0 : segment->memory.sums[i]) + part[i];
+    return GP_OK;
+}
