@@ -216,9 +216,11 @@ static void form_attach(translator *t, uint32_t value, gp_onednn_form form, uint
 {
     bool both = one_order(shape_of(t, value));
 
+    if (!going(t))
+        return;
     if (form == DENSE || both)
         t->forms[value][DENSE] = tensor_new(t, md_vector(t, value), buffer);
-    if (going(t) && shape_of(t, value)->rank != 3)
+    if (shape_of(t, value)->rank != 3)
         t->forms[value][PACKED] = t->forms[value][DENSE];
     else if (form == PACKED || both)
         t->forms[value][PACKED] = tensor_new(t, md_image(t, value, dnnl_nhwc), buffer);

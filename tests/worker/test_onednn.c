@@ -1,0 +1,568 @@
+/* The oneDNN segment against the float64 oracle: whole phases, cut phases, accumulation, counts, threads. */
+#include <dlfcn.h>
+#include <math.h>
+
+#include "common/model/graph.h"
+#include "tests/gp_test.h"
+#include "tests/ref/run.h"
+#include "worker/backend/cpu/segment.h"
+
+extern const gp_segment_ops gp_segment_onednn; /* linked in: the module's copy counts its own allocations */
+
+enum { SEED = 11, STEP = 3, POSITION = 1000, CALLS_MAX = 4, CUTS_MAX = 2 };
+static const double GRADIENT_TOLERANCE = 1e-5; /* of the norm; design.md 4.2 */
+
+typedef struct layer_line {
+    const char *name, *kind, *settings;
+    const char *inputs[2]; /* NULL: the layer before */
+} layer_line;
+
+static gp_graph *graph_of(const gp_shape *input, const layer_line *layers)
+{
+    const double scale = 1.0 / 255.0, offset = -0.4;
+    gp_netspec *spec = NULL;
+    gp_graph *graph = NULL;
+    gp_error err = { 0 };
+    gp_status status = gp_netspec_new(&spec, "net", input, &err);
+
+    if (status == GP_OK)
+        status = gp_netspec_normalize(spec, &scale, &offset, 1, &err);
+    for (const layer_line *l = layers; l->kind != NULL && status == GP_OK; l++) {
+        status = gp_netspec_add(spec, l->name, l->kind, l->settings, &err);
+        if (status == GP_OK && l->inputs[0] != NULL)
+            status = gp_netspec_connect(spec, l->inputs, l->inputs[1] == NULL ? 1 : 2, &err);
+    }
+    if (status == GP_OK)
+        status = gp_graph_new(&graph, spec, &err);
+    if (status != GP_OK)
+        GP_TEST_FAIL("a test's network: %s", err.message);
+    gp_netspec_free(spec);
+    return graph;
+}
+
+static gp_graph *lenet_graph(void)
+{
+    gp_netspec *spec = NULL;
+    gp_graph *graph = NULL;
+    gp_error err = { 0 };
+
+    if (gp_zoo_build(&spec, "lenet", NULL, 0, &err) != GP_OK || gp_graph_new(&graph, spec, &err) != GP_OK)
+        GP_TEST_FAIL("lenet: %s", err.message);
+    gp_netspec_free(spec);
+    return graph;
+}
+
+/* Every window feature, residual sums, max pooling that overlaps, dropout on images and on vectors. */
+static gp_graph *alexnet_graph(void)
+{
+    static const layer_line layers[] = {
+        { "conv1", "conv2d", "channels=16;kernel=7;stride=2;padding=2", { NULL } },
+        { "relu1", "relu", NULL, { NULL } },
+        { "pool1", "maxpool", "kernel=3;stride=2", { NULL } },
+        { "conv2", "conv2d", "channels=24;kernel=5;padding=2;groups=2", { NULL } },
+        { "relu2", "relu", NULL, { NULL } },
+        { "drop0", "dropout", "rate=0.25", { NULL } },
+        { "conv3", "conv2d", "channels=24;kernel=3;dilation=2;padding=2", { NULL } },
+        { "sum", "add", NULL, { "drop0", "conv3" } },
+        { "relu3", "relu", NULL, { NULL } },
+        { "conv4", "conv2d", "channels=10;kernel=3,2;padding=1,0,2,1", { NULL } },
+        { "pool2", "maxpool", "kernel=3;stride=2;padding=1", { NULL } },
+        { "flat", "flatten", NULL, { NULL } },
+        { "drop1", "dropout", "rate=0.5", { NULL } },
+        { "fc1", "fc", "outputs=33", { NULL } },
+        { "relu4", "relu", NULL, { NULL } },
+        { "fc2", "fc", "outputs=7", { NULL } },
+        { "loss", "crossentropy", NULL, { NULL } },
+        { .kind = NULL },
+    };
+    gp_shape input = gp_shape3(3, 27, 25);
+
+    return graph_of(&input, layers);
+}
+
+/* One network with data for `total` samples, and what the oracle makes of it. */
+typedef struct bench {
+    gp_graph *graph;
+    uint32_t total;
+    gp_dtype dtype;
+    void *samples;
+    int32_t *labels;
+    float *blob, *gradients, *again, *scores;
+    double sums[GP_SUMS];
+    gp_ref_run *train, *infer;
+} bench;
+
+static uint32_t random_word(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+/* Takes the graph. */
+static bool bench_init(bench *b, gp_graph *graph, uint32_t total, gp_dtype dtype)
+{
+    uint64_t state = 5;
+    size_t count, blob_count;
+    double *input, *blob;
+    gp_init_rule rule = { .kind = GP_INIT_HE };
+
+    *b = (bench){ .graph = graph, .total = total, .dtype = dtype };
+    if (graph == NULL)
+        return false;
+    count = (size_t)gp_shape_count(&graph->spec->input) * total;
+    blob_count = graph->blob_count;
+    b->samples = gp_calloc(count, gp_dtype_bytes(dtype));
+    b->labels = gp_calloc(total + 1, sizeof(*b->labels));
+    b->blob = gp_calloc(blob_count, sizeof(*b->blob));
+    b->gradients = gp_calloc(blob_count, sizeof(*b->gradients));
+    b->again = gp_calloc(blob_count, sizeof(*b->again));
+    b->scores = gp_calloc((size_t)graph->class_count * (total + 1), sizeof(*b->scores));
+    input = gp_calloc(count, sizeof(*input));
+    blob = gp_calloc(blob_count, sizeof(*blob));
+    for (size_t i = 0; i < count; i++)
+        if (dtype == GP_U8)
+            ((uint8_t *)b->samples)[i] = (uint8_t)random_word(&state);
+        else
+            ((float *)b->samples)[i] = (float)(random_word(&state) % 100000) * 0.00255f;
+    for (uint32_t i = 0; i < total; i++)
+        b->labels[i] = i % 9 == 8 ? -1 : (int32_t)(random_word(&state) % graph->class_count);
+    gp_graph_initialize(graph, rule, 1, b->blob);
+    for (uint32_t p = 0; p < graph->parameter_count; p++) /* biases of 0 prove nothing */
+        for (int64_t i = 0; i < graph->parameters[p].count; i++)
+            b->blob[graph->parameters[p].offset + (size_t)i] +=
+                ((float)(random_word(&state) % 2001) - 1000.0f) * 1e-5f;
+    gp_ref_input(graph->spec, dtype, b->samples, total, input);
+    gp_ref_widen(b->blob, blob_count, blob);
+    gp_ref_batch batch = { .blob = blob,
+                           .input = input,
+                           .labels = b->labels,
+                           .count = total,
+                           .seed = SEED,
+                           .step = STEP,
+                           .position = POSITION };
+    b->train = gp_ref_run_new(graph, GP_PHASE_TRAIN, &batch);
+    b->infer = gp_ref_run_new(graph, GP_PHASE_INFER, &batch);
+    gp_free(input);
+    gp_free(blob);
+    return true;
+}
+
+static void bench_deinit(bench *b)
+{
+    gp_ref_run_free(b->train);
+    gp_ref_run_free(b->infer);
+    gp_free(b->samples);
+    gp_free(b->labels);
+    gp_free(b->blob);
+    gp_free(b->gradients);
+    gp_free(b->again);
+    gp_free(b->scores);
+    gp_graph_free(b->graph);
+}
+
+static gp_plan_memory bench_memory(bench *b)
+{
+    return (gp_plan_memory){
+        .parameters = b->blob, .gradients = b->gradients, .sums = b->sums, .scores = b->scores
+    };
+}
+
+/* A phase as one segment, or as several with buffers between them: what cpu.c does. */
+typedef struct chain {
+    gp_segment *segments[CUTS_MAX + 1];
+    uint32_t count, micro_batch;
+    const gp_graph *graph;
+    gp_plan_memory memory;
+    void **values;
+} chain;
+
+static void chain_deinit(chain *c)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        gp_segment_onednn.free(c->segments[i]);
+    for (uint32_t v = 0; c->values != NULL && v < c->graph->value_count; v++)
+        gp_free(c->values[v]);
+    gp_free(c->values);
+}
+
+static bool value_is(const gp_op *op, uint32_t value, bool output)
+{
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++)
+        if ((output ? op->out[i] : op->in[i]) == value)
+            return true;
+    return false;
+}
+
+/* Buffers for what is written before `cut` and read from it on, full of what must never be used. */
+static void chain_cross(chain *c, const gp_ops *ops, uint32_t cut)
+{
+    for (uint32_t v = 0; v < c->graph->value_count; v++) {
+        bool before = false, after = false;
+        size_t count = (size_t)gp_shape_count(&c->graph->values[v].shape) * c->micro_batch;
+
+        for (uint32_t i = 0; i < ops->count; i++) {
+            before = before || (i < cut && value_is(&ops->op[i], v, true));
+            after = after || (i >= cut && value_is(&ops->op[i], v, false));
+        }
+        if (!before || !after || c->values[v] != NULL)
+            continue;
+        float *buffer = gp_calloc(count, sizeof(float));
+
+        for (size_t i = 0; i < count; i++)
+            buffer[i] = NAN;
+        c->values[v] = buffer;
+    }
+}
+
+static gp_status chain_init(chain *c, bench *b, gp_phase phase, uint32_t micro_batch, uint32_t threads,
+                            const uint32_t *cuts, uint32_t cut_count, gp_error *err)
+{
+    const gp_ops *ops = &b->graph->ops[phase];
+    gp_status status = GP_OK;
+    uint32_t first = 0;
+
+    *c = (chain){ .micro_batch = micro_batch, .graph = b->graph, .memory = bench_memory(b) };
+    c->values = gp_calloc(b->graph->value_count, sizeof(*c->values));
+    if (c->values == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a test");
+    for (uint32_t i = 0; i < cut_count; i++)
+        chain_cross(c, ops, cuts[i]);
+    for (uint32_t i = 0; i <= cut_count && status == GP_OK; i++) {
+        uint32_t end = i == cut_count ? ops->count : cuts[i];
+        gp_segment_request request = { .graph = b->graph,
+                                       .phase = phase,
+                                       .ops = ops->op + first,
+                                       .count = end - first,
+                                       .micro_batch = micro_batch,
+                                       .threads = threads,
+                                       .sample_dtype = b->dtype,
+                                       .memory = &c->memory,
+                                       .values = c->values };
+
+        status = gp_segment_onednn.compile(&c->segments[i], &request, err);
+        c->count += status == GP_OK;
+        first = end;
+    }
+    if (status != GP_OK)
+        chain_deinit(c);
+    return status;
+}
+
+/* The samples in calls of counts[0], counts[1], ... until their sum is the bench's total. */
+static gp_status chain_run(chain *c, bench *b, const uint32_t *counts, gp_error *err)
+{
+    size_t each = (size_t)gp_shape_count(&b->graph->spec->input) * gp_dtype_bytes(b->dtype);
+    gp_plan_times times = { 0 };
+    gp_status status = GP_OK;
+    uint32_t done = 0, i = 0;
+
+    do {
+        gp_batch batch = { .samples = (const char *)b->samples + done * each,
+                           .labels = b->labels + done,
+                           .count = counts[i],
+                           .first = i == 0,
+                           .seed = SEED,
+                           .step = STEP,
+                           .position = POSITION + done };
+
+        batch.last = done + counts[i] == b->total;
+        for (uint32_t s = 0; s < c->count && status == GP_OK; s++)
+            status = gp_segment_onednn.run(c->segments[s], &batch, &times, err);
+        done += counts[i++];
+    } while (done < b->total && status == GP_OK);
+    if (status == GP_OK && b->total > 0)
+        CHECK(times.forward_ns > 0 && times.backward_ns >= 0);
+    return status;
+}
+
+static double norm_of(const double *values, size_t count)
+{
+    double sum = 0.0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += values[i] * values[i];
+    return sqrt(sum);
+}
+
+static void check_gradients(const bench *b, const char *what)
+{
+    for (uint32_t p = 0; p < b->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &b->graph->parameters[p];
+        const double *expected = b->train->gradients + parameter->offset;
+        double sum = 0.0, norm = norm_of(expected, (size_t)parameter->count);
+
+        for (int64_t i = 0; i < parameter->count; i++) {
+            double d = (double)b->gradients[parameter->offset + (size_t)i] - expected[i];
+
+            sum += d * d;
+        }
+        if (!(sqrt(sum) <= GRADIENT_TOLERANCE * norm + 1e-12))
+            GP_TEST_FAIL("%s: gradient of %s is off by %g of its norm %g", what, parameter->name,
+                         sqrt(sum) / norm, norm);
+    }
+}
+
+static void check_sums(const bench *b, const gp_ref_run *expected)
+{
+    CHECK_NEAR(expected->sums[GP_SUM_LOSS], b->sums[GP_SUM_LOSS],
+               1e-5 * fabs(expected->sums[GP_SUM_LOSS]) + 1e-9);
+    CHECK_NEAR(expected->sums[GP_SUM_WEIGHT], b->sums[GP_SUM_WEIGHT], 0.0);
+    CHECK_NEAR(expected->sums[GP_SUM_CORRECT], b->sums[GP_SUM_CORRECT], 0.0);
+}
+
+/* Train as one segment, twice: right, and the same bits again. */
+static void check_train(bench *b, const char *what, uint32_t micro_batch, uint32_t threads,
+                        const uint32_t *counts)
+{
+    size_t bytes = b->graph->blob_count * sizeof(float);
+    gp_error err = { 0 };
+    chain c;
+
+    memset(b->gradients, 0x7f, bytes); /* the first call of a step overwrites */
+    memset(b->sums, 0x7f, sizeof(b->sums));
+    REQUIRE_OK(chain_init(&c, b, GP_PHASE_TRAIN, micro_batch, threads, NULL, 0, &err), err);
+    CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
+    check_gradients(b, what);
+    check_sums(b, b->train);
+    memcpy(b->again, b->gradients, bytes);
+    CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
+    if (memcmp(b->again, b->gradients, bytes) != 0)
+        GP_TEST_FAIL("%s: a repeated step gives other bits", what);
+    CHECK(gp_segment_onednn.memory_bytes(c.segments[0]) > 0);
+    chain_deinit(&c);
+}
+
+static void check_infer(bench *b, const char *what, uint32_t threads)
+{
+    const uint32_t counts[CALLS_MAX] = { b->total };
+    double worst = 0.0;
+    gp_error err = { 0 };
+    chain c;
+
+    REQUIRE_OK(chain_init(&c, b, GP_PHASE_INFER, b->total + 1, threads, NULL, 0, &err), err);
+    CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
+    check_sums(b, b->infer);
+    worst = gp_ref_error_f32(b->infer->scores, b->scores, (size_t)b->graph->class_count * b->total);
+    if (!(worst <= 1e-5))
+        GP_TEST_FAIL("%s: scores are off by %g", what, worst);
+    chain_deinit(&c);
+}
+
+/* A check of a kind in the middle of a network, so that gradients pass through it. */
+static gp_graph *kind_graph(const gp_kind *kind, const gp_kind_check *check)
+{
+    char channels[32];
+    gp_shape input = check->input;
+    layer_line layers[8] = { { .kind = NULL } };
+    uint32_t n = 0;
+
+    if (check->input.rank == 3) {
+        snprintf(channels, sizeof(channels), "channels=%d;kernel=1", (int)check->input.dim[0]);
+        input.dim[0] = 2;
+    } else {
+        snprintf(channels, sizeof(channels), "outputs=%d", (int)gp_shape_count(&check->input));
+        input = gp_shape3(2, 3, 3);
+    }
+    for (uint32_t i = 0; i < (kind->inputs_min > 1 ? 2 : 1); i++)
+        layers[n++] = (layer_line){
+            i == 0 ? "before" : "beside", check->input.rank == 3 ? "conv2d" : "fc", channels, { "input" }
+        };
+    layers[n++] = (layer_line){
+        "tried", kind->name, check->settings, { "before", kind->inputs_min > 1 ? "beside" : NULL }
+    };
+    if ((kind->flags & GP_KIND_LOSS) == 0) {
+        layers[n++] = (layer_line){ "after", "fc", "outputs=5", { NULL } };
+        layers[n++] = (layer_line){ "loss", "crossentropy", NULL, { NULL } };
+    }
+    return graph_of(&input, layers);
+}
+
+TEST(every_kind_trains_and_infers_as_the_oracle_does)
+{
+    for (size_t k = 0; gp_kinds[k] != NULL; k++)
+        for (const gp_kind_check *check = gp_kinds[k]->checks; check->samples != 0; check++) {
+            const uint32_t counts[CALLS_MAX] = { 3, 2 };
+            char what[160];
+            bench b;
+
+            if (gp_kinds[k]->flags & GP_KIND_COUPLES_SAMPLES)
+                continue;
+            snprintf(what, sizeof(what), "%s %s", gp_kinds[k]->name,
+                     check->settings == NULL ? "" : check->settings);
+            if (!bench_init(&b, kind_graph(gp_kinds[k], check), 5, GP_F32))
+                return;
+            for (uint32_t threads = 1; threads <= 2; threads++) {
+                check_train(&b, what, 4, threads, counts);
+                check_infer(&b, what, threads);
+            }
+            bench_deinit(&b);
+        }
+}
+
+static void check_network(gp_graph *graph, const char *what, uint32_t total, gp_dtype dtype)
+{
+    const uint32_t whole[CALLS_MAX] = { total },
+                   parts[CALLS_MAX] = { total / 2, total / 4, total - total / 2 - total / 4 };
+    bench b;
+
+    if (!bench_init(&b, graph, total, dtype))
+        return;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        check_train(&b, what, total, threads, whole);
+        check_train(&b, what, total + 5, threads, whole); /* a tail of samples that are not there */
+        if (total >= 4)
+            check_train(&b, what, (total + 1) / 2, threads, parts);
+        check_infer(&b, what, threads);
+    }
+    bench_deinit(&b);
+}
+
+TEST(lenet_trains_and_infers_as_the_oracle_does)
+{
+    check_network(lenet_graph(), "lenet of 64 samples", 64, GP_U8);
+    check_network(lenet_graph(), "lenet of 17 samples", 17, GP_U8);
+    check_network(lenet_graph(), "lenet of 1 sample", 1, GP_U8);
+}
+
+TEST(groups_dilation_padding_max_pooling_and_dropout_train_as_the_oracle_does)
+{
+    check_network(alexnet_graph(), "alexnet of 17 samples", 17, GP_U8);
+    check_network(alexnet_graph(), "alexnet of 64 samples", 64, GP_F32);
+    check_network(alexnet_graph(), "alexnet of 1 sample", 1, GP_F32);
+}
+
+TEST(a_rank_without_samples_writes_zeros_first_and_nothing_later)
+{
+    gp_batch none = { .first = true, .last = true };
+    gp_plan_times times = { 0 };
+    gp_error err = { 0 };
+    bench b;
+    chain c;
+
+    if (!bench_init(&b, alexnet_graph(), 1, GP_U8))
+        return;
+    none.labels = b.labels;
+    REQUIRE_OK(chain_init(&c, &b, GP_PHASE_TRAIN, 4, 1, NULL, 0, &err), err);
+    for (size_t i = 0; i < b.graph->blob_count; i++)
+        b.gradients[i] = 1.0f;
+    b.sums[0] = b.sums[1] = b.sums[2] = 1.0;
+    none.first = false;
+    CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &none, &times, &err));
+    CHECK(b.gradients[0] == 1.0f && b.sums[0] == 1.0);
+    none.first = true;
+    CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &none, &times, &err));
+    for (size_t i = 0; i < b.graph->blob_count; i++)
+        if (b.gradients[i] != 0.0f) {
+            GP_TEST_FAIL("gradient %zu is %g", i, (double)b.gradients[i]);
+            break;
+        }
+    CHECK(b.sums[0] == 0.0 && b.sums[1] == 0.0 && b.sums[2] == 0.0);
+    chain_deinit(&c);
+    bench_deinit(&b);
+}
+
+/* Whether both sides of a cut would be claimed whole. */
+static bool cut_possible(const gp_graph *graph, gp_phase phase, uint32_t cut)
+{
+    const gp_ops *ops = &graph->ops[phase];
+
+    return gp_segment_onednn.claim(graph, phase, ops->op, cut, 1) == cut &&
+           gp_segment_onednn.claim(graph, phase, ops->op + cut, ops->count - cut, 1) == ops->count - cut;
+}
+
+TEST(values_cross_between_segments_wherever_a_phase_is_cut)
+{
+    const uint32_t counts[CALLS_MAX] = { 4, 3 };
+    bench benches[2];
+    uint32_t tried = 0;
+
+    if (!bench_init(&benches[0], lenet_graph(), 7, GP_U8) ||
+        !bench_init(&benches[1], alexnet_graph(), 7, GP_U8))
+        return;
+    for (int k = 0; k < 2; k++) {
+        bench *b = &benches[k];
+
+        for (uint32_t cut = 1; cut < b->graph->ops[GP_PHASE_TRAIN].count; cut++) {
+            gp_error err = { 0 };
+            char what[64];
+            chain c;
+
+            if (!cut_possible(b->graph, GP_PHASE_TRAIN, cut))
+                continue;
+            snprintf(what, sizeof(what), "network %d cut before op %u", k, cut);
+            tried++;
+            REQUIRE_OK(chain_init(&c, b, GP_PHASE_TRAIN, 5, 2, &cut, 1, &err), err);
+            CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
+            check_gradients(b, what);
+            check_sums(b, b->train);
+            chain_deinit(&c);
+        }
+        bench_deinit(b);
+    }
+    CHECK(tried > 20);
+}
+
+TEST(a_pooling_index_never_leaves_what_is_claimed)
+{
+    gp_graph *graph = alexnet_graph();
+    const gp_ops *ops = graph == NULL ? NULL : &graph->ops[GP_PHASE_TRAIN];
+    uint32_t pool = 0, backward = 0;
+
+    if (graph == NULL)
+        return;
+    for (uint32_t i = 0; i < ops->count; i++) {
+        if (ops->op[i].code == GP_OP_POOL && pool == 0)
+            pool = i;
+        if (ops->op[i].code == GP_OP_POOL_BACKWARD)
+            backward = i; /* of the first pooling: backward runs the other way */
+    }
+    CHECK_INT(ops->count, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, ops->count, 1));
+    CHECK_INT(pool, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, backward, 1));
+    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + pool, 1, 1));
+    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + backward, 1, 1));
+    gp_graph_free(graph);
+}
+
+TEST(a_label_outside_the_classes_is_refused_by_its_number)
+{
+    const uint32_t counts[CALLS_MAX] = { 2 };
+    gp_error err = { 0 };
+    bench b;
+    chain c;
+
+    if (!bench_init(&b, lenet_graph(), 2, GP_U8))
+        return;
+    REQUIRE_OK(chain_init(&c, &b, GP_PHASE_TRAIN, 2, 1, NULL, 0, &err), err);
+    b.labels[1] = 10;
+    CHECK_STATUS(GP_EINVAL, chain_run(&c, &b, counts, &err));
+    CHECK_CONTAINS(err.message, "sample 1 has label 10");
+    chain_deinit(&c);
+    bench_deinit(&b);
+}
+
+TEST(compiling_survives_every_failing_allocation)
+{
+    gp_error err = { 0 };
+    bench b;
+    chain c;
+
+    if (!bench_init(&b, alexnet_graph(), 1, GP_U8))
+        return;
+    CHECK_EVERY_ALLOCATION(chain_init(&c, &b, GP_PHASE_TRAIN, 2, 1, NULL, 0, &err), chain_deinit(&c));
+    bench_deinit(&b);
+}
+
+TEST(the_module_exports_the_segment)
+{
+    void *module = dlopen(GP_ONEDNN_MODULE_FILE, RTLD_NOW | RTLD_LOCAL);
+    const gp_segment_ops *ops;
+
+    if (module == NULL)
+        GP_TEST_FAIL("%s", dlerror());
+    REQUIRE(module != NULL);
+    ops = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
+    REQUIRE(ops != NULL);
+    CHECK(ops->reads_samples);
+    CHECK(strncmp(ops->name, "onednn", 6) == 0);
+    CHECK(dlsym(module, "gp_fail") == NULL); /* one name goes out */
+}
