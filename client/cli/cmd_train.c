@@ -67,33 +67,73 @@ static const gp_param train_params[] = {
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
-    run_folder folder;
+    run_folder folder; /* opened when every worker is ready: what is refused leaves nothing behind */
     gp_view *view;
     int stop_told;
+    gp_error failed; /* of the folder; GP_OK = none */
 } gp_session;
 
+static void train_print_options(const cli_call *call)
+{
+    gp_train_options options;
+    int column = 0;
+
+    gp_params_default(gp_train_options_table, &options);
+    for (int i = 0; i < call->train_count; i++) {
+        char name[80];
+        const char *equals = strchr(call->train[i], '=');
+
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
+        gp_params_set(gp_params_find(gp_train_options_table, name), &options, equals + 1, NULL);
+    }
+    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
+        char value[80];
+
+        column += printf("%s%s %s", column == 0 ? "" : ", ", param->name,
+                         gp_params_format(param, &options, value, sizeof(value)));
+        if (column > 90) {
+            printf("\n");
+            column = 0;
+        }
+    }
+    printf("%s\n", column == 0 ? "" : "\n");
+}
+
+/* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
 static void train_begin_event(void *context, const gp_train_facts *facts)
 {
     gp_session *session = context;
+    const train_options *options = session->options;
+    const cli_call *call = session->call;
     char memory[40];
 
-    if (!session->options->common.quiet && !session->options->common.json) {
-        printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers,
-               facts->workers == 1 ? "" : "s", facts->batch);
-        for (uint32_t i = 0; i < facts->workers; i++)
-            printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
-        printf("), %" PRIu64 " samples, %" PRIu32 " steps an epoch, %" PRIu32 " epochs, %" PRIu64
-               " parameters, %s a worker, ready in %.0f ms\n",
-               facts->samples, facts->steps_per_epoch, facts->epochs, facts->parameters,
-               cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
-        if (facts->validation_samples > 0)
-            printf("validation: %" PRIu64 " samples, all workers, each sample once\n",
-                   facts->validation_samples);
-        else
-            printf("no validation data: the accuracy shown is that of the training batches\n");
-        printf("run folder: %s\n\n", session->folder.path);
-        fflush(stdout);
+    if (run_folder_open(&session->folder, options->network, call->argc, call->argv,
+                        options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
+        cli_stop = 2;
+        return;
     }
+    if (options->common.quiet || options->common.json)
+        return;
+    train_print_options(call);
+    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, facts->workers == 1 ? "" : "s",
+           facts->batch);
+    for (uint32_t i = 0; i < facts->workers; i++)
+        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
+    printf("), %" PRIu64 " samples, %" PRIu32 " steps an epoch, %" PRIu32 " epochs, %" PRIu64
+           " parameters, %s a worker, ready in %.0f ms\n",
+           facts->samples, facts->steps_per_epoch, facts->epochs, facts->parameters,
+           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
+    if (facts->validation_samples > 0)
+        printf("validation: %" PRIu64 " samples, all workers, each sample once\n", facts->validation_samples);
+    else
+        printf("no validation data: the accuracy shown is that of the training batches\n");
+    printf("run folder: %s\n\n", session->folder.path);
+    fflush(stdout);
+    session->view =
+        view_new(&(view_options){ .out = stdout,
+                                  .log = session->folder.log,
+                                  .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
+                                  .frequency = cli_verbose_frequency(call) });
     if (session->view != NULL)
         view_begin(session->view, facts);
 }
@@ -121,32 +161,6 @@ static void train_check_event(void *context, const gp_train_check *check)
     run_folder_check(&session->folder, check);
     if (session->view != NULL)
         view_check(session->view, check);
-}
-
-static void train_print_options(const cli_call *call)
-{
-    gp_train_options options;
-    int column = 0;
-
-    gp_params_default(gp_train_options_table, &options);
-    for (int i = 0; i < call->train_count; i++) {
-        char name[80];
-        const char *equals = strchr(call->train[i], '=');
-
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
-        gp_params_set(gp_params_find(gp_train_options_table, name), &options, equals + 1, NULL);
-    }
-    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
-        char value[80];
-
-        column += printf("%s%s %s", column == 0 ? "" : ", ", param->name,
-                         gp_params_format(param, &options, value, sizeof(value)));
-        if (column > 90) {
-            printf("\n");
-            column = 0;
-        }
-    }
-    printf("%s\n", column == 0 ? "" : "\n");
 }
 
 static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
@@ -183,14 +197,42 @@ static void train_report(const gp_session *session, const gp_training_summary *s
     printf("\nmodel: %s\n", model);
 }
 
+/* Where --out says, and when that fails in the run's folder: nothing trained is lost. */
 static gp_status train_save(const gp_session *session, const gp_training *training, char *model, size_t bytes,
                             gp_error *err)
 {
-    if (session->options->out[0] != '\0')
+    gp_status status = GP_OK;
+
+    if (session->options->out[0] != '\0') {
         snprintf(model, bytes, "%s", session->options->out);
+        status = gp_training_save(training, model, err);
+        if (status == GP_OK)
+            return GP_OK;
+    }
+    run_folder_model(&session->folder, model, bytes);
+    if (status == GP_OK)
+        return gp_training_save(training, model, err);
+    if (gp_training_save(training, model, NULL) == GP_OK)
+        return gp_fail(err, status, "cannot write --out %s; the model is kept in %s", session->options->out,
+                       model);
+    return status;
+}
+
+/* Whether --out can be written, before hours are spent. */
+static gp_status train_check_out(const char *out, gp_error *err)
+{
+    char folder[520];
+    char *slash;
+
+    snprintf(folder, sizeof(folder), "%s", out);
+    slash = strrchr(folder, '/');
+    if (slash == NULL)
+        strcpy(folder, ".");
     else
-        run_folder_model(&session->folder, model, bytes);
-    return gp_training_save(training, model, err);
+        slash[slash == folder] = '\0';
+    if (out[0] != '\0' && access(folder, W_OK | X_OK) != 0)
+        return gp_fail_errno(err, GP_EIO, "--out is %s, and its folder cannot be written", out);
+    return GP_OK;
 }
 
 static gp_status train_go(gp_session *session, gp_pool *pool, gp_training **training, gp_error *err)
@@ -225,26 +267,18 @@ static int train_run(cli_call *call)
     code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
     if (code != CLI_OK)
         return code;
-    gp_status status = cli_open(call, false, &pool, &err);
+    gp_status status = train_check_out(options->out, &err);
 
+    if (status == GP_OK)
+        status = cli_open(call, false, &pool, &err);
     if (status != GP_OK)
         return cli_fail(call, &err);
-    if (!options->common.quiet && !options->common.json)
-        train_print_options(call);
-    status = run_folder_open(&session.folder, options->network, call->argc, call->argv,
-                             options->metrics[0] != '\0' ? options->metrics : NULL, &err);
-    if (status != GP_OK) {
-        gp_pool_close(pool);
-        return cli_fail(call, &err);
-    }
-    if (!options->common.quiet && !options->common.json)
-        session.view =
-            view_new(&(view_options){ .out = stdout,
-                                      .log = session.folder.log,
-                                      .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
-                                      .frequency = cli_verbose_frequency(call) });
     cli_catch_interrupts();
     status = train_go(&session, pool, &training, &err);
+    if (session.failed.code != GP_OK) {
+        err = session.failed;
+        status = err.code;
+    }
     view_free(session.view);
     gp_pool_close(pool);
     if (status == GP_OK)
@@ -254,8 +288,7 @@ static int train_run(cli_call *call)
         train_report(&session, &summary, model);
     }
     run_folder_close(&session.folder, status == GP_OK ? &summary : NULL, status == GP_OK ? NULL : &err);
-    if (status == GP_OK)
-        gp_training_free(training);
+    gp_training_free(training);
     if (status != GP_OK)
         return cli_fail(call, &err);
     return summary.stopped ? CLI_INTERRUPTED : CLI_OK;
