@@ -1,0 +1,115 @@
+/* pools.h -- real pools for service tests: own runtime and state directories, the daemons that were just built.
+ *
+ * A process that has a pool open must not fork: tests fork first, and each child opens its own handle. */
+#ifndef GP_TEST_POOLS_H
+#define GP_TEST_POOLS_H
+
+#include <dirent.h>
+#include <ftw.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/pool.h"
+#include "common/base/clock.h"
+#include "tests/gp_test.h"
+
+static char pools_root[32]; /* short: socket paths have 100 bytes */
+
+/* Seconds that a promise of one second may take: GRADPOOL_TIME_SCALE stretches it on slow machines. */
+static inline double pools_patience(double seconds)
+{
+    const char *scale = getenv("GRADPOOL_TIME_SCALE");
+
+    return seconds * (scale == NULL ? 1.0 : atof(scale));
+}
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+/* Fresh directories; faults (may be NULL) is GRADPOOL_FAULT for the workers that will be started. */
+static inline void pools_begin(const char *faults)
+{
+    char path[600];
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+
+    strcpy(pools_root, "/tmp/gpt-XXXXXX");
+    if (mkdtemp(pools_root) == NULL)
+        abort();
+    snprintf(path, sizeof(path), "%s/run", pools_root);
+    mkdir(path, 0700);
+    setenv("GRADPOOL_RUNTIME_DIR", path, 1);
+    snprintf(path, sizeof(path), "%s/state", pools_root);
+    mkdir(path, 0700);
+    setenv("GRADPOOL_STATE_DIR", path, 1);
+    snprintf(path, sizeof(path), "%s/bin/gradpool-scheduler", build);
+    setenv("GRADPOOL_SCHEDULER", path, 1);
+    snprintf(path, sizeof(path), "%s/bin/gradpool-worker", build);
+    setenv("GRADPOOL_WORKER", path, 1);
+    unsetenv("GRADPOOL_POOL");
+    if (faults != NULL)
+        setenv("GRADPOOL_FAULT", faults, 1);
+    else
+        unsetenv("GRADPOOL_FAULT");
+}
+
+/* Ends the pool, if one runs, and removes the directories. */
+static inline void pools_end(void)
+{
+    gp_pool *pool;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = 2000 }, NULL) == GP_OK) {
+        gp_pool_shutdown(pool, false, NULL);
+        pool_wait_gone(pool, 5000, NULL);
+        gp_pool_close(pool);
+    }
+    nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The workers' rows, waiting until none is starting; freed with gp_free(). */
+static inline gp_status_reply *pools_settled(gp_pool *pool)
+{
+    int64_t deadline = gp_now_ms() + 10000;
+    gp_error err;
+
+    for (;;) {
+        gp_status_reply *reply;
+        uint32_t unsettled = 0;
+
+        if (pool_status(pool, &reply, &err) != GP_OK) {
+            GP_TEST_FAIL("no status: %s", err.message);
+            return NULL;
+        }
+        for (uint32_t i = 0; i < reply->workers_count; i++)
+            unsettled +=
+                reply->workers[i].state == GP_WORKER_STARTING || reply->workers[i].state == GP_WORKER_DEAD;
+        if (unsettled == 0 || gp_now_ms() > deadline)
+            return reply;
+        gp_free(reply);
+        gp_sleep_ms(5);
+    }
+}
+
+static inline bool process_alive(pid_t pid)
+{
+    char path[40], state = 'X';
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'X';
+    fclose(file);
+    return state != 'X' && state != 'Z';
+}
+
+#endif

@@ -1,0 +1,239 @@
+/* test_pool_service.c -- pools come and go: real daemons, real sockets, real signals. */
+#include "tests/service/pools.h"
+
+TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
+{
+    gp_pool *first = NULL, *second = NULL;
+    gp_error err;
+    uint32_t count = 0;
+
+    pools_begin(NULL);
+    CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&first, &(gp_pool_options){ .attach_only = true }, &err));
+    REQUIRE_OK(gp_pool_open(&first, &(gp_pool_options){ .workers = 3 }, &err), err);
+    REQUIRE_OK(gp_pool_open(&second, NULL, &err), err);
+    CHECK_INT(first->scheduler_pid, second->scheduler_pid);
+    gp_free(pools_settled(first));
+    REQUIRE_OK(gp_pool_workers(second, &count, &err), err);
+    CHECK_INT(3, count);
+    gp_pool_close(first);
+    gp_pool_close(second);
+    pools_end();
+}
+
+TEST(workers_share_the_cores_out_and_more_than_cores_are_shared)
+{
+    gp_pool *pool = NULL;
+    gp_error err;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = (uint32_t)cores + 1 }, &err), err);
+    gp_status_reply *reply = pools_settled(pool);
+
+    REQUIRE(reply != NULL);
+    for (uint32_t i = 0; i < reply->workers_count; i++) {
+        CHECK_INT(i + 1, reply->workers[i].slot.index);
+        CHECK(reply->workers[i].slot.shared);
+        CHECK_INT(GP_WORKER_IDLE, reply->workers[i].state);
+    }
+    gp_free(reply);
+    REQUIRE_OK(gp_pool_resize(pool, 1, NULL, &err), err);
+    reply = pools_settled(pool);
+    REQUIRE(reply != NULL);
+    CHECK_INT(1, reply->workers_count);
+    CHECK(!reply->workers[0].slot.shared);
+    gp_free(reply);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+typedef struct notes {
+    int count;
+    char last[512];
+    volatile sig_atomic_t stop;
+} notes;
+
+static void take_note(void *context, const char *sentence)
+{
+    notes *n = context;
+
+    n->count++;
+    snprintf(n->last, sizeof(n->last), "%s", sentence);
+    n->stop = strstr(sentence, "waiting") != NULL;
+}
+
+TEST(who_waits_is_told_who_holds_the_workers)
+{
+    static notes n;
+    gp_pool *holder = NULL, *waiter = NULL;
+    gp_lease_request all = { 0 };
+    gp_error err;
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&holder, &(gp_pool_options){ .workers = 2 }, &err), err);
+    REQUIRE_OK(gp_pool_open(&waiter, &(gp_pool_options){ .note = take_note, .context = &n }, &err), err);
+    gp_free(pools_settled(holder));
+    REQUIRE_OK(pool_lease(holder, &all, "train the-holder", NULL, &err), err);
+    CHECK_STATUS(GP_EBUSY, pool_lease(waiter, &(gp_lease_request){ .no_wait = true }, "x", NULL, &err));
+    CHECK_CONTAINS(err.message, "the-holder");
+    CHECK_STATUS(GP_ECANCELED, pool_lease(waiter, &all, "x", &n.stop, &err)); /* the note asks to stop */
+    CHECK_CONTAINS(n.last, "the-holder");
+    pool_release(holder);
+    REQUIRE_OK(pool_lease(waiter, &all, "x", NULL, &err), err);
+    CHECK_INT(2, waiter->grant.slots_count);
+    CHECK_STATUS(GP_ENODEV, pool_lease(holder, &(gp_lease_request){ .workers_min = 5, .workers_max = 5 }, "x",
+                                       NULL, &err));
+    CHECK_CONTAINS(err.message, "gradpool up --workers 5");
+    gp_pool_close(holder);
+    gp_pool_close(waiter);
+    pools_end();
+}
+
+TEST(a_resize_of_a_busy_pool_is_refused_and_names_the_lease)
+{
+    gp_pool *pool = NULL;
+    gp_error err;
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 1 }, &err), err);
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "train lenet", NULL, &err), err);
+    CHECK_STATUS(GP_EBUSY, gp_pool_resize(pool, 2, NULL, &err));
+    CHECK_CONTAINS(err.message, "train lenet");
+    gp_pool_close(pool);
+    pools_end();
+}
+
+/* A child leases everything and is killed; we watch the lease go. */
+TEST(a_killed_client_frees_its_lease_within_two_seconds)
+{
+    gp_error err;
+    int ready[2];
+    char byte;
+
+    pools_begin(NULL);
+    if (pipe(ready) != 0)
+        abort();
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_pool *own;
+        gp_status status = gp_pool_open(&own, &(gp_pool_options){ .workers = 2 }, &err);
+
+        if (status == GP_OK)
+            status = pool_lease(own, &(gp_lease_request){ 0 }, "hold", NULL, &err);
+        byte = (char)status;
+        if (write(ready[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1 && byte == GP_OK);
+    gp_pool *pool = NULL;
+
+    REQUIRE_OK(gp_pool_open(&pool, NULL, &err), err);
+    int64_t killed_ms = gp_now_ms();
+
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK((double)(gp_now_ms() - killed_ms) * 1e-3 <= pools_patience(2));
+    gp_pool_close(pool);
+    close(ready[0]);
+    close(ready[1]);
+    pools_end();
+}
+
+TEST(workers_of_a_killed_scheduler_exit_and_the_next_pool_starts)
+{
+    gp_pool *pool = NULL, *next = NULL;
+    pid_t workers[2];
+    gp_error err;
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
+    gp_status_reply *reply = pools_settled(pool);
+
+    REQUIRE(reply != NULL && reply->workers_count == 2);
+    for (int i = 0; i < 2; i++)
+        workers[i] = (pid_t)reply->workers[i].slot.pid;
+    uint64_t epoch = reply->epoch;
+
+    gp_free(reply);
+    int64_t killed_ms = gp_now_ms();
+
+    kill((pid_t)pool->scheduler_pid, SIGKILL);
+    CHECK_STATUS(GP_EPEER, gp_pool_workers(pool, &(uint32_t){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "is gone");
+    REQUIRE_OK(gp_pool_open(&next, &(gp_pool_options){ .workers = 2 }, &err), err); /* at once */
+    while (process_alive(workers[0]) || process_alive(workers[1])) {
+        if ((double)(gp_now_ms() - killed_ms) * 1e-3 > pools_patience(2)) {
+            GP_TEST_FAIL("workers of the killed scheduler still live after %lld ms",
+                         (long long)(gp_now_ms() - killed_ms));
+            break;
+        }
+        gp_sleep_ms(10);
+    }
+    reply = pools_settled(next);
+    REQUIRE(reply != NULL);
+    CHECK(reply->epoch > epoch);
+    CHECK_INT(2, reply->workers_count);
+    CHECK_INT(GP_WORKER_IDLE, reply->workers[1].state);
+    gp_free(reply);
+    gp_pool_close(pool);
+    gp_pool_close(next);
+    pools_end();
+}
+
+enum { STARTERS = 64, ROUNDS = 20 };
+
+/* One child: open, tell the scheduler's pid, wait for the word, leave. */
+static void starter(int gate, uint32_t *pid)
+{
+    gp_pool *pool;
+    gp_error err;
+    char byte;
+
+    if (read(gate, &byte, 1) != 0) /* end of file: all at once */
+        _exit(3);
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .timeout_ms = 30000 }, &err) != GP_OK) {
+        fprintf(stderr, "starter: %s\n", err.message);
+        _exit(2);
+    }
+    *pid = pool->scheduler_pid;
+    gp_pool_close(pool);
+    _exit(0);
+}
+
+TEST(sixty_four_starters_at_once_make_one_pool)
+{
+    uint32_t *pids =
+        mmap(NULL, STARTERS * sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    for (int round = 0; round < ROUNDS; round++) {
+        pid_t children[STARTERS];
+        int gate[2];
+
+        pools_begin(NULL);
+        if (pipe(gate) != 0)
+            abort();
+        fflush(stdout);
+        for (int i = 0; i < STARTERS; i++) {
+            children[i] = fork();
+            if (children[i] == 0) {
+                close(gate[1]);
+                starter(gate[0], &pids[i]);
+            }
+        }
+        close(gate[0]);
+        close(gate[1]);
+        for (int i = 0; i < STARTERS; i++) {
+            int code = 0;
+
+            waitpid(children[i], &code, 0);
+            CHECK_INT(0, code);
+            CHECK_INT(pids[0], pids[i]);
+        }
+        pools_end();
+    }
+    munmap(pids, STARTERS * sizeof(uint32_t));
+}

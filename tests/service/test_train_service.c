@@ -1,0 +1,302 @@
+/* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
+#include "tests/service/pools.h"
+
+static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05", NULL };
+static const char *const endless[] = { "max-epochs=1000", "mini-batch-size=64", "initial-learn-rate=0.01",
+                                       NULL };
+
+static gp_pool *open_pool(uint32_t workers)
+{
+    gp_pool *pool = NULL;
+    gp_error err;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers }, &err) != GP_OK)
+        GP_TEST_FAIL("no pool: %s", err.message);
+    return pool;
+}
+
+static gp_status train(gp_pool *pool, const char *data, const char *const *options, gp_training **out,
+                       gp_error *err)
+{
+    return gp_train(out, pool, &(gp_train_request){ .network = "lenet", .data = data, .options = options },
+                    err);
+}
+
+/* A short training that must come out right. */
+static void check_trains(gp_pool *pool)
+{
+    gp_training *training;
+    gp_training_summary summary;
+    gp_error err;
+
+    REQUIRE_OK(train(pool, "digits:3000", quick, &training, &err), err);
+    gp_training_summarize(training, &summary);
+    CHECK_INT(47, summary.steps);
+    CHECK(!summary.stopped);
+    CHECK(summary.validation_accuracy > 0.5);
+    gp_training_free(training);
+}
+
+/* ---- the right way ---- */
+
+typedef struct seen {
+    uint64_t next, wrong;
+} seen;
+
+static bool take_prediction(void *context, const gp_prediction *p)
+{
+    seen *s = context;
+    double sum = 0;
+
+    CHECK_INT(s->next, p->index);
+    s->next++;
+    for (uint32_t k = 0; k < p->classes; k++)
+        sum += (double)p->scores[k];
+    CHECK_NEAR(1, sum, 1e-4);
+    s->wrong += (int32_t)p->predicted != p->label;
+    return true;
+}
+
+TEST(a_trained_model_predicts_every_sample_once_and_in_order)
+{
+    gp_pool *pool;
+    gp_training *training;
+    gp_evaluation result;
+    seen s = { 0 };
+    char model[80];
+    gp_error err;
+
+    pools_begin(NULL);
+    pool = open_pool(2);
+    REQUIRE(pool != NULL);
+    REQUIRE_OK(train(pool, "digits:6000", quick, &training, &err), err);
+    snprintf(model, sizeof(model), "%s/model.onnx", pools_root);
+    REQUIRE_OK(gp_training_save(training, model, &err), err);
+    gp_training_free(training);
+    gp_predict_request request = {
+        .model = model, .data = "digits:6000", .each = take_prediction, .context = &s
+    };
+
+    REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);
+    CHECK_INT(1000, result.count);
+    CHECK_INT(1000, s.next);
+    CHECK_NEAR(1.0 - (double)s.wrong / 1000, result.accuracy, 1e-9);
+    CHECK(result.accuracy > 0.8);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+/* ---- stops ---- */
+
+static volatile sig_atomic_t stop_word;
+static uint64_t stop_at;
+
+static void stop_at_step(void *context, const gp_train_step *step)
+{
+    if (step->rank == 0 && step->step >= stop_at)
+        stop_word = *(const int *)context;
+}
+
+TEST(a_soft_stop_keeps_the_model_a_hard_one_ends_at_once_and_the_pool_survives_both)
+{
+    gp_pool *pool;
+    gp_training *training = NULL;
+    gp_training_summary summary;
+    gp_error err;
+    int how = 1;
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:2000",
+                                 .options = endless,
+                                 .events = { .step = stop_at_step, .context = &how },
+                                 .stop = &stop_word };
+
+    pools_begin(NULL);
+    pool = open_pool(2);
+    REQUIRE(pool != NULL);
+    stop_word = 0;
+    stop_at = 5;
+    REQUIRE_OK(gp_train(&training, pool, &request, &err), err);
+    gp_training_summarize(training, &summary);
+    CHECK(summary.stopped);
+    CHECK(summary.steps >= 5 && summary.steps < 5000);
+    gp_training_free(training);
+    stop_word = 0;
+    how = 2;
+    CHECK_STATUS(GP_ECANCELED, gp_train(&training, pool, &request, &err));
+    stop_word = 0;
+    check_trains(pool);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+/* ---- deaths ---- */
+
+typedef struct murder {
+    uint64_t at_step;
+    pid_t victim;
+    int64_t when_ms; /* 0 = not yet */
+} murder;
+
+static void murder_at_step(void *context, const gp_train_step *step)
+{
+    murder *m = context;
+
+    if (m->when_ms == 0 && step->rank == 0 && step->step >= m->at_step) {
+        m->when_ms = gp_now_ms();
+        kill(m->victim, SIGKILL);
+    }
+}
+
+/* Whether the sentence has all that a person needs. */
+static void check_words(const char *message, uint32_t worker)
+{
+    char who[40];
+
+    snprintf(who, sizeof(who), "worker %u", worker);
+    CHECK_CONTAINS(message, who);
+    CHECK_CONTAINS(message, "signal 9");
+    CHECK_CONTAINS(message, "step");
+    CHECK_CONTAINS(message, "/log/worker-");
+}
+
+static void check_whole_again(gp_pool *pool, uint32_t workers, int64_t since_ms)
+{
+    uint32_t idle = 0;
+
+    while (idle != workers && (double)(gp_now_ms() - since_ms) * 1e-3 < pools_patience(1) + 1) {
+        gp_status_reply *reply;
+
+        idle = 0;
+        if (pool_status(pool, &reply, NULL) != GP_OK)
+            break;
+        for (uint32_t i = 0; i < reply->workers_count; i++)
+            idle += reply->workers[i].state == GP_WORKER_IDLE;
+        gp_free(reply);
+    }
+    CHECK_INT(workers, idle);
+    CHECK((double)(gp_now_ms() - since_ms) * 1e-3 <= pools_patience(1) + 1); /* 1 s to end, 1 s to be whole */
+}
+
+TEST(a_worker_killed_at_twenty_seeded_moments_is_told_within_a_second_and_replaced)
+{
+    int64_t slowest_ms = 0;
+    gp_pool *pool;
+    gp_error err;
+
+    pools_begin(NULL);
+    pool = open_pool(2);
+    REQUIRE(pool != NULL);
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        gp_status_reply *reply = pools_settled(pool);
+        uint32_t victim = seed * 7 % 3 % 2; /* both, in no order */
+        gp_training *training = NULL;
+        murder m = { .at_step = 1 + seed * 37 % 60 };
+        gp_train_request request = { .network = "lenet",
+                                     .data = "digits:2000",
+                                     .options = endless,
+                                     .events = { .step = murder_at_step, .context = &m } };
+
+        REQUIRE(reply != NULL && reply->workers_count == 2);
+        m.victim = (pid_t)reply->workers[victim].slot.pid;
+        gp_free(reply);
+        CHECK_STATUS(GP_EPEER, gp_train(&training, pool, &request, &err));
+        int64_t ended_ms = gp_now_ms();
+
+        check_words(err.message, victim + 1);
+        if (ended_ms - m.when_ms > slowest_ms)
+            slowest_ms = ended_ms - m.when_ms;
+        check_whole_again(pool, 2, m.when_ms);
+    }
+    printf("    slowest end of 20: %lld ms after the kill\n", (long long)slowest_ms);
+    CHECK((double)slowest_ms * 1e-3 <= pools_patience(1));
+    check_trains(pool);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
+{
+    static const char *const phases[] = { "loading", "forward", "exchange", "commit", "validation" };
+
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
+        gp_pool *pool;
+        gp_training *training = NULL;
+        gp_error err;
+        char fault[64];
+
+        snprintf(fault, sizeof(fault), "%s:1:kill@2.1", phases[i]); /* the first process of worker 2 */
+        pools_begin(fault);
+        pool = open_pool(2);
+        REQUIRE(pool != NULL);
+        gp_status status = train(pool, "digits:2000", quick, &training, &err);
+
+        if (status != GP_EPEER)
+            GP_TEST_FAIL("%s: %s: %s", phases[i], gp_status_name(status), status == GP_OK ? "" : err.message);
+        else
+            check_words(err.message, 2);
+        check_trains(pool);
+        gp_pool_close(pool);
+        pools_end();
+    }
+}
+
+TEST(predictions_are_complete_although_a_worker_dies)
+{
+    gp_pool *pool;
+    gp_training *training;
+    gp_evaluation result;
+    seen s = { 0 };
+    char model[80];
+    gp_error err;
+
+    pools_begin("predict:3:kill@2.1");
+    pool = open_pool(2);
+    REQUIRE(pool != NULL);
+    REQUIRE_OK(train(pool, "digits:2000", quick, &training, &err), err);
+    snprintf(model, sizeof(model), "%s/model.onnx", pools_root);
+    REQUIRE_OK(gp_training_save(training, model, &err), err);
+    gp_training_free(training);
+    gp_predict_request request = {
+        .model = model, .data = "synthetic:28x28x1:10:5000", .each = take_prediction, .context = &s
+    };
+
+    REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);
+    CHECK_INT(5000, result.count);
+    CHECK_INT(5000, s.next);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+/* ---- refusals ---- */
+
+TEST(what_cannot_be_trained_is_refused_in_one_sentence)
+{
+    static const struct {
+        const char *network, *data, *option, *words;
+    } cases[] = {
+        { "lenett", "digits:100", NULL, "did you mean 'lenet'" },
+        { "/nowhere.json", "digits:100", NULL, "/nowhere.json" },
+        { "lenet", "/nowhere", NULL, "/nowhere" },
+        { "lenet", "digits:100", "mini-batch-size=101", "has only 100 samples" },
+        { "lenet", "digits:100", "initial-learn-rate=nan", "initial-learn-rate is nan" },
+        { "lenet", "digits:100", "momentun=0.5", "did you mean 'momentum'" },
+        { "lenet", "synthetic:4x4x1:10:300", NULL, "conv" },
+    };
+    gp_pool *pool;
+
+    pools_begin(NULL);
+    pool = open_pool(1);
+    REQUIRE(pool != NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *options[] = { cases[i].option, NULL };
+        gp_train_request request = { .network = cases[i].network, .data = cases[i].data, .options = options };
+        gp_training *training = NULL;
+        gp_error err = { 0 };
+
+        CHECK(gp_train(&training, pool, &request, &err) != GP_OK);
+        CHECK_CONTAINS(err.message, cases[i].words);
+    }
+    check_trains(pool);
+    gp_pool_close(pool);
+    pools_end();
+}
