@@ -22,6 +22,11 @@ typedef struct lower_layer {
 gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype, const gp_shape *shape,
                              uint32_t layer, uint32_t *index, gp_error *err)
 {
+    /* Made before the table moves: shape may point into it. */
+    const gp_value value = {
+        .role = role, .dtype = dtype, .shape = *shape, .layer = layer, .parameter = GP_NO_VALUE
+    };
+
     if (graph->value_count == graph->value_capacity) {
         uint32_t capacity = graph->value_capacity == 0 ? 32 : graph->value_capacity * 2;
         gp_value *values = gp_realloc_array(graph->values, capacity, sizeof(*values));
@@ -31,8 +36,7 @@ gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype
         graph->values = values;
         graph->value_capacity = capacity;
     }
-    graph->values[graph->value_count] =
-        (gp_value){ .role = role, .dtype = dtype, .shape = *shape, .layer = layer, .parameter = GP_NO_VALUE };
+    graph->values[graph->value_count] = value;
     *index = graph->value_count++;
     return GP_OK;
 }
