@@ -1,0 +1,121 @@
+/* onnx_nets.h -- networks that test_onnx.c and onnx_tool.c write: between them all that the writer can say. */
+#ifndef GP_ONNX_NETS_H
+#define GP_ONNX_NETS_H
+
+#include "common/base/alloc.h"
+#include "common/model/graph.h"
+
+/* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
+ * do not, a residual add, dropout, scale and offset per channel; "tiny": a few bytes of weights.  Weights are normal with
+ * that deviation, from a fixed seed.  All released with net_free(). */
+typedef struct net {
+    gp_netspec *spec;
+    gp_graph *graph;
+    float *blob;
+} net;
+
+typedef struct net_layer {
+    const char *name, *kind, *settings, *inputs[3];
+} net_layer;
+
+static inline void net_free(net *n)
+{
+    gp_graph_free(n->graph);
+    gp_netspec_free(n->spec);
+    gp_free(n->blob);
+    *n = (net){ 0 };
+}
+
+static inline gp_status net_finish(net *n, double sigma, gp_error *err)
+{
+    gp_status status = gp_graph_new(&n->graph, n->spec, err);
+
+    if (status != GP_OK)
+        return status;
+    n->blob = gp_malloc(n->graph->blob_count * sizeof(float));
+    if (n->blob == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for weights");
+    gp_graph_initialize(n->graph, (gp_init_rule){ GP_INIT_NORMAL, sigma }, 20, n->blob);
+    return GP_OK;
+}
+
+static inline gp_status net_add_layers(gp_netspec *spec, const net_layer *layers, size_t count, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        size_t inputs = 0;
+
+        while (inputs < 3 && layers[i].inputs[inputs] != NULL)
+            inputs++;
+        status = gp_netspec_add(spec, layers[i].name, layers[i].kind, layers[i].settings, err);
+        if (status == GP_OK && inputs != 0)
+            status = gp_netspec_connect(spec, layers[i].inputs, inputs, err);
+    }
+    return status;
+}
+
+static inline gp_status net_build_mixed(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "conv1", "conv2d", "channels=6;kernel=3,2;groups=2;dilation=2,3;padding=2,0,1,3", { 0 } },
+        { "relu1", "relu", NULL, { 0 } },
+        { "pool1", "maxpool", "kernel=3;stride=2,1;padding=1,2,0,1", { 0 } },
+        { "conv2", "conv2d", "channels=6;kernel=3;padding=1;bias=false;weight-learn-rate-factor=0.5", { 0 } },
+        { "conv3", "conv2d", "channels=6;kernel=1", { "pool1" } },
+        { "res", "add", NULL, { "conv2", "pool1", "conv3" } },
+        { "relu2", "relu", NULL, { 0 } },
+        { "drop1", "dropout", "rate=0.25", { 0 } },
+        { "res2", "add", NULL, { "drop1", "res" } },
+        { "pool2", "avgpool", "kernel=3,2;stride=2;padding=1,0,2,1;count-padding=true", { 0 } },
+        { "pool3", "avgpool", "kernel=2;padding=0,1,1,0", { 0 } },
+        { "fc1", "fc", "outputs=16", { 0 } },
+        { "relu3", "relu", NULL, { 0 } },
+        { "drop2", "dropout", NULL, { 0 } },
+        { "flat", "flatten", NULL, { 0 } },
+        { "fc2", "fc", "outputs=5;bias=false", { 0 } },
+        { "loss", "crossentropy", NULL, { 0 } },
+    };
+    static const double scale[] = { 0.5, -1.25, 0.01, 1 }, offset[] = { 0.1, 0, -0.3, 2 };
+    const gp_shape input = gp_shape3(4, 13, 11);
+    gp_status status = gp_netspec_new(&n->spec, "mixed", &input, err);
+
+    if (status == GP_OK)
+        status = gp_netspec_normalize(n->spec, scale, offset, 4, err);
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
+static inline gp_status net_build_tiny(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "c", "conv2d", "channels=2;kernel=2", { 0 } },
+        { "d", "dropout", NULL, { 0 } },
+        { "f", "fc", "outputs=2", { 0 } },
+        { "l", "crossentropy", NULL, { 0 } },
+    };
+    const double scale = 0.5, offset = 0.0;
+    const gp_shape input = gp_shape3(1, 3, 3);
+    gp_status status = gp_netspec_new(&n->spec, "tiny", &input, err);
+
+    if (status == GP_OK)
+        status = gp_netspec_normalize(n->spec, &scale, &offset, 1, err);
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
+static inline gp_status net_new(net *n, const char *name, gp_error *err)
+{
+    gp_status status;
+
+    *n = (net){ 0 };
+    if (strcmp(name, "mixed") == 0)
+        status = net_build_mixed(n, err);
+    else if (strcmp(name, "tiny") == 0)
+        status = net_build_tiny(n, err);
+    else
+        status = gp_zoo_build(&n->spec, name, NULL, 0, err);
+    return status == GP_OK ? net_finish(n, 0.2, err) : status;
+}
+
+#endif

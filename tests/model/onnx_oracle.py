@@ -1,0 +1,129 @@
+"""onnx_oracle.py TOOL -- our ONNX files against the onnx checker and onnxruntime, and theirs against our reader.
+
+Ours: what gp_onnx_write() writes passes onnx.checker, and onnxruntime's scores are those of the float64 oracle.
+Theirs: models that the onnx package writes, and ours after another program took the metadata out, are read by
+gp_onnx_read(), and the oracle's scores of what was read are onnxruntime's."""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as missing:
+    print("SKIP:", missing)
+    sys.exit(77)
+
+TOOL = sys.argv[1]
+SAMPLES = 5
+TOLERANCE = 1e-4
+rng = np.random.default_rng(3)
+failures = 0
+
+
+def oracle(net, x):
+    out = subprocess.run([TOOL, "scores", net, str(len(x))], input=x.tobytes(), capture_output=True)
+    if out.returncode != 0:
+        return out.stderr.decode().strip()
+    return np.array(out.stdout.split(), dtype=np.float64).reshape(len(x), -1)
+
+
+def runtime(path, x):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def compare(what, wanted, got, softmax=False):
+    global failures
+    if isinstance(wanted, str):
+        print(f"FAIL {what}: {wanted}")
+        failures += 1
+        return
+    if softmax:
+        got = np.exp(got - got.max(axis=1, keepdims=True))
+        got /= got.sum(axis=1, keepdims=True)
+    error = np.abs(wanted - got).max() if wanted.shape == got.shape else np.inf
+    spread = wanted.std(axis=0).max()  # scores that do not depend on the sample would prove nothing
+    ok = error <= TOLERANCE and spread > 1e-3
+    failures += not ok
+    print(f"{'ok  ' if ok else 'FAIL'} {what}: largest difference {error:.2e}, spread of scores {spread:.2g}")
+
+
+def check_ours(net, shape, folder):
+    path = os.path.join(folder, net + ".onnx")
+    subprocess.run([TOOL, "write", net, path], check=True)
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.ir_version == 8 and model.opset_import[0].version == 13
+    assert [i.name for i in model.graph.input] == ["input"] and [o.name for o in model.graph.output] == ["scores"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    x = rng.uniform(0, 255 if net == "lenet" else 2, (SAMPLES, *shape)).astype(np.float32)
+    scores = runtime(path, x)
+    compare(f"{net}: oracle against onnxruntime on our file", oracle(net, x), scores)
+    compare(f"{net}: read back", oracle(path, x), scores)
+    del model.metadata_props[:]
+    onnx.save(model, path)
+    compare(f"{net}: read back without metadata", oracle(path, x), scores)
+    for opset in (17, 21):
+        onnx.save(onnx.version_converter.convert_version(model, opset), path)
+        compare(f"{net}: converted to opset {opset}", oracle(path, x), scores)
+
+
+def tensor(name, *shape):
+    return numpy_helper.from_array(rng.normal(0, 0.3, shape).astype(np.float32), name)
+
+
+def check_theirs(name, nodes, initializers, shape, folder, opset=13, softmax=True, batch="N"):
+    graph = helper.make_graph(nodes, name, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *shape])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, None])], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    path = os.path.join(folder, name + ".onnx")
+    onnx.save(model, path)
+    x = rng.normal(0, 1, (SAMPLES, *shape)).astype(np.float32)
+    compare(f"{name} of the onnx package", oracle(path, x), runtime(path, x), softmax)
+
+
+def constant(name, array):
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
+
+
+def foreign(folder):
+    node = helper.make_node
+    check_theirs("gemm_untransposed", [
+        node("Conv", ["x", "w", "b"], ["c"], pads=[1, 0, 1, 2], strides=[2, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[1, 2], auto_pad="VALID"),
+        node("Flatten", ["p"], ["f"]),
+        node("Gemm", ["f", "g", "h"], ["y"], transB=0),
+    ], [tensor("w", 4, 2, 3, 3), tensor("b", 4), tensor("g", 4 * 3 * 4, 6), tensor("h", 6)], (2, 8, 8), folder)
+    check_theirs("matmul_add", [
+        node("Sub", ["x", "mean"], ["s"]), node("Div", ["s", "deviation"], ["d"]),
+        constant("shape", np.array([-1, 75], dtype=np.int64)),
+        node("Reshape", ["d", "shape"], ["f"]),
+        node("MatMul", ["f", "m"], ["mm"]), node("Add", ["bias", "mm"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        constant("ratio", np.array(0.25, dtype=np.float32)),
+        node("Dropout", ["r", "ratio"], ["dr"]),
+        node("MatMul", ["dr", "m2"], ["logits"]), node("Softmax", ["logits"], ["y"]),
+    ], [tensor("mean", 3, 1, 1), numpy_helper.from_array(np.array([[[2]], [[3]], [[.5]]], np.float32), "deviation"),
+        tensor("m", 75, 9), tensor("bias", 9), tensor("m2", 9, 4)], (3, 5, 5), folder, softmax=False)
+    check_theirs("residual_opset9", [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], group=2), node("Add", ["c", "x"], ["a"]),
+        node("Identity", ["a"], ["i"]),
+        node("AveragePool", ["i"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+        node("Dropout", ["p"], ["d"], ratio=0.4), node("Flatten", ["d"], ["f"]),
+        node("MatMul", ["f", "g"], ["y"]),
+    ], [tensor("w", 4, 2, 3, 3), tensor("g", 4 * 16, 3)], (4, 4, 4), folder, opset=9)
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    check_ours("lenet", (1, 28, 28), temporary)
+    check_ours("mixed", (4, 13, 11), temporary)
+    foreign(temporary)
+print(f"{failures} failed")
+sys.exit(failures != 0)
