@@ -400,3 +400,78 @@ TEST(bias_false_leaves_out_the_bias_and_factors_reach_the_parameters)
     CHECK_NEAR(2.0, graph->parameters[2].l2_factor, 0.0);
     gp_graph_free(graph);
 }
+
+TEST(the_layout_hash_sees_an_offset_by_itself)
+{
+    gp_graph *graph = lenet_graph();
+
+    REQUIRE(graph != NULL);
+    uint64_t hash = gp_graph_layout_hash(graph);
+
+    graph->parameters[0].offset++;
+    CHECK(gp_graph_layout_hash(graph) != hash);
+    gp_graph_free(graph);
+}
+
+static void check_numbers(const char *what, const int32_t *expected, const int32_t *got, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (expected[i] != got[i])
+            GP_TEST_FAIL("%s[%d] is %d, expected %d", what, i, got[i], expected[i]);
+}
+
+/* Finite differences cannot see a setting that forward and backward lose together. */
+TEST(settings_reach_the_ops_forward_and_backward)
+{
+    gp_graph *graph;
+    gp_error err;
+    int convolutions = 0, pools = 0, dropouts = 0;
+
+    REQUIRE_OK(
+        net_graph(&graph, &image,
+                  "z conv2d channels=4;kernel=1 | "
+                  "c conv2d channels=6;kernel=3,2;stride=2,1;dilation=1,3;padding=1,2,4,3;groups=2 | "
+                  "d dropout rate=0.25 | p avgpool kernel=2,3;stride=1,2;padding=1,0,0,2;count-padding=yes | "
+                  "m maxpool kernel=2,1 | q avgpool kernel=1 | f fc outputs=2 | l crossentropy",
+                  &err),
+        err);
+    CHECK_INT(6, graph->parameters[2].shape.dim[0]);
+    CHECK_INT(2, graph->parameters[2].shape.dim[1]);
+    CHECK_INT(2 * 6, graph->parameters[2].fan_in);
+    CHECK_INT(3 * 6, graph->parameters[2].fan_out);
+    for (uint32_t i = 0; i < graph->ops[GP_PHASE_TRAIN].count; i++) {
+        const gp_op *op = &graph->ops[GP_PHASE_TRAIN].op[i];
+        char layer = graph->spec->layers[op->layer].name[0];
+
+        if (layer == 'c') {
+            check_numbers("kernel", (const int32_t[]){ 3, 2 }, op->window.kernel, 2);
+            check_numbers("stride", (const int32_t[]){ 2, 1 }, op->window.stride, 2);
+            check_numbers("dilation", (const int32_t[]){ 1, 3 }, op->window.dilation, 2);
+            check_numbers("padding", (const int32_t[]){ 1, 2, 4, 3 }, op->window.padding, 4);
+            CHECK_INT(2, op->window.groups);
+            convolutions++;
+        } else if (layer == 'p') {
+            check_numbers("kernel", (const int32_t[]){ 2, 3 }, op->window.kernel, 2);
+            check_numbers("stride", (const int32_t[]){ 1, 2 }, op->window.stride, 2);
+            check_numbers("padding", (const int32_t[]){ 1, 0, 0, 2 }, op->window.padding, 4);
+            CHECK_INT(GP_POOL_AVERAGE_COUNT_PADDING, op->pool);
+            pools++;
+        } else if (layer == 'm') {
+            check_numbers("kernel", (const int32_t[]){ 2, 1 }, op->window.kernel, 2);
+            check_numbers("stride", (const int32_t[]){ 2, 1 }, op->window.stride, 2); /* the kernel's */
+            check_numbers("dilation", (const int32_t[]){ 1, 1 }, op->window.dilation, 2);
+            CHECK_INT(GP_POOL_MAX, op->pool);
+            pools++;
+        } else if (layer == 'q') {
+            CHECK_INT(GP_POOL_AVERAGE, op->pool);
+            pools++;
+        } else if (layer == 'd') {
+            CHECK_NEAR(0.25, op->rate, 0.0);
+            dropouts++;
+        }
+    }
+    CHECK_INT(3, convolutions);
+    CHECK_INT(6, pools);
+    CHECK_INT(2, dropouts);
+    gp_graph_free(graph);
+}

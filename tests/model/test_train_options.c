@@ -7,8 +7,7 @@ static gp_status parse(gp_train_options *out, const char *text, gp_error *err)
     return gp_train_options_from_json(out, text, strlen(text), err);
 }
 
-/* Defaults of MATLAB's trainingOptions, with the exceptions that design and help name: every-epoch, validation
- * once an epoch. */
+/* Those of MATLAB's trainingOptions, but: shuffled every epoch, validated once an epoch. */
 TEST(defaults_are_those_of_matlab)
 {
     gp_train_options options;

@@ -50,7 +50,7 @@ TEST(conv2d_correlates_with_padding_at_the_top_and_left)
     CHECK_VALUES(expected, y);
 }
 
-/* Output (o, 0, ox) of group g reads channel g at columns 3 ox and 3 ox + 2 of row 1 (a padding of -1 skips row 0). */
+/* Output ox of group g reads channel g at columns 3 ox and 3 ox + 2 of row 1: a padding of -1 skips row 0. */
 TEST(conv2d_knows_groups_strides_and_dilation)
 {
     double x[2 * 2 * 6], w[] = { 1, 100, 2, 200 }, y[4];
