@@ -1,12 +1,10 @@
+#include <inttypes.h>
+
 #include "common/base/buffer.h"
+#include "common/base/rng.h"
 #include "common/model/onnx.h"
 #include "tests/gp_test.h"
-
-typedef struct model {
-    gp_netspec *spec;
-    gp_graph *graph;
-    float *blob;
-} model;
+#include "tests/model/onnx_nets.h"
 
 /* What a read gives. */
 typedef struct loaded {
@@ -15,13 +13,6 @@ typedef struct loaded {
     char **class_names;
     uint32_t class_count;
 } loaded;
-
-static void model_free(model *m)
-{
-    gp_graph_free(m->graph);
-    gp_netspec_free(m->spec);
-    gp_free(m->blob);
-}
 
 static void loaded_free(loaded *l)
 {
@@ -33,61 +24,742 @@ static void loaded_free(loaded *l)
     *l = (loaded){ 0 };
 }
 
-static bool model_finish(model *m)
+static gp_status load(loaded *l, const gp_buffer *file, gp_error *err)
+{
+    return gp_onnx_read(&l->spec, &l->blob, &l->class_names, &l->class_count, file->data, file->bytes, err);
+}
+
+static char *json_of(const gp_netspec *spec)
+{
+    gp_buffer text;
+    size_t bytes;
+
+    gp_buffer_init(&text, GP_NETSPEC_BYTES_MAX);
+    if (gp_netspec_to_json(spec, &text, false, NULL) != GP_OK)
+        return NULL;
+    return (char *)gp_buffer_take(&text, &bytes);
+}
+
+static void check_same_network(const gp_netspec *wanted, const gp_netspec *got)
+{
+    char *a = json_of(wanted), *b = json_of(got);
+
+    CHECK(a != NULL);
+    CHECK_TEXT(a, b);
+    gp_free(a);
+    gp_free(b);
+}
+
+/* ---- protobuf by hand: the reader is not tested by the writer's own library ---- */
+
+static void put_varint(gp_buffer *to, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        gp_buffer_append(to, &(uint8_t){ (uint8_t)(value | 0x80) }, 1, NULL);
+    gp_buffer_append(to, &(uint8_t){ (uint8_t)value }, 1, NULL);
+}
+
+static void put_int(gp_buffer *to, uint32_t number, int64_t value)
+{
+    put_varint(to, number << 3);
+    put_varint(to, (uint64_t)value);
+}
+
+static void put_bytes(gp_buffer *to, uint32_t number, const void *data, size_t bytes)
+{
+    put_varint(to, number << 3 | 2);
+    put_varint(to, bytes);
+    gp_buffer_append(to, data, bytes, NULL);
+}
+
+static void put_text(gp_buffer *to, uint32_t number, const char *text)
+{
+    put_bytes(to, number, text, strlen(text));
+}
+
+/* The message becomes a field of to and is empty again. */
+static void put_message(gp_buffer *to, uint32_t number, gp_buffer *message)
+{
+    put_bytes(to, number, message->data, message->bytes);
+    gp_buffer_deinit(message);
+}
+
+enum { MESSAGE_MAX = 1 << 22 };
+
+static gp_buffer message(void)
+{
+    gp_buffer buffer;
+
+    gp_buffer_init(&buffer, MESSAGE_MAX);
+    return buffer;
+}
+
+/* A node: inputs and outputs by blanks; attributes as "name=1 name=1,2 name=@TEXT". */
+static void put_node(gp_buffer *graph, const char *type, const char *name, const char *inputs,
+                     const char *output, const char *attributes)
+{
+    gp_buffer node = message();
+    char words[256], *rest, *word;
+
+    snprintf(words, sizeof(words), "%s", inputs);
+    for (word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
+        put_text(&node, 1, word);
+    put_text(&node, 2, output);
+    put_text(&node, 3, name);
+    put_text(&node, 4, type);
+    snprintf(words, sizeof(words), "%s", attributes);
+    for (word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        gp_buffer attribute = message();
+        char *value = strchr(word, '=');
+
+        *value++ = '\0';
+        put_text(&attribute, 1, word);
+        if (*value == '@')
+            put_text(&attribute, 4, value + 1);
+        else if (strchr(value, '.') != NULL) {
+            float number = strtof(value, NULL);
+
+            put_varint(&attribute, 2 << 3 | 5);
+            gp_buffer_append(&attribute, &number, 4, NULL);
+        } else if (strchr(value, ',') == NULL)
+            put_int(&attribute, 3, atoll(value));
+        else
+            for (char *end = value - 1; end != NULL; end = strchr(end + 1, ','))
+                put_int(&attribute, 8, atoll(end + 1));
+        put_message(&node, 5, &attribute);
+    }
+    put_message(graph, 1, &node);
+}
+
+/* A float tensor 0, 1, 2, ... times step, plus first. */
+static void put_tensor(gp_buffer *graph, const char *name, const char *dims, float first, float step)
+{
+    gp_buffer tensor = message(), data = message();
+    int64_t count = 1;
+    char words[64], *rest;
+
+    snprintf(words, sizeof(words), "%s", dims);
+    for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        put_int(&tensor, 1, atoll(word));
+        count *= atoll(word);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        float number = first + step * (float)i;
+
+        gp_buffer_append(&data, &number, 4, NULL);
+    }
+    put_int(&tensor, 2, 1);
+    put_text(&tensor, 8, name);
+    put_message(&tensor, 9, &data);
+    put_message(graph, 5, &tensor);
+}
+
+static void put_port(gp_buffer *graph, uint32_t number, const char *name, const char *dims)
+{
+    gp_buffer port = message(), type = message(), tensor = message(), shape = message();
+    char words[64], *rest;
+
+    snprintf(words, sizeof(words), "%s", dims);
+    for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        gp_buffer dim = message();
+
+        if (*word >= '0' && *word <= '9')
+            put_int(&dim, 1, atoll(word));
+        else
+            put_text(&dim, 2, word);
+        put_message(&shape, 1, &dim);
+    }
+    put_int(&tensor, 1, 1);
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_text(&port, 1, name);
+    put_message(&port, 2, &type);
+    put_message(graph, number, &port);
+}
+
+/* A model around the graph, which is released. */
+static gp_buffer model_of(gp_buffer *graph, int64_t opset)
+{
+    gp_buffer model = message(), import = message();
+
+    put_text(&import, 1, "");
+    put_int(&import, 2, opset);
+    put_int(&model, 1, 8);
+    put_message(&model, 8, &import);
+    put_message(&model, 7, graph);
+    return model;
+}
+
+/* input [N, 2, 4, 4] -> these nodes, with a weight for each who needs one -> y */
+static gp_buffer graph_of(void)
+{
+    gp_buffer graph = message();
+
+    put_text(&graph, 2, "net from afar");
+    put_port(&graph, 11, "x", "N 2 4 4");
+    put_port(&graph, 12, "y", "N 3");
+    put_tensor(&graph, "w", "4 2 3 3", 0, 1);
+    put_tensor(&graph, "b", "4", 100, 1);
+    put_tensor(&graph, "m", "4 3", 0, 1);
+    put_tensor(&graph, "mb", "3", 7, 1);
+    return graph;
+}
+
+static gp_buffer foreign_model(void)
+{
+    gp_buffer graph = graph_of();
+
+    put_node(&graph, "Conv", "/conv 1/Conv", "x w b", "c", "");
+    put_node(&graph, "MaxPool", "", "c", "p", "kernel_shape=2,2 strides=2,2");
+    put_node(&graph, "Flatten", "flat", "p", "f", "");
+    put_node(&graph, "MatMul", "head", "f m", "mm", "");
+    put_node(&graph, "Add", "head", "mm mb", "y", "");
+    return model_of(&graph, 13);
+}
+
+/* ---- our own files ---- */
+
+static gp_status write_net(gp_buffer *file, const char *name, const char *const *names, uint32_t count)
 {
     gp_error err;
+    net n;
+    gp_status status = net_new(&n, name, &err);
 
-    if (gp_graph_new(&m->graph, m->spec, &err) != GP_OK) {
+    gp_buffer_init(file, 64 << 20);
+    if (status == GP_OK)
+        status = gp_onnx_write(file, n.spec, n.graph, n.blob, names, count, &err);
+    if (status != GP_OK)
         GP_TEST_FAIL("%s", err.message);
-        return false;
-    }
-    m->blob = gp_malloc(m->graph->blob_count * sizeof(float));
-    gp_graph_initialize(m->graph, (gp_init_rule){ GP_INIT_NORMAL, 0.1 }, 7, m->blob);
-    return true;
+    net_free(&n);
+    return status;
 }
 
-static bool json_equal(const gp_netspec *a, const gp_netspec *b)
+static void check_round_trip(const net *n, const char *const *names, uint32_t count)
 {
-    gp_buffer x, y;
-
-    gp_buffer_init(&x, GP_NETSPEC_BYTES_MAX);
-    gp_buffer_init(&y, GP_NETSPEC_BYTES_MAX);
-    bool equal = gp_netspec_to_json(a, &x, false, NULL) == GP_OK &&
-                 gp_netspec_to_json(b, &y, false, NULL) == GP_OK &&
-                 strcmp(gp_buffer_text(&x), gp_buffer_text(&y)) == 0;
-
-    if (!equal)
-        printf("    %s\n    %s\n", gp_buffer_text(&x), gp_buffer_text(&y));
-    gp_buffer_deinit(&x);
-    gp_buffer_deinit(&y);
-    return equal;
-}
-
-static gp_status load(loaded *l, const void *data, size_t bytes, gp_error *err)
-{
-    return gp_onnx_read(&l->spec, &l->blob, &l->class_names, &l->class_count, data, bytes, err);
-}
-
-TEST(lenet_comes_back_bit_for_bit_with_its_class_names)
-{
-    static const char *const names[] = { "zero", "one", "two", "\xc3\xa9t\xc3\xa9 \"3\"", "4", "5", "6",
-                                         "7",    "8",   "9" };
-    model m = { 0 };
     loaded l = { 0 };
     gp_buffer file;
     gp_error err;
 
     gp_buffer_init(&file, 64 << 20);
-    REQUIRE_OK(gp_zoo_build(&m.spec, "lenet", NULL, 0, &err), err);
-    REQUIRE(model_finish(&m));
-    REQUIRE_OK(gp_onnx_write(&file, m.spec, m.graph, m.blob, names, 10, &err), err);
-    REQUIRE_OK(load(&l, file.data, file.bytes, &err), err);
-    CHECK(json_equal(m.spec, l.spec));
-    CHECK(memcmp(m.blob, l.blob, m.graph->blob_count * sizeof(float)) == 0);
-    REQUIRE(l.class_count == 10);
-    for (int i = 0; i < 10; i++)
+    REQUIRE_OK(gp_onnx_write(&file, n->spec, n->graph, n->blob, names, count, &err), err);
+    REQUIRE_OK(load(&l, &file, &err), err);
+    check_same_network(n->spec, l.spec);
+    CHECK(memcmp(n->blob, l.blob, n->graph->blob_count * sizeof(float)) == 0);
+    CHECK_INT(count, l.class_count);
+    CHECK((count == 0) == (l.class_names == NULL));
+    for (uint32_t i = 0; i < l.class_count; i++)
         CHECK_TEXT(names[i], l.class_names[i]);
     loaded_free(&l);
-    model_free(&m);
     gp_buffer_deinit(&file);
+}
+
+TEST(a_network_comes_back_bit_for_bit_with_its_class_names)
+{
+    static const char *const digits[] = { "zero", "one", "two", "\xc3\xa9t\xc3\xa9 \"3\"", "4", "5", "6",
+                                          "7",    "8",   "" };
+    static const char *const names[] = { "lenet", "mixed", "tiny" };
+    gp_error err;
+
+    for (int i = 0; i < 3; i++) {
+        net n;
+
+        REQUIRE_OK(net_new(&n, names[i], &err), err);
+        check_round_trip(&n, NULL, 0);
+        if (i == 0)
+            check_round_trip(&n, digits, 10);
+        net_free(&n);
+    }
+}
+
+/* A kind that is added must be written and read too. */
+TEST(every_kind_has_an_onnx_form)
+{
+    for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
+        for (const gp_kind_check *check = (*kind)->checks; check->samples != 0; check++) {
+            const gp_shape *shape = &check->input;
+            gp_shape input = shape->rank == 3 ? *shape : gp_shape3(gp_shape_count(shape), 1, 1);
+            const char *const twice[] = { "input", "input" };
+            gp_error err;
+            net n = { 0 };
+
+            if ((*kind)->flags & GP_KIND_LOSS)
+                continue;
+            REQUIRE_OK(gp_netspec_new(&n.spec, (*kind)->name, &input, &err), err);
+            REQUIRE_OK(gp_netspec_add(n.spec, "layer", (*kind)->name, check->settings, &err), err);
+            if ((*kind)->inputs_min == 2)
+                REQUIRE_OK(gp_netspec_connect(n.spec, twice, 2, &err), err);
+            REQUIRE_OK(gp_netspec_add(n.spec, "head", "fc", "outputs=2", &err), err);
+            REQUIRE_OK(gp_netspec_add(n.spec, "loss", "crossentropy", NULL, &err), err);
+            REQUIRE_OK(net_finish(&n, 0.1, &err), err);
+            check_round_trip(&n, NULL, 0);
+            net_free(&n);
+        }
+}
+
+/* Put other bytes of the same length for the first place where these stand. */
+static void replace(gp_buffer *file, const char *old, const char *new)
+{
+    uint8_t *at = memmem(file->data, file->bytes, old, strlen(old));
+
+    REQUIRE(at != NULL && strlen(old) == strlen(new));
+    memcpy(at, new, strlen(new));
+}
+
+TEST(without_metadata_the_nodes_say_the_same_network_but_for_dropout)
+{
+    gp_buffer file;
+    gp_error err;
+    loaded l = { 0 };
+    net n;
+
+    REQUIRE_OK(net_new(&n, "tiny", &err), err);
+    REQUIRE(write_net(&file, "tiny", NULL, 0) == GP_OK);
+    replace(&file, "gradpool.network", "gradpool.netwerk");
+    REQUIRE_OK(load(&l, &file, &err), err);
+    char *json = json_of(l.spec);
+
+    CHECK_TEXT("{\"name\": \"tiny\", \"input\": [1, 3, 3], \"scale\": [0.5], \"offset\": [0], \"layers\": ["
+               "{\"name\": \"c\", \"kind\": \"conv2d\", \"channels\": 2, \"kernel\": [2, 2]}, "
+               "{\"name\": \"f.flatten\", \"kind\": \"flatten\"}, "
+               "{\"name\": \"f\", \"kind\": \"fc\", \"outputs\": 2}, "
+               "{\"name\": \"l\", \"kind\": \"crossentropy\"}]}",
+               json);
+    CHECK(memcmp(n.blob, l.blob, n.graph->blob_count * sizeof(float)) == 0);
+    gp_free(json);
+    loaded_free(&l);
+    net_free(&n);
+    gp_buffer_deinit(&file);
+}
+
+/* Another program may edit a file of ours and leave the metadata as it was. */
+TEST(metadata_that_does_not_fit_the_graph_is_not_believed)
+{
+    static const char *const edits[][2] = {
+        { "\"offset\": [0]", "\"offset\": [9]" }, /* the graph has no Add */
+        { "\"scale\": [0.5]", "\"scale\": [0.7]" }, { "\"channels\": 2", "\"channels\": 3" },
+        { "\"outputs\": 2", "\"outputs\": 1" },     { "\"kind\": \"fc\"", "\"kind\": \"xy\"" },
+        { "\"layers\":", "\"layers\";" },
+    };
+
+    for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+        gp_buffer file;
+        gp_error err;
+        loaded l = { 0 };
+
+        REQUIRE(write_net(&file, "tiny", NULL, 0) == GP_OK);
+        replace(&file, edits[i][0], edits[i][1]);
+        REQUIRE_OK(load(&l, &file, &err), err);
+        CHECK_INT(4, l.spec->layer_count); /* by the nodes: flatten, and no dropout */
+        CHECK_TEXT("f.flatten", l.spec->layers[1].name);
+        CHECK_NEAR(0.5, l.spec->scale[0], 0);
+        CHECK_NEAR(0, l.spec->offset[0], 0);
+        loaded_free(&l);
+        gp_buffer_deinit(&file);
+    }
+}
+
+TEST(class_names_are_as_many_as_classes)
+{
+    static const char *const names[] = { "a", "b" };
+    gp_buffer file;
+    gp_error err;
+    loaded l = { 0 };
+    net n;
+
+    REQUIRE_OK(net_new(&n, "tiny", &err), err);
+    gp_buffer_init(&file, 1 << 20);
+    CHECK_STATUS(GP_EINVAL, gp_onnx_write(&file, n.spec, n.graph, n.blob, names, 1, &err));
+    CHECK_CONTAINS(err.message, "1 class names for a network of 2 classes");
+    CHECK_INT(0, file.bytes);
+    REQUIRE_OK(gp_onnx_write(&file, n.spec, n.graph, n.blob, names, 2, &err), err);
+    replace(&file, "[\"a\", \"b\"]", "[\"a,   b\"]");
+    CHECK_STATUS(GP_EINVAL, load(&l, &file, &err));
+    CHECK_CONTAINS(err.message, "gradpool.classes is not a list of 2 names");
+    gp_buffer_deinit(&file);
+    net_free(&n);
+}
+
+TEST(a_file_over_the_buffers_ceiling_leaves_the_buffer_as_it_was)
+{
+    gp_buffer file;
+    gp_error err;
+    net n;
+
+    REQUIRE_OK(net_new(&n, "tiny", &err), err);
+    gp_buffer_init(&file, 100);
+    gp_buffer_append(&file, "abc", 3, NULL);
+    CHECK_STATUS(GP_ELIMIT, gp_onnx_write(&file, n.spec, n.graph, n.blob, NULL, 0, &err));
+    CHECK_TEXT("abc", gp_buffer_text(&file));
+    gp_buffer_deinit(&file);
+    net_free(&n);
+}
+
+/* ---- files from elsewhere ---- */
+
+TEST(a_foreign_file_is_read_by_its_nodes)
+{
+    gp_buffer file = foreign_model();
+    gp_error err;
+    loaded l = { 0 };
+    gp_graph *graph;
+
+    REQUIRE_OK(load(&l, &file, &err), err);
+    char *json = json_of(l.spec);
+
+    CHECK_TEXT(
+        "{\"name\": \"net_from_afar\", \"input\": [2, 4, 4], \"scale\": [1], \"offset\": [0], \"layers\": ["
+        "{\"name\": \"/conv_1/Conv\", \"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [3, 3]}, "
+        "{\"name\": \"maxpool2\", \"kind\": \"maxpool\", \"kernel\": [2, 2], \"stride\": [2, 2]}, "
+        "{\"name\": \"flat\", \"kind\": \"flatten\"}, "
+        "{\"name\": \"head\", \"kind\": \"fc\", \"outputs\": 3}, "
+        "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
+        json);
+    CHECK(l.class_names == NULL && l.class_count == 0);
+    REQUIRE_OK(gp_graph_new(&graph, l.spec, &err), err);
+    const float *conv = l.blob + graph->parameters[0].offset, *head = l.blob + graph->parameters[2].offset;
+
+    CHECK_NEAR(71, conv[71], 0);
+    CHECK_NEAR(100, l.blob[graph->parameters[1].offset], 0);
+    CHECK_NEAR(3, head[1], 0);     /* [output 0][input 1] is [1][0] in the file's [4, 3] */
+    CHECK_NEAR(2, head[2 * 4], 0); /* [2][0] is [0][2] */
+    CHECK_NEAR(11, head[2 * 4 + 3], 0);
+    CHECK_NEAR(9, l.blob[graph->parameters[3].offset + 2], 0);
+    gp_graph_free(graph);
+    gp_free(json);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
+TEST(arithmetic_before_the_first_layer_becomes_scale_and_offset)
+{
+    gp_buffer graph = graph_of();
+    gp_error err;
+    loaded l = { 0 };
+
+    put_tensor(&graph, "half", "", 0.5, 0);
+    put_tensor(&graph, "mean", "1 2 1 1", 3, 1);    /* 3, 4 */
+    put_tensor(&graph, "deviation", "2 1 1", 2, 2); /* 2, 4 */
+    put_tensor(&graph, "one", "1", 1, 0);
+    put_tensor(&graph, "k", "32 3", 0, 1);
+    put_node(&graph, "Mul", "m1", "half x", "x1", "");
+    put_node(&graph, "Sub", "m2", "x1 mean", "x2", "");
+    put_node(&graph, "Div", "m3", "x2 deviation", "x3", "");
+    put_node(&graph, "Add", "m4", "x3 one", "x4", "");
+    put_node(&graph, "Relu", "r", "x4", "r", "");
+    put_node(&graph, "Add", "a", "x4 r", "a", "");
+    put_node(&graph, "Flatten", "f", "a", "f", "axis=1");
+    put_node(&graph, "Gemm", "g", "f k", "g", "alpha=1.0");
+    put_node(&graph, "Softmax", "s", "g", "y", "axis=-1");
+    gp_buffer file = model_of(&graph, 13);
+
+    REQUIRE_OK(load(&l, &file, &err), err);
+    CHECK_INT(2, l.spec->normalize_count);
+    CHECK_NEAR(0.25, l.spec->scale[0], 0);
+    CHECK_NEAR(0.125, l.spec->scale[1], 0);
+    CHECK_NEAR(-0.5, l.spec->offset[0], 0); /* -3 / 2 + 1 */
+    CHECK_NEAR(0.0, l.spec->offset[1], 0);
+    CHECK_INT(5, l.spec->layer_count);
+    CHECK_TEXT("s", l.spec->layers[4].name);
+    CHECK_INT(GP_INPUT_LAYER, l.spec->layers[1].inputs[0]);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
+/* One node before the head of the foreign model, or in its place, that is not read. */
+static void check_refused(gp_status wanted, const char *part, const char *type, const char *inputs,
+                          const char *attributes)
+{
+    gp_buffer graph = graph_of();
+    gp_error err;
+    loaded l = { 0 };
+
+    put_tensor(&graph, "wide", "1 1 1 4", 0, 1);
+    put_tensor(&graph, "k", "32 3", 0, 1);
+    put_node(&graph, type, "odd one", inputs, "o", attributes);
+    put_node(&graph, "Flatten", "flat", "o", "f", "");
+    put_node(&graph, "Gemm", "head", "f k", "y", "");
+    gp_buffer file = model_of(&graph, 12);
+
+    CHECK_STATUS(wanted, load(&l, &file, &err));
+    CHECK_CONTAINS(err.message, part);
+    CHECK_CONTAINS(err.message, "odd one");
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
+TEST(what_is_not_supported_is_named_with_node_operator_and_opset)
+{
+    const gp_status no = GP_EUNSUPPORTED;
+
+    check_refused(
+        no, "node 'odd one' (Sigmoid, opset 12): this operator is not supported; supported are Conv, Gemm",
+        "Sigmoid", "x", "");
+    check_refused(no, "ceil_mode=1 is not supported", "MaxPool", "x", "kernel_shape=2,2 ceil_mode=1");
+    check_refused(no, "auto_pad is not supported", "Conv", "x w", "auto_pad=@SAME_UPPER");
+    check_refused(no, "dilated pooling", "MaxPool", "x", "kernel_shape=2,2 dilations=2,1");
+    check_refused(no, "kernel_shape has 3 numbers", "MaxPool", "x", "kernel_shape=2,2,2");
+    check_refused(no, "its attribute 'slope' is not supported", "Relu", "x", "slope=1");
+    check_refused(no, "alpha=0.5", "Gemm", "x m", "alpha=0.5");
+    check_refused(no, "transA=1", "Gemm", "x m", "transA=1");
+    check_refused(no, "'m' has 2 dimensions; here 4", "Conv", "x m", "");
+    check_refused(no, "one per channel", "Mul", "x wide", "");
+    check_refused(no, "axis=2", "Flatten", "x", "axis=2");
+    check_refused(no, "as the network's output only", "Softmax", "x", "axis=1");
+    check_refused(no, "is a constant", "Relu", "w", "");
+    check_refused(GP_EINVAL, "it reads 'nobody'", "Relu", "nobody", "");
+    check_refused(GP_EINVAL, "rate", "Dropout", "x", "ratio=0.99");
+}
+
+TEST(a_matrix_product_of_images_is_refused)
+{
+    gp_buffer graph = graph_of();
+    gp_error err;
+    loaded l = { 0 };
+
+    put_node(&graph, "MatMul", "prod", "x m", "y", ""); /* multiplies the columns of each row of pixels */
+    gp_buffer file = model_of(&graph, 13);
+
+    CHECK_STATUS(GP_EUNSUPPORTED, load(&l, &file, &err));
+    CHECK_CONTAINS(err.message, "prod multiplies a matrix with images");
+    gp_buffer_deinit(&file);
+}
+
+TEST(opsets_outside_9_to_21_are_refused)
+{
+    static const int64_t opsets[] = { 0, 8, 22, -1, INT64_MAX };
+    gp_error err;
+    loaded l = { 0 };
+
+    for (int i = 0; i < 5; i++) {
+        gp_buffer graph = graph_of(), file = model_of(&graph, opsets[i]);
+
+        CHECK_STATUS(GP_EUNSUPPORTED, load(&l, &file, &err));
+        CHECK_CONTAINS(err.message, "9 to 21 are read");
+        gp_buffer_deinit(&file);
+    }
+}
+
+TEST(nodes_that_share_an_initializer_cannot_ask_for_more_memory_than_the_file_has)
+{
+    gp_buffer graph = message();
+    gp_error err;
+    loaded l = { 0 };
+    char in[8] = "x", out[8];
+
+    put_port(&graph, 11, "x", "N 64 1 1");
+    put_port(&graph, 12, "y", "N 64");
+    put_tensor(&graph, "w", "64 64 1 1", 0, 1);
+    for (int i = 0; i < 20; i++) {
+        snprintf(out, sizeof(out), "c%d", i);
+        gp_buffer inputs = message();
+
+        gp_buffer_printf(&inputs, NULL, "%s w", in);
+        put_node(&graph, "Conv", out, gp_buffer_text(&inputs), out, "");
+        gp_buffer_deinit(&inputs);
+        strcpy(in, out);
+    }
+    put_node(&graph, "Flatten", "f", in, "y", "");
+    gp_buffer file = model_of(&graph, 13);
+
+    CHECK_STATUS(GP_EUNSUPPORTED, load(&l, &file, &err));
+    CHECK_CONTAINS(err.message, "share one initializer");
+    gp_buffer_deinit(&file);
+}
+
+/* ---- bytes from anywhere ---- */
+
+static void check_bytes(gp_status wanted, const char *part, gp_buffer *file)
+{
+    gp_error err;
+    loaded l = { 0 };
+
+    CHECK_STATUS(wanted, load(&l, file, &err));
+    CHECK_CONTAINS(err.message, part);
+    loaded_free(&l);
+    gp_buffer_deinit(file);
+}
+
+TEST(malformed_wire_bytes_are_refused_before_protobuf_sees_them)
+{
+    gp_buffer file = message();
+
+    check_bytes(GP_ECORRUPT, "empty", &file);
+    gp_buffer_append(&file, "\x0b\x0c", 2, NULL); /* a group */
+    check_bytes(GP_ECORRUPT, "of no type that ONNX uses", &file);
+    gp_buffer_append(&file, "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12, NULL);
+    check_bytes(GP_ECORRUPT, "a number is too long", &file);
+    gp_buffer_append(&file, "\x3a\x7f\x00", 3, NULL); /* a graph of 127 bytes, and one is left */
+    check_bytes(GP_ECORRUPT, "127 bytes are announced and 1 are left", &file);
+    gp_buffer_append(&file, "\x00\x00", 2, NULL);
+    check_bytes(GP_ECORRUPT, "number is out of range", &file);
+    put_bytes(&file, 2, "a\0b", 3);
+    check_bytes(GP_ECORRUPT, "a text holds a zero byte", &file);
+    put_int(&file, 7, 1);
+    check_bytes(GP_ECORRUPT, "not of its type", &file);
+    put_int(&file, 1, 8);
+    put_int(&file, 1, 8);
+    check_bytes(GP_ECORRUPT, "a field comes twice", &file);
+    put_bytes(&file, 7, "", 0);
+    put_bytes(&file, 7, "", 0);
+    check_bytes(GP_ECORRUPT, "a field comes twice", &file);
+    put_int(&file, 1, 8);
+    check_bytes(GP_ECORRUPT, "no graph", &file);
+}
+
+static gp_buffer tensor_model(gp_buffer *tensor)
+{
+    gp_buffer graph = graph_of();
+
+    put_message(&graph, 5, tensor);
+    return model_of(&graph, 13);
+}
+
+TEST(a_tensor_must_be_as_long_as_its_shape)
+{
+    static const float numbers[4] = { 0 };
+    gp_buffer tensor = message(), file;
+
+    put_int(&tensor, 1, 5);
+    put_int(&tensor, 2, 1);
+    put_text(&tensor, 8, "short");
+    put_bytes(&tensor, 9, numbers, 16);
+    file = tensor_model(&tensor);
+    check_bytes(GP_ECORRUPT, "tensor 'short' has 16 bytes of data; its shape of 5 elements", &file);
+    put_bytes(&tensor, 1, "\x05", 1); /* packed dims */
+    put_int(&tensor, 2, 1);
+    put_bytes(&tensor, 4, numbers, 16);
+    file = tensor_model(&tensor);
+    check_bytes(GP_ECORRUPT, "has 4 numbers; its shape needs 5", &file);
+    put_int(&tensor, 1, (int64_t)1 << 20);
+    put_int(&tensor, 1, (int64_t)1 << 20);
+    file = tensor_model(&tensor);
+    check_bytes(GP_ELIMIT, "elements", &file);
+    put_int(&tensor, 1, -1);
+    file = tensor_model(&tensor);
+    check_bytes(GP_ELIMIT, "elements", &file);
+    put_int(&tensor, 14, 1);
+    put_text(&tensor, 8, "far");
+    file = tensor_model(&tensor);
+    check_bytes(GP_EUNSUPPORTED, "tensor 'far' keeps its data in another file (external data)", &file);
+}
+
+TEST(depth_and_counts_have_ceilings)
+{
+    gp_buffer inner = message(), graph = message(), file;
+
+    put_text(&inner, 2, "g");
+    for (int i = 0; i < 20; i++) { /* graph in attribute in node in graph ... */
+        gp_buffer attribute = message(), node = message();
+
+        put_message(&attribute, 6, &inner);
+        put_message(&node, 5, &attribute);
+        put_message(&inner, 1, &node);
+    }
+    file = model_of(&inner, 13);
+    check_bytes(GP_ELIMIT, "nested deeper than 16", &file);
+    for (int i = 0; i < 20000; i++)
+        put_bytes(&graph, 1, "", 0);
+    file = model_of(&graph, 13);
+    check_bytes(GP_ELIMIT, "over 16384 nodes", &file);
+    for (int i = 0; i < 1100000; i++)
+        put_int(&file, 1000, 1);
+    check_bytes(GP_ELIMIT, "over 1048576 fields", &file);
+}
+
+/* Whatever bytes were read: an error, or a network that the graph accepts. */
+static void try_bytes(const uint8_t *data, size_t bytes)
+{
+    loaded l = { 0 };
+    gp_graph *graph;
+    gp_error err = { 0 };
+    uint8_t *exact = malloc(bytes == 0 ? 1 : bytes); /* of its own size, so that ASan sees a read behind it */
+
+    memcpy(exact, data, bytes);
+    if (gp_onnx_read(&l.spec, &l.blob, &l.class_names, &l.class_count, exact, bytes, &err) == GP_OK) {
+        REQUIRE_OK(gp_graph_new(&graph, l.spec, &err), err);
+        volatile float last = graph->blob_count == 0 ? 0 : l.blob[graph->blob_count - 1];
+
+        (void)last;
+        gp_graph_free(graph);
+    } else {
+        CHECK(err.message[0] != '\0');
+        CHECK(l.spec == NULL && l.blob == NULL);
+    }
+    loaded_free(&l);
+    free(exact);
+}
+
+TEST(a_file_cut_at_any_byte_is_an_error_or_a_network)
+{
+    gp_buffer ours, foreign = foreign_model();
+    int64_t live = gp_alloc_get_stats().live;
+
+    REQUIRE(write_net(&ours, "tiny", (const char *const[]){ "a", "b" }, 2) == GP_OK);
+    for (size_t bytes = 0; bytes < ours.bytes; bytes++)
+        try_bytes(ours.data, bytes);
+    for (size_t bytes = 0; bytes < foreign.bytes; bytes++)
+        try_bytes(foreign.data, bytes);
+    gp_buffer_deinit(&ours);
+    CHECK_INT(live, gp_alloc_get_stats().live);
+    gp_buffer_deinit(&foreign);
+}
+
+TEST(a_file_with_flipped_bits_is_an_error_or_a_network)
+{
+    gp_buffer files[2] = { { 0 }, foreign_model() };
+
+    REQUIRE(write_net(&files[0], "tiny", (const char *const[]){ "a", "b" }, 2) == GP_OK);
+    for (int f = 0; f < 2; f++) {
+        uint8_t *bytes = malloc(files[f].bytes);
+
+        for (uint32_t round = 0; round < 6000; round++) {
+            uint32_t word[4];
+
+            gp_rng_draw(word, 99, (uint32_t)f, round, 0, 0);
+            memcpy(bytes, files[f].data, files[f].bytes);
+            for (uint32_t i = 0; i <= word[3] % 3; i++)
+                bytes[word[i] % files[f].bytes] ^= (uint8_t)(1 << (word[i] >> 24) % 8);
+            try_bytes(bytes, files[f].bytes);
+        }
+        free(bytes);
+        gp_buffer_deinit(&files[f]);
+    }
+}
+
+static gp_status load_and_free(const gp_buffer *file)
+{
+    loaded l = { 0 };
+    gp_error err;
+    gp_status status = load(&l, file, &err);
+
+    loaded_free(&l);
+    return status;
+}
+
+static gp_status write_and_free(const net *n, const char *const *names)
+{
+    gp_buffer file;
+
+    gp_buffer_init(&file, 1 << 20);
+    gp_status status = gp_onnx_write(&file, n->spec, n->graph, n->blob, names, 2, NULL);
+
+    gp_buffer_deinit(&file);
+    return status;
+}
+
+TEST(memory_may_run_out_at_any_allocation)
+{
+    static const char *const names[] = { "a", "b" };
+    gp_buffer ours, foreign = foreign_model();
+    gp_error err;
+    net n;
+
+    REQUIRE_OK(net_new(&n, "tiny", &err), err);
+    CHECK_EVERY_ALLOCATION(write_and_free(&n, names), (void)0);
+    REQUIRE(write_net(&ours, "tiny", names, 2) == GP_OK);
+    CHECK_EVERY_ALLOCATION(load_and_free(&ours), (void)0);
+    CHECK_EVERY_ALLOCATION(load_and_free(&foreign), (void)0);
+    gp_buffer_deinit(&ours);
+    gp_buffer_deinit(&foreign);
+    net_free(&n);
 }
