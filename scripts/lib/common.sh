@@ -2,89 +2,97 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=${GP_BUILD:-$root/build}
+build=$root/build
 jobs=$(nproc)
+# A network that is not there is found out in seconds, not minutes.
+export PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-20} PIP_RETRIES=${PIP_RETRIES:-1}
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
-# Debian 12 and Ubuntu 24.04 have all of these under the same names.
-packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev libmsgpack-dev libjansson-dev
-    libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev zlib1g-dev libdnnl-dev unzip
+# As apt names them on Debian 12 and Ubuntu 24.04; a|b: the first that this release has.
+packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpack-c-dev|libmsgpack-dev"
+    libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev zlib1g-dev
     python3 python3-venv ca-certificates)
-packages_test=(clang clang-format libclang-rt-dev)
+packages_test=(clang-format)
 
+is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+# Of the packages named, those of which no alternative is installed.
 missing_packages() {
-    local p
-    for p in "$@"; do
-        dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || printf '%s\n' "$p"
+    local names name
+    for names in "$@"; do
+        for name in ${names//|/ }; do
+            is_installed "$name" && continue 2
+        done
+        printf '%s\n' "$names"
+    done
+}
+
+# Each a|b becomes the one that apt can install.
+known_packages() {
+    local names name
+    for names in "$@"; do
+        for name in ${names//|/ }; do
+            apt-cache show "$name" >/dev/null 2>&1 && break
+        done
+        printf '%s\n' "$name"
     done
 }
 
 # The packages named, by apt; asks for nothing, and says what to type where it may not install.
 install_packages() {
     command -v apt-get >/dev/null || die "this is not a Debian or Ubuntu system; install what apt calls: $*"
-    local missing
+    local missing sudo=()
     mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -eq 0 ] && return 0
-    say "installing ${missing[*]}"
-    local sudo=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "not root and no sudo; run: apt-get install ${missing[*]}"
+        command -v sudo >/dev/null || die "not root and no sudo; run: apt-get install ${missing[*]%%|*}"
         sudo=(sudo)
+        [ -t 0 ] || sudo+=(-n)
     fi
     "${sudo[@]}" apt-get update -qq || true
-    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-        die "apt-get could not install: ${missing[*]}"
+    mapfile -t missing < <(known_packages "${missing[@]}")
+    say "installing ${missing[*]}"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+        >/dev/null </dev/null || die "apt-get could not install: ${missing[*]}"
 }
 
 # A virtual environment under the build folder with the Python packages named; never the system's pip.
 # Leaves its interpreter in $python; returns 1 where packages cannot be had.
 make_venv() {
-    local python3=/usr/bin/python3
+    local python3=/usr/bin/python3 package need=()
     [ -x $python3 ] || python3=$(command -v python3) || return 1
-    [ -x "$build/venv/bin/python" ] || "$python3" -m venv "$build/venv" || return 1
+    [ -x "$build/venv/bin/pip" ] || "$python3" -m venv "$build/venv" || return 1
     python=$build/venv/bin/python
-    local p need=()
-    for p in "$@"; do
-        "$python" -c "import importlib.metadata as m, sys; m.version(sys.argv[1])" "$p" 2>/dev/null || need+=("$p")
+    for package in "$@"; do
+        "$python" -c "import importlib.metadata as m, sys; m.version(sys.argv[1])" "$package" 2>/dev/null ||
+            need+=("$package")
     done
     [ ${#need[@]} -eq 0 ] && return 0
     say "installing ${need[*]} into build/venv"
     "$build/venv/bin/pip" install -q --disable-pip-version-check "${need[@]}"
 }
 
-# configure PRESET [cmake arguments]: only when something that configuration reads has changed.
+# configure PRESET [cmake arguments]
 configure() {
-    local preset=$1
+    local preset=$1 log=$build/configure-$1.log
     shift
-    cmake --preset "$preset" -S "$root" -DGP_ONEDNN_ROOT="$build/onednn" "$@" >"$build/configure-$preset.log" 2>&1 || {
-        tail -n 30 "$build/configure-$preset.log" >&2
-        die "cmake failed; the whole output is in build/configure-$preset.log"
-    }
-}
-
-compile() {
-    local preset=$1
-    shift
-    ninja -C "$root/build/$preset" -j "$jobs" "$@" >"$build/compile-$preset.log" 2>&1 || {
-        grep -E 'error|warning|FAILED' -A 5 "$build/compile-$preset.log" | tail -n 60 >&2
-        die "the build failed; the whole output is in build/compile-$preset.log"
-    }
-}
-
-# Data: what GRADPOOL_DATA names, else a download, else generated digits.  Sets data and data_words.
-find_data() {
-    local cli=$1
-    if "$cli" data get fashion-mnist --only-local >/dev/null 2>&1; then
-        data=fashion-mnist
-        data_words="Fashion-MNIST, found under GRADPOOL_DATA or in the cache"
-    elif "$cli" data get fashion-mnist; then
-        data=fashion-mnist
-        data_words="Fashion-MNIST, downloaded"
-    else
-        data=$build/digits
-        data_words="generated digits (Fashion-MNIST is not here and could not be downloaded)"
-        [ -e "$data/train-images-idx3-ubyte" ] || [ -e "$data/train-images-idx3-ubyte.gz" ] || "$cli" data make digits "$data"
+    if command -v ccache >/dev/null; then
+        export CMAKE_C_COMPILER_LAUNCHER=ccache
     fi
+    cmake --preset "$preset" -S "$root" -DGP_ONEDNN_ROOT="$build/onednn" "$@" >"$log" 2>&1 || {
+        tail -n 30 "$log" >&2
+        die "cmake failed; the whole output is in ${log#"$root"/}"
+    }
+}
+
+# compile PRESET [targets]: quiet unless it fails.
+compile() {
+    local preset=$1 log=$build/compile-$1.log
+    shift
+    ninja -C "$build/$preset" -j "$jobs" "$@" >"$log" 2>&1 || {
+        grep -E 'error|warning|FAILED' -A 5 "$log" | tail -n 60 >&2 || tail -n 30 "$log" >&2
+        die "the build failed; the whole output is in ${log#"$root"/}"
+    }
 }
