@@ -5,6 +5,7 @@
 #include "common/model/graph.h"
 #include "tests/gp_test.h"
 #include "tests/ref/run.h"
+#include "worker/backend/backend.h"
 #include "worker/backend/cpu/segment.h"
 
 extern const gp_segment_ops gp_segment_onednn; /* linked in: the module's copy counts its own allocations */
@@ -565,4 +566,41 @@ TEST(the_module_exports_the_segment)
     CHECK(ops->reads_samples);
     CHECK(strncmp(ops->name, "onednn", 6) == 0);
     CHECK(dlsym(module, "gp_fail") == NULL); /* one name goes out */
+}
+
+/* Through the backend: the module is found, loaded, claims all, and computes what the linked copy does. */
+TEST(the_cpu_backend_runs_a_network_on_the_module)
+{
+    const gp_backend_options how = { .threads = 2, .kernels = "onednn" };
+    gp_plan_options options = { .phase = GP_PHASE_TRAIN, .micro_batch = 6, .sample_dtype = GP_U8 };
+    gp_backend *backend = NULL;
+    gp_plan *plan = NULL;
+    gp_plan_memory memory;
+    gp_batch batch;
+    gp_error err = { 0 };
+    char text[256] = "";
+    bench b;
+
+    if (!bench_init(&b, alexnet_graph(), 5, GP_U8))
+        return;
+    memory = bench_memory(&b);
+    batch = (gp_batch){ .samples = b.samples,
+                        .labels = b.labels,
+                        .count = 5,
+                        .first = true,
+                        .last = true,
+                        .seed = SEED,
+                        .step = STEP,
+                        .position = POSITION };
+    REQUIRE_OK(gp_backend_cpu.open(&backend, &how, &err), err);
+    REQUIRE_OK(gp_backend_cpu.compile(&plan, backend, b.graph, &options, &memory, &err), err);
+    gp_backend_cpu.describe(plan, text, sizeof(text));
+    CHECK(strncmp(text, "onednn", 6) == 0);
+    CHECK(strchr(text, '\n') == text + strlen(text) - 1); /* one segment */
+    CHECK_STATUS(GP_OK, gp_backend_cpu.run(plan, &batch, NULL, NULL, &err));
+    check_gradients(&b, "through the backend");
+    check_sums(&b, b.train);
+    gp_backend_cpu.free(plan);
+    gp_backend_cpu.close(backend);
+    bench_deinit(&b);
 }
