@@ -330,13 +330,6 @@ void gp_pool_close(gp_pool *pool)
 
 /* ---- leases ---- */
 
-gp_status pool_lost_error(const gp_pool *pool, gp_error *err)
-{
-    const gp_worker_lost *lost = &pool->lost;
-
-    return gp_fail(err, GP_EPEER, "%s", lost->cause);
-}
-
 /* Whether every link of the present generation has answered; hello and attach go out together. */
 static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
 {

@@ -77,9 +77,6 @@ gp_status pool_attach(gp_pool *pool, gp_error *err);
 /* Give the lease back; accepts a handle without one. */
 void pool_release(gp_pool *pool);
 
-/* The sentence about the lost worker: who, how, in which step, its log. */
-gp_status pool_lost_error(const gp_pool *pool, gp_error *err);
-
 void pool_note(gp_pool *pool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Wait until the scheduler is gone. */

@@ -258,6 +258,15 @@ static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *e
     return gp_network_set_classes(network, (const char *)in->payloads[1].data, in->payloads[1].bytes, err);
 }
 
+/* That a peer is gone is an effect; the scheduler tells the cause, and is given a moment for it. */
+static void run_take_failure(gp_run *run, const gp_error *failure)
+{
+    if (failure->code != GP_EPEER)
+        run_fail(run, failure);
+    else if (run->failed_ms == 0)
+        run->failed_ms = gp_now_ms();
+}
+
 static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     gp_train_done done;
@@ -266,20 +275,14 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
 
     run_end_rank(run, rank);
     if (status == GP_OK && done.status != GP_OK) {
-        gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s", run->facts.worker_index[rank],
-                done.message);
-        /* That a peer is gone is an effect; the scheduler tells the cause. */
-        if (done.status == GP_EPEER && run->failed_ms == 0)
-            run->failed_ms = gp_now_ms();
-        if (done.status == GP_EPEER && run->pool->lost.index == 0)
-            return;
-        status = (gp_status)done.status;
+        status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
+                         run->facts.worker_index[rank], done.message);
     } else if (status == GP_OK && rank == 0) {
         run->training->summary.stopped = done.stop_reason == GP_STOP_STOPPED;
         status = run_take_result(run, in, &err);
     }
     if (status != GP_OK)
-        run_fail(run, &err);
+        run_take_failure(run, &err);
 }
 
 static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
@@ -298,8 +301,8 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         pool_error_from(in, &err);
         gp_error_prefix(&err, "worker %" PRIu32, run->facts.worker_index[rank]);
         run_end_rank(run, rank);
-        run_fail(run, &err);
-        break;
+        run_take_failure(run, &err);
+        return;
     case GP_ID(train_ready):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
             run_take_ready(run, rank, &message.ready);
@@ -347,6 +350,18 @@ static gp_status run_begin(gp_run *run, gp_error *err)
     return GP_OK;
 }
 
+/* The scheduler's words, and the step: what it knows of that is half a second old, what we saw is not. */
+static void run_lost_error(const gp_run *run, gp_error *err)
+{
+    uint64_t steps = run->training->summary.steps;
+
+    if (run->ready < run->world)
+        gp_fail(err, GP_EPEER, "%s; it happened before the first step", run->pool->lost.cause);
+    else
+        gp_fail(err, GP_EPEER, "%s; the last step that all workers finished is %" PRIu64,
+                run->pool->lost.cause, steps);
+}
+
 /* What the outside asks for, and what the scheduler has told meanwhile. */
 static void run_look_around(gp_run *run)
 {
@@ -354,7 +369,7 @@ static void run_look_around(gp_run *run)
     gp_error err;
 
     if (run->pool->lost.index != 0 && run->failure.code == GP_OK) {
-        pool_lost_error(run->pool, &err);
+        run_lost_error(run, &err);
         run->failed_ms = 0;
         run_fail(run, &err);
         for (uint32_t rank = 0; rank < run->world; rank++)
@@ -375,7 +390,8 @@ static void run_look_around(gp_run *run)
 
 static gp_status run_loop(gp_run *run, gp_error *err)
 {
-    while (run->ended < run->world) {
+    /* All ranks have ended, or a failure is known by its cause and the rest had its time to end. */
+    while (run->ended < run->world || (run->failed_ms != 0 && run->failure.code == GP_OK)) {
         pool_message message;
         gp_status status;
 
