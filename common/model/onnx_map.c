@@ -1,4 +1,5 @@
-/* onnx_map.c -- the nodes of an ONNX graph as a netspec.
+/* onnx_map.c -- the nodes of an ONNX graph as a netspec: one function per operator, and one table of them.  The
+ * table and what it points to stay in one file, though it is long: to add an operator is to edit here only.
  *
  * Nodes stand in topological order and each value has one maker, so one pass does: every name is a value that is
  * not made yet, the network's input, a layer's output or a constant.  What stands between the input and the first
@@ -6,290 +7,18 @@
  * offset; a MatMul is an fc layer without a bias, to which an Add of a constant gives one. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/model/onnx_proto.h"
-
-typedef enum value_role { VALUE_UNMADE, VALUE_INPUT, VALUE_LAYER, VALUE_CONSTANT } value_role;
-
-typedef struct value {
-    const char *name;
-    value_role role;
-    uint32_t layer; /* GP_INPUT_LAYER for VALUE_INPUT */
-    uint32_t uses;  /* readers of this name, the graph's outputs among them */
-    const Onnx__TensorProto *tensor;
-} value;
-
-/* What must hold once shapes are known. */
-typedef struct expectation {
-    bool vector_input; /* a matrix product: its input must be flat already */
-    int64_t outputs;   /* 0, or what a Reshape said */
-    const value *made; /* the value of the node itself, for the Add after a MatMul */
-} expectation;
-
-typedef struct mapping {
-    const Onnx__GraphProto *graph;
-    int64_t opset, batch;
-    gp_netspec *spec;
-    gp_onnx_source *sources;   /* per layer; layers are at most nodes + 1 */
-    expectation *expectations; /* per layer */
-    value *values;             /* sorted by name */
-    size_t value_count;
-    double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
-    uint32_t normalize_count;
-} mapping;
+#include "common/model/onnx_node.h"
 
 typedef struct map_operator map_operator;
 struct map_operator {
     const char *name;
     const char *attributes; /* those that map reads, each followed by a space */
     uint32_t inputs_min, inputs_max;
-    gp_status (*map)(mapping *m, const Onnx__NodeProto *node, gp_error *err);
+    gp_status (*map)(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 };
-
-/* ---- tensors ---- */
-
-int64_t gp_onnx_count(const Onnx__TensorProto *tensor)
-{
-    int64_t count = 1;
-
-    for (size_t i = 0; i < tensor->n_dims; i++)
-        count *= tensor->dims[i]; /* bounded by gp_onnx_wire_check() */
-    return count;
-}
-
-const void *gp_onnx_floats(const Onnx__TensorProto *tensor)
-{
-    const size_t count = (size_t)gp_onnx_count(tensor);
-
-    if (tensor->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        return NULL;
-    if (tensor->has_raw_data)
-        return tensor->raw_data.len == count * sizeof(float) ? tensor->raw_data.data : NULL;
-    return tensor->n_float_data == count ? tensor->float_data : NULL;
-}
-
-static float float_at(const void *floats, int64_t index)
-{
-    float number; /* raw_data is aligned to nothing */
-
-    memcpy(&number, (const char *)floats + index * (int64_t)sizeof(number), sizeof(number));
-    return number;
-}
-
-static bool tensor_int64(const Onnx__TensorProto *tensor, int64_t index, int64_t *out)
-{
-    if (tensor->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || index >= gp_onnx_count(tensor))
-        return false;
-    if (tensor->has_raw_data)
-        memcpy(out, tensor->raw_data.data + index * (int64_t)sizeof(*out), sizeof(*out));
-    else
-        *out = tensor->int64_data[index];
-    return true;
-}
-
-/* ---- names ---- */
-
-static const char *shown(char text[GP_ONNX_SHOWN_BYTES], const char *name)
-{
-    return gp_onnx_show(text, name == NULL ? "" : name, name == NULL ? 0 : strlen(name));
-}
-
-/* "node 'x' (Conv, opset 13): " before a message of ours. */
-static gp_status node_failed(const mapping *m, const Onnx__NodeProto *node, gp_status status, gp_error *err)
-{
-    char name[GP_ONNX_SHOWN_BYTES], type[GP_ONNX_SHOWN_BYTES];
-    const char *called = node->name;
-
-    if ((called == NULL || *called == '\0') && node->n_output > 0)
-        called = node->output[0];
-    gp_error_prefix(err, "node '%s' (%s, opset %" PRId64 ")", shown(name, called), shown(type, node->op_type),
-                    m->opset);
-    return status;
-}
-
-static int compare_values(const void *a, const void *b)
-{
-    return strcmp(((const value *)a)->name, ((const value *)b)->name);
-}
-
-static value *value_find(const mapping *m, const char *name)
-{
-    const value key = { .name = name };
-
-    return bsearch(&key, m->values, m->value_count, sizeof(key), compare_values);
-}
-
-static gp_status values_collect(mapping *m, gp_error *err)
-{
-    const Onnx__GraphProto *graph = m->graph;
-    size_t capacity = graph->n_initializer + 1;
-
-    for (size_t n = 0; n < graph->n_node; n++)
-        capacity += graph->node[n]->n_output;
-    m->values = gp_calloc(capacity, sizeof(*m->values));
-    if (m->values == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the names of %zu values", capacity);
-    for (size_t i = 0; i < graph->n_initializer; i++)
-        if (graph->initializer[i]->name != NULL)
-            m->values[m->value_count++] = (value){ .name = graph->initializer[i]->name,
-                                                   .role = VALUE_CONSTANT,
-                                                   .tensor = graph->initializer[i] };
-    for (size_t n = 0; n < graph->n_node; n++)
-        for (size_t k = 0; k < graph->node[n]->n_output; k++)
-            if (*graph->node[n]->output[k] != '\0')
-                m->values[m->value_count++] = (value){ .name = graph->node[n]->output[k] };
-    return GP_OK;
-}
-
-static gp_status values_prepare(mapping *m, const char *input, gp_error *err)
-{
-    const Onnx__GraphProto *graph = m->graph;
-    gp_status status = values_collect(m, err);
-    char text[GP_ONNX_SHOWN_BYTES];
-    value *found;
-
-    if (status != GP_OK)
-        return status;
-    m->values[m->value_count++] = (value){ .name = input, .role = VALUE_INPUT, .layer = GP_INPUT_LAYER };
-    qsort(m->values, m->value_count, sizeof(*m->values), compare_values);
-    for (size_t i = 1; i < m->value_count; i++)
-        if (strcmp(m->values[i - 1].name, m->values[i].name) == 0)
-            return gp_fail(err, GP_ECORRUPT, "the value '%s' is made twice; names of values must differ",
-                           shown(text, m->values[i].name));
-    for (size_t n = 0; n < graph->n_node; n++)
-        for (size_t k = 0; k < graph->node[n]->n_input; k++)
-            if ((found = value_find(m, graph->node[n]->input[k])) != NULL)
-                found->uses++;
-    for (size_t k = 0; k < graph->n_output; k++)
-        if (graph->output[k]->name != NULL && (found = value_find(m, graph->output[k]->name)) != NULL)
-            found->uses++;
-    return GP_OK;
-}
-
-/* The k-th input; NULL when it is absent, which ONNX writes as too few inputs or as "". */
-static gp_status node_input(const mapping *m, const Onnx__NodeProto *node, size_t k, value **out,
-                            gp_error *err)
-{
-    char text[GP_ONNX_SHOWN_BYTES];
-
-    *out = NULL;
-    if (k >= node->n_input || *node->input[k] == '\0')
-        return GP_OK;
-    *out = value_find(m, node->input[k]);
-    if (*out == NULL || (*out)->role == VALUE_UNMADE)
-        return gp_fail(err, GP_EINVAL, "it reads '%s', which neither the input nor a node before it gives",
-                       shown(text, node->input[k]));
-    return GP_OK;
-}
-
-/* The k-th input as the data that flows: the network's input or a layer. */
-static gp_status node_data(const mapping *m, const Onnx__NodeProto *node, size_t k, value **out,
-                           gp_error *err)
-{
-    gp_status status = node_input(m, node, k, out, err);
-
-    if (status == GP_OK && (*out == NULL || (*out)->role == VALUE_CONSTANT))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "input %zu is a constant; it must be the network's input or a layer", k + 1);
-    return status;
-}
-
-/* The k-th input as numbers of the file; NULL when absent. */
-static gp_status node_constant(const mapping *m, const Onnx__NodeProto *node, size_t k,
-                               const Onnx__TensorProto **out, gp_error *err)
-{
-    char text[GP_ONNX_SHOWN_BYTES];
-    value *found;
-    gp_status status = node_input(m, node, k, &found, err);
-
-    *out = NULL;
-    if (status != GP_OK || found == NULL)
-        return status;
-    if (found->role != VALUE_CONSTANT)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "input %zu, '%s', is computed; it must be an initializer or a Constant", k + 1,
-                       shown(text, found->name));
-    *out = found->tensor;
-    return GP_OK;
-}
-
-/* The k-th input as float32 parameters of that rank. */
-static gp_status node_parameter(const mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
-                                const Onnx__TensorProto **out, gp_error *err)
-{
-    char text[GP_ONNX_SHOWN_BYTES];
-    gp_status status = node_constant(m, node, k, out, err);
-
-    if (status != GP_OK || *out == NULL)
-        return status;
-    if ((*out)->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || gp_onnx_floats(*out) == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is of ONNX type %" PRId32 "; float32 (type 1) is read",
-                       shown(text, (*out)->name), (*out)->data_type);
-    if ((*out)->n_dims != rank)
-        return gp_fail(err, GP_EUNSUPPORTED, "'%s' has %zu dimensions; here %zu are read",
-                       shown(text, (*out)->name), (*out)->n_dims, rank);
-    return GP_OK;
-}
-
-/* ---- attributes ---- */
-
-static const Onnx__AttributeProto *node_attribute(const Onnx__NodeProto *node, const char *name)
-{
-    for (size_t i = 0; i < node->n_attribute; i++)
-        if (node->attribute[i]->name != NULL && strcmp(node->attribute[i]->name, name) == 0)
-            return node->attribute[i];
-    return NULL;
-}
-
-static gp_status node_int(const Onnx__NodeProto *node, const char *name, int64_t fallback, int64_t *out,
-                          gp_error *err)
-{
-    const Onnx__AttributeProto *attribute = node_attribute(node, name);
-
-    *out = attribute == NULL ? fallback : attribute->i;
-    if (attribute != NULL && !attribute->has_i)
-        return gp_fail(err, GP_ECORRUPT, "%s is not a whole number", name);
-    return GP_OK;
-}
-
-/* A number that must have one value. */
-static gp_status node_fixed_int(const Onnx__NodeProto *node, const char *name, int64_t only, gp_error *err)
-{
-    int64_t number;
-    gp_status status = node_int(node, name, only, &number, err);
-
-    if (status == GP_OK && number != only)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s=%" PRId64 " is not supported; %" PRId64 " is", name, number,
-                       only);
-    return status;
-}
-
-static gp_status node_float(const Onnx__NodeProto *node, const char *name, float fallback, float *out,
-                            gp_error *err)
-{
-    const Onnx__AttributeProto *attribute = node_attribute(node, name);
-
-    *out = attribute == NULL ? fallback : attribute->f;
-    if (attribute != NULL && !attribute->has_f)
-        return gp_fail(err, GP_ECORRUPT, "%s is not a number", name);
-    return GP_OK;
-}
-
-static gp_status node_ints(const Onnx__NodeProto *node, const char *name, size_t count, int64_t fallback,
-                           int64_t *out, gp_error *err)
-{
-    const Onnx__AttributeProto *attribute = node_attribute(node, name);
-
-    if (attribute != NULL && attribute->n_ints != count)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s has %zu numbers; %zu are read (height and width)", name,
-                       attribute->n_ints, count);
-    for (size_t i = 0; i < count; i++)
-        out[i] = attribute == NULL ? fallback : attribute->ints[i];
-    return GP_OK;
-}
 
 /* An attribute that we do not read might change what the node computes. */
 static gp_status check_attributes(const Onnx__NodeProto *node, const map_operator *about, gp_error *err)
@@ -305,7 +34,8 @@ static gp_status check_attributes(const Onnx__NodeProto *node, const map_operato
             known = bytes == strcspn(at, " ") && memcmp(at, name, bytes) == 0;
         if (!known)
             return gp_fail(err, GP_EUNSUPPORTED, "its attribute '%s' is not supported; read are: %s",
-                           shown(text, name), *about->attributes == '\0' ? "none" : about->attributes);
+                           gp_onnx_shown(text, name),
+                           *about->attributes == '\0' ? "none" : about->attributes);
     }
     return GP_OK;
 }
@@ -313,7 +43,7 @@ static gp_status check_attributes(const Onnx__NodeProto *node, const map_operato
 /* ---- layers ---- */
 
 /* A name that a netspec takes: the node's, made printable, cut, and numbered when it is taken. */
-static void layer_name(const mapping *m, const char *wanted, const char *kind, char name[GP_NAME_MAX])
+static void layer_name(const gp_onnx_mapping *m, const char *wanted, const char *kind, char name[GP_NAME_MAX])
 {
     char stem[GP_NAME_MAX - 12];
     size_t used = 0;
@@ -333,8 +63,8 @@ static void layer_name(const mapping *m, const char *wanted, const char *kind, c
         snprintf(name, GP_NAME_MAX, "%s_%" PRIu32, used == 0 ? kind : stem, i);
 }
 
-static gp_status add_layer(mapping *m, const char *wanted, const char *kind, const char *settings,
-                           value *const *inputs, size_t input_count, gp_error *err)
+static gp_status add_layer(gp_onnx_mapping *m, const char *wanted, const char *kind, const char *settings,
+                           gp_onnx_value *const *inputs, size_t input_count, gp_error *err)
 {
     char name[GP_NAME_MAX];
     const char *names[GP_LAYER_INPUTS_MAX];
@@ -350,26 +80,27 @@ static gp_status add_layer(mapping *m, const char *wanted, const char *kind, con
 }
 
 /* The layer of a node with one data input; its first output is the layer's. */
-static gp_status node_layer(mapping *m, const Onnx__NodeProto *node, const char *kind, const char *settings,
-                            value *const *inputs, size_t input_count, gp_error *err)
+static gp_status node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
+                            const char *settings, gp_onnx_value *const *inputs, size_t input_count,
+                            gp_error *err)
 {
     uint32_t layer = m->spec->layer_count;
     gp_status status = add_layer(m, node->name, kind, settings, inputs, input_count, err);
 
     if (status != GP_OK)
         return status;
-    value *made = value_find(m, node->output[0]);
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
 
-    made->role = VALUE_LAYER;
+    made->role = GP_ONNX_VALUE_LAYER;
     made->layer = layer;
     m->expectations[layer].made = made;
     return GP_OK;
 }
 
 /* The output is another name of the input. */
-static void node_alias(const mapping *m, const Onnx__NodeProto *node, const value *of)
+static void node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *of)
 {
-    value *made = value_find(m, node->output[0]);
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
 
     made->role = of->role;
     made->layer = of->layer;
@@ -382,14 +113,14 @@ static void node_alias(const mapping *m, const Onnx__NodeProto *node, const valu
 static gp_status node_window(const Onnx__NodeProto *node, const int64_t kernel[2], bool dilates,
                              char *settings, size_t bytes, gp_error *err)
 {
-    const Onnx__AttributeProto *automatic = node_attribute(node, "auto_pad");
+    const Onnx__AttributeProto *automatic = gp_onnx_node_attribute(node, "auto_pad");
     int64_t stride[2], dilation[2], padding[4];
-    gp_status status = node_ints(node, "strides", 2, 1, stride, err);
+    gp_status status = gp_onnx_node_ints(node, "strides", 2, 1, stride, err);
 
     if (status == GP_OK)
-        status = node_ints(node, "dilations", 2, 1, dilation, err);
+        status = gp_onnx_node_ints(node, "dilations", 2, 1, dilation, err);
     if (status == GP_OK)
-        status = node_ints(node, "pads", 4, 0, padding, err);
+        status = gp_onnx_node_ints(node, "pads", 4, 0, padding, err);
     if (status != GP_OK)
         return status;
     bool padded = padding[0] != 0 || padding[1] != 0 || padding[2] != 0 || padding[3] != 0;
@@ -414,26 +145,26 @@ static gp_status node_window(const Onnx__NodeProto *node, const int64_t kernel[2
     return GP_OK;
 }
 
-static gp_status map_conv(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_conv(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *weight, *bias;
     char window[320], settings[448];
     int64_t groups, kernel[2];
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_parameter(m, node, 1, 4, &weight, err);
+        status = gp_onnx_node_parameter(m, node, 1, 4, &weight, err);
     if (status == GP_OK && weight == NULL)
         status = gp_fail(err, GP_ECORRUPT, "it has no weights");
     if (status == GP_OK)
-        status = node_parameter(m, node, 2, 1, &bias, err);
+        status = gp_onnx_node_parameter(m, node, 2, 1, &bias, err);
     if (status == GP_OK)
-        status = node_int(node, "group", 1, &groups, err);
+        status = gp_onnx_node_int(node, "group", 1, &groups, err);
     if (status == GP_OK)
-        status = node_attribute(node, "kernel_shape") == NULL
+        status = gp_onnx_node_attribute(node, "kernel_shape") == NULL
                      ? (memcpy(kernel, weight->dims + 2, sizeof(kernel)), GP_OK)
-                     : node_ints(node, "kernel_shape", 2, 0, kernel, err);
+                     : gp_onnx_node_ints(node, "kernel_shape", 2, 0, kernel, err);
     if (status == GP_OK) /* kernel_shape against the weights: when shapes are known */
         status = node_window(node, kernel, true, window, sizeof(window), err);
     if (status != GP_OK)
@@ -444,24 +175,24 @@ static gp_status map_conv(mapping *m, const Onnx__NodeProto *node, gp_error *err
     return node_layer(m, node, "conv2d", settings, &x, 1, err);
 }
 
-static gp_status map_pool(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_pool(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     bool average = strcmp(node->op_type, "AveragePool") == 0;
     char settings[384];
     int64_t kernel[2], count_padding;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_ints(node, "kernel_shape", 2, 0, kernel, err);
+        status = gp_onnx_node_ints(node, "kernel_shape", 2, 0, kernel, err);
     if (status == GP_OK)
         status = node_window(node, kernel, false, settings, sizeof(settings) - 32, err);
     if (status == GP_OK)
-        status = node_fixed_int(node, "ceil_mode", 0, err);
+        status = gp_onnx_node_fixed_int(node, "ceil_mode", 0, err);
     if (status == GP_OK)
-        status = node_fixed_int(node, "storage_order", 0, err);
+        status = gp_onnx_node_fixed_int(node, "storage_order", 0, err);
     if (status == GP_OK)
-        status = node_int(node, "count_include_pad", 0, &count_padding, err);
+        status = gp_onnx_node_int(node, "count_include_pad", 0, &count_padding, err);
     if (status != GP_OK)
         return status;
     if (average && count_padding != 0)
@@ -470,8 +201,8 @@ static gp_status map_pool(mapping *m, const Onnx__NodeProto *node, gp_error *err
 }
 
 /* weight is [inputs, outputs], or [outputs, inputs] when it is not to be transposed. */
-static gp_status map_product(mapping *m, const Onnx__NodeProto *node, const Onnx__TensorProto *weight,
-                             bool transposed, const Onnx__TensorProto *bias, value *x, gp_error *err)
+static gp_status map_product(gp_onnx_mapping *m, const Onnx__NodeProto *node, const Onnx__TensorProto *weight,
+                             bool transposed, const Onnx__TensorProto *bias, gp_onnx_value *x, gp_error *err)
 {
     char settings[96];
     uint32_t layer = m->spec->layer_count;
@@ -483,81 +214,81 @@ static gp_status map_product(mapping *m, const Onnx__NodeProto *node, const Onnx
     return node_layer(m, node, "fc", settings, &x, 1, err);
 }
 
-static gp_status map_gemm(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_gemm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *weight, *bias;
     int64_t trans_b;
     float alpha, beta;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_parameter(m, node, 1, 2, &weight, err);
+        status = gp_onnx_node_parameter(m, node, 1, 2, &weight, err);
     if (status == GP_OK && weight == NULL)
         status = gp_fail(err, GP_ECORRUPT, "it has no weights");
     if (status == GP_OK)
-        status = node_parameter(m, node, 2, 1, &bias, err);
+        status = gp_onnx_node_parameter(m, node, 2, 1, &bias, err);
     if (status == GP_OK)
-        status = node_fixed_int(node, "transA", 0, err);
+        status = gp_onnx_node_fixed_int(node, "transA", 0, err);
     if (status == GP_OK)
-        status = node_int(node, "transB", 0, &trans_b, err);
+        status = gp_onnx_node_int(node, "transB", 0, &trans_b, err);
     if (status == GP_OK)
-        status = node_float(node, "alpha", 1.0f, &alpha, err);
+        status = gp_onnx_node_float(node, "alpha", 1.0f, &alpha, err);
     if (status == GP_OK)
-        status = node_float(node, "beta", 1.0f, &beta, err);
+        status = gp_onnx_node_float(node, "beta", 1.0f, &beta, err);
     if (status == GP_OK && (alpha != 1.0f || beta != 1.0f))
         status = gp_fail(err, GP_EUNSUPPORTED, "alpha=%g, beta=%g are not supported; 1 and 1 are",
                          (double)alpha, (double)beta);
     return status == GP_OK ? map_product(m, node, weight, trans_b == 0, bias, x, err) : status;
 }
 
-static gp_status map_matmul(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_matmul(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *weight;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_parameter(m, node, 1, 2, &weight, err);
+        status = gp_onnx_node_parameter(m, node, 1, 2, &weight, err);
     if (status == GP_OK && weight == NULL)
         status = gp_fail(err, GP_ECORRUPT, "it has no weights");
     return status == GP_OK ? map_product(m, node, weight, true, NULL, x, err) : status;
 }
 
-static gp_status map_relu(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     return status == GP_OK ? node_layer(m, node, "relu", NULL, &x, 1, err) : status;
 }
 
-static gp_status map_flatten(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_flatten(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_fixed_int(node, "axis", 1, err);
+        status = gp_onnx_node_fixed_int(node, "axis", 1, err);
     return status == GP_OK ? node_layer(m, node, "flatten", NULL, &x, 1, err) : status;
 }
 
 /* To [N, -1], [0, -1] or [-1, features]: each sample a vector. */
-static gp_status map_reshape(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *shape;
     int64_t rows, columns;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_fixed_int(node, "allowzero", 0, err);
+        status = gp_onnx_node_fixed_int(node, "allowzero", 0, err);
     if (status == GP_OK)
-        status = node_constant(m, node, 1, &shape, err);
+        status = gp_onnx_node_constant(m, node, 1, &shape, err);
     if (status != GP_OK)
         return status;
-    if (shape == NULL || gp_onnx_count(shape) != 2 || !tensor_int64(shape, 0, &rows) ||
-        !tensor_int64(shape, 1, &columns))
+    if (shape == NULL || gp_onnx_count(shape) != 2 || !gp_onnx_int64_at(shape, 0, &rows) ||
+        !gp_onnx_int64_at(shape, 1, &columns))
         return gp_fail(err, GP_EUNSUPPORTED, "only a reshape to two dimensions, [N, -1], is supported");
     bool keeps = rows == 0 || rows == -1 || (m->batch != 0 && rows == m->batch);
 
@@ -568,50 +299,51 @@ static gp_status map_reshape(mapping *m, const Onnx__NodeProto *node, gp_error *
     return node_layer(m, node, "flatten", NULL, &x, 1, err);
 }
 
-static gp_status map_dropout(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *ratio;
     char settings[48];
     float rate;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_float(node, "ratio", 0.5f, &rate, err);
+        status = gp_onnx_node_float(node, "ratio", 0.5f, &rate, err);
     if (status == GP_OK)
-        status = node_constant(m, node, 1, &ratio, err);
+        status = gp_onnx_node_constant(m, node, 1, &ratio, err);
     if (status != GP_OK)
         return status;
     if (ratio != NULL) {
         if (gp_onnx_count(ratio) != 1 || gp_onnx_floats(ratio) == NULL)
             return gp_fail(err, GP_EUNSUPPORTED, "its ratio is not one float32 number");
-        rate = float_at(gp_onnx_floats(ratio), 0);
+        rate = gp_onnx_float_at(gp_onnx_floats(ratio), 0);
     }
     snprintf(settings, sizeof(settings), "rate=%.9g", (double)rate);
     return node_layer(m, node, "dropout", settings, &x, 1, err);
 }
 
-static gp_status map_softmax(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     int64_t axis;
-    value *x;
-    gp_status status = node_data(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = node_int(node, "axis", m->opset < 13 ? 1 : -1, &axis, err);
+        status = gp_onnx_node_int(node, "axis", m->opset < 13 ? 1 : -1, &axis, err);
     if (status != GP_OK)
         return status;
     if (axis != 1 && axis != -1)
         return gp_fail(err, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; 1, the classes, is", axis);
-    if (strcmp(node->output[0], m->graph->output[0]->name) != 0 || value_find(m, node->output[0])->uses != 1)
+    if (strcmp(node->output[0], m->graph->output[0]->name) != 0 ||
+        gp_onnx_value_find(m, node->output[0])->uses != 1)
         return gp_fail(err, GP_EUNSUPPORTED, "it is supported as the network's output only");
     return node_layer(m, node, "crossentropy", NULL, &x, 1, err);
 }
 
-static gp_status map_identity(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    value *x;
-    gp_status status = node_input(m, node, 0, &x, err);
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_input(m, node, 0, &x, err);
 
     if (status == GP_OK && x == NULL)
         return gp_fail(err, GP_ECORRUPT, "it has no input");
@@ -620,32 +352,32 @@ static gp_status map_identity(mapping *m, const Onnx__NodeProto *node, gp_error 
     return status;
 }
 
-static gp_status map_constant(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_constant(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    const Onnx__AttributeProto *attribute = node_attribute(node, "value");
-    value *made = value_find(m, node->output[0]);
+    const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(node, "value");
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
 
     if (attribute == NULL || attribute->t == NULL)
         return gp_fail(err, GP_ECORRUPT, "it has no value");
-    made->role = VALUE_CONSTANT;
+    made->role = GP_ONNX_VALUE_CONSTANT;
     made->tensor = attribute->t;
     return GP_OK;
 }
 
 /* ---- arithmetic: sums of layers, a bias, the input's scale and offset ---- */
 
-static gp_status map_sum(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_sum(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    value *x[GP_LAYER_INPUTS_MAX];
+    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
     gp_status status = GP_OK;
 
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++)
-        status = node_data(m, node, k, &x[k], err);
+        status = gp_onnx_node_data(m, node, k, &x[k], err);
     return status == GP_OK ? node_layer(m, node, "add", NULL, x, node->n_input, err) : status;
 }
 
 /* Whether the tensor is one number, or one per channel when aligned with [N, C, H, W] from the right. */
-static bool broadcasts(const mapping *m, const Onnx__TensorProto *tensor)
+static bool broadcasts(const gp_onnx_mapping *m, const Onnx__TensorProto *tensor)
 {
     const int64_t count = gp_onnx_count(tensor);
 
@@ -658,14 +390,14 @@ static bool broadcasts(const mapping *m, const Onnx__TensorProto *tensor)
 }
 
 /* (x * scale + offset) op c is again linear in x. */
-static void fold(mapping *m, const char *op, const void *floats, int64_t count)
+static void fold(gp_onnx_mapping *m, const char *op, const void *floats, int64_t count)
 {
     while (m->normalize_count < count) {
         m->scale[m->normalize_count] = m->scale[0];
         m->offset[m->normalize_count++] = m->offset[0];
     }
     for (uint32_t i = 0; i < m->normalize_count; i++) {
-        double c = (double)float_at(floats, count == 1 ? 0 : i);
+        double c = (double)gp_onnx_float_at(floats, count == 1 ? 0 : i);
 
         if (strcmp(op, "Add") == 0 || strcmp(op, "Sub") == 0) {
             m->offset[i] += *op == 'A' ? c : -c;
@@ -676,8 +408,8 @@ static void fold(mapping *m, const char *op, const void *floats, int64_t count)
     }
 }
 
-static gp_status map_normalization(mapping *m, const Onnx__NodeProto *node, const value *x, const value *c,
-                                   gp_error *err)
+static gp_status map_normalization(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x,
+                                   const gp_onnx_value *c, gp_error *err)
 {
     if (m->spec->layer_count != 0 || x->uses != 1)
         return gp_fail(err, GP_EUNSUPPORTED,
@@ -694,13 +426,13 @@ static gp_status map_normalization(mapping *m, const Onnx__NodeProto *node, cons
 }
 
 /* An Add of [outputs] or [1, outputs] right behind a MatMul that nothing else reads. */
-static gp_status map_bias(mapping *m, const Onnx__NodeProto *node, const value *x, const value *c,
-                          gp_error *err)
+static gp_status map_bias(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x,
+                          const gp_onnx_value *c, gp_error *err)
 {
     gp_layer *layer = &m->spec->layers[x->layer];
     gp_onnx_source *source = &m->sources[x->layer];
     const Onnx__TensorProto *bias = c->tensor;
-    value *made = value_find(m, node->output[0]);
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
 
     if (strcmp(layer->kind->name, "fc") != 0 || source->bias != NULL || x->uses != 1 ||
         m->expectations[x->layer].made != x)
@@ -719,34 +451,34 @@ static gp_status map_bias(mapping *m, const Onnx__NodeProto *node, const value *
     if (status != GP_OK)
         return status;
     source->bias = bias;
-    made->role = VALUE_LAYER;
+    made->role = GP_ONNX_VALUE_LAYER;
     made->layer = x->layer;
     return GP_OK;
 }
 
-static gp_status map_arithmetic(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     bool adds = strcmp(node->op_type, "Add") == 0, commutes = adds || strcmp(node->op_type, "Mul") == 0;
-    value *a, *b;
-    gp_status status = node_input(m, node, 0, &a, err);
+    gp_onnx_value *a, *b;
+    gp_status status = gp_onnx_node_input(m, node, 0, &a, err);
 
     if (status == GP_OK)
-        status = node_input(m, node, 1, &b, err);
+        status = gp_onnx_node_input(m, node, 1, &b, err);
     if (status != GP_OK)
         return status;
     if (a == NULL || b == NULL)
         return gp_fail(err, GP_ECORRUPT, "an input is missing");
-    if (commutes && a->role == VALUE_CONSTANT) {
-        value *constant = a;
+    if (commutes && a->role == GP_ONNX_VALUE_CONSTANT) {
+        gp_onnx_value *constant = a;
 
         a = b;
         b = constant;
     }
-    if (adds && a->role != VALUE_CONSTANT && b->role != VALUE_CONSTANT)
+    if (adds && a->role != GP_ONNX_VALUE_CONSTANT && b->role != GP_ONNX_VALUE_CONSTANT)
         return map_sum(m, node, err);
-    if (a->role == VALUE_INPUT && b->role == VALUE_CONSTANT)
+    if (a->role == GP_ONNX_VALUE_INPUT && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_normalization(m, node, a, b, err);
-    if (adds && a->role == VALUE_LAYER && b->role == VALUE_CONSTANT)
+    if (adds && a->role == GP_ONNX_VALUE_LAYER && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_bias(m, node, a, b, err);
     return gp_fail(err, GP_EUNSUPPORTED, "it is supported between the network's input and a constant only");
 }
@@ -789,7 +521,7 @@ static gp_status operator_unknown(gp_error *err)
     return gp_fail(err, GP_EUNSUPPORTED, "this operator is not supported; supported are %s", known);
 }
 
-static gp_status map_node(mapping *m, const Onnx__NodeProto *node, gp_error *err)
+static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const map_operator *about = NULL;
     bool standard = node->domain == NULL || *node->domain == '\0' || strcmp(node->domain, "ai.onnx") == 0;
@@ -809,24 +541,24 @@ static gp_status map_node(mapping *m, const Onnx__NodeProto *node, gp_error *err
         status = check_attributes(node, about, err);
     if (status == GP_OK)
         status = about->map(m, node, err);
-    return status == GP_OK || status == GP_ENOMEM ? status : node_failed(m, node, status, err);
+    return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
 }
 
-static gp_status map_output(mapping *m, gp_error *err)
+static gp_status map_output(gp_onnx_mapping *m, gp_error *err)
 {
     char text[GP_ONNX_SHOWN_BYTES];
     const char *name = m->graph->output[0]->name;
-    value *made = value_find(m, name);
+    gp_onnx_value *made = gp_onnx_value_find(m, name);
 
-    if (made == NULL || (made->role != VALUE_LAYER && made->role != VALUE_INPUT))
-        return gp_fail(err, GP_EINVAL, "the output '%s' is made by no node", shown(text, name));
-    if (made->role == VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
+    if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT))
+        return gp_fail(err, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
+    if (made->role == GP_ONNX_VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
         return GP_OK;
     return add_layer(m, "loss", "crossentropy", NULL, &made, 1, err);
 }
 
 /* The promises of single nodes, now that shapes are known. */
-static gp_status check_expectations(const mapping *m, gp_error *err)
+static gp_status check_expectations(const gp_onnx_mapping *m, gp_error *err)
 {
     gp_graph *graph;
     gp_status status = gp_graph_new(&graph, m->spec, err);
@@ -835,7 +567,7 @@ static gp_status check_expectations(const mapping *m, gp_error *err)
         return status;
     for (uint32_t i = 0; i < m->spec->layer_count && status == GP_OK; i++) {
         const gp_layer *layer = &m->spec->layers[i];
-        const expectation *expected = &m->expectations[i];
+        const gp_onnx_expectation *expected = &m->expectations[i];
 
         if (expected->vector_input &&
             (layer->inputs[0] == GP_INPUT_LAYER || graph->outputs[layer->inputs[0]].rank != 1))
@@ -878,7 +610,7 @@ gp_status gp_onnx_input(const char **name, gp_shape *shape, int64_t *batch, cons
     if (tensor == NULL || tensor->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
         tensor->shape == NULL || tensor->shape->n_dim != 4)
         return gp_fail(err, GP_EUNSUPPORTED, "the input '%s' is not float32 of shape [N, C, H, W]",
-                       shown(text, input->name));
+                       gp_onnx_shown(text, input->name));
     *shape = gp_shape3(0, 0, 0);
     for (size_t i = 0; i < 4; i++) {
         const Onnx__TensorShapeProto__Dimension *dim = tensor->shape->dim[i];
@@ -892,13 +624,13 @@ gp_status gp_onnx_input(const char **name, gp_shape *shape, int64_t *batch, cons
             return gp_fail(
                 err, GP_EUNSUPPORTED,
                 "dimension %zu of the input '%s' is open; channels, height and width must be numbers", i + 1,
-                shown(text, input->name));
+                gp_onnx_shown(text, input->name));
     }
     *name = input->name;
     return GP_OK;
 }
 
-static gp_status mapping_run(mapping *m, gp_error *err)
+static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
     const char *input;
@@ -920,7 +652,7 @@ static gp_status mapping_run(mapping *m, gp_error *err)
     m->expectations = gp_calloc(layers, sizeof(*m->expectations));
     if (m->sources == NULL || m->expectations == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a model of %zu nodes", graph->n_node);
-    status = values_prepare(m, input, err);
+    status = gp_onnx_values_prepare(m, input, err);
     for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
         status = map_node(m, graph->node[n], err);
     if (status == GP_OK)
@@ -931,7 +663,7 @@ static gp_status mapping_run(mapping *m, gp_error *err)
 gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, const Onnx__GraphProto *graph,
                       int64_t opset, gp_error *err)
 {
-    mapping m = { .graph = graph, .opset = opset, .scale = { 1.0 }, .normalize_count = 1 };
+    gp_onnx_mapping m = { .graph = graph, .opset = opset, .scale = { 1.0 }, .normalize_count = 1 };
     gp_status status = mapping_run(&m, err);
 
     gp_free(m.values);
