@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/data/store.h"
 
-enum { PART_MAX = 1024, PARTS_PER_WORKER = 8, WINDOW = 2, READY_MS = 60000 };
+enum { PART_MAX = 1024, PARTS_PER_WORKER = 8, WINDOW = 2, GRANT_MS = 20000 };
 
 typedef struct gp_part {
     enum { PART_TODO, PART_ASKED, PART_BACK, PART_DELIVERED } state;
@@ -36,7 +36,8 @@ typedef struct gp_fan {
     uint32_t classes;
     uint32_t part_size, part_count, delivered; /* delivered: parts handed out, in order */
     gp_part *parts;
-    uint32_t ready;                /* workers that answered predict_begin in this generation */
+    uint32_t ready;   /* workers that answered predict_begin in this generation */
+    int64_t stale_ms; /* when a worker first spoke of another generation; 0 = not since the last grant */
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     gp_evaluation sum;
     double loss;
@@ -251,6 +252,13 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
     if (message->in.type == &gp_msg_error_reply) {
         status = pool_error_from(&message->in, err);
         gp_error_prefix(err, "worker %" PRIu32, fan->pool->grant.slots[message->rank].index);
+        /* A worker that serves the next generation already, or heard that a peer died, refuses what is of the old
+         * one: the new grant is on its way to us. */
+        if (status == GP_ESTALE || status == GP_ECANCELED) {
+            status = GP_OK;
+            if (fan->stale_ms == 0)
+                fan->stale_ms = gp_now_ms();
+        }
     } else if (message->in.type == &gp_msg_predict_ready) {
         status = fan_take_ready(fan, &message->in, err);
     } else if (message->in.type == &gp_msg_predict_part) {
@@ -276,11 +284,16 @@ static gp_status fan_run(gp_fan *fan, gp_error *err)
             return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
         if (fan->pool->regranted) {
             pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
+            fan->stale_ms = 0;
             status = pool_attach(fan->pool, err);
             if (status == GP_OK)
                 status = fan_begin(fan, err);
             continue;
         }
+        if (fan->stale_ms != 0 && gp_now_ms() - fan->stale_ms > GRANT_MS)
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "a worker died and was not replaced within %d s; the scheduler's log is %s",
+                           GRANT_MS / 1000, fan->pool->places.scheduler_log);
         status = pool_next(fan->pool, &message, 200, err);
         if (status == GP_OK)
             status = fan_take(fan, &message, err);
