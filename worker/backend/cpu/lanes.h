@@ -4,7 +4,7 @@
  * ever padded, every op is plain vertical arithmetic, and a block runs through the whole segment (forward, loss,
  * backward) while its data sits in the level-2 cache of one core; threads take blocks by a fixed rule.
  *
- *   lanes_plan.c     ops -> steps: fuses conv + relu + 2x2 pool, drops regions nobody reads, places buffers
+ *   lanes_plan.c     ops -> steps; lanes_fuse.c: what is merged or dead; lanes_place.c: buffers
  *   lanes.c          the segment: memory, the parallel loop over blocks, the sums at its end
  *   lanes_kernels.c  the steps' arithmetic; compiled once per instruction set (lanes_*.h are its parts)
  *
