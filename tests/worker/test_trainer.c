@@ -1,6 +1,7 @@
 /* test_trainer.c -- trainings by real processes as ranks, without daemons. */
 #include "tests/comm/ranks.h"
 
+#include "tests/ref/run.h"
 #include "worker/fault.h"
 #include "worker/trainer.h"
 #include "worker/trainer_state.h"
@@ -289,9 +290,61 @@ static double distance(const float *a, const float *b)
     return sqrt(difference / norm);
 }
 
+/* The same gradient in float64 plain loops, over all samples of the data. */
+static void oracle_gradient(const float *weights, uint32_t samples, double *gradient)
+{
+    gp_shape shape = gp_shape3(1, 28, 28);
+    uint32_t *index = gp_calloc(samples, sizeof(*index));
+    uint8_t *pixels = gp_malloc((size_t)samples * 784);
+    double *input = gp_calloc((size_t)samples * 784, sizeof(double)),
+           *blob = gp_calloc(LENET, sizeof(double));
+    int32_t *labels = gp_calloc(samples, sizeof(*labels));
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_store *store;
+    char data[32];
+    gp_error err;
+
+    snprintf(data, sizeof(data), "digits:%u", samples);
+    for (uint32_t i = 0; i < samples; i++)
+        index[i] = i;
+    REQUIRE_OK(gp_store_open(&store, data, GP_DATA_TRAIN, &err), err);
+    REQUIRE_OK(gp_store_read(store, index, samples, pixels, labels, &err), err);
+    REQUIRE_OK(gp_zoo_build(&spec, "lenet", &shape, 10, &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    gp_ref_input(spec, GP_U8, pixels, samples, input);
+    gp_ref_widen(weights, LENET, blob);
+    gp_ref_run *run = gp_ref_run_new(
+        graph, GP_PHASE_TRAIN,
+        &(gp_ref_batch){ .blob = blob, .input = input, .labels = labels, .count = samples, .seed = 1 });
+
+    memcpy(gradient, run->gradients, LENET * sizeof(double));
+    gp_ref_run_free(run);
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
+    gp_store_close(store);
+    gp_free(index);
+    gp_free(pixels);
+    gp_free(input);
+    gp_free(blob);
+    gp_free(labels);
+}
+
+static double oracle_distance(const double *expected, const float *got)
+{
+    double difference = 0, norm = 0;
+
+    for (size_t i = 0; i < LENET; i++) {
+        difference += (expected[i] - (double)got[i]) * (expected[i] - (double)got[i]);
+        norm += expected[i] * expected[i];
+    }
+    return sqrt(difference / norm);
+}
+
 TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
 {
     static float weights[LENET], alone[LENET], together[LENET];
+    static double expected[LENET];
     static const uint32_t batches[] = { 256, 255, 3, 1 };
 
     train_start(weights);
@@ -301,6 +354,8 @@ TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
             one_step(weights, batches[i], world, UINT32_MAX, together);
             CHECK_NEAR(0, distance(alone, together), 1e-6);
         }
+        oracle_gradient(weights, batches[i], expected);
+        CHECK_NEAR(0, oracle_distance(expected, alone), 1e-5);
     }
     one_step(weights, 256, 2, 1, together); /* the ruler can tell: rank 1 weighs its samples by 1.001 */
     one_step(weights, 256, 1, UINT32_MAX, alone);
