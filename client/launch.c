@@ -189,7 +189,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
                        "another process has been starting pool %s for %d ms; the lock is %s/start",
                        places->pool, timeout_ms, places->pool_dir);
     for (;;) {
-        int left = (int)(deadline - gp_now_ms()), ready;
+        int left = (int)(deadline - gp_now_ms()), ready = -1;
         pid_t pid;
 
         if (left <= 0) {

@@ -505,7 +505,7 @@ gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
 
 gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
 {
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_status status = pool_status(pool, &reply, err);
 
     if (status != GP_OK)
@@ -625,7 +625,7 @@ gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_er
 
 gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
 {
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_buffer buffer;
     size_t bytes;
     gp_status status = pool_status(pool, &reply, err);

@@ -87,7 +87,7 @@ configure() {
     }
 }
 
-# compile PRESET [targets]: quiet unless it fails.
+# compile PRESET [targets]: quiet but for warnings, unless it fails.
 compile() {
     local preset=$1 log=$build/compile-$1.log
     shift
@@ -95,4 +95,5 @@ compile() {
         grep -E 'error|warning|FAILED' -A 5 "$log" | tail -n 60 >&2 || tail -n 30 "$log" >&2
         die "the build failed; the whole output is in ${log#"$root"/}"
     }
+    grep 'warning: ' "$log" | sort -u || true
 }

@@ -703,8 +703,10 @@ TEST(a_pool_that_nobody_uses_ends_itself_and_says_so)
         say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
         wait_ms(1000);
     }
-    REQUIRE(find(GP_CORE_LOG) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_LOG)->text, "nobody used the pool for 30 m");
+    const gp_core_action *said = find(GP_CORE_LOG);
+
+    REQUIRE(said != NULL);
+    CHECK_CONTAINS(said->text, "nobody used the pool for 30 m");
     CHECK(find(GP_CORE_QUIT) != NULL);
     pool_free();
 }
