@@ -17,7 +17,7 @@ static int status_run(cli_call *call)
 {
     const status_options *options = call->options;
     gp_pool *pool;
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_buffer text;
     gp_error err;
     gp_status status = cli_open(call, true, &pool, &err);

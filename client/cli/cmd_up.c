@@ -59,7 +59,7 @@ static int64_t parse_timeout(const char *text)
 static gp_status up_fit(cli_call *call, gp_pool *pool, gp_error *err)
 {
     const up_options *options = call->options;
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_status status = pool_status(pool, &reply, err);
 
     if (status != GP_OK)
@@ -102,7 +102,7 @@ static int up_run(cli_call *call)
                              .idle_timeout_ms = parse_timeout(options->idle_timeout) };
     int64_t begin_ns = gp_now_ns();
     gp_pool *pool;
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_error err;
 
     if (open.idle_timeout_ms == 0)

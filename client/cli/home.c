@@ -14,7 +14,7 @@ static void home_next(const char *what, const char *command)
 int cli_home(void)
 {
     gp_pool *pool;
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_error err;
     gp_status status = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err);
 

@@ -346,7 +346,7 @@ static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp
 
 static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
 {
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
     gp_status status = pool_status(pool, &reply, err);
 
     if (status != GP_OK)
