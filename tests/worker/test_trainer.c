@@ -362,6 +362,23 @@ TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
     CHECK(distance(alone, together) > 1e-5);
 }
 
+/* d2l 12.5, get_params(params, device): every worker gets its own copy of the same parameters. */
+TEST(get_params_gives_every_worker_the_parameters_it_was_sent)
+{
+    train_job *job =
+        job_new("digits:64", "{\"max-epochs\": 1, \"mini-batch-size\": 64, \"initial-learn-rate\": 0}");
+
+    for (size_t i = 0; i < LENET; i++)
+        job->initial[i] = (float)(i % 1001) * 1e-4f - 0.05f;
+    job->from_weights = true;
+    run_ranks(3, rank_body);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        CHECK_INT(1, job->results[rank].done.step);
+        CHECK(memcmp(job->initial, job->results[rank].weights, sizeof(job->initial)) == 0);
+    }
+    job_free(job);
+}
+
 TEST(a_training_that_is_repeated_has_the_same_bits)
 {
     static float first[LENET];
