@@ -77,11 +77,14 @@ static int data_get(cli_call *call, const char *name)
 {
     const data_options *options = call->options;
     download_view shown = { .begin_ms = gp_now_ms() };
-    char path[PATH_MAX];
+    char path[PATH_MAX], cache[PATH_MAX];
     gp_error err;
     gp_status status = gp_store_find(path, sizeof(path), name, &err);
+    /* A download that was killed left some of its files in the cache: the rest is fetched. */
+    bool ours = status == GP_OK && gp_store_cache(cache, sizeof(cache), name, NULL) == GP_OK &&
+                strcmp(path, cache) == 0;
 
-    if (status == GP_OK) {
+    if (status == GP_OK && (!ours || options->only_local)) {
         printf("%s\n", path);
         return CLI_OK;
     }

@@ -422,6 +422,8 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
     if (curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
     status = files_fetch(set, &options, options.directory, err);
+    if (status != GP_OK)
+        rmdir(options.directory); /* an empty one would be found as the data set */
     curl.global_cleanup();
     return status;
 }

@@ -411,6 +411,7 @@ TEST(nobody_listening_is_an_error_with_the_url)
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_CONTAINS(result.err.message, "cannot download http://127.0.0.1:1/data.bin: ");
     CHECK(!result.leftover);
+    CHECK(access(in_folder("a/b"), F_OK) != 0); /* an empty one would pass for the data set */
     folder_remove();
 }
 
