@@ -38,6 +38,10 @@ const gp_backend_ops fake_backend = { .name = "fake", .open = backend_open, .clo
 
 /* ---- the trainer ---- */
 
+enum {
+    MEET_WORDS = 32
+}; /* bytes; what a rank publishes: words, then a mark of each rank that has read them */
+
 void gp_train_control_init(gp_train_control *control)
 {
     memset(control, 0, sizeof(*control));
@@ -86,29 +90,63 @@ static gp_status meet_publish(const gp_comm_rendezvous *group, gp_error *err)
     return status;
 }
 
-static gp_status meet_fetch(const gp_trainer_setup *setup, uint32_t rank, gp_error *err)
+/* A descriptor of that rank; waits for it. */
+static gp_status meet_fetch(const gp_trainer_setup *setup, uint32_t rank, int *fd, gp_error *err)
 {
     const gp_comm_rendezvous *group = setup->group;
-    char expected[32], got[32] = "";
-    int fd;
 
     for (;;) {
-        gp_status status = group->ops->fetch(group->context, rank, GP_COMM_WHAT_ARENA, 20, &fd, err);
+        gp_status status = group->ops->fetch(group->context, rank, GP_COMM_WHAT_ARENA, 20, fd, err);
 
-        if (status == GP_OK)
-            break;
         if (status != GP_ETIMEDOUT)
             return status;
         if (atomic_load(&setup->control->stop) == 2)
             return gp_fail(err, GP_ECANCELED, "canceled while the group was formed");
     }
-    snprintf(expected, sizeof(expected), "worker %u", group->members[rank].index);
-    ssize_t bytes = pread(fd, got, sizeof(got) - 1, 0);
+}
 
+/* Reads what that rank has published, and marks there that we did. */
+static gp_status meet_read(const gp_trainer_setup *setup, uint32_t rank, gp_error *err)
+{
+    char expected[MEET_WORDS], got[MEET_WORDS] = "";
+    int fd;
+    gp_status status = meet_fetch(setup, rank, &fd, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(expected, sizeof(expected), "worker %u", setup->group->members[rank].index);
+    if (pread(fd, got, sizeof(got) - 1, 0) < 0 || strcmp(expected, got) != 0)
+        status =
+            gp_fail(err, GP_ECORRUPT, "fetched \"%s\" from rank %u, expected \"%s\"", got, rank, expected);
+    else if (pwrite(fd, "x", 1, MEET_WORDS + setup->group->rank) != 1)
+        status = gp_fail_errno(err, GP_EIO, "memfd");
     close(fd);
-    if (bytes < 0 || strcmp(expected, got) != 0)
-        return gp_fail(err, GP_ECORRUPT, "fetched \"%s\" from rank %u, expected \"%s\"", got, rank, expected);
-    return GP_OK;
+    return status;
+}
+
+/* Until all have read ours: a training that ends takes back what it has published, and a real one does not end
+ * before its peers, since they sum. */
+static gp_status meet_await_readers(const gp_trainer_setup *setup, gp_error *err)
+{
+    uint32_t world = setup->group->world, readers = 0;
+    char marks[GP_MEMBERS_MAX];
+    int fd;
+    gp_status status = meet_fetch(setup, setup->group->rank, &fd, err);
+
+    if (status != GP_OK)
+        return status;
+    while (readers < world && status == GP_OK) {
+        ssize_t bytes = pread(fd, marks, world, MEET_WORDS);
+
+        readers = 0;
+        for (ssize_t i = 0; i < bytes; i++)
+            readers += marks[i] == 'x';
+        if (atomic_load(&setup->control->stop) == 2)
+            status = gp_fail(err, GP_ECANCELED, "canceled while the group was formed");
+        usleep(200);
+    }
+    close(fd);
+    return status;
 }
 
 static gp_status meet(const gp_trainer_setup *setup, gp_error *err)
@@ -116,8 +154,8 @@ static gp_status meet(const gp_trainer_setup *setup, gp_error *err)
     gp_status status = meet_publish(setup->group, err);
 
     for (uint32_t rank = 0; rank < setup->group->world && status == GP_OK; rank++)
-        status = meet_fetch(setup, rank, err);
-    return status;
+        status = meet_read(setup, rank, err);
+    return status == GP_OK ? meet_await_readers(setup, err) : status;
 }
 
 gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_trainer_setup *setup,
