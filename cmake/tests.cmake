@@ -3,6 +3,8 @@
 set(GP_TEST_ENVIRONMENT)
 if(GP_SANITIZE STREQUAL "thread")
   set(GP_TEST_ENVIRONMENT ";TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
+elseif(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
+  set(GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()
 
 function(gp_test name)
