@@ -40,7 +40,9 @@ void *gp_calloc(size_t count, size_t size)
         return NULL;
     if (count == 0 || size == 0)
         count = size = 1;
-    return alloc_counted(calloc(count, size)); /* calloc checks the product */
+    if (count > SIZE_MAX / size) /* calloc checks it too, but a sanitizer's ends the program */
+        return NULL;
+    return alloc_counted(calloc(count, size));
 }
 
 void *gp_realloc_array(void *old, size_t count, size_t size)
@@ -49,7 +51,9 @@ void *gp_realloc_array(void *old, size_t count, size_t size)
         return NULL;
     if (count == 0 || size == 0)
         count = size = 1;
-    void *block = reallocarray(old, count, size);
+    if (count > SIZE_MAX / size)
+        return NULL;
+    void *block = realloc(old, count * size);
 
     return old == NULL ? alloc_counted(block) : block;
 }
