@@ -525,8 +525,13 @@ gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, g
     if (reply == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
     snprintf(resize.devices, sizeof(resize.devices), "%s", devices == NULL ? "" : devices);
-    gp_status status =
-        pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, OPEN_TIMEOUT_MS, err);
+    /* The message carries the idle time too: keep the one the pool has. */
+    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
+                                OPEN_TIMEOUT_MS, err);
+
+    resize.idle_timeout_ms = reply->idle_timeout_ms;
+    if (status == GP_OK)
+        status = pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, OPEN_TIMEOUT_MS, err);
 
     gp_free(reply);
     return status;

@@ -21,7 +21,10 @@
 #include "common/model/onnx.h"
 #include "common/model/train_options.h"
 
-enum { ENDING_MS = 900 }; /* what survivors of a failure are given to say how they ended */
+enum {
+    ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */
+    LOADING_MS = 2000, /* then it is said what is waited for */
+};
 
 struct gp_training {
     gp_network network; /* weights: the trained blob */
@@ -43,6 +46,8 @@ typedef struct gp_run {
     int stop_told;     /* highest stop that the workers know of */
     gp_error failure;  /* first by time; GP_OK = none */
     int64_t failed_ms; /* when */
+    int64_t begun_ms;  /* train_begin was sent */
+    bool loading_told;
 } gp_run;
 
 /* ---- what to train ---- */
@@ -336,6 +341,7 @@ static gp_status run_begin(gp_run *run, gp_error *err)
     };
     size_t payload_count = run->training->network.weights != NULL ? 3 : 2;
 
+    run->begun_ms = gp_now_ms();
     run->world = run->pool->grant.slots_count;
     run->facts.workers = run->world;
     run->begin.workers = run->world;
@@ -375,6 +381,12 @@ static void run_look_around(gp_run *run)
         for (uint32_t rank = 0; rank < run->world; rank++)
             if (run->facts.worker_index[rank] == run->pool->lost.index)
                 run_end_rank(run, rank);
+    }
+    if (run->ready < run->world && !run->loading_told && gp_now_ms() - run->begun_ms > LOADING_MS) {
+        run->loading_told = true;
+        pool_note(run->pool,
+                  "waiting for the workers to read the data and build the network: %u of %u are ready",
+                  run->ready, run->world);
     }
     if (run->pool->revoked && run->failure.code == GP_OK) {
         gp_fail(&err, GP_ECANCELED, "the lease ended: %s", run->pool->ended.reason);

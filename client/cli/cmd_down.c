@@ -1,7 +1,8 @@
+#include <inttypes.h>
 #include <stddef.h>
 
 #include "client/cli/cli.h"
-#include "common/base/clock.h"
+#include "common/base/alloc.h"
 
 typedef struct down_options {
     cli_common common;
@@ -31,11 +32,28 @@ static int down_run(cli_call *call)
     }
     if (status != GP_OK)
         return cli_fail(call, &err);
+    gp_status_reply *reply = NULL;
+    uint32_t leases = 0, workers = 0;
+    char name[sizeof(reply->pool)] = "";
+
+    if (pool_status(pool, &reply, &err) == GP_OK) { /* only for the words at the end */
+        snprintf(name, sizeof(name), "%s", reply->pool);
+        leases = reply->leases_count;
+        workers = reply->workers_count;
+    }
+    gp_free(reply);
     status = gp_pool_shutdown(pool, options->when_idle, &err);
     if (status == GP_OK && !options->when_idle)
         status = pool_wait_gone(pool, 5000, &err);
     gp_pool_close(pool);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->common.quiet && options->when_idle && leases > 0)
+        printf("pool %s ends after %" PRIu32 " lease%s\n", name, leases, leases == 1 ? "" : "s");
+    else if (!options->common.quiet)
+        printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", name, workers,
+               workers == 1 ? "" : "s", leases, leases == 1 ? "" : "s");
+    return CLI_OK;
 }
 
 extern const cli_command cli_command_down;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cli/cli.h"
@@ -63,6 +64,8 @@ static const gp_param train_params[] = {
     { 0 },
 };
 
+enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8 };
+
 /* What the callbacks need. */
 typedef struct gp_session {
     const cli_call *call;
@@ -76,7 +79,7 @@ typedef struct gp_session {
 static void train_print_options(const cli_call *call)
 {
     gp_train_options options;
-    int column = 0;
+    size_t column = 0;
 
     gp_params_default(gp_train_options_table, &options);
     for (int i = 0; i < call->train_count; i++) {
@@ -88,15 +91,39 @@ static void train_print_options(const cli_call *call)
     }
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
         char value[80];
+        size_t bytes =
+            strlen(param->name) + 1 + strlen(gp_params_format(param, &options, value, sizeof(value)));
 
-        column += printf("%s%s %s", column == 0 ? "" : ", ", param->name,
-                         gp_params_format(param, &options, value, sizeof(value)));
-        if (column > 90) {
+        if (column > 0 && column + 2 + bytes > LINE_COLUMNS) {
             printf("\n");
             column = 0;
         }
+        printf("%s%s %s", column == 0 ? "" : ", ", param->name, value);
+        column += bytes + (column == 0 ? 0 : 2);
     }
-    printf("%s\n", column == 0 ? "" : "\n");
+    printf("\n\n");
+}
+
+static void train_print_facts(const gp_session *session, const gp_train_facts *facts)
+{
+    char memory[40];
+
+    train_print_options(session->call);
+    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, facts->workers == 1 ? "" : "s",
+           facts->batch);
+    for (uint32_t i = 0; i < facts->workers && i < SHARES_SHOWN; i++)
+        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
+    printf("%s), %" PRIu32 " epochs of %" PRIu32 " steps, %" PRIu64 " samples\n",
+           facts->workers > SHARES_SHOWN ? " + ..." : "", facts->epochs, facts->steps_per_epoch,
+           facts->samples);
+    printf("%" PRIu64 " parameters, %s a worker, ready in %.0f ms\n", facts->parameters,
+           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
+    if (facts->validation_samples > 0)
+        printf("validation: %" PRIu64 " samples, all workers, each sample once\n", facts->validation_samples);
+    else
+        printf("no validation data: the accuracy shown is that of the training batches\n");
+    printf("run folder: %s\n\n", session->folder.path);
+    fflush(stdout);
 }
 
 /* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
@@ -105,32 +132,18 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     gp_session *session = context;
     const train_options *options = session->options;
     const cli_call *call = session->call;
-    char memory[40];
 
     if (run_folder_open(&session->folder, options->network, call->argc, call->argv,
                         options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
         cli_stop = 2;
         return;
     }
-    if (options->common.quiet || options->common.json)
-        return;
-    train_print_options(call);
-    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, facts->workers == 1 ? "" : "s",
-           facts->batch);
-    for (uint32_t i = 0; i < facts->workers; i++)
-        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
-    printf("), %" PRIu64 " samples, %" PRIu32 " steps an epoch, %" PRIu32 " epochs, %" PRIu64
-           " parameters, %s a worker, ready in %.0f ms\n",
-           facts->samples, facts->steps_per_epoch, facts->epochs, facts->parameters,
-           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
-    if (facts->validation_samples > 0)
-        printf("validation: %" PRIu64 " samples, all workers, each sample once\n", facts->validation_samples);
-    else
-        printf("no validation data: the accuracy shown is that of the training batches\n");
-    printf("run folder: %s\n\n", session->folder.path);
-    fflush(stdout);
+    bool silent = options->common.quiet || options->common.json;
+
+    if (!silent)
+        train_print_facts(session, facts);
     session->view =
-        view_new(&(view_options){ .out = stdout,
+        view_new(&(view_options){ .out = silent ? NULL : stdout,
                                   .log = session->folder.log,
                                   .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
                                   .frequency = cli_verbose_frequency(call) });
@@ -149,8 +162,8 @@ static void train_step_event(void *context, const gp_train_step *step)
     view_step(session->view, step);
     if (cli_stop > session->stop_told) {
         session->stop_told = cli_stop;
-        view_say(session->view,
-                 "stopping at the next step boundary; the model is kept; Ctrl-C again stops at once");
+        view_say(session->view, cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
+                                              : "stopping at once; the model is not kept");
     }
 }
 
@@ -188,9 +201,9 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_buffer_deinit(&text);
         return;
     }
-    printf("\n%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",
-           summary->stopped ? "stopped" : "finished", summary->steps,
-           cli_duration(summary->seconds, time, sizeof(time)),
+    printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",
+           session->options->common.quiet ? "" : "\n", summary->stopped ? "stopped" : "finished",
+           summary->steps, cli_duration(summary->seconds, time, sizeof(time)),
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
     if (!isnan(summary->validation_accuracy))
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
@@ -218,20 +231,25 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
     return status;
 }
 
-/* Whether --out can be written, before hours are spent. */
-static gp_status train_check_out(const char *out, gp_error *err)
+/* Whether a file can be written there, before hours are spent. */
+static gp_status train_check_file(const char *option, const char *path, gp_error *err)
 {
     char folder[520];
     char *slash;
+    struct stat facts;
 
-    snprintf(folder, sizeof(folder), "%s", out);
+    if (path[0] == '\0')
+        return GP_OK;
+    if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode))
+        return gp_fail(err, GP_EINVAL, "--%s is %s, a folder; it must be a file", option, path);
+    snprintf(folder, sizeof(folder), "%s", path);
     slash = strrchr(folder, '/');
     if (slash == NULL)
         strcpy(folder, ".");
     else
         slash[slash == folder] = '\0';
-    if (out[0] != '\0' && access(folder, W_OK | X_OK) != 0)
-        return gp_fail_errno(err, GP_EIO, "--out is %s, and its folder cannot be written", out);
+    if (access(folder, W_OK | X_OK) != 0)
+        return gp_fail_errno(err, GP_EIO, "--%s is %s, and its folder cannot be written", option, path);
     return GP_OK;
 }
 
@@ -267,8 +285,10 @@ static int train_run(cli_call *call)
     code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
     if (code != CLI_OK)
         return code;
-    gp_status status = train_check_out(options->out, &err);
+    gp_status status = train_check_file("out", options->out, &err);
 
+    if (status == GP_OK)
+        status = train_check_file("metrics", options->metrics, &err);
     if (status == GP_OK)
         status = cli_open(call, false, &pool, &err);
     if (status != GP_OK)

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -55,8 +56,21 @@ static int64_t parse_timeout(const char *text)
     return strcmp(unit, "ms") == 0 ? (int64_t)value : 0;
 }
 
-/* Whether the running pool is of another size or on other devices than asked for. */
-static gp_status up_fit(cli_call *call, gp_pool *pool, gp_error *err)
+/* What `up` did, for people. */
+typedef struct up_story {
+    bool started;  /* the library's note said so */
+    char text[80]; /* of a pool that was there */
+} up_story;
+
+static void up_note(void *context, const char *sentence)
+{
+    up_story *story = context;
+
+    story->started |= strncmp(sentence, "started", 7) == 0;
+}
+
+/* A running pool of another size, or of which devices are asked, is resized. */
+static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error *err)
 {
     const up_options *options = call->options;
     gp_status_reply *reply = NULL;
@@ -64,10 +78,16 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, gp_error *err)
 
     if (status != GP_OK)
         return status;
+    uint32_t had = reply->workers_count;
     bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
                 !cli_given(call, "devices");
 
     gp_free(reply);
+    snprintf(story->text, sizeof(story->text),
+             same ? "already running" : "resized (it had %" PRIu32 " workers)", had);
+    if (!story->started && cli_given(call, "idle-timeout") && !options->common.quiet)
+        fprintf(stderr,
+                "gradpool up: --idle-timeout is of a pool that is started; this one goes on with its own\n");
     return same ? GP_OK
                 : gp_pool_resize(pool, (uint32_t)options->workers,
                                  cli_given(call, "devices") ? options->devices : NULL, err);
@@ -96,10 +116,13 @@ static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
 static int up_run(cli_call *call)
 {
     const up_options *options = call->options;
+    up_story story = { 0 };
     gp_pool_options open = { .pool = options->common.pool[0] != '\0' ? options->common.pool : NULL,
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,
-                             .idle_timeout_ms = parse_timeout(options->idle_timeout) };
+                             .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .note = up_note,
+                             .context = &story };
     int64_t begin_ns = gp_now_ns();
     gp_pool *pool;
     gp_status_reply *reply = NULL;
@@ -112,7 +135,7 @@ static int up_run(cli_call *call)
 
     if (status != GP_OK)
         return cli_fail(call, &err);
-    status = up_fit(call, pool, &err);
+    status = up_fit(call, pool, &story, &err);
     if (status == GP_OK)
         status = up_wait(pool, &reply, &err);
     gp_pool_close(pool);
@@ -129,7 +152,8 @@ static int up_run(cli_call *call)
         char time[40];
 
         show_status(reply);
-        printf("\nready in %s\n", cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
+        printf("\n%s; ready in %s\n", story.started ? "started" : story.text,
+               cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
     }
     gp_free(reply);
     return CLI_OK;

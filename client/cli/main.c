@@ -415,7 +415,8 @@ char *cli_duration(double seconds, char *text, size_t bytes)
     else if (seconds < 60)
         snprintf(text, bytes, "%.1f s", seconds);
     else if (seconds < 3600)
-        snprintf(text, bytes, "%d m %02d s", (int)(seconds / 60), (int)seconds % 60);
+        snprintf(text, bytes, (int)seconds % 60 == 0 ? "%d m" : "%d m %02d s", (int)(seconds / 60),
+                 (int)seconds % 60);
     else
         snprintf(text, bytes, "%d h %02d m", (int)(seconds / 3600), (int)(seconds / 60) % 60);
     return text;
@@ -457,36 +458,71 @@ static int run_command(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-int main(int argc, char **argv)
+static const cli_command *command_find(const char *name)
+{
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        if (strcmp(name, cli_commands[i]->name) == 0)
+            return cli_commands[i];
+    return NULL;
+}
+
+static int command_unknown(const char *name)
 {
     const char *near = NULL;
     unsigned distance = 0;
 
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        gp_spell_offer(name, cli_commands[i]->name, &near, &distance);
+    if (near != NULL)
+        fprintf(stderr, "gradpool: unknown command '%s'; did you mean '%s'?\n", name, near);
+    else
+        fprintf(stderr, "gradpool: unknown command '%s'; 'gradpool --help' lists them\n", name);
+    return CLI_USAGE;
+}
+
+/* "gradpool --pool x status": the command line in the right order. */
+static int option_misplaced(int argc, char **argv)
+{
+    int at = 1;
+
+    while (at < argc && command_find(argv[at]) == NULL)
+        at++;
+    if (at == argc) {
+        fprintf(stderr, "gradpool: options come after a command; 'gradpool --help' lists the commands\n");
+        return CLI_USAGE;
+    }
+    fprintf(stderr, "gradpool: options come after the command: gradpool %s", argv[at]);
+    for (int i = 1; i < argc; i++)
+        if (i != at)
+            fprintf(stderr, " %s", argv[i]);
+    fprintf(stderr, "\n");
+    return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    const cli_command *command;
+
     signal(SIGPIPE, SIG_IGN);
     if (argc < 2)
         return cli_home();
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        for (size_t i = 0; argc > 2 && cli_commands[i] != NULL; i++) {
-            if (strcmp(argv[2], cli_commands[i]->name) == 0) {
-                help_command(cli_commands[i]);
-                return CLI_OK;
-            }
-        }
-        help_all(stdout);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        command = argc > 2 ? command_find(argv[2]) : NULL;
+        if (argc > 2 && command == NULL)
+            return command_unknown(argv[2]);
+        if (command != NULL)
+            help_command(command);
+        else
+            help_all(stdout);
         return CLI_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(word, "--version") == 0) {
         printf("%s\n", gp_version());
         return CLI_OK;
     }
-    for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        if (strcmp(argv[1], cli_commands[i]->name) == 0)
-            return run_command(cli_commands[i], argc, argv);
-        gp_spell_offer(argv[1], cli_commands[i]->name, &near, &distance);
-    }
-    if (near != NULL)
-        fprintf(stderr, "gradpool: unknown command '%s'; did you mean '%s'?\n", argv[1], near);
-    else
-        fprintf(stderr, "gradpool: unknown command '%s'; 'gradpool --help' lists them\n", argv[1]);
-    return CLI_USAGE;
+    if (word[0] == '-')
+        return option_misplaced(argc, argv);
+    command = command_find(word);
+    return command != NULL ? run_command(command, argc, argv) : command_unknown(word);
 }

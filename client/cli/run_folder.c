@@ -20,13 +20,14 @@ static gp_status make_directory(const char *path, gp_error *err)
     return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
 }
 
-/* The first free name. */
+/* The first free name; *err is written only when there is none. */
 static gp_status folder_make(run_folder *folder, const char *words, gp_error *err)
 {
     char stamp[32], name[80];
     time_t now = time(NULL);
     struct tm local;
     gp_status status = GP_EBUSY;
+    gp_error taken;
 
     if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
         return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
@@ -41,9 +42,9 @@ static gp_status folder_make(run_folder *folder, const char *words, gp_error *er
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);
         else
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s-%d", stamp, name, i);
-        status = make_directory(folder->path, err);
+        status = make_directory(folder->path, &taken);
     }
-    return status;
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", taken.message);
 }
 
 static FILE *folder_file(const run_folder *folder, const char *name)

@@ -54,14 +54,18 @@ void show_table_print_free(show_table *table)
     if (table == NULL)
         return;
     for (uint32_t row = 0; row < table->rows; row++) {
+        int gap = 0; /* blanks that stand before the next cell: none at a line's end */
+
         for (uint32_t i = 0; i < table->columns; i++) {
             const char *cell = table->cells[(size_t)row * table->columns + i];
 
-            if (i + 1 == table->columns)
-                printf("%s\n", cell);
-            else
-                printf("%-*s  ", table->width[i], cell);
+            if (cell[0] != '\0') {
+                printf("%*s%s", gap, "", cell);
+                gap = -(int)strlen(cell);
+            }
+            gap += table->width[i] + 2;
         }
+        printf("\n");
     }
     gp_free(table->cells);
     gp_free(table);
@@ -89,15 +93,16 @@ static void show_worker(show_table *table, const gp_worker_row *row)
 
 void show_status(const gp_status_reply *status)
 {
-    char up[40], idle[40];
+    char up[40], idle[40], end[64] = "never ends by itself";
     show_table *workers =
         show_table_new(7, (const char *[]){ "worker", "state", "device", "cores", "pid", "lease", "" });
 
-    printf("pool %s: %" PRIu32 " workers, up %s, ends after %s without use%s\n\n", status->pool,
-           status->workers_count, cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
-           status->idle_timeout_ms == 0
-               ? "no time"
-               : cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)),
+    if (status->idle_timeout_ms != 0)
+        snprintf(end, sizeof(end), "ends after %s without use",
+                 cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)));
+    printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n\n", status->pool, status->workers_count,
+           status->workers_count == 1 ? "" : "s",
+           cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)), end,
            status->accepting ? "" : "; it takes no more work");
     for (uint32_t i = 0; i < status->workers_count; i++)
         show_worker(workers, &status->workers[i]);

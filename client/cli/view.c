@@ -5,13 +5,15 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 
 #include "client/cli/cli.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { POINTS = 400, WORKERS = 64, CURVE_ROWS = 6, REDRAW_MS = 100, WIDTH_MAX = 110 };
+enum { POINTS = 400, WORKERS = 64, WORKERS_SHOWN = 8, CURVE_ROWS_MAX = 6, REDRAW_MS = 100, WIDTH_MAX = 110 };
+enum { LINE_BYTES = WIDTH_MAX * 4 };
 
 /* A curve keeps POINTS means: when it is full, neighbours are merged, so it always spans the whole run. */
 typedef struct gp_curve {
@@ -24,19 +26,36 @@ typedef struct gp_curve {
 
 typedef struct gp_rates {
     uint64_t samples;
-    double data, forward, backward, exchange, commit, wait; /* ms, over the steps since the last picture */
+    double data, forward, backward, exchange, commit, wait; /* ms, over the whole run */
     double seconds;                                         /* of the last step seen */
     double window_seconds;                                  /* when the window began */
     uint64_t window_samples;
     double per_second;
 } gp_rates;
 
+/* What the terminal can show: blocks by eighths, or letters where it does not speak UTF-8. */
+typedef struct gp_glyphs {
+    const char *columns[9]; /* of a curve, by height */
+    const char *bar[9];     /* by length */
+    const char *tick, *wall;
+} gp_glyphs;
+
+static const gp_glyphs glyphs_utf8 = {
+    { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│"
+};
+static const gp_glyphs glyphs_ascii = {
+    { " ", ".", ".", ".", ":", ":", ":", "|", "#" }, { ".", ".", ".", ".", "-", "-", "-", "-", "#" }, "+", "|"
+};
+
 struct gp_view {
     view_options options;
+    const gp_glyphs *glyphs;
     gp_train_facts facts;
     gp_train_step last; /* of rank 0 */
     gp_train_check check;
     bool checked, headed;
+    bool held; /* last has a table line that waits for the validation after the same step */
+    bool ended;
     gp_curve loss, accuracy;
     gp_rates rates[WORKERS];
     uint64_t steps_total;
@@ -84,14 +103,13 @@ static double curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
 
 /* ---- table ---- */
 
-static void table_head(gp_view *view, FILE *out)
+static void table_head(FILE *out)
 {
     fprintf(out,
-            "|=======================================================================================|\n"
-            "|  Epoch  |  Step  |  Time     | Batch    | Validation | Batch   | Validation | Learning |\n"
-            "|         |        |           | accuracy | accuracy   | loss    | loss       | rate     |\n"
-            "|=======================================================================================|\n");
-    view->headed = true;
+            "|========================================================================================|\n"
+            "|  Epoch  |  Step  | Time        | Batch    | Validation | Batch   | Validation | Learning |\n"
+            "|         |        | h:min:s     | accuracy | accuracy   | loss    | loss       | rate     |\n"
+            "|========================================================================================|\n");
 }
 
 static void table_time(double seconds, char text[16])
@@ -100,7 +118,7 @@ static void table_time(double seconds, char text[16])
              fmod(seconds, 60.0));
 }
 
-static void table_line(gp_view *view, FILE *out, const gp_train_step *step, const gp_train_check *check)
+static void table_line(FILE *out, const gp_train_step *step, const gp_train_check *check)
 {
     char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
 
@@ -114,7 +132,6 @@ static void table_line(gp_view *view, FILE *out, const gp_train_step *step, cons
     fprintf(out, "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n", step->epoch,
             step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
     fflush(out);
-    (void)view;
 }
 
 /* To the log always, to the terminal when there is no picture. */
@@ -127,91 +144,136 @@ static void table_show(gp_view *view, const gp_train_step *step, const gp_train_
         if (outs[i] == NULL)
             continue;
         if (head)
-            table_head(view, outs[i]);
-        table_line(view, outs[i], step, check);
+            table_head(outs[i]);
+        table_line(outs[i], step, check);
     }
     view->headed = true;
+    view->held = false;
 }
 
 /* ---- picture ---- */
 
-static uint32_t terminal_width(FILE *out)
+static void terminal_size(FILE *out, uint32_t *width, uint32_t *height)
 {
     struct winsize size;
 
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col < 40)
-        return 80;
-    return size.ws_col > WIDTH_MAX ? WIDTH_MAX : size.ws_col;
+    *width = 80;
+    *height = 24;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0)
+        return;
+    if (size.ws_col > 0)
+        *width = size.ws_col > WIDTH_MAX ? WIDTH_MAX : size.ws_col;
+    if (size.ws_row > 0)
+        *height = size.ws_row;
 }
 
-__attribute__((format(printf, 2, 3))) static void draw_line(gp_view *view, const char *format, ...)
+/* The locale's name tells, also where that locale is not installed. */
+static bool terminal_speaks_utf8(void)
 {
+    const char *names[] = { getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG") };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (names[i] == NULL || names[i][0] == '\0')
+            continue;
+        const char *charset = strchr(names[i], '.');
+
+        return charset != NULL &&
+               (strncasecmp(charset, ".utf-8", 6) == 0 || strncasecmp(charset, ".utf8", 5) == 0);
+    }
+    return false;
+}
+
+/* Bytes of text that fit into width columns; every character we draw is one column wide. */
+static int clip(const char *text, uint32_t width)
+{
+    const char *at = text;
+
+    for (uint32_t columns = 0; *at != '\0'; at++) {
+        bool begins = ((unsigned char)*at & 0xc0) != 0x80;
+
+        if (begins && columns == width)
+            break;
+        columns += begins;
+    }
+    return (int)(at - text);
+}
+
+/* A line that wrapped would be counted wrong when the picture is drawn over. */
+__attribute__((format(printf, 3, 4))) static void draw_line(gp_view *view, uint32_t width, const char *format,
+                                                            ...)
+{
+    char line[2 * LINE_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
-    vfprintf(view->options.out, format, arguments);
+    vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    fputs("\033[K\n", view->options.out);
+    fprintf(view->options.out, "%.*s\033[K\n", clip(line, width), line);
     view->lines++;
 }
 
 static void draw_bar(gp_view *view, uint32_t width)
 {
-    static const char *const eighths[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
     double share = view->steps_total == 0 ? 0 : (double)view->last.step / (double)view->steps_total;
     double left = share > 0 ? view->last.seconds * (1 - share) / share : 0;
-    uint32_t cells = width > 60 ? width - 48 : 16;
-    uint32_t eights = (uint32_t)(share * cells * 8);
-    char bar[512] = "", time[40];
+    uint32_t cells = width > 60 ? width - 42 : width > 50 ? width - 38 : 10;
+    uint32_t eighths = (uint32_t)(share * cells * 8);
+    char bar[LINE_BYTES] = "", time[40] = "";
 
-    for (uint32_t i = 0; i < cells && i < 150; i++)
-        strcat(bar, i < eights / 8    ? "█"
-                    : i == eights / 8 ? (eights % 8 == 0 ? "·" : eighths[eights % 8])
-                                      : "·");
-    draw_line(view, "%s %3.0f %%  epoch %" PRIu32 "/%" PRIu32 "  %s left", bar, share * 100, view->last.epoch,
-              view->facts.epochs, cli_duration(left, time, sizeof(time)));
+    for (uint32_t i = 0; i < cells; i++) {
+        uint32_t filled = eighths <= i * 8 ? 0 : eighths - i * 8;
+
+        strcat(bar, view->glyphs->bar[filled > 8 ? 8 : filled]);
+    }
+    if (view->last.step >= view->steps_total)
+        snprintf(time, sizeof(time), "done");
+    else if (view->ended)
+        snprintf(time, sizeof(time), "ended");
+    else if (left < 60)
+        snprintf(time, sizeof(time), "%.0f s left", ceil(left));
+    else
+        strcat(cli_duration(left, time, sizeof(time) - 8), " left");
+    draw_line(view, width, "%s %3.0f %%  epoch %" PRIu32 "/%" PRIu32 "  %s", bar, floor(share * 100),
+              view->last.epoch, view->facts.epochs, time);
 }
 
-static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, bool from_zero)
+/* rows lines: the largest value on the left of the first, the smallest of the last, the name between. */
+static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, int rows,
+                       bool percent)
 {
-    static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
-    double low = INFINITY, high = -INFINITY;
-    uint32_t columns = width > 24 ? width - 16 : 24;
+    double low = percent ? INFINITY : 0, high = -INFINITY;
+    uint32_t columns = width > 24 ? width - 11 : 13;
 
-    if (curve->count == 0)
+    if (curve->count == 0 || rows < 2)
         return;
     for (uint32_t i = 0; i < curve->count; i++) {
         low = fmin(low, curve->value[i]);
         high = fmax(high, curve->value[i]);
     }
-    if (from_zero)
-        low = 0;
     if (!(high > low))
         high = low + 1e-9;
-    for (int row = CURVE_ROWS - 1; row >= 0; row--) {
-        char line[WIDTH_MAX * 4] = "";
+    for (int row = rows - 1; row >= 0; row--) {
+        bool edge = row == rows - 1 || row == 0;
+        double value = row == 0 ? low : high;
+        char line[LINE_BYTES] = "", label[24] = "";
 
-        for (uint32_t x = 0; x < columns && x < WIDTH_MAX; x++) {
-            double height = (curve_at(curve, x, columns) - low) / (high - low) * CURVE_ROWS * 8 - row * 8;
+        for (uint32_t x = 0; x < columns; x++) {
+            double height = (curve_at(curve, x, columns) - low) / (high - low) * rows * 8 - row * 8;
             int eighth = height <= 0 ? 0 : height >= 8 ? 8 : (int)height;
 
-            if (row == 0 && eighth == 0)
-                eighth = 1;
-            strcat(line, blocks[eighth]);
+            strcat(line, view->glyphs->columns[row == 0 && eighth == 0 ? 1 : eighth]);
         }
-        if (row == CURVE_ROWS - 1)
-            draw_line(view, "%8.4f ┤%s", high, line);
-        else if (row == 0)
-            draw_line(view, "%8.4f ┤%s %s", low, line, name);
-        else
-            draw_line(view, "         │%s", line);
+        if (edge)
+            snprintf(label, sizeof(label), percent ? "%.1f %%" : "%.4f", percent ? value * 100 : value);
+        else if (row == rows - 2)
+            snprintf(label, sizeof(label), "%s", name);
+        draw_line(view, width, "%8s %s%s", label, edge ? view->glyphs->tick : view->glyphs->wall, line);
     }
 }
 
-static void draw_workers(gp_view *view)
+static void measure_rates(gp_view *view, double *total)
 {
-    double total = 0;
-
+    *total = 0;
     for (uint32_t i = 0; i < view->facts.workers && i < WORKERS; i++) {
         gp_rates *r = &view->rates[i];
         double seconds = r->seconds - r->window_seconds;
@@ -223,49 +285,86 @@ static void draw_workers(gp_view *view)
         } else if (r->per_second == 0 && r->seconds > 0) {
             r->per_second = (double)r->samples / r->seconds;
         }
-        total += r->per_second;
+        *total += r->per_second;
     }
-    for (uint32_t i = 0; i < view->facts.workers && i < 8; i++) {
-        const gp_rates *r = &view->rates[i];
-        double sum = r->data + r->forward + r->backward + r->exchange + r->commit + r->wait + 1e-12;
-
-        draw_line(view,
-                  "worker %-2" PRIu32
-                  " %8.0f images/s   forward %2.0f %%  backward %2.0f %%  data %2.0f %%  exchange %2.0f "
-                  "%%  wait %2.0f %%  commit %2.0f %%",
-                  view->facts.worker_index[i], r->per_second, 100 * r->forward / sum, 100 * r->backward / sum,
-                  100 * r->data / sum, 100 * r->exchange / sum, 100 * r->wait / sum, 100 * r->commit / sum);
-    }
-    draw_line(view, "together  %8.0f images/s", total);
 }
 
-static void draw(gp_view *view, bool force)
+/* Speed, then where the time goes: as many parts as the line holds. */
+static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
 {
-    int64_t now = gp_now_ms();
-    uint32_t width = terminal_width(view->options.out);
+    const gp_rates *r = &view->rates[rank];
+    const struct {
+        const char *name;
+        double ms;
+    } parts[] = { { "forward", r->forward },   { "backward", r->backward }, { "wait", r->wait },
+                  { "exchange", r->exchange }, { "commit", r->commit },     { "data", r->data } };
+    double sum = r->data + r->forward + r->backward + r->exchange + r->commit + r->wait + 1e-12;
+    char line[LINE_BYTES];
+    int used = snprintf(line, sizeof(line), "worker %-3" PRIu32 "%8.0f images/s ",
+                        view->facts.worker_index[rank], r->per_second);
 
-    if (!view->options.live || (!force && now - view->drawn_ms < REDRAW_MS))
-        return;
-    view->drawn_ms = now;
-    if (view->lines > 0)
-        fprintf(view->options.out, "\033[%dA\r", view->lines);
-    view->lines = 0;
-    draw_bar(view, width);
-    draw_line(view, "step %" PRIu64 "/%" PRIu64 "   loss %.4f   batch accuracy %.1f %%   learning rate %.3g",
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        char part[40];
+        int bytes = snprintf(part, sizeof(part), "  %s %2.0f %%", parts[i].name, 100 * parts[i].ms / sum);
+
+        if ((uint32_t)(used + bytes) > width)
+            break;
+        used += snprintf(line + used, sizeof(line) - (size_t)used, "%s", part);
+    }
+    draw_line(view, width, "%s", line);
+}
+
+static void draw_facts(gp_view *view, uint32_t width)
+{
+    draw_line(view, width,
+              width < 72 ? "step %" PRIu64 "/%" PRIu64 "  loss %.4f  accuracy %.1f %%  rate %.3g"
+                         : "step %" PRIu64 "/%" PRIu64
+                           "   loss %.4f   batch accuracy %.1f %%   learning rate %.3g",
               view->last.step, view->steps_total, view->last.loss, view->last.accuracy * 100,
               view->last.learn_rate);
     if (view->checked)
-        draw_line(view, "validation after epoch %" PRIu32 ": loss %.4f, accuracy %.2f %%", view->check.epoch,
-                  view->check.loss, view->check.accuracy * 100);
+        draw_line(view, width, "validation after step %" PRIu64 ": loss %.4f, accuracy %.2f %%",
+                  view->check.step, view->check.loss, view->check.accuracy * 100);
+    else if (view->facts.validation_samples > 0)
+        draw_line(view, width, "validation: none yet");
     else
-        draw_line(view, view->facts.validation_samples > 0
-                            ? "validation: after the epoch"
-                            : "no validation data: the accuracy shown is that of the training batches");
-    draw_curve(view, "loss", &view->loss, width, true);
-    draw_curve(view, "accuracy", &view->accuracy, width, false);
-    draw_workers(view);
-    if (view->sentence[0] != '\0')
-        draw_line(view, "%s", view->sentence);
+        draw_line(view, width, "no validation data: accuracy is of the training batches");
+}
+
+/* Curves get the lines that the rest leaves: a picture taller than the terminal could not be drawn over. */
+static void draw(gp_view *view, bool force)
+{
+    int64_t now = gp_now_ms();
+    uint32_t width, height;
+    uint32_t shown = view->facts.workers < WORKERS_SHOWN ? view->facts.workers : WORKERS_SHOWN;
+    double total;
+
+    if (!view->options.live || (!force && now - view->drawn_ms < REDRAW_MS))
+        return;
+    terminal_size(view->options.out, &width, &height);
+    int rows = ((int)height - 6 - (int)shown) / 2;
+
+    if (rows > CURVE_ROWS_MAX)
+        rows = CURVE_ROWS_MAX;
+    view->drawn_ms = now;
+    if (view->lines > 0)
+        fprintf(view->options.out, "\033[%dA", view->lines);
+    fputc('\r', view->options.out);
+    view->lines = 0;
+    draw_bar(view, width);
+    draw_facts(view, width);
+    draw_curve(view, "loss", &view->loss, width, rows, false);
+    draw_curve(view, "accuracy", &view->accuracy, width, rows, true);
+    measure_rates(view, &total);
+    for (uint32_t i = 0; i < shown; i++)
+        draw_worker(view, i, width);
+    if (shown < view->facts.workers)
+        draw_line(view, width, "together  %8.0f images/s   (%" PRIu32 " workers, %" PRIu32 " shown)", total,
+                  view->facts.workers, shown);
+    else if (shown > 1)
+        draw_line(view, width, "together  %8.0f images/s", total);
+    if (view->sentence[0] != '\0' && !view->ended)
+        draw_line(view, width, "%s", view->sentence);
     fputs("\033[J", view->options.out);
     fflush(view->options.out);
 }
@@ -276,8 +375,11 @@ gp_view *view_new(const view_options *options)
 {
     gp_view *view = gp_calloc(1, sizeof(*view));
 
-    if (view != NULL)
-        view->options = *options;
+    if (view == NULL)
+        return NULL;
+    view->options = *options;
+    view->options.live = options->live && options->out != NULL;
+    view->glyphs = terminal_speaks_utf8() ? &glyphs_utf8 : &glyphs_ascii;
     return view;
 }
 
@@ -285,6 +387,9 @@ void view_free(gp_view *view)
 {
     if (view == NULL)
         return;
+    if (view->held)
+        table_show(view, &view->last, NULL);
+    view->ended = true;
     if (view->last.step > 0)
         draw(view, true);
     gp_free(view);
@@ -310,11 +415,17 @@ void view_step(gp_view *view, const gp_train_step *step)
     r->wait += step->wait_ms;
     if (step->rank != 0)
         return;
+    if (view->held)
+        table_show(view, &view->last, NULL);
     view->last = *step;
     curve_add(&view->loss, step->loss);
     curve_add(&view->accuracy, step->accuracy);
-    if (step->step == 1 || step->step % view->options.frequency == 0)
-        table_show(view, step, NULL);
+    if (step->step == 1 || step->step % view->options.frequency == 0) {
+        /* A validation may follow this step: one line shows both. */
+        view->held = view->facts.validation_samples > 0;
+        if (!view->held)
+            table_show(view, step, NULL);
+    }
     draw(view, false);
 }
 
