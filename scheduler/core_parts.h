@@ -98,7 +98,7 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
 
 /* ---- words.c ---- */
 
-/* "worker 2 (pid 4711, cpu cores 1) was killed by signal 9 (Killed) during step 120; its log is ..." */
+/* "worker 2 (pid 4711, cpu cores 1) was killed by signal 9 (Killed) (it last reported step 120); its log is ..." */
 void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
                          const gp_core_event *event);
 /* "lease 3 (train lenet, pid 812) has held 2 workers for 3 m 20 s"; several are joined. */

@@ -51,7 +51,7 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
     if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN)
         snprintf(step, sizeof(step), " while it started");
     else if (slot->step != 0)
-        snprintf(step, sizeof(step), " during step %llu", (unsigned long long)slot->step);
+        snprintf(step, sizeof(step), " (it last reported step %llu)", (unsigned long long)slot->step);
     snprintf(text, GP_ERROR_MESSAGE_MAX, "worker %u (pid %d, %s) %s%s; its log is %.150s", index + 1,
              (int)slot->pid, slot->config.label, how, step, slot->config.log);
 }
