@@ -422,7 +422,8 @@ TEST(a_death_is_told_to_peers_and_client_in_words_and_the_lease_is_whole_again)
     died(1, 9);
     lost = find(GP_CORE_WORKER_LOST);
     REQUIRE(lost != NULL);
-    CHECK_TEXT("worker 2 (pid 4712, cpu cores 1) was killed by signal 9 (Killed) (it last reported step 120); its log is "
+    CHECK_TEXT("worker 2 (pid 4712, cpu cores 1) was killed by signal 9 (Killed) (it last reported step "
+               "120); its log is "
                "/log/worker-2.log",
                lost->text);
     CHECK_INT(1, lost->lost_slot);
