@@ -451,7 +451,7 @@ static int run_command(const cli_command *command, int argc, char **argv)
     for (int i = 0; i < call.train_count; i++)
         gp_free((char *)(uintptr_t)call.train[i]);
     gp_free(call.options);
-    if (fflush(stdout) != 0 && code == CLI_OK) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
         fprintf(stderr, "gradpool: standard output could not be written\n");
         code = CLI_FAILED;
     }

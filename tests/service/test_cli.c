@@ -1,0 +1,574 @@
+/* test_cli.c -- the gradpool command as a user's shell runs it: arguments in, exit code and two streams out.
+ *
+ * Each test has its own directories and works in an empty folder, so whatever a command leaves behind is seen. */
+#include <fcntl.h>
+
+#include "common/base/json.h"
+#include "common/data/idx.h"
+#include "tests/service/pools.h"
+
+enum { OUT_BYTES = 1 << 19, ERR_BYTES = 1 << 14, ARGUMENTS_MAX = 40 };
+
+/* What the last command said. */
+static char out[OUT_BYTES], err[ERR_BYTES];
+
+static const char *in_root(const char *name)
+{
+    static char paths[4][600];
+    static int next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+static void cli_begin(void)
+{
+    pools_begin(NULL);
+    setenv("HOME", pools_root, 1);
+    unsetenv("GRADPOOL_DATA");
+    unsetenv("XDG_CACHE_HOME");
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
+}
+
+static void slurp(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+/* Start gradpool in the folder w with its streams in files; sink >= 0 is its standard output instead. */
+static pid_t start(int sink, const char *const *arguments)
+{
+    const char *vector[ARGUMENTS_MAX] = { "gradpool" };
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char program[600];
+    int count = 1;
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
+    for (; arguments[count - 1] != NULL && count < ARGUMENTS_MAX - 1; count++)
+        vector[count] = arguments[count - 1];
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    int files[] = { sink >= 0 ? sink : open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+    if (chdir(in_root("w")) != 0 || dup2(files[0], 1) < 0 || dup2(files[1], 2) < 0)
+        _exit(99);
+    execv(program, (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
+/* Its exit code; -1 = it was killed.  Fills out and err. */
+static int finish(pid_t child)
+{
+    int state;
+
+    if (waitpid(child, &state, 0) != child)
+        abort();
+    slurp(in_root("out"), out, sizeof(out));
+    slurp(in_root("err"), err, sizeof(err));
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+#define START(...) start(-1, (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(...)   finish(START(__VA_ARGS__))
+
+/* The command must succeed, else its words are shown. */
+#define RUN_OK(...)                                                                                          \
+    do {                                                                                                     \
+        int code_ = RUN(__VA_ARGS__);                                                                        \
+        if (code_ != 0) {                                                                                    \
+            GP_TEST_FAIL("exit code %d: %s", code_, err);                                                    \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+static bool there_is(const char *path)
+{
+    return access(in_root(path), F_OK) == 0;
+}
+
+static uint32_t entries(const char *path)
+{
+    DIR *directory = opendir(in_root(path));
+    uint32_t count = 0;
+
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+static gp_json *parse(const char *text)
+{
+    gp_json *json = NULL;
+    gp_error e;
+
+    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
+        GP_TEST_FAIL("no JSON: %s in %.200s", e.message, text);
+    return json;
+}
+
+/* The words of a list are all members. */
+static void check_keys(const gp_json *object, const char *const *keys)
+{
+    for (; *keys != NULL; keys++)
+        if (gp_json_member(object, *keys) == NULL)
+            GP_TEST_FAIL("there is no \"%s\"", *keys);
+}
+
+#define CHECK_KEYS(object, ...) check_keys(object, (const char *const[]){ __VA_ARGS__, NULL })
+
+static double number_in(const gp_json *object, const char *key)
+{
+    return gp_json_number(gp_json_member(object, key), NAN);
+}
+
+/* ---- the pool ---- */
+
+TEST(without_a_pool_the_home_screen_says_how_to_start_one)
+{
+    cli_begin();
+    CHECK_INT(0, finish(start(-1, (const char *const[]){ NULL })));
+    CHECK_CONTAINS(out, "No pool is running");
+    CHECK_CONTAINS(out, "gradpool up");
+    CHECK_INT(1, RUN("status"));
+    CHECK_CONTAINS(err, "start one with: gradpool up");
+    CHECK_INT(1, RUN("status", "--json"));
+    CHECK_TEXT("{\"pool\": null}\n", out);
+    pools_end();
+}
+
+TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--idle-timeout", "20m");
+    CHECK_CONTAINS(out, "started; ready in");
+    RUN_OK("up");
+    CHECK_CONTAINS(out, "already running");
+    RUN_OK("up", "--workers", "3");
+    CHECK_CONTAINS(out, "resized (it had 2 workers)");
+    CHECK_CONTAINS(out, "ends after 20 m without use"); /* a resize keeps it */
+    RUN_OK("up", "--quiet");
+    CHECK_TEXT("", out);
+    finish(start(-1, (const char *const[]){ NULL }));
+    CHECK_CONTAINS(out, "pool default: 3 workers");
+    CHECK_CONTAINS(out, "gradpool down");
+    RUN_OK("down");
+    CHECK_CONTAINS(out, "ended pool default: 3 workers");
+    RUN_OK("down");
+    CHECK_CONTAINS(err, "no pool is running");
+    pools_end();
+}
+
+TEST(status_in_json_has_the_promised_members)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    RUN_OK("status", "--json");
+    gp_json *json = parse(out);
+
+    REQUIRE(json != NULL);
+    CHECK_KEYS(json, "pool", "scheduler", "workers", "leases", "jobs");
+    CHECK_TEXT("default", gp_json_text(gp_json_member(json, "pool"), ""));
+    CHECK(number_in(gp_json_member(json, "scheduler"), "pid") > 1);
+    const gp_json *workers = gp_json_member(json, "workers");
+
+    CHECK_INT(2, gp_json_count(workers));
+    for (size_t i = 0; i < gp_json_count(workers); i++) {
+        const gp_json *worker = gp_json_element(workers, i);
+
+        CHECK_KEYS(worker, "index", "pid", "host", "state", "device", "reason");
+        CHECK_KEYS(gp_json_member(worker, "device"), "kind", "index", "uuid", "name");
+        CHECK_INT((long long)i + 1, gp_json_integer(gp_json_member(worker, "index"), 0));
+        CHECK_TEXT("idle", gp_json_text(gp_json_member(worker, "state"), ""));
+        CHECK(process_alive((pid_t)number_in(worker, "pid")));
+    }
+    gp_json_free(json);
+    pools_end();
+}
+
+/* ---- mistakes ---- */
+
+/* A command line, the exit code, and what standard error has to say. */
+typedef struct mistake {
+    int code;
+    const char *words, *arguments[14];
+} mistake;
+
+#define LENET "train", "--network", "lenet", "--data", "digits:500"
+
+static const mistake mistakes[] = {
+    { 2, "did you mean 'train'?", { "trian" } },
+    { 2, "did you mean 'status'?", { "help", "statsu" } },
+    { 2, "gradpool status --pool x", { "--pool", "x", "status" } },
+    { 2, "did you mean --network?", { "train", "--netwrk", "lenet" } },
+    { 2, "--network is missing", { "train" } },
+    { 2, "--data needs a value", { "train", "--network", "lenet", "--data" } },
+    { 2, "initial-learn-rate is nan", { LENET, "--lr", "nan" } },
+    { 2, "max-epochs", { LENET, "--epochs", "0" } },
+    { 2, "did you mean 'make'?", { "data", "mak", "digits", "d" } },
+    { 2, "unexpected word 'twice'", { "status", "twice" } },
+    { 2, "--idle-timeout is 'soon'", { "up", "--idle-timeout", "soon" } },
+    { 2, "--input is '1x28'", { "net", "show", "lenet", "--input", "1x28" } },
+    { 2, "--model is missing", { "predict" } },
+    { 1, "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "digits:500" } },
+    { 1, "did you mean \"fashion-mnist\"?", { "train", "--network", "lenet", "--data", "fasion-mnist" } },
+    { 1, "cannot open none.onnx", { "predict", "--model", "none.onnx", "--data", "digits:500" } },
+    { 1, "run `gradpool up --workers 5`", { LENET, "--workers", "5" } },
+    { 1, "--workers is '0'", { LENET, "--workers", "0" } },
+    { 1, "has a GPU of its own", { LENET, "--execution-environment", "multi-gpu" } },
+    { 1, "means one worker", { LENET, "--execution-environment", "cpu", "--workers", "2" } },
+    { 1, "has only 500 samples", { LENET, "--mini-batch-size", "501" } },
+    { 1, "its folder cannot be written", { LENET, "--out", "nowhere/m.onnx" } },
+    { 1, "its folder cannot be written", { LENET, "--metrics", "nowhere/m.jsonl" } },
+};
+
+TEST(each_mistake_has_its_sentence_and_leaves_nothing_behind)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        const mistake *m = &mistakes[i];
+        int code = finish(start(-1, m->arguments));
+
+        if (code != m->code)
+            GP_TEST_FAIL("exit code %d, expected %d, for: %s", code, m->code, m->words);
+        CHECK_CONTAINS(err, m->words);
+        CHECK(strncmp(err, "gradpool", 8) == 0);
+        CHECK_TEXT("", out);
+    }
+    CHECK_INT(0, entries("w"));
+    pools_end();
+}
+
+TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
+{
+    cli_begin();
+    CHECK_INT(2, RUN(LENET, "--learn-rate-drop-factor", "0.5"));
+    CHECK_CONTAINS(err, "gradpool train --network lenet --data digits:500 --learn-rate-drop-factor 0.5 "
+                        "--learn-rate-schedule piecewise\n");
+    CHECK_INT(0, entries("w"));
+    CHECK_INT(1, RUN("status")); /* no pool was started for it */
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    RUN_OK(LENET, "--learn-rate-drop-factor", "0.5", "--lint", "warn", "--epochs", "1", "--quiet");
+    CHECK_CONTAINS(err, "--learn-rate-drop-factor has no effect");
+    pools_end();
+}
+
+static void overwrite(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(in_root(path), "w");
+
+    if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
+        abort();
+}
+
+TEST(damaged_data_is_named_and_leaves_nothing_behind)
+{
+    static const char magic[16] = { 0, 0, 8, 7, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 };
+    const char *images = "data/train-images-idx3-ubyte.gz", *plain = "data/train-images-idx3-ubyte";
+    char packed[4096];
+    FILE *file;
+
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    RUN_OK("data", "make", "digits", "../data", "--count", "300", "--test-count", "100");
+    const char *const train[] = {
+        "train", "--network", "lenet", "--data", "../data", "--out", "m.onnx", NULL
+    };
+
+    overwrite("data/classes.txt", "zero\none\n", 9);
+    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_CONTAINS(err, "label");
+    unlink(in_root("data/classes.txt"));
+    file = fopen(in_root(images), "r+");
+    REQUIRE(file != NULL && fread(packed, 1, sizeof(packed), file) == sizeof(packed));
+    for (size_t i = 100; i < sizeof(packed); i++)
+        packed[i] = (char)(packed[i] ^ 0x5a);
+    rewind(file);
+    REQUIRE(fwrite(packed, 1, sizeof(packed), file) == sizeof(packed) && fclose(file) == 0);
+    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_CONTAINS(err, "train-images-idx3-ubyte.gz is a damaged gzip file");
+    unlink(in_root(images));
+    overwrite(plain, magic, sizeof(magic));
+    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_CONTAINS(err, "magic 0x00000807");
+    CHECK_INT(0, entries("w"));
+    RUN_OK("status"); /* and the pool is well */
+    pools_end();
+}
+
+/* ---- work ---- */
+
+/* A pool of two and a small model w/m.onnx with its metrics w/m.jsonl. */
+static bool trained(void)
+{
+    cli_begin();
+    return RUN("up", "--workers", "2", "--devices", "cpu", "--quiet") == 0 &&
+           RUN("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--lr", "0.1",
+               "--json", "--out", "m.onnx", "--metrics", "m.jsonl") == 0;
+}
+
+static bool exactly(const char *line, const char *key, double value)
+{
+    char text[80];
+
+    snprintf(text, sizeof(text), "\"%s\": %.17g", key, value);
+    return strstr(line, text) != NULL;
+}
+
+static void check_metrics(const char *path)
+{
+    static char text[OUT_BYTES];
+    uint32_t steps = 0, checks = 0;
+    char *rest = NULL;
+
+    slurp(path, text, sizeof(text));
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        gp_json *json = parse(line);
+
+        REQUIRE(json != NULL);
+        if (gp_json_member(json, "validation_loss") != NULL) {
+            checks++;
+            CHECK_KEYS(json, "step", "validation_loss", "validation_accuracy");
+        } else {
+            CHECK_KEYS(json, "step", "epoch", "seconds", "samples", "loss", "learn_rate", "time");
+            CHECK_INT(++steps, gp_json_integer(gp_json_member(json, "step"), 0));
+            CHECK(exactly(line, "loss", number_in(json, "loss")));
+        }
+        gp_json_free(json);
+    }
+    CHECK_INT(32, steps);
+    CHECK_INT(2, checks);
+}
+
+TEST(a_training_tells_its_end_in_json_and_keeps_a_folder)
+{
+    char path[600];
+
+    REQUIRE(trained());
+    gp_json *json = parse(out);
+
+    REQUIRE(json != NULL);
+    CHECK_TEXT("m.onnx", gp_json_text(gp_json_member(json, "model"), ""));
+    CHECK_INT(32, gp_json_integer(gp_json_member(json, "steps"), 0));
+    CHECK(number_in(json, "validation_accuracy") > 0.5);
+    CHECK(there_is("w/m.onnx"));
+    check_metrics(in_root("w/m.jsonl"));
+    const char *files[] = { "job.json", "end.json", "log", "metrics.jsonl" };
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "w/%s/%s", gp_json_text(gp_json_member(json, "folder"), "none"),
+                 files[i]);
+        CHECK(there_is(path));
+        slurp(in_root(path), out, sizeof(out));
+        if (i < 2)
+            gp_json_free(parse(out));
+        else if (i == 2)
+            CHECK_CONTAINS(out, "|       2 |     32 |");
+        else
+            check_metrics(in_root(path));
+    }
+    gp_json_free(json);
+    pools_end();
+}
+
+TEST(two_trainings_in_the_same_second_keep_both_models)
+{
+    const char *const train[] = { "train", "--network", "lenet",     "--data", "digits:500", "--epochs",
+                                  "1",     "--json",    "--workers", "1",      NULL };
+
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    for (uint32_t i = 1; i <= 3; i++) {
+        char path[600];
+
+        CHECK_INT(0, finish(start(-1, train)));
+        gp_json *json = parse(out);
+
+        REQUIRE(json != NULL);
+        snprintf(path, sizeof(path), "w/%s", gp_json_text(gp_json_member(json, "model"), "none"));
+        CHECK_CONTAINS(path, "result/model.onnx");
+        CHECK(there_is(path));
+        CHECK_INT(i, entries("w/gradpool-runs"));
+        gp_json_free(json);
+    }
+    pools_end();
+}
+
+TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
+{
+    uint32_t rows = 0;
+    char *rest = NULL, said[80];
+    static char csv[OUT_BYTES];
+
+    REQUIRE(trained());
+    gp_json *training = parse(out), *json;
+
+    RUN_OK("predict", "--model", "m.onnx", "--data", "digits:2000", "--out", "p.csv");
+    slurp(in_root("w/p.csv"), csv, sizeof(csv));
+    strtok_r(csv, "\n", &rest);
+    CHECK_TEXT("index,class,score_0,score_1,score_2,score_3,score_4,score_5,score_6,score_7,score_8,score_9",
+               csv);
+    for (char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL; rows++)
+        CHECK_INT(rows, atoi(line));
+    snprintf(said, sizeof(said), "%u samples in", rows);
+    CHECK_CONTAINS(err, said);
+    const char *accuracy = strstr(err, "accuracy ");
+
+    REQUIRE(accuracy != NULL);
+    double predicted = atof(accuracy + 9);
+
+    RUN_OK("evaluate", "--model", "m.onnx", "--data", "digits:2000", "--json");
+    json = parse(out);
+    REQUIRE(json != NULL && training != NULL);
+    CHECK_KEYS(json, "accuracy", "loss", "count");
+    CHECK_INT(rows, gp_json_integer(gp_json_member(json, "count"), 0));
+    CHECK_NEAR(predicted, number_in(json, "accuracy") * 100, 0.0051);
+    CHECK_NEAR(number_in(training, "validation_accuracy"), number_in(json, "accuracy"), 1e-12);
+    CHECK_NEAR(number_in(training, "validation_loss"), number_in(json, "loss"), 1e-6);
+    gp_json_free(json);
+    gp_json_free(training);
+    pools_end();
+}
+
+TEST(digits_made_on_disk_train_by_a_relative_path)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    RUN_OK("data", "make", "digits", "d", "--count", "600", "--test-count", "150");
+    CHECK_TEXT("d\n", out);
+    RUN_OK("train", "--network", "lenet", "--data", "d", "--epochs", "1", "--plots", "none");
+    CHECK_CONTAINS(out, "2 workers, mini-batch 128 (64 + 64), 1 epochs of 5 steps, 600 samples");
+    CHECK_CONTAINS(out, "validation: 150 samples");
+    CHECK_CONTAINS(out, "finished after 5 steps");
+    pools_end();
+}
+
+/* ---- listings ---- */
+
+TEST(the_listings_in_json_are_complete)
+{
+    static const char *const commands[] = { "up",       "down", "status", "devices", "train", "predict",
+                                            "evaluate", "net",  "data",   "options", NULL };
+    gp_json *json;
+
+    cli_begin();
+    RUN_OK("net", "show", "lenet", "--json");
+    json = parse(out);
+    CHECK_INT(129068, gp_json_integer(gp_json_member(json, "parameters"), 0));
+    gp_json_free(json);
+    RUN_OK("train", "--help");
+    static char help[OUT_BYTES];
+
+    memcpy(help, out, sizeof(help));
+    RUN_OK("options", "--json");
+    json = parse(out);
+    CHECK(gp_json_count(json) >= 15);
+    for (size_t i = 0; i < gp_json_count(json); i++) {
+        char option[80];
+
+        CHECK_KEYS(gp_json_element(json, i), "name", "default", "matlab", "pytorch", "help");
+        snprintf(option, sizeof(option), "  --%s",
+                 gp_json_text(gp_json_member(gp_json_element(json, i), "name"), "none"));
+        CHECK_CONTAINS(help, option);
+    }
+    gp_json_free(json);
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        char example[80];
+
+        RUN_OK(commands[i], "--help");
+        snprintf(example, sizeof(example), "\nExamples:\n  gradpool %s", commands[i]);
+        CHECK_CONTAINS(out, example);
+    }
+    CHECK_INT(1, RUN("status")); /* none of these starts a pool */
+    pools_end();
+}
+
+/* ---- being interrupted ---- */
+
+static pid_t start_endless(void)
+{
+    pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000", "--out",
+                        "m.onnx", "--metrics", "m.jsonl", "--plots", "none");
+    int64_t deadline = gp_now_ms() + 20000;
+    struct stat facts = { 0 };
+
+    while ((stat(in_root("w/m.jsonl"), &facts) != 0 || facts.st_size < 2000) && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    CHECK(facts.st_size >= 2000);
+    return child;
+}
+
+static void check_pool_free(void)
+{
+    RUN_OK("up", "--json");
+    gp_json *json = parse(out);
+
+    CHECK_INT(2, gp_json_count(gp_json_member(json, "workers")));
+    CHECK_INT(0, gp_json_count(gp_json_member(json, "leases")));
+    gp_json_free(json);
+}
+
+TEST(the_first_interrupt_stops_a_training_and_keeps_its_model)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    pid_t child = start_endless();
+
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    CHECK_CONTAINS(out, "stopped after");
+    CHECK_CONTAINS(out, "model: m.onnx");
+    RUN_OK("evaluate", "--model", "m.onnx", "--data", "digits:2000");
+    check_pool_free();
+    pools_end();
+}
+
+TEST(the_second_interrupt_ends_a_training_at_once)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    pid_t child = start_endless();
+
+    kill(child, SIGINT);
+    kill(child, SIGINT);
+    while (process_alive(child)) { /* standard signals merge: one at a time until it has seen both */
+        kill(child, SIGINT);
+        gp_sleep_ms(1);
+    }
+    CHECK_INT(130, finish(child));
+    check_pool_free();
+    pools_end();
+}
+
+TEST(a_reader_that_goes_away_harms_neither_the_model_nor_the_pool)
+{
+    int ends[2];
+
+    cli_begin();
+    RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    if (pipe(ends) != 0)
+        abort();
+    close(ends[0]);
+    pid_t child = start(ends[1], (const char *const[]){ "train", "--network", "lenet", "--data", "digits:500",
+                                                        "--epochs", "1", "--out", "m.onnx", NULL });
+
+    close(ends[1]);
+    CHECK_INT(1, finish(child));
+    CHECK_CONTAINS(err, "standard output could not be written");
+    CHECK(there_is("w/m.onnx"));
+    check_pool_free();
+    pools_end();
+}
