@@ -79,10 +79,6 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
       .offset = offsetof(options_type, common.pool),                                                         \
       .count = 40,                                                                                           \
       .help = "name of the pool (default: $GRADPOOL_POOL, else default)" },                                  \
-        { .name = "json",                                                                                    \
-          .type = GP_PARAM_BOOL,                                                                             \
-          .offset = offsetof(options_type, common.json),                                                     \
-          .help = "print JSON" },                                                                            \
         { .name = "quiet",                                                                                   \
           .type = GP_PARAM_BOOL,                                                                             \
           .offset = offsetof(options_type, common.quiet),                                                    \
@@ -90,6 +86,13 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     {                                                                                                        \
         .name = "help", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help),                \
         .help = "show this text"                                                                             \
+    }
+
+/* Of commands that have something to say in JSON. */
+#define CLI_JSON_PARAM(options_type)                                                                         \
+    {                                                                                                        \
+        .name = "json", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.json),                \
+        .help = "print JSON"                                                                                 \
     }
 
 /* "gradpool train: sentence" on standard error; returns the exit code that fits. */
@@ -112,6 +115,16 @@ uint32_t cli_verbose_frequency(const cli_call *call);
 /* First Ctrl-C: 1, second: 2.  Installed once by commands that run long. */
 extern volatile sig_atomic_t cli_stop;
 void cli_catch_interrupts(void);
+
+/* A count that moves on a terminal's standard error; nothing in the first two seconds, nor with --quiet. */
+typedef struct cli_progress {
+    int64_t begin_ms, told_ms;
+    bool tell;
+} cli_progress;
+
+void cli_progress_begin(const cli_call *call, cli_progress *progress);
+void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count);
+void cli_progress_end(const cli_progress *progress); /* wipes the line */
 
 /* "3 m 20 s", "1.4 s", "12 ms" into text, which is returned. */
 char *cli_duration(double seconds, char *text, size_t bytes);

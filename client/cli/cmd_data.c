@@ -7,6 +7,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "common/base/clock.h"
+#include "common/base/json.h"
 #include "common/base/spell.h"
 #include "common/data/digits.h"
 #include "common/data/get.h"
@@ -50,6 +51,7 @@ static const gp_param data_params[] = {
       .type = GP_PARAM_BOOL,
       .offset = offsetof(data_options, only_local),
       .help = "get: look for it, download nothing" },
+    CLI_JSON_PARAM(data_options),
     CLI_COMMON_PARAMS(data_options),
     { 0 },
 };
@@ -136,6 +138,26 @@ static void data_list(void)
     show_table_print_free(table);
 }
 
+static void data_list_json(void)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_array(&writer, NULL);
+    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "name", set->name);
+        gp_json_put_text(&writer, "about", set->about);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        printf("%s\n", gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+}
+
 static int data_run(cli_call *call)
 {
     static const char *const verbs[] = { "get", "make", "list", NULL };
@@ -147,7 +169,10 @@ static int data_run(cli_call *call)
     if (strcmp(verb, "make") == 0 && call->word_count == 3)
         return data_make(call, call->words[1], call->words[2]);
     if (strcmp(verb, "list") == 0 && call->word_count == 1) {
-        data_list();
+        if (((const data_options *)call->options)->common.json)
+            data_list_json();
+        else
+            data_list();
         return CLI_OK;
     }
     for (size_t i = 0; verbs[i] != NULL; i++)

@@ -15,6 +15,7 @@ typedef struct devices_options {
 } devices_options;
 
 static const gp_param devices_params[] = {
+    CLI_JSON_PARAM(devices_options),
     CLI_COMMON_PARAMS(devices_options),
     { 0 },
 };

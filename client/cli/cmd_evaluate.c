@@ -21,6 +21,7 @@ static const gp_param evaluate_params[] = {
       .offset = offsetof(evaluate_options, data),
       .count = 512,
       .help = "a source with labels; its test split where it has one" },
+    CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
     { 0 },
 };
@@ -42,10 +43,20 @@ static void evaluate_json(const gp_evaluation *result)
     gp_buffer_deinit(&text);
 }
 
+static void evaluate_progress(void *context, uint64_t done, uint64_t count)
+{
+    cli_progress_show(context, done, count);
+}
+
 static int evaluate_run(cli_call *call)
 {
     const evaluate_options *options = call->options;
-    gp_predict_request request = { .model = options->model, .data = options->data, .stop = &cli_stop };
+    cli_progress progress;
+    gp_predict_request request = { .model = options->model,
+                                   .data = options->data,
+                                   .progress = evaluate_progress,
+                                   .context = &progress,
+                                   .stop = &cli_stop };
     gp_pool *pool;
     gp_evaluation result;
     gp_error err;
@@ -58,8 +69,10 @@ static int evaluate_run(cli_call *call)
         return cli_fail(call, &err);
     cli_catch_interrupts();
     status = cli_lease_request(call, pool, &request.lease, &err);
+    cli_progress_begin(call, &progress);
     if (status == GP_OK)
         status = gp_predict(&result, pool, &request, &err);
+    cli_progress_end(&progress);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);

@@ -27,6 +27,7 @@ static const gp_param net_params[] = {
       .min = 1,
       .max = 65536,
       .help = "classes, for a network of the zoo" },
+    CLI_JSON_PARAM(net_options),
     CLI_COMMON_PARAMS(net_options),
     { 0 },
 };

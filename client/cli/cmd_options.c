@@ -10,6 +10,7 @@ typedef struct options_options {
 } options_options;
 
 static const gp_param options_params[] = {
+    CLI_JSON_PARAM(options_options),
     CLI_COMMON_PARAMS(options_options),
     { 0 },
 };

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
-#include "common/base/clock.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -36,8 +35,7 @@ static const gp_param predict_params[] = {
 typedef struct gp_sink {
     FILE *out;
     bool failed;
-    int64_t told_ms;
-    bool tell;
+    cli_progress progress;
 } gp_sink;
 
 static bool predict_row(void *context, const gp_prediction *p)
@@ -60,12 +58,8 @@ static bool predict_row(void *context, const gp_prediction *p)
 static void predict_progress(void *context, uint64_t done, uint64_t count)
 {
     gp_sink *sink = context;
-    int64_t now = gp_now_ms();
 
-    if (!sink->tell || now - sink->told_ms < 200)
-        return;
-    sink->told_ms = now;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 "\033[K", done, count);
+    cli_progress_show(&sink->progress, done, count);
 }
 
 /* Into FILE.tmp, renamed when complete: nothing half-written stays. */
@@ -74,7 +68,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
 {
     const predict_options *options = call->options;
     char temporary[600];
-    gp_sink sink = { .out = stdout, .tell = isatty(2) && !options->common.quiet };
+    gp_sink sink = { .out = stdout };
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .each = predict_row,
@@ -90,9 +84,9 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
         sink.out = fopen(temporary, "we");
     if (sink.out == NULL)
         return gp_fail_errno(err, GP_EIO, "cannot write --out %s", path);
+    cli_progress_begin(call, &sink.progress);
     status = gp_predict(result, pool, &request, err);
-    if (sink.tell && sink.told_ms != 0)
-        fprintf(stderr, "\r\033[K");
+    cli_progress_end(&sink.progress);
     if (sink.failed)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", path[0] != '\0' ? path : "standard output");
     if (path[0] == '\0')

@@ -60,6 +60,7 @@ static const gp_param train_params[] = {
       .words = plots_words,
       .seed_name = "Plots",
       .help = "live picture on a terminal, or the table" },
+    CLI_JSON_PARAM(train_options),
     CLI_COMMON_PARAMS(train_options),
     { 0 },
 };

@@ -33,6 +33,7 @@ static const gp_param up_params[] = {
       .count = 24,
       .fallback_text = "30m",
       .help = "end after that long without use: 90s, 30m, 2h, or never" },
+    CLI_JSON_PARAM(up_options),
     CLI_COMMON_PARAMS(up_options),
     { 0 },
 };

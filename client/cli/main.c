@@ -1,5 +1,6 @@
 /* main.c -- the gradpool command: find the subcommand, read its options, run it. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/home.h"
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/spell.h"
 #include "common/model/train_options.h"
 
@@ -344,6 +346,21 @@ static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp
     return GP_OK;
 }
 
+/* What the words alone say. */
+static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
+{
+    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
+               lease->environment == CLI_ENV_GPU;
+
+    if (one && lease->workers[0] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
+                       environment_words[lease->environment], lease->workers);
+    if (one)
+        out->workers_min = out->workers_max = 1;
+    return lease->workers[0] == '\0' ? GP_OK : lease_parse_workers(lease->workers, out, err);
+}
+
 static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
 {
     gp_status_reply *reply = NULL;
@@ -362,26 +379,14 @@ static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
 {
     const cli_lease *lease = &call->lease;
-    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
-               lease->environment == CLI_ENV_GPU;
     bool gpu;
 
     *out = (gp_lease_request){ .no_wait = lease->no_wait,
                                .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
-    if (one && lease->workers[0] != '\0')
-        return gp_fail(err, GP_EINVAL,
-                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
-                       environment_words[lease->environment], lease->workers);
-    if (one)
-        out->workers_min = out->workers_max = 1;
-    if (lease->workers[0] != '\0') {
-        gp_status status = lease_parse_workers(lease->workers, out, err);
+    gp_status status = lease_parse(lease, out, err);
 
-        if (status != GP_OK)
-            return status;
-    }
-    gp_status status = pool_has_gpu(pool, &gpu, err);
-
+    if (status == GP_OK)
+        status = pool_has_gpu(pool, &gpu, err);
     if (status != GP_OK)
         return status;
     switch ((cli_environment)lease->environment) {
@@ -406,6 +411,28 @@ gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_reques
         break;
     }
     return GP_OK;
+}
+
+void cli_progress_begin(const cli_call *call, cli_progress *progress)
+{
+    *progress = (cli_progress){ .begin_ms = gp_now_ms(),
+                                .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
+}
+
+void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count)
+{
+    int64_t now = gp_now_ms();
+
+    if (!progress->tell || now - progress->begin_ms < 2000 || now - progress->told_ms < 200)
+        return;
+    progress->told_ms = now;
+    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " samples\033[K", done, count);
+}
+
+void cli_progress_end(const cli_progress *progress)
+{
+    if (progress->told_ms != 0)
+        fprintf(stderr, "\r\033[K");
 }
 
 char *cli_duration(double seconds, char *text, size_t bytes)
@@ -438,12 +465,15 @@ char *cli_bytes(double count, char *text, size_t bytes)
 static int run_command(const cli_command *command, int argc, char **argv)
 {
     cli_call call = { .command = command, .argc = argc, .argv = argv };
+    gp_error err;
     int code;
 
     call.options = gp_calloc(1, command->options_bytes);
     if (call.options == NULL)
         return CLI_FAILED;
     code = call_parse(&call);
+    if (code == CLI_OK && lease_parse(&call.lease, &(gp_lease_request){ 0 }, &err) != GP_OK)
+        code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
     if (code == CLI_OK && ((cli_common *)call.options)->help)
         help_command(command);
     else if (code == CLI_OK)
