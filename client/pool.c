@@ -164,12 +164,12 @@ gp_status pool_error_from(const gp_incoming *in, gp_error *err)
 
 /* ---- messages out ---- */
 
-/* Send, waiting while the queue is full or the link not up. */
+/* Send, waiting at most wait_ms while the queue is full or the link not up. */
 static gp_status pool_send(gp_channel *channel, const gp_envelope *envelope, const gp_message_type *type,
-                           const void *message, const gp_payload *payloads, size_t payload_count,
+                           const void *message, const gp_payload *payloads, size_t payload_count, int wait_ms,
                            gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + POOL_SEND_MS;
+    int64_t deadline = gp_now_ms() + wait_ms;
 
     for (;;) {
         gp_status status =
@@ -199,7 +199,7 @@ gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *mess
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    return pool_send(pool->scheduler, &envelope, type, message, NULL, 0, err);
+    return pool_send(pool->scheduler, &envelope, type, message, NULL, 0, POOL_SEND_MS, err);
 }
 
 gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
@@ -211,10 +211,19 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    status = pool_send(pool->workers[rank], &envelope, type, message, payloads, payload_count, err);
+    status =
+        pool_send(pool->workers[rank], &envelope, type, message, payloads, payload_count, POOL_SEND_MS, err);
     if (status != GP_OK)
         gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
     return status;
+}
+
+gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                          gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+
+    return pool_send(pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
 }
 
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
@@ -345,7 +354,7 @@ static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
     memcpy(attach.token, pool->grant.token, sizeof(attach.token));
     for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
         gp_status status = gp_channel_connect(&pool->workers[i], pool->grant.slots[i].endpoint, &worker_link,
-                                              POOL_ATTACH_MS, err);
+                                              POOL_LINK_MS, err);
 
         if (status == GP_OK)
             status = pool_tell_worker(pool, i, &gp_msg_hello, &hello, NULL, 0, NULL, err);
@@ -520,11 +529,15 @@ gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
 gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
 {
     gp_resize resize = { .workers = workers };
-    gp_status_reply *reply = gp_calloc(1, sizeof(*reply));
+    gp_status_reply *reply;
 
+    if (devices != NULL &&
+        (size_t)snprintf(resize.devices, sizeof(resize.devices), "%s", devices) >= sizeof(resize.devices))
+        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
+                       sizeof(resize.devices) - 1);
+    reply = gp_calloc(1, sizeof(*reply));
     if (reply == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
-    snprintf(resize.devices, sizeof(resize.devices), "%s", devices == NULL ? "" : devices);
     /* The message carries the idle time too: keep the one the pool has. */
     gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
                                 OPEN_TIMEOUT_MS, err);

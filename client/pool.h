@@ -17,7 +17,8 @@
 #include "proto/messages.h"
 #include "proto/places.h"
 
-enum { POOL_SEND_MS = 5000, POOL_ATTACH_MS = 5000 };
+/* A member that died before its link was up is replaced while the rest of the time to attach goes on. */
+enum { POOL_SEND_MS = 5000, POOL_ATTACH_MS = 5000, POOL_LINK_MS = 2000 };
 
 struct gp_pool {
     gp_places places;
@@ -58,6 +59,10 @@ gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *mess
 gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
                            const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
                            gp_error *err);
+
+/* The same without waiting: to one that may be dead.  GP_EBUSY: its link is down. */
+gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                          gp_error *err);
 
 /* Ask the scheduler and wait for the answer of that type into reply; an error_reply becomes the error. */
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,

@@ -36,8 +36,7 @@ typedef struct gp_fan {
     uint32_t classes;
     uint32_t part_size, part_count, delivered; /* delivered: parts handed out, in order */
     gp_part *parts;
-    uint32_t ready;   /* workers that answered predict_begin in this generation */
-    int64_t stale_ms; /* when a worker first spoke of another generation; 0 = not since the last grant */
+    int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     gp_evaluation sum;
     double loss;
@@ -100,7 +99,6 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                       .bytes = fan->weights_count * sizeof(float) } };
 
     snprintf(begin.data, sizeof(begin.data), "%s", fan->data);
-    fan->ready = 0;
     memset(fan->held, 0, sizeof(fan->held));
     for (uint32_t i = 0; i < fan->part_count; i++)
         if (fan->parts[i].state == PART_ASKED)
@@ -122,7 +120,6 @@ static gp_status fan_take_ready(gp_fan *fan, const gp_incoming *in, gp_error *er
 
     if (status != GP_OK)
         return status;
-    fan->ready++;
     if (fan->parts != NULL) {
         if (ready.samples != fan->samples)
             return gp_fail(err, GP_EINVAL,
@@ -149,7 +146,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
         if (fan->parts[i].state != PART_TODO)
             continue;
         gp_predict_ask ask = { .first = (uint64_t)i * fan->part_size, .count = part_samples(fan, i) };
-        gp_status status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_ask, &ask, NULL, 0, NULL, err);
+        gp_status status = pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
             return GP_OK; /* the scheduler will tell */
@@ -290,6 +287,8 @@ static gp_status fan_run(gp_fan *fan, gp_error *err)
                 status = fan_begin(fan, err);
             continue;
         }
+        if (fan->pool->lost.index != 0 && fan->stale_ms == 0)
+            fan->stale_ms = gp_now_ms();
         if (fan->stale_ms != 0 && gp_now_ms() - fan->stale_ms > GRANT_MS)
             return gp_fail(err, GP_ETIMEDOUT,
                            "a worker died and was not replaced within %d s; the scheduler's log is %s",
@@ -300,9 +299,7 @@ static gp_status fan_run(gp_fan *fan, gp_error *err)
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
-    for (uint32_t rank = 0; rank < fan->pool->grant.slots_count; rank++)
-        pool_tell_worker(fan->pool, rank, &gp_msg_predict_end, &(gp_predict_end){ 0 }, NULL, 0, NULL, NULL);
-    return status;
+    return status; /* the release that follows ends the prediction on the workers */
 }
 
 gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request, gp_error *err)

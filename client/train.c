@@ -174,7 +174,7 @@ static void run_tell_stop(gp_run *run, bool hard)
     /* A soft stop travels with the gradients: one rank is enough.  A hard one must reach each. */
     for (uint32_t rank = 0; rank < (hard ? run->world : 1); rank++)
         if (!run->rank_ended[rank])
-            pool_tell_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, 0, NULL, NULL);
+            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL);
 }
 
 static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
@@ -345,13 +345,18 @@ static gp_status run_begin(gp_run *run, gp_error *err)
     run->world = run->pool->grant.slots_count;
     run->facts.workers = run->world;
     run->begin.workers = run->world;
+    for (uint32_t rank = 0; rank < run->world; rank++)
+        run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
     for (uint32_t rank = 0; rank < run->world; rank++) {
         gp_status status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
                                             payload_count, NULL, err);
 
+        if (status == GP_EPEER || status == GP_EBUSY) { /* it died: the scheduler tells how */
+            run->failed_ms = gp_now_ms();
+            return GP_OK;
+        }
         if (status != GP_OK)
             return status;
-        run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
     }
     return GP_OK;
 }
@@ -390,6 +395,11 @@ static void run_look_around(gp_run *run)
     }
     if (run->pool->revoked && run->failure.code == GP_OK) {
         gp_fail(&err, GP_ECANCELED, "the lease ended: %s", run->pool->ended.reason);
+        run_fail(run, &err);
+    }
+    if (wanted >= 2 && run->failure.code == GP_OK && run->ended < run->world) { /* answer or not */
+        gp_fail(&err, GP_ECANCELED, "stopped at once; the last step that was told is %" PRIu64,
+                run->training->summary.steps);
         run_fail(run, &err);
     }
     if (run->failure.code != GP_OK)

@@ -129,11 +129,41 @@ TEST(a_soft_stop_keeps_the_model_a_hard_one_ends_at_once_and_the_pool_survives_b
     pools_end();
 }
 
+static void stop_hard(int signal_number)
+{
+    (void)signal_number;
+    stop_word = 2;
+}
+
+TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
+{
+    gp_pool *pool;
+    gp_training *training = NULL;
+    gp_error err;
+    gp_train_request request = {
+        .network = "lenet", .data = "digits:2000", .options = endless, .stop = &stop_word
+    };
+
+    pools_begin("forward:5:hang@1.1");
+    pool = open_pool(1);
+    REQUIRE(pool != NULL);
+    stop_word = 0;
+    signal(SIGALRM, stop_hard);
+    alarm(2);
+    CHECK_STATUS(GP_ECANCELED, gp_train(&training, pool, &request, &err));
+    CHECK_INT(2, stop_word);
+    stop_word = 0;
+    check_trains(pool);
+    gp_pool_close(pool);
+    pools_end();
+}
+
 /* ---- deaths ---- */
 
 typedef struct murder {
     uint64_t at_step;
     pid_t victim;
+    gp_pool *pool;   /* of murder_all_but_one */
     int64_t when_ms; /* 0 = not yet */
 } murder;
 
@@ -238,6 +268,61 @@ TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
         gp_pool_close(pool);
         pools_end();
     }
+}
+
+/* Kills every worker of the lease but the first. */
+static void murder_all_but_one(void *context, const gp_train_step *step)
+{
+    murder *m = context;
+    const gp_lease_grant *grant = &m->pool->grant;
+
+    if (m->when_ms != 0 || step->step < m->at_step)
+        return;
+    m->when_ms = gp_now_ms();
+    for (uint32_t rank = 1; rank < grant->slots_count; rank++)
+        kill((pid_t)grant->slots[rank].pid, SIGKILL);
+}
+
+TEST(workers_killed_together_are_told_without_waiting_for_the_dead)
+{
+    gp_training *training = NULL;
+    gp_error err;
+    murder m = { .at_step = 3 };
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:2000",
+                                 .options = endless,
+                                 .events = { .step = murder_all_but_one, .context = &m } };
+
+    pools_begin(NULL);
+    m.pool = open_pool(3);
+    REQUIRE(m.pool != NULL);
+    CHECK_STATUS(GP_EPEER, gp_train(&training, m.pool, &request, &err));
+    CHECK(m.when_ms != 0);
+    CHECK((double)(gp_now_ms() - m.when_ms) * 1e-3 <
+          2 + pools_patience(1)); /* a send to the dead waits 5 s */
+    check_trains(m.pool);
+    gp_pool_close(m.pool);
+    pools_end();
+}
+
+TEST(a_member_that_is_dead_when_the_client_attaches_is_replaced_and_attached_to)
+{
+    gp_pool *pool;
+    gp_error err;
+
+    pools_begin(NULL);
+    pool = open_pool(2);
+    REQUIRE(pool != NULL);
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "test", NULL, &err), err);
+    uint32_t generation = pool->generation;
+
+    kill((pid_t)pool->grant.slots[0].pid, SIGKILL);
+    REQUIRE_OK(pool_attach(pool, &err), err);
+    CHECK_INT(generation + 1, pool->generation);
+    pool_release(pool);
+    check_trains(pool);
+    gp_pool_close(pool);
+    pools_end();
 }
 
 TEST(predictions_are_complete_although_a_worker_dies)
