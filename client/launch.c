@@ -140,7 +140,8 @@ static gp_status launch_wait_ready(int ready, pid_t pid, const gp_places *places
     }
     int code = 0;
 
-    waitpid(pid, &code, 0);
+    while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
+        ;
     if (WIFEXITED(code) && WEXITSTATUS(code) == EXIT_LOCK_HELD)
         return gp_fail(err, GP_EBUSY, "another scheduler holds %s", places->lock);
     return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s %d); its log is %s",
@@ -148,22 +149,27 @@ static gp_status launch_wait_ready(int ready, pid_t pid, const gp_places *places
                    WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code), places->scheduler_log);
 }
 
-/* The start lock: starters come one after the other.  Returns its descriptor, or -1 when the time is over. */
-static int launch_lock(const gp_places *places, int64_t deadline)
+/* The start lock: starters come one after the other. */
+static gp_status launch_lock(int *lock, const gp_places *places, int64_t deadline, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
 
     snprintf(path, sizeof(path), "%s/start", places->pool_dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open the start lock %s", path);
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (gp_now_ms() >= deadline) {
             close(fd);
-            return -1;
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "another process has been starting pool %s all the time; its lock is %s",
+                           places->pool, path);
         }
         poll(NULL, 0, RETRY_MS);
     }
-    return fd;
+    *lock = fd;
+    return GP_OK;
 }
 
 gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
@@ -182,12 +188,11 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
     status = gp_places_create(places, err);
     if (status != GP_OK)
         return status;
-    int lock = launch_lock(places, deadline);
+    int lock;
 
-    if (lock < 0)
-        return gp_fail(err, GP_ETIMEDOUT,
-                       "another process has been starting pool %s for %d ms; the lock is %s/start",
-                       places->pool, timeout_ms, places->pool_dir);
+    status = launch_lock(&lock, places, deadline, err);
+    if (status != GP_OK)
+        return status;
     for (;;) {
         int left = (int)(deadline - gp_now_ms()), ready = -1;
         pid_t pid;

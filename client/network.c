@@ -71,12 +71,17 @@ gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_err
             break;
         used += (size_t)put;
     }
-    if (used != bytes || fsync(fd) != 0 || close(fd) != 0 || rename(temporary, path) != 0) {
-        gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    gp_status status = GP_OK;
+
+    if (used != bytes || fsync(fd) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
+    if (close(fd) != 0 && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
+    if (status == GP_OK && rename(temporary, path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", temporary, path);
+    if (status != GP_OK)
         unlink(temporary);
-        return GP_EIO;
-    }
-    return GP_OK;
+    return status;
 }
 
 static bool ends_with(const char *text, const char *end)
