@@ -102,6 +102,11 @@ int cli_usage(const cli_call *call, const char *format, ...) __attribute__((form
 /* Open the pool of --pool; notes go to standard error unless --quiet. */
 gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err);
 
+extern const gp_param cli_lease_options[]; /* of a cli_lease */
+
+/* What the words alone tell: GP_EINVAL before any pool is looked for. */
+gp_status cli_lease_check(const cli_lease *lease, gp_error *err);
+
 /* --workers, --devices, --execution-environment as a lease request.  `pool` has been opened (multi-gpu looks
  * whether it has a GPU). */
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err);

@@ -1,6 +1,4 @@
 /* main.c -- the gradpool command: find the subcommand, read its options, run it. */
-#include <ctype.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -10,7 +8,6 @@
 #include "client/cli/cli.h"
 #include "client/cli/home.h"
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/spell.h"
 #include "common/model/train_options.h"
 
@@ -41,34 +38,6 @@ void cli_catch_interrupts(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
-
-static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
-                                                 "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };
-
-static const gp_param lease_options[] = {
-    { .name = "workers",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_lease, workers),
-      .count = 24,
-      .help = "N: exactly N workers; N:M: from N to M; default: every worker of the pool" },
-    { .name = "devices",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_lease, devices),
-      .count = 256,
-      .help = "named devices: 1,3 or cuda:0 or a UUID" },
-    { .name = "execution-environment",
-      .type = GP_PARAM_WORD,
-      .offset = offsetof(cli_lease, environment),
-      .words = environment_words,
-      .seed_name = "ExecutionEnvironment",
-      .help =
-          "parallel-auto: GPU workers if there are any, else all CPU workers; auto, cpu, gpu: one worker" },
-    { .name = "no-wait",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(cli_lease, no_wait),
-      .help = "fail instead of waiting for workers" },
-    { 0 },
-};
 
 /* ---- errors ---- */
 
@@ -140,7 +109,7 @@ static void help_command(const cli_command *command)
            command->usage);
     help_table("Options:", command->options);
     if (command->leases)
-        help_table("Workers:", lease_options);
+        help_table("Workers:", cli_lease_options);
     if (command->trains)
         help_table("Training:", gp_train_options_table);
     printf("\nExamples:\n%s", command->examples);
@@ -164,7 +133,7 @@ static const gp_param *call_find(cli_call *call, const char *name, void **values
 
     *values = call->options;
     if (param == NULL && call->command->leases) {
-        param = gp_params_find(lease_options, name);
+        param = gp_params_find(cli_lease_options, name);
         *values = &call->lease;
     }
     if (param == NULL && call->command->trains) {
@@ -190,7 +159,7 @@ static int call_unknown(const cli_call *call, const char *name)
 
     offer_table(call->command->options, name, &near, &distance);
     if (call->command->leases)
-        offer_table(lease_options, name, &near, &distance);
+        offer_table(cli_lease_options, name, &near, &distance);
     if (call->command->trains)
         offer_table(gp_train_options_table, name, &near, &distance);
     if (near != NULL)
@@ -256,7 +225,7 @@ static int call_parse(cli_call *call)
     bool words_only = false;
 
     gp_params_default(call->command->options, call->options);
-    gp_params_default(lease_options, &call->lease);
+    gp_params_default(cli_lease_options, &call->lease);
     for (int at = 2; at < call->argc; at++) {
         const char *word = call->argv[at];
         int code = CLI_OK;
@@ -329,137 +298,6 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
     return gp_pool_open(pool, &options, err);
 }
 
-/* "2" and "2:4". */
-static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp_error *err)
-{
-    char *end;
-    unsigned long least = strtoul(text, &end, 10), most = least;
-
-    if (*end == ':')
-        most = strtoul(end + 1, &end, 10);
-    if (!isdigit((unsigned char)text[0]) || *end != '\0' || least == 0 || most < least ||
-        most > GP_MEMBERS_MAX)
-        return gp_fail(err, GP_EINVAL, "--workers is '%s'; it must be N or N:M with 1 <= N <= M <= %u", text,
-                       GP_MEMBERS_MAX);
-    out->workers_min = (uint32_t)least;
-    out->workers_max = (uint32_t)most;
-    return GP_OK;
-}
-
-/* What the words alone say. */
-static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
-{
-    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
-               lease->environment == CLI_ENV_GPU;
-
-    if (one && lease->workers[0] != '\0')
-        return gp_fail(err, GP_EINVAL,
-                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
-                       environment_words[lease->environment], lease->workers);
-    if (one)
-        out->workers_min = out->workers_max = 1;
-    return lease->workers[0] == '\0' ? GP_OK : lease_parse_workers(lease->workers, out, err);
-}
-
-static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
-{
-    gp_status_reply *reply = NULL;
-    gp_status status = pool_status(pool, &reply, err);
-
-    if (status != GP_OK)
-        return status;
-    *has = false;
-    for (uint32_t i = 0; i < reply->workers_count; i++)
-        *has |=
-            reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
-    gp_free(reply);
-    return GP_OK;
-}
-
-gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
-{
-    const cli_lease *lease = &call->lease;
-    bool gpu;
-
-    *out = (gp_lease_request){ .no_wait = lease->no_wait,
-                               .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
-    gp_status status = lease_parse(lease, out, err);
-
-    if (status == GP_OK)
-        status = pool_has_gpu(pool, &gpu, err);
-    if (status != GP_OK)
-        return status;
-    switch ((cli_environment)lease->environment) {
-    case CLI_ENV_GPU:
-    case CLI_ENV_MULTI_GPU:
-    case CLI_ENV_PARALLEL_GPU:
-        if (!gpu)
-            return gp_fail(
-                err, GP_ENODEV,
-                "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
-                "shows what there is, parallel-auto uses the CPU workers",
-                environment_words[lease->environment]);
-        out->environment = GP_ENVIRONMENT_GPU;
-        break;
-    case CLI_ENV_CPU:
-    case CLI_ENV_PARALLEL_CPU:
-        out->environment = GP_ENVIRONMENT_CPU;
-        break;
-    case CLI_ENV_AUTO:
-    case CLI_ENV_PARALLEL_AUTO:
-        out->environment = gpu ? GP_ENVIRONMENT_GPU : GP_ENVIRONMENT_ANY;
-        break;
-    }
-    return GP_OK;
-}
-
-void cli_progress_begin(const cli_call *call, cli_progress *progress)
-{
-    *progress = (cli_progress){ .begin_ms = gp_now_ms(),
-                                .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
-}
-
-void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count)
-{
-    int64_t now = gp_now_ms();
-
-    if (!progress->tell || now - progress->begin_ms < 2000 || now - progress->told_ms < 200)
-        return;
-    progress->told_ms = now;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " samples\033[K", done, count);
-}
-
-void cli_progress_end(const cli_progress *progress)
-{
-    if (progress->told_ms != 0)
-        fprintf(stderr, "\r\033[K");
-}
-
-char *cli_duration(double seconds, char *text, size_t bytes)
-{
-    if (seconds < 0.1)
-        snprintf(text, bytes, "%.1f ms", seconds * 1e3);
-    else if (seconds < 60)
-        snprintf(text, bytes, "%.1f s", seconds);
-    else if (seconds < 3600)
-        snprintf(text, bytes, (int)seconds % 60 == 0 ? "%d m" : "%d m %02d s", (int)(seconds / 60),
-                 (int)seconds % 60);
-    else
-        snprintf(text, bytes, "%d h %02d m", (int)(seconds / 3600), (int)(seconds / 60) % 60);
-    return text;
-}
-
-char *cli_bytes(double count, char *text, size_t bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    int unit = 0;
-
-    for (; count >= 1024 && unit < 4; unit++)
-        count /= 1024;
-    snprintf(text, bytes, unit == 0 ? "%.0f %s" : "%.1f %s", count, units[unit]);
-    return text;
-}
-
 /* ---- main ---- */
 
 static int run_command(const cli_command *command, int argc, char **argv)
@@ -472,7 +310,7 @@ static int run_command(const cli_command *command, int argc, char **argv)
     if (call.options == NULL)
         return CLI_FAILED;
     code = call_parse(&call);
-    if (code == CLI_OK && lease_parse(&call.lease, &(gp_lease_request){ 0 }, &err) != GP_OK)
+    if (code == CLI_OK && cli_lease_check(&call.lease, &err) != GP_OK)
         code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
     if (code == CLI_OK && ((cli_common *)call.options)->help)
         help_command(command);

@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cli/cli.h"
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 enum { COLUMNS_MAX = 12, CELL_BYTES = 120 };
 
@@ -125,4 +127,53 @@ void show_status(const gp_status_reply *status)
                                            cli_duration((double)row->age_ms * 1e-3, age, sizeof(age)) });
     }
     show_table_print_free(leases);
+}
+
+/* ---- while one waits ---- */
+
+void cli_progress_begin(const cli_call *call, cli_progress *progress)
+{
+    *progress = (cli_progress){ .begin_ms = gp_now_ms(),
+                                .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
+}
+
+void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count)
+{
+    int64_t now = gp_now_ms();
+
+    if (!progress->tell || now - progress->begin_ms < 2000 || now - progress->told_ms < 200)
+        return;
+    progress->told_ms = now;
+    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " samples\033[K", done, count);
+}
+
+void cli_progress_end(const cli_progress *progress)
+{
+    if (progress->told_ms != 0)
+        fprintf(stderr, "\r\033[K");
+}
+
+char *cli_duration(double seconds, char *text, size_t bytes)
+{
+    if (seconds < 0.1)
+        snprintf(text, bytes, "%.1f ms", seconds * 1e3);
+    else if (seconds < 60)
+        snprintf(text, bytes, "%.1f s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, bytes, (int)seconds % 60 == 0 ? "%d m" : "%d m %02d s", (int)(seconds / 60),
+                 (int)seconds % 60);
+    else
+        snprintf(text, bytes, "%d h %02d m", (int)(seconds / 3600), (int)(seconds / 60) % 60);
+    return text;
+}
+
+char *cli_bytes(double count, char *text, size_t bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    int unit = 0;
+
+    for (; count >= 1024 && unit < 4; unit++)
+        count /= 1024;
+    snprintf(text, bytes, unit == 0 ? "%.0f %s" : "%.1f %s", count, units[unit]);
+    return text;
 }

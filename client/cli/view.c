@@ -60,7 +60,8 @@ struct gp_view {
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
-    int lines; /* of the picture that stands */
+    int lines;      /* of the picture that stands */
+    uint32_t width; /* when it was drawn */
     char sentence[160];
 };
 
@@ -106,10 +107,10 @@ static double curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
 static void table_head(FILE *out)
 {
     fprintf(out,
-            "|========================================================================================|\n"
+            "|==========================================================================================|\n"
             "|  Epoch  |  Step  | Time        | Batch    | Validation | Batch   | Validation | Learning |\n"
             "|         |        | h:min:s     | accuracy | accuracy   | loss    | loss       | rate     |\n"
-            "|========================================================================================|\n");
+            "|==========================================================================================|\n");
 }
 
 static void table_time(double seconds, char text[16])
@@ -246,9 +247,9 @@ static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, u
 
     if (curve->count == 0 || rows < 2)
         return;
-    for (uint32_t i = 0; i < curve->count; i++) {
-        low = fmin(low, curve->value[i]);
-        high = fmax(high, curve->value[i]);
+    for (uint32_t x = 0; x < columns; x++) {
+        low = fmin(low, curve_at(curve, x, columns));
+        high = fmax(high, curve_at(curve, x, columns));
     }
     if (!(high > low))
         high = low + 1e-9;
@@ -347,8 +348,12 @@ static void draw(gp_view *view, bool force)
     if (rows > CURVE_ROWS_MAX)
         rows = CURVE_ROWS_MAX;
     view->drawn_ms = now;
-    if (view->lines > 0)
+    if (view->lines > 0 &&
+        width != view->width) /* its lines may have wrapped: nobody knows where it begins */
+        fputs("\033[2J\033[H", view->options.out);
+    else if (view->lines > 0)
         fprintf(view->options.out, "\033[%dA", view->lines);
+    view->width = width;
     fputc('\r', view->options.out);
     view->lines = 0;
     draw_bar(view, width);

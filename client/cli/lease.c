@@ -1,0 +1,124 @@
+/* lease.c -- which workers a command takes: its options, and the request they make. */
+#include <ctype.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "client/cli/cli.h"
+#include "common/base/alloc.h"
+
+static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
+                                                 "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };
+
+const gp_param cli_lease_options[] = {
+    { .name = "workers",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_lease, workers),
+      .count = 24,
+      .help = "N: exactly N workers; N:M: from N to M; default: every worker of the pool" },
+    { .name = "devices",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_lease, devices),
+      .count = 256,
+      .help = "named devices: 1,3 or cuda:0 or a UUID" },
+    { .name = "execution-environment",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(cli_lease, environment),
+      .words = environment_words,
+      .seed_name = "ExecutionEnvironment",
+      .help =
+          "parallel-auto: GPU workers if there are any, else all CPU workers; auto, cpu, gpu: one worker" },
+    { .name = "no-wait",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(cli_lease, no_wait),
+      .help = "fail instead of waiting for workers" },
+    { 0 },
+};
+
+/* "2" and "2:4". */
+static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp_error *err)
+{
+    char *end;
+    unsigned long least = strtoul(text, &end, 10), most = least;
+
+    if (*end == ':')
+        most = strtoul(end + 1, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || least == 0 || most < least ||
+        most > GP_MEMBERS_MAX)
+        return gp_fail(err, GP_EINVAL, "--workers is '%s'; it must be N or N:M with 1 <= N <= M <= %u", text,
+                       GP_MEMBERS_MAX);
+    out->workers_min = (uint32_t)least;
+    out->workers_max = (uint32_t)most;
+    return GP_OK;
+}
+
+/* What the words alone say. */
+static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
+{
+    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
+               lease->environment == CLI_ENV_GPU;
+
+    if (one && lease->workers[0] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
+                       environment_words[lease->environment], lease->workers);
+    if (one)
+        out->workers_min = out->workers_max = 1;
+    return lease->workers[0] == '\0' ? GP_OK : lease_parse_workers(lease->workers, out, err);
+}
+
+gp_status cli_lease_check(const cli_lease *lease, gp_error *err)
+{
+    return lease_parse(lease, &(gp_lease_request){ 0 }, err);
+}
+
+static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
+{
+    gp_status_reply *reply = NULL;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    *has = false;
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        *has |=
+            reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
+    gp_free(reply);
+    return GP_OK;
+}
+
+gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
+{
+    const cli_lease *lease = &call->lease;
+    bool gpu;
+
+    *out = (gp_lease_request){ .no_wait = lease->no_wait,
+                               .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
+    gp_status status = lease_parse(lease, out, err);
+
+    if (status == GP_OK)
+        status = pool_has_gpu(pool, &gpu, err);
+    if (status != GP_OK)
+        return status;
+    switch ((cli_environment)lease->environment) {
+    case CLI_ENV_GPU:
+    case CLI_ENV_MULTI_GPU:
+    case CLI_ENV_PARALLEL_GPU:
+        if (!gpu)
+            return gp_fail(
+                err, GP_ENODEV,
+                "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
+                "shows what there is, parallel-auto uses the CPU workers",
+                environment_words[lease->environment]);
+        out->environment = GP_ENVIRONMENT_GPU;
+        break;
+    case CLI_ENV_CPU:
+    case CLI_ENV_PARALLEL_CPU:
+        out->environment = GP_ENVIRONMENT_CPU;
+        break;
+    case CLI_ENV_AUTO:
+    case CLI_ENV_PARALLEL_AUTO:
+        out->environment = gpu ? GP_ENVIRONMENT_GPU : GP_ENVIRONMENT_ANY;
+        break;
+    }
+    return GP_OK;
+}

@@ -1,0 +1,133 @@
+/* test_view.c -- the table and the picture of a training, drawn into a file and read back. */
+#include "client/cli/view.h"
+#include "tests/gp_test.h"
+
+enum { TEXT_BYTES = 1 << 20, WIDTH = 80 }; /* a file has no size: 80 columns and 24 rows are assumed */
+
+static char text[TEXT_BYTES];
+
+/* Two epochs of 20 steps on that many workers; a validation behind each if there are samples for it. */
+static void draw_run(bool live, uint32_t frequency, uint32_t workers, uint64_t validation_samples)
+{
+    FILE *file = tmpfile();
+    gp_view *view =
+        view_new(&(view_options){ .out = file, .log = NULL, .live = live, .frequency = frequency });
+    gp_train_facts facts = {
+        .workers = workers, .steps_per_epoch = 20, .epochs = 2, .validation_samples = validation_samples
+    };
+
+    for (uint32_t i = 0; i < workers; i++)
+        facts.worker_index[i] = i + 1;
+    view_begin(view, &facts);
+    for (uint32_t step = 1; step <= 40; step++) {
+        for (uint32_t rank = workers; rank-- > 0;)
+            view_step(view, &(gp_train_step){ .worker = rank + 1,
+                                              .rank = rank,
+                                              .step = step,
+                                              .epoch = 1 + step / 21,
+                                              .samples = 100,
+                                              .loss = 2.0 / step,
+                                              .accuracy = 1 - 0.9 / step,
+                                              .learn_rate = 0.1,
+                                              .seconds = 0.1 * step,
+                                              .forward_ms = 60,
+                                              .backward_ms = 40 });
+        if (step % 20 == 0 && validation_samples > 0)
+            view_check(view, &(gp_train_check){ .step = step,
+                                                .epoch = step / 20,
+                                                .seconds = 0.1 * step,
+                                                .loss = 0.5,
+                                                .accuracy = 0.875 });
+    }
+    view_free(view);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+}
+
+static uint32_t count(const char *part)
+{
+    uint32_t found = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part))
+        found++;
+    return found;
+}
+
+/* The characters of a line without the terminal's commands; *end is its end. */
+static uint32_t columns(const char *line, const char **end)
+{
+    uint32_t width = 0;
+
+    for (; *line != '\n' && *line != '\0'; line++) {
+        if (*line == '\033') {
+            while (*line != 'A' && *line != 'K' && *line != 'J' && *line != 'H')
+                line++;
+        } else if (*line != '\r' && ((unsigned char)*line & 0xc0) != 0x80) {
+            width++;
+        }
+    }
+    *end = line;
+    return width;
+}
+
+TEST(a_step_and_its_validation_are_one_line_of_the_table)
+{
+    draw_run(false, 20, 2, 100);
+    CHECK_INT(4 + 3, count("\n")); /* the head, steps 1, 20 and 40 */
+    CHECK_INT(1, count("|       1 |     20 |"));
+    CHECK_CONTAINS(text, "|       2 |     40 | 00:00:04.00 |  97.75 % |    87.50 % |  0.0500 |     0.5000 |");
+    draw_run(false, 7, 2, 100);
+    CHECK_INT(4 + 1 + 5 + 2, count("\n")); /* 7, 14, ..., 35 and the two validations */
+    draw_run(false, 20, 2, 0);
+    CHECK_INT(4 + 3, count("\n"));
+}
+
+TEST(every_line_of_the_table_is_as_wide_as_its_head)
+{
+    const char *end = text - 1;
+
+    draw_run(false, 3, 1, 100);
+    for (const char *line = text; *line != '\0'; line = end + 1)
+        CHECK_INT(92, columns(line, &end));
+}
+
+TEST(the_picture_fits_the_terminal_and_is_drawn_over_itself)
+{
+    setenv("LC_ALL", "en_US.UTF-8", 1);
+    draw_run(true, 50, 20, 100);
+    for (const char *line = text, *end; *line != '\0'; line = *end == '\0' ? end : end + 1)
+        CHECK(columns(line, &end) <= WIDTH);
+    CHECK_CONTAINS(text, "┤");
+    CHECK_CONTAINS(text, "100 %  epoch 2/2  done");
+    CHECK_CONTAINS(text, "(20 workers, 8 shown)");
+    /* Each picture goes up by as many lines as the one before had, and that is less than the terminal has. */
+    uint32_t lines = 0, pictures = 0;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        int up = 0;
+
+        if (*at == '\n')
+            lines++;
+        if (sscanf(at, "\033[%dA", &up) == 1 && strchr(at, 'A') - at < 6) {
+            CHECK_INT(lines, up);
+            CHECK(lines < 24);
+            lines = 0;
+            pictures++;
+        }
+    }
+    CHECK(pictures >= 2); /* each validation draws, and so does the end */
+}
+
+TEST(without_utf8_the_picture_is_ascii)
+{
+    uint32_t foreign = 0;
+
+    setenv("LC_ALL", "C", 1);
+    draw_run(true, 50, 2, 0);
+    for (const char *at = text; *at != '\0'; at++)
+        foreign += (unsigned char)*at >= 0x80;
+    CHECK_INT(0, foreign);
+    CHECK_CONTAINS(text, "####");
+    CHECK_CONTAINS(text, "no validation data: accuracy is of the training batches");
+}
