@@ -58,6 +58,7 @@ static void pool_close_workers(gp_pool *pool)
 /* News of the lease that come unasked change the handle before anyone looks at them. */
 static void pool_take_news(gp_pool *pool, const gp_incoming *in)
 {
+    gp_lease_grant grant;
     gp_error ignored;
 
     if (in->type == NULL)
@@ -69,8 +70,8 @@ static void pool_take_news(gp_pool *pool, const gp_incoming *in)
         break;
     case GP_ID(lease_grant):
         if (pool->lease != 0 && in->envelope.lease == pool->lease &&
-            in->envelope.generation > pool->generation &&
-            gp_incoming_decode(in, &pool->grant, &ignored) == GP_OK) {
+            in->envelope.generation > pool->generation && gp_incoming_decode(in, &grant, &ignored) == GP_OK) {
+            pool->grant = grant;
             pool->generation = in->envelope.generation;
             pool->regranted = true;
         }

@@ -45,7 +45,8 @@ typedef struct gp_run {
     gp_train_facts facts;
     int stop_told;     /* highest stop that the workers know of */
     gp_error failure;  /* first by time; GP_OK = none */
-    int64_t failed_ms; /* when */
+    int64_t failed_ms; /* when that, or the first effect of it, was seen */
+    gp_error effect;   /* told when no cause comes */
     int64_t begun_ms;  /* train_begin was sent */
     bool loading_told;
 } gp_run;
@@ -263,13 +264,18 @@ static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *e
     return gp_network_set_classes(network, (const char *)in->payloads[1].data, in->payloads[1].bytes, err);
 }
 
-/* That a peer is gone is an effect; the scheduler tells the cause, and is given a moment for it. */
+/* That a peer is gone, or has ended the exchange for all, is an effect: its cause comes from the scheduler or from
+ * the rank that failed, and is given a moment. */
 static void run_take_failure(gp_run *run, const gp_error *failure)
 {
-    if (failure->code != GP_EPEER)
+    bool effect = failure->code == GP_EPEER || (failure->code == GP_ECANCELED && run->stop_told < 2);
+
+    if (!effect) {
         run_fail(run, failure);
-    else if (run->failed_ms == 0)
+    } else if (run->failed_ms == 0) {
+        run->effect = *failure;
         run->failed_ms = gp_now_ms();
+    }
 }
 
 static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
@@ -430,8 +436,8 @@ static gp_status run_loop(gp_run *run, gp_error *err)
     }
     run_look_around(run);
     if (run->failed_ms != 0 && run->failure.code == GP_OK)
-        return gp_fail(err, GP_EPEER, "a worker is gone and the scheduler has not told why; its log is %s",
-                       run->pool->places.scheduler_log);
+        return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",
+                       run->effect.message, run->pool->places.scheduler_log);
     if (run->failure.code != GP_OK && err != NULL)
         *err = run->failure;
     return run->failure.code;

@@ -207,7 +207,7 @@ static gp_status cuda_compile(gp_plan **out, gp_backend *backend, const gp_graph
 
     return gp_fail(err, GP_EUNSUPPORTED,
                    "the CUDA backend of this version runs no network yet (first op: code %d); use "
-                   "--execution-environment parallel-cpu",
+                   "CPU workers: gradpool up --devices cpu",
                    ops->count > 0 ? (int)ops->op[0].code : -1);
 }
 
