@@ -188,7 +188,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
     status = gp_places_create(places, err);
     if (status != GP_OK)
         return status;
-    int lock;
+    int lock = -1;
 
     status = launch_lock(&lock, places, deadline, err);
     if (status != GP_OK)
