@@ -14,7 +14,7 @@ static char out[OUT_BYTES], err[ERR_BYTES];
 
 static const char *in_root(const char *name)
 {
-    static char paths[4][600];
+    static char paths[4][800];
     static int next;
     char *path = paths[next++ % 4];
 
