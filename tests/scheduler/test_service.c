@@ -248,7 +248,6 @@ static bool lease(client *c)
 TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
 {
     client c;
-    gp_ok_reply ok;
 
     REQUIRE(pool_up("2"));
     if (client_open(&c) && await_idle(&c, 2)) {
@@ -259,8 +258,8 @@ TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
         CHECK(status.workers[1].slot.pid != 0 && status.workers[1].slot.endpoint[0] != '\0');
         CHECK_CONTAINS(status.workers[1].slot.log, directory);
         CHECK(tell(&c, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = false }));
-        CHECK(await(&c, &gp_msg_ok_reply, &ok));
-        int code = wait_end(scheduler);
+        int code =
+            wait_end(scheduler); /* its answer may be lost with the link, as gp_pool_shutdown() knows */
 
         CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
         scheduler = 0;
