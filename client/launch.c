@@ -33,7 +33,11 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
     if (status != GP_OK)
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
-    return gp_door_connect(door, reply, places->scheduler_door, &hello, timeout_ms, err);
+    status = gp_door_connect(door, reply, places->scheduler_door, &hello, timeout_ms, err);
+    /* A daemon that is ending, or was just killed, still takes a knock and hangs up: nobody is there any more. */
+    return status == GP_EPEER
+               ? gp_fail(err, GP_ENOPOOL, "the scheduler of pool %s has just ended", places->pool)
+               : status;
 }
 
 gp_status pool_daemon_path(const char *name, const char *variable, char *path, size_t bytes, gp_error *err)
