@@ -166,9 +166,9 @@ gp_status pool_error_from(const gp_incoming *in, gp_error *err)
 /* ---- messages out ---- */
 
 /* Send, waiting at most wait_ms while the queue is full or the link not up. */
-static gp_status pool_send(gp_channel *channel, const gp_envelope *envelope, const gp_message_type *type,
-                           const void *message, const gp_payload *payloads, size_t payload_count, int wait_ms,
-                           gp_error *err)
+static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_envelope *envelope,
+                           const gp_message_type *type, const void *message, const gp_payload *payloads,
+                           size_t payload_count, int wait_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + wait_ms;
 
@@ -176,7 +176,11 @@ static gp_status pool_send(gp_channel *channel, const gp_envelope *envelope, con
         gp_status status =
             gp_channel_send(channel, NULL, envelope, type, message, payloads, payload_count, err);
 
-        if (status != GP_EBUSY || gp_now_ms() >= deadline)
+        if (status != GP_EBUSY)
+            return status;
+        if (gp_door_gone(pool->door)) /* that is why the link is down */
+            return pool_scheduler_gone(pool, err);
+        if (gp_now_ms() >= deadline)
             return status;
         poll(NULL, 0, 1);
     }
@@ -200,7 +204,7 @@ gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *mess
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    return pool_send(pool->scheduler, &envelope, type, message, NULL, 0, POOL_SEND_MS, err);
+    return pool_send(pool, pool->scheduler, &envelope, type, message, NULL, 0, POOL_SEND_MS, err);
 }
 
 gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
@@ -212,8 +216,8 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    status =
-        pool_send(pool->workers[rank], &envelope, type, message, payloads, payload_count, POOL_SEND_MS, err);
+    status = pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count,
+                       POOL_SEND_MS, err);
     if (status != GP_OK)
         gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
     return status;
@@ -224,7 +228,7 @@ gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *t
 {
     gp_envelope envelope = pool_envelope(pool);
 
-    return pool_send(pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
+    return pool_send(pool, pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
 }
 
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
