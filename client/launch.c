@@ -184,7 +184,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
     gp_status status = gp_launch_find(door, reply, places, session, timeout_ms, &why);
 
     *started = false;
-    if ((status != GP_ENOPOOL && status != GP_EPEER) || options->attach_only) {
+    if (status != GP_ENOPOOL || options->attach_only) {
         if (status != GP_OK)
             gp_fail(err, status, "%s", why.message);
         return status;
@@ -207,10 +207,6 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
             break;
         }
         status = gp_launch_find(door, reply, places, session, left, &why);
-        if (status == GP_EPEER) { /* it dies as we knock: the kernel accepts for it until it is gone */
-            poll(NULL, 0, RETRY_MS);
-            continue;
-        }
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);
