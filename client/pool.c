@@ -13,9 +13,6 @@
 #include "client/launch.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/json.h"
-
-enum { OPEN_TIMEOUT_MS = 15000, ANSWER_MS = 5000 };
 
 static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -274,7 +271,7 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
     gp_welcome welcome;
 
     snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
-    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, ANSWER_MS, err);
+    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
 
     if (status == GP_OK)
         pool->scheduler_pid = welcome.pid;
@@ -284,7 +281,7 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
 static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
-    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : OPEN_TIMEOUT_MS;
+    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS;
     gp_door_reply reply;
     gp_status status =
         gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout_ms, err);
@@ -490,181 +487,11 @@ void pool_release(gp_pool *pool)
 
     pool_close_workers(pool);
     if (pool->lease != 0 && !pool->revoked && !gp_door_gone(pool->door))
-        pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, ANSWER_MS,
+        pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
     pool->lease = 0;
     pool->generation = 0;
     pool->grant.slots_count = 0;
     pool->lost = (gp_worker_lost){ 0 };
     pool->regranted = pool->revoked = false;
-}
-
-/* ---- the pool itself ---- */
-
-gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
-{
-    gp_status_reply *reply = gp_calloc(1, sizeof(*reply));
-
-    if (reply == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
-    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
-                                ANSWER_MS, err);
-
-    if (status == GP_OK)
-        *out = reply;
-    else
-        gp_free(reply);
-    return status;
-}
-
-gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
-{
-    gp_status_reply *reply = NULL;
-    gp_status status = pool_status(pool, &reply, err);
-
-    if (status != GP_OK)
-        return status;
-    *count = 0;
-    for (uint32_t i = 0; i < reply->workers_count; i++)
-        *count += reply->workers[i].state <= GP_WORKER_BUSY;
-    gp_free(reply);
-    return GP_OK;
-}
-
-gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
-{
-    gp_resize resize = { .workers = workers };
-    gp_status_reply *reply;
-
-    if (devices != NULL &&
-        (size_t)snprintf(resize.devices, sizeof(resize.devices), "%s", devices) >= sizeof(resize.devices))
-        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
-                       sizeof(resize.devices) - 1);
-    reply = gp_calloc(1, sizeof(*reply));
-    if (reply == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
-    /* The message carries the idle time too: keep the one the pool has. */
-    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
-                                OPEN_TIMEOUT_MS, err);
-
-    resize.idle_timeout_ms = reply->idle_timeout_ms;
-    if (status == GP_OK)
-        status = pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, OPEN_TIMEOUT_MS, err);
-
-    gp_free(reply);
-    return status;
-}
-
-gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
-{
-    gp_shutdown shutdown = { .when_idle = when_idle };
-    gp_ok_reply ok;
-    gp_status status = pool_ask(pool, &gp_msg_shutdown, &shutdown, &gp_msg_ok_reply, &ok, ANSWER_MS, err);
-
-    /* A scheduler that ends can be gone before its answer is here: that is what was asked for. */
-    return status == GP_EPEER ? GP_OK : status;
-}
-
-gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
-{
-    int64_t deadline = gp_now_ms() + timeout_ms;
-
-    while (!gp_door_gone(pool->door)) {
-        struct pollfd door = { .fd = pool->door, .events = POLLIN };
-
-        if (gp_now_ms() >= deadline)
-            return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
-                           pool->places.pool, timeout_ms, pool->places.scheduler_log);
-        poll(&door, 1, 50);
-    }
-    return GP_OK;
-}
-
-static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };
-static const char *const device_words[] = { "none", "cpu", "cuda" };
-
-static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
-{
-    char host[65] = "";
-
-    gethostname(host, sizeof(host) - 1);
-    gp_json_begin_object(writer, NULL);
-    gp_json_put_integer(writer, "index", row->slot.index);
-    gp_json_put_integer(writer, "pid", row->slot.pid);
-    gp_json_put_text(writer, "host", host);
-    gp_json_put_text(writer, "state", state_words[row->state]);
-    gp_json_begin_object(writer, "device");
-    gp_json_put_text(writer, "kind", device_words[row->slot.device_kind]);
-    gp_json_put_integer(writer, "index", row->slot.device_index);
-    gp_json_put_text(writer, "uuid", row->slot.device_uuid);
-    gp_json_put_text(writer, "name", row->slot.device_name);
-    gp_json_end_object(writer);
-    gp_json_put_text(writer, "cores", row->slot.cores);
-    gp_json_put_bool(writer, "shared", row->slot.shared);
-    gp_json_put_text(writer, "reason", row->reason);
-    gp_json_put_integer(writer, "lease", (int64_t)row->lease);
-    gp_json_put_integer(writer, "step", (int64_t)row->step);
-    gp_json_put_text(writer, "log", row->slot.log);
-    gp_json_end_object(writer);
-}
-
-gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_error *err)
-{
-    gp_json_writer writer;
-
-    gp_json_writer_init(&writer, out, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "pool", status->pool);
-    gp_json_begin_object(&writer, "scheduler");
-    gp_json_put_integer(&writer, "pid", status->scheduler_pid);
-    gp_json_put_integer(&writer, "epoch", (int64_t)status->epoch);
-    gp_json_put_integer(&writer, "uptime_ms", (int64_t)status->uptime_ms);
-    gp_json_put_integer(&writer, "idle_timeout_ms", (int64_t)status->idle_timeout_ms);
-    gp_json_put_bool(&writer, "accepting", status->accepting);
-    gp_json_end_object(&writer);
-    gp_json_begin_array(&writer, "workers");
-    for (uint32_t i = 0; i < status->workers_count; i++)
-        status_write_worker(&writer, &status->workers[i]);
-    gp_json_end_array(&writer);
-    gp_json_begin_array(&writer, "leases");
-    for (uint32_t i = 0; i < status->leases_count; i++) {
-        const gp_lease_row *lease = &status->leases[i];
-
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_integer(&writer, "lease", (int64_t)lease->lease);
-        gp_json_put_text(&writer, "state", lease->state == GP_LEASE_GRANTED ? "granted" : "queued");
-        gp_json_put_text(&writer, "purpose", lease->purpose);
-        gp_json_put_integer(&writer, "client_pid", lease->client_pid);
-        gp_json_put_integer(&writer, "workers", lease->workers);
-        gp_json_put_integer(&writer, "age_ms", (int64_t)lease->age_ms);
-        gp_json_end_object(&writer);
-    }
-    gp_json_end_array(&writer);
-    gp_json_begin_array(&writer, "jobs");
-    gp_json_end_array(&writer);
-    gp_json_end_object(&writer);
-    return gp_json_writer_finish(&writer, err);
-}
-
-gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
-{
-    gp_status_reply *reply = NULL;
-    gp_buffer buffer;
-    size_t bytes;
-    gp_status status = pool_status(pool, &reply, err);
-
-    if (status != GP_OK)
-        return status;
-    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
-    status = pool_status_write(reply, &buffer, err);
-    gp_free(reply);
-    if (status == GP_OK)
-        *json = (char *)gp_buffer_take(&buffer, &bytes);
-    gp_buffer_deinit(&buffer);
-    return status;
-}
-
-void gp_text_free(char *text)
-{
-    gp_free(text);
 }

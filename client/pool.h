@@ -18,7 +18,13 @@
 #include "proto/places.h"
 
 /* A member that died before its link was up is replaced while the rest of the time to attach goes on. */
-enum { POOL_SEND_MS = 5000, POOL_ATTACH_MS = 5000, POOL_LINK_MS = 2000 };
+enum {
+    POOL_SEND_MS = 5000,
+    POOL_ATTACH_MS = 5000,
+    POOL_LINK_MS = 2000,
+    POOL_OPEN_MS = 15000,
+    POOL_ANSWER_MS = 5000
+};
 
 struct gp_pool {
     gp_places places;
