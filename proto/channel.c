@@ -8,7 +8,9 @@
  *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; one that never ends can only come from
  *                                                  our own uid (0600 in 0700, uid filter), see PROTOCOL.md
  *   LINGER for ever                                0, or what gp_channel_close() was given
- *   a silent peer                                  HANDSHAKE_IVL 2 s */
+ *   a silent peer                                  HANDSHAKE_IVL 2 s
+ *
+ * It stays whole, though it is long: each of these needs zmq.h, and that has one home. */
 #include "proto/channel.h"
 
 #include <assert.h>

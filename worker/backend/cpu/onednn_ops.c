@@ -1,7 +1,8 @@
 /* onednn_ops.c -- ops of a graph to steps of a segment.
  *
  * The first failure sticks in the translator: helpers do nothing after it, so the translation of an op reads
- * as the list of what it makes. */
+ * as the list of what it makes.  One translator for all ops, in one file though it is long: the ops share its
+ * memory descriptors and its sticking failure, and a new op is added here only. */
 #include "worker/backend/cpu/onednn_segment.h"
 
 #include <assert.h>
