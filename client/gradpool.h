@@ -188,6 +188,269 @@ typedef struct gp_evaluation {
 GP_API gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request,
                             gp_error *err);
 
+/* ---- a team: workers leased for as long as it is open, to run functions of yours on (gradpool/task.h) ----
+ *
+ *     gp_team *team;
+ *     const gp_function *square;
+ *     gp_future *future;
+ *
+ *     gp_team_open(&team, pool, NULL, &err);
+ *     gp_function_find(&square, team, "mytasks.so:square", &err);
+ *     gp_parfeval(&future, team, &(gp_parfeval_request){ .function = square, .argument = &x, .bytes = sizeof(x) }, &err);
+ *     gp_future_result(future, &data, &bytes, &err);              waits
+ *
+ * A team has a link of its own to the pool, so the pool handle stays free for other calls.  Its workers are numbered
+ * 1 .. size in this team.  A worker that dies is replaced: its objects, files and put values are given to the new
+ * process, what ran on it is run again (see attempts), what only waited there goes elsewhere.  What tasks kept on it
+ * is gone.
+ *
+ * Threads: one thread at a time for a team and all that belongs to it.  Work goes on in the background while no call
+ * is made; callbacks come on the calling thread during any call, or on the library's own thread: they must be short
+ * and may call nothing of the team but gp_future_get_info(), gp_future_result() of the ended future and gp_parfeval(). */
+typedef struct gp_team gp_team;
+typedef struct gp_function gp_function;
+
+typedef struct gp_team_options {
+    gp_lease_request lease;
+    const char *purpose; /* shown to those who wait: "sweep of learning rates"; NULL = the program's name */
+    int32_t priority;    /* in the pool's queue; higher is served first; 0 is usual */
+    void (*log)(void *context, uint32_t worker,
+                const char *line); /* gp_task_log(); NULL = the workers' log files only */
+    void *context;
+    const volatile sig_atomic_t *stop; /* not 0: calls that wait end with GP_ECANCELED; NULL = never */
+} gp_team_options;
+
+/* gp_team_open -- lease workers of the pool; waits in its queue.
+ *   options  NULL = every worker; read during the call, but log, context and stop are kept
+ * GP_ENODEV: the pool can never give what was asked for; the sentence says what it has.  GP_EBUSY: no_wait. */
+GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *options, gp_error *err);
+
+/* gp_team_close -- cancels what is queued or runs, gives the workers back; futures, blocks and queues of the team
+ * become invalid.  Accepts NULL. */
+GP_API void gp_team_close(gp_team *team);
+GP_API uint32_t gp_team_size(const gp_team *team);
+
+/* gp_function_find -- "FILE.so:NAME": ships the object to every worker (once per content) and looks the function up.
+ *   out  valid until the team is closed
+ * GP_ENOENT: no such file, or no such function: the nearest name is said.  GP_EPERM: others than you may write the file
+ * or it is not yours.  GP_EVERSION: built for another ABI.  GP_EINVAL: not a task object. */
+GP_API gp_status gp_function_find(const gp_function **out, gp_team *team, const char *name, gp_error *err);
+
+/* Make a file readable by tasks as gp_task_file(name); sent once per worker, shared in memory per host. */
+GP_API gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_error *err);
+
+enum { GP_EVERY_WORKER = 0 };
+
+/* A value by name on a worker (1 .. size) or on every one; bytes = 0 with data NULL removes it. */
+GP_API gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
+                             gp_error *err);
+/* What a worker has under that name; *data is freed with gp_memory_free().  GP_ENOENT. */
+GP_API gp_status gp_team_get(gp_team *team, uint32_t worker, const char *name, void **data, size_t *bytes,
+                             gp_error *err);
+GP_API void gp_memory_free(void *data);
+
+/* Scatter count elements over the workers as the value `name`: floor(count / size) each, the first ones one more; gather
+ * the parts in worker order (freed with gp_memory_free()). */
+GP_API gp_status gp_team_scatter(gp_team *team, const char *name, const void *data, size_t count,
+                                 size_t element_bytes, gp_error *err);
+GP_API gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *bytes, gp_error *err);
+
+/* Bytes that many calls share: copied once, mapped by each worker of the host.  As argument of any call; freed at any
+ * time after the calls that use it were made. */
+typedef struct gp_shared gp_shared;
+GP_API gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_error *err);
+/* The same, to be written by the caller before its first use; *data is valid until then. */
+GP_API gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *err);
+GP_API void gp_shared_free(gp_shared *shared);
+
+/* ---- parfeval: one call on one worker, its future ---- */
+
+typedef struct gp_future gp_future;
+
+typedef enum gp_future_state {
+    GP_FUTURE_WAITING, /* for a worker, or for futures it comes after */
+    GP_FUTURE_RUNNING, /* given to a worker */
+    GP_FUTURE_DONE,    /* ended: with a result, an error, or canceled */
+} gp_future_state;
+
+typedef struct gp_parfeval_request {
+    const gp_function *function;
+    const void *argument; /* copied */
+    size_t bytes;
+    const gp_shared *shared;                                     /* instead of argument */
+    int32_t priority;                                            /* higher first; 0 is usual */
+    uint32_t worker;                                             /* only on this one (1 .. size); 0 = any */
+    enum { GP_NEEDS_NOTHING, GP_NEEDS_CPU, GP_NEEDS_GPU } needs; /* of the worker's device */
+    uint32_t attempts;       /* begun at most so often when workers die; 0 = 3, 1 = never again */
+    uint32_t retries;        /* after an error of its own; 0 = none */
+    int64_t start_within_ms; /* GP_ETIMEDOUT when it has not been begun by then; 0 = no matter */
+    int64_t run_ms_max;      /* canceled when it runs longer; 0 = no matter */
+    gp_future *const
+        *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
+    uint32_t after_count;
+    gp_future *follow; /* also after this one, and on the worker where it ran */
+    /* Called once when it has ended; may be NULL. */
+    void (*done)(void *context, gp_future *future);
+    void *context;
+} gp_parfeval_request;
+
+/* gp_parfeval -- hand a call to the team; returns at once.
+ *   out  released with gp_future_free(); NULL when only `done` or queues matter: the library frees it
+ * GP_EINVAL: no such worker, or no worker has the device.  GP_ELIMIT: GP_FUTURES_MAX wait. */
+GP_API gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request *request,
+                             gp_error *err);
+#define GP_FUTURES_MAX 16777216
+
+typedef struct gp_future_info {
+    gp_future_state state;
+    gp_status
+        status; /* when DONE: GP_OK, the task's own, GP_ECANCELED, GP_ETIMEDOUT, GP_EPEER (workers died) */
+    uint32_t worker;            /* of the last attempt: its index in the pool; 0 = none yet */
+    uint32_t attempts, retries; /* begun so often because of deaths (1 = the first), and because of errors */
+    /* Nanoseconds since the team was opened; 0 = not yet. */
+    int64_t submitted_ns, started_ns, ended_ns;
+} gp_future_info;
+
+GP_API void gp_future_get_info(const gp_future *future, gp_future_info *out);
+
+/* gp_future_wait -- until it has ended.  timeout_ms: -1 = for ever.  GP_ETIMEDOUT; GP_ECANCELED: stop was set. */
+GP_API gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err);
+
+/* gp_future_result -- waits, then gives the bytes (valid until gp_future_free()) or the error with which it ended. */
+GP_API gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, gp_error *err);
+
+/* gp_future_cancel -- not begun: it ends at once.  Running: the task is told; 1 s later its worker is replaced.  An
+ * ended one stays as it is. */
+GP_API void gp_future_cancel(gp_future *future);
+/* gp_future_free -- accepts NULL; one that has not ended goes on, and is freed then. */
+GP_API void gp_future_free(gp_future *future);
+
+typedef enum gp_wait_for { GP_WAIT_ALL, GP_WAIT_ANY, GP_WAIT_FIRST_ERROR } gp_wait_for;
+
+/* gp_futures_wait -- until all or any of them ended, or (FIRST_ERROR) one failed or all ended. */
+GP_API gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
+                                 gp_error *err);
+
+/* gp_team_next -- the next future of the team that has ended and was not given yet, in the order of ending.
+ * GP_ENOENT: none is left. */
+GP_API gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err);
+
+/* Cancel all futures of the team. */
+GP_API void gp_team_cancel(gp_team *team);
+
+/* What the team has done and holds. */
+typedef struct gp_team_info {
+    uint64_t submitted, ended, failed, canceled;
+    uint64_t waiting, running;     /* now */
+    uint64_t worker_deaths, rerun; /* calls begun again because of deaths */
+    uint64_t queue_bytes;          /* memory of what waits */
+    uint64_t log_dropped;          /* lines and queue items */
+} gp_team_info;
+
+GP_API void gp_team_get_info(gp_team *team, gp_team_info *out);
+
+/* ---- spmd: one function on several workers at once, which may talk to each other ---- */
+
+typedef struct gp_block gp_block; /* what a block leaves: a result on each worker */
+
+typedef struct gp_spmd_request {
+    const gp_function *function;
+    const void *argument; /* the same for all */
+    size_t bytes;
+    const gp_shared *shared; /* instead */
+    uint32_t workers_min,
+        workers_max;    /* 0, 0 = all of the team; n, n = n; as many as there are within [min, max] */
+    int64_t run_ms_max; /* canceled when it runs longer; 0 = no matter */
+} gp_spmd_request;
+
+/* gp_spmd -- run a block and wait for all its workers.  Large results stay on the workers until they are fetched.
+ *   out  released with gp_block_free(); set also when the block failed, so that all errors can be read
+ * When one fails the others are told to end, at once where they wait for each other, by gp_task_canceled() elsewhere;
+ * one that has not ended 1 s later is replaced.  Returned is the first failure in time, with its worker.
+ * GP_EINVAL: more workers than the team has.  GP_ECANCELED: stop was set.  GP_EPEER: a worker died. */
+GP_API gp_status gp_spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err);
+GP_API uint32_t gp_block_size(const gp_block *block);
+
+/* The result of index 1 .. size (valid until gp_block_free()), or its error. */
+GP_API gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, size_t *bytes,
+                                 gp_error *err);
+GP_API void gp_block_free(gp_block *block); /* accepts NULL; frees the results on the workers too */
+
+/* ---- parfor: a loop whose iterations go to whoever is free ---- */
+
+typedef enum gp_reduction {
+    GP_REDUCTION_NONE,
+    GP_REDUCTION_SUM_F64,
+    GP_REDUCTION_SUM_F32,
+    GP_REDUCTION_SUM_I64,
+    GP_REDUCTION_MIN_F64,
+    GP_REDUCTION_MAX_F64,
+    GP_REDUCTION_PRODUCT_F64,
+    GP_REDUCTION_MIN_I64,
+    GP_REDUCTION_MAX_I64,
+    GP_REDUCTION_COMBINE, /* by the function `combine` */
+} gp_reduction;
+
+typedef struct gp_parfor_request {
+    const gp_function *function;
+    const void *argument; /* broadcast: the same for all iterations, sent once per worker */
+    size_t bytes;
+    const gp_shared *shared; /* instead */
+
+    int64_t first, last, step; /* first, first + step, ... while not beyond last; step 0 = 1 */
+    const void *input;         /* sliced: input_bytes per iteration; each worker gets what it needs */
+    size_t input_bytes;
+    void *output; /* sliced: output_bytes per iteration, in order */
+    size_t output_bytes;
+
+    /* Instead of a range: an endless source.  Fills *item (input_bytes of it) and returns true, or false at the end. */
+    bool (*next)(void *context, void *item);
+    /* What gp_task_result() gave, in the order of the range, or as finished; returning false ends the loop (GP_OK). */
+    bool (*each)(void *context, int64_t iteration, const void *data, size_t bytes);
+    bool unordered;
+    void *context;
+
+    /* Into `reduced`.  Iterations are combined in fixed groups and the groups by a fixed tree, so the bits depend on
+     * neither schedule nor number of workers. */
+    gp_reduction reduction;
+    void *reduced;
+    size_t reduced_bytes;
+    const char *combine; /* "FILE.so:NAME" of a gp_combine_fn */
+
+    uint64_t seed;  /* of the iterations' random streams */
+    uint32_t chunk; /* iterations sent together; 0 = by measured duration */
+    uint32_t
+        in_flight; /* iterations given out or kept back for the order, at most; 0 = bounded by the library */
+    uint32_t attempts;                                              /* as in parfeval */
+    void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0 = not known */
+} gp_parfor_request;
+
+/* gp_parfor -- run the loop and wait.  The first failing iteration (lowest of those that failed before the rest was
+ * stopped) ends it: its sentence begins with the iteration and the worker. */
+GP_API gp_status gp_parfor(gp_team *team, const gp_parfor_request *request, gp_error *err);
+
+/* ---- data queues: what tasks send while they run (gp_task_queue) ---- */
+
+typedef struct gp_queue gp_queue;
+
+typedef struct gp_queue_options {
+    uint32_t depth;   /* items kept here; 0 = 1024.  A full queue makes its senders wait */
+    bool keep_newest; /* a full queue drops its oldest item instead, and counts it */
+    /* Called for each item instead of keeping it; NULL = gp_queue_next(). */
+    void (*each)(void *context, uint32_t worker, const void *data, size_t bytes);
+    void *context;
+} gp_queue_options;
+
+/* One queue per name and team; items for a name without a queue are dropped and counted. */
+GP_API gp_status gp_queue_open(gp_queue **out, gp_team *team, const char *name,
+                               const gp_queue_options *options, gp_error *err);
+GP_API void gp_queue_close(gp_queue *queue); /* accepts NULL */
+
+/* The oldest item: *data is freed with gp_memory_free().  GP_ETIMEDOUT. */
+GP_API gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *bytes, int timeout_ms,
+                               gp_error *err);
+GP_API uint64_t gp_queue_dropped(const gp_queue *queue);
+
 /* "gradpool 0.1.0" */
 GP_API const char *gp_version(void);
 

@@ -179,6 +179,14 @@ typedef struct gp_shutdown {
     bool when_idle; /* after the last lease; false: leases are revoked now */
 } gp_shutdown;
 
+/* Kill a member of the client's lease and replace it: its task does not end.  The envelope carries the lease;
+ * answered by ok_reply, then worker_lost and a grant of the next generation come as after any death; or by error_reply
+ * GP_ESTALE when another incarnation has the slot already. */
+typedef struct gp_worker_replace {
+    uint32_t index, incarnation;
+    char reason[GP_TEXT_REASON];
+} gp_worker_replace;
+
 /* ---- scheduler and worker ---- */
 
 /* Sent once after welcome, and again to a new scheduler: leases are rebuilt from these. */
@@ -342,6 +350,23 @@ typedef struct gp_predict_part {
 typedef struct gp_predict_end {
     uint8_t none;
 } gp_predict_end;
+
+/* Open the link whose descriptors came through the door (task_wire.h).  Answered by task_ready or error_reply. */
+typedef struct gp_task_open {
+    uint32_t link_version; /* GP_LINK_VERSION */
+    uint32_t task_abi;     /* GP_TASK_ABI of the client's build */
+} gp_task_open;
+
+typedef struct gp_task_ready {
+    uint32_t link_version;
+    uint32_t task_abi;
+} gp_task_ready;
+
+/* End the running call of that id if it waits for other workers: its operations fail with GP_ECANCELED.  Not answered:
+ * the call itself is. */
+typedef struct gp_task_stop {
+    uint64_t call;
+} gp_task_stop;
 
 /* gp_msg_hello and so on: the types, with their tables. */
 #define GP_MSG(id, name, direction) extern const gp_message_type gp_msg_##name;

@@ -103,6 +103,13 @@ const gp_field gp_resize_fields[] = {
     GP_FIELD_END,
 };
 
+const gp_field gp_worker_replace_fields[] = {
+    GP_FIELD_U32(gp_worker_replace, index, 1, GP_WORKERS_MAX),
+    GP_FIELD_U32(gp_worker_replace, incarnation, 1, UINT32_MAX),
+    GP_FIELD_TEXT(gp_worker_replace, reason),
+    GP_FIELD_END,
+};
+
 const gp_field gp_shutdown_fields[] = {
     GP_FIELD_BOOL(gp_shutdown, when_idle),
     GP_FIELD_END,

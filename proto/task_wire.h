@@ -1,0 +1,131 @@
+/* task_wire.h -- what the records of a link mean; link.h says how they travel.
+ *
+ * Opening a link, by the client that holds the lease and has attached (ZeroMQ):
+ *   1. it connects to the worker's door and keeps the connection; its end is the notice of death both ways
+ *   2. it sends GP_DOOR_SEGMENT and GP_DOOR_BELL with lease and the lease's token, each with its descriptor
+ *   3. it sends task_open (ZeroMQ), which names no descriptor: the worker looks for those of this token
+ *   4. task_ready comes back, or error_reply
+ * From then on the connection is known, and GP_DOOR_BLOB goes both ways with the blob's number in `lease`.  A blob is
+ * sent before the record that names it is committed.  Numbers are the sender's, from 1, and never used twice.
+ * A link outlives generations of its lease: survivors of another worker's death keep theirs.
+ *
+ * All calls are answered once by GP_ANSWER_DONE with the call's id, but for GP_CALL_CLOSE.  Calls are served in the
+ * order of the ring.  A worker that finds a record malformed answers GP_EPROTO. */
+#ifndef GP_TASK_WIRE_H
+#define GP_TASK_WIRE_H
+
+#include <stdint.h>
+
+#include "proto/link.h"
+
+/* gp_door_request.what, beyond those of a group's rendezvous (comm.h). */
+enum {
+    GP_DOOR_SEGMENT = 100, /* client: the link's memfd */
+    GP_DOOR_BELL = 101,    /* client: its eventfd */
+    GP_DOOR_BLOB = 102,   /* either: a memfd; sealed against resizing and, from the client, against writing */
+    GP_DOOR_RUNNER = 110, /* worker: the socket to its runner (commands) */
+};
+
+enum {
+    GP_TASK_NAME_MAX = 128,    /* bytes of names of values, functions and queues, without the NUL */
+    GP_TASK_OBJECTS_MAX = 256, /* shared objects and functions that a worker takes of one lease */
+    GP_TASK_FUNCTIONS_MAX = 4096,
+    GP_TASK_VALUES_MAX = 65536,
+    GP_TASK_LOOPS_MAX = 64,       /* open at once */
+    GP_TASK_REDUCE_MAX = 1 << 20, /* bytes of one accumulator */
+};
+
+typedef enum gp_call_kind {
+    /* Code.  payload: gp_task_object, then the path it had (for messages); the file is the blob.  count: number that
+     * the client gives it, from 1. */
+    GP_CALL_OBJECT = 1,
+    /* count: number of the object; function: the number that the client gives it, from 1; payload: symbol name. */
+    GP_CALL_FUNCTION = 2,
+    /* A file for tasks to read.  payload: name; the file is the blob. */
+    GP_CALL_FILE = 3,
+
+    /* Run function once.  payload or blob: the argument; attempt from 1.  answer: the result as payload or blob. */
+    GP_CALL_RUN = 10,
+    /* Run function as rank `first` (from 0) of `count` in a block; all ranks get the same id.  `attempt` is the lease's
+     * generation in which the group forms; the ranks are the first `count` members.  payload or blob: the argument.
+     * answer: result inline when it is short, else it stays on the worker: flag GP_ANSWER_KEPT, value = its bytes;
+     * GP_CALL_FETCH gets it, GP_CALL_FORGET frees it. */
+    GP_CALL_BLOCK = 11,
+    GP_CALL_FETCH = 12,  /* first: id of the block */
+    GP_CALL_FORGET = 13, /* first: id of the block */
+
+    /* A loop is opened once per worker (count: its number, function, payload: gp_task_loop and then the argument, or
+     * the argument alone in the blob), runs in chunks and is closed. */
+    GP_CALL_LOOP_OPEN = 20,
+    /* function: number of the loop; first: index of the first iteration, counted from 0; count: iterations.  payload
+     * or blob: their slices of the input.  answer: count = iterations done; payload: see gp_task_loop. */
+    GP_CALL_LOOP = 21,
+    GP_CALL_LOOP_CLOSE = 22, /* function: number of the loop */
+    /* Combine accumulators: function: number of the loop; payload: `count` accumulators; answer: one. */
+    GP_CALL_COMBINE = 23,
+
+    /* Values by name.  PUT: payload = name, NUL, bytes; or in a blob, with the name as inline payload.  No bytes and
+     * flag GP_CALL_REMOVE: remove.  GET: payload = name; answer: the bytes. */
+    GP_CALL_PUT = 30,
+    GP_CALL_GET = 31,
+
+    GP_CALL_CLOSE = 40, /* the client is done: the worker leaves the link */
+} gp_call_kind;
+
+enum { GP_CALL_REMOVE = 1 };
+
+/* Payload of GP_CALL_OBJECT: then the path. */
+typedef struct gp_task_object {
+    uint8_t sha256[32];
+    uint64_t bytes;
+} gp_task_object;
+
+/* Payload of GP_CALL_LOOP_OPEN: then the argument.  The range is first, first + step, ... (`total` iterations; 0 = not
+ * known: an endless source).  The answer to a chunk holds, in this order: output_bytes per iteration; for each
+ * iteration that gave a result (gp_task_result) a gp_task_item with its bytes, padded to 8; accumulators, one for
+ * each part of the reduction's tree that the chunk is (see client/reduce.h). */
+typedef struct gp_task_loop {
+    int64_t first, step;
+    uint64_t total;
+    uint64_t seed; /* of the iterations' random streams */
+    uint32_t input_bytes, output_bytes;
+    uint32_t reduce_bytes; /* of an accumulator; 0 = no reduction */
+    uint32_t
+        reduce_block; /* iterations that are reduced in order into one accumulator; chunks begin at multiples */
+    uint32_t combine;     /* number of the function that combines two accumulators; 0 = by `reduce_kind` */
+    uint32_t reduce_kind; /* gp_reduce_kind */
+    uint64_t argument_bytes;
+} gp_task_loop;
+
+typedef enum gp_reduce_kind {
+    GP_REDUCE_NONE = 0,
+    GP_REDUCE_SUM_F64 = 1,
+    GP_REDUCE_SUM_F32 = 2,
+    GP_REDUCE_SUM_I64 = 3,
+    GP_REDUCE_MIN_F64 = 4,
+    GP_REDUCE_MAX_F64 = 5,
+    GP_REDUCE_PRODUCT_F64 = 6,
+    GP_REDUCE_MIN_I64 = 7,
+    GP_REDUCE_MAX_I64 = 8,
+} gp_reduce_kind;
+
+typedef struct gp_task_item {
+    uint64_t bytes;
+    uint32_t iteration; /* within the chunk, from 0 */
+    uint32_t reserved;
+} gp_task_item;
+
+typedef enum gp_answer_kind {
+    /* The end of a call.  status GP_OK: the result.  Else payload: the sentence; value: the iteration (from 0) that
+     * failed, of a loop. */
+    GP_ANSWER_DONE = 1,
+    GP_ANSWER_QUEUE =
+        2, /* from the running call: payload = name of the queue, NUL, bytes; or blob, name inline */
+    GP_ANSWER_LOG = 3, /* payload: a line of text */
+    /* value: how many log lines or queue items were dropped because the client read nothing (never of results). */
+    GP_ANSWER_DROPPED = 4,
+} gp_answer_kind;
+
+enum { GP_ANSWER_KEPT = 1 };
+
+#endif
