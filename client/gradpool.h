@@ -68,11 +68,13 @@ GP_API gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *dev
 /* gp_pool_shutdown -- end the pool: now, revoking leases, or after the last one. */
 GP_API gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err);
 
+typedef enum gp_environment { GP_ENVIRONMENT_ANY, GP_ENVIRONMENT_CPU, GP_ENVIRONMENT_GPU } gp_environment;
+
 /* Which workers a call takes.  All at once or none: until they are free the call waits in the pool's queue. */
 typedef struct gp_lease_request {
     uint32_t workers_min, workers_max; /* 0, 0 = every worker of the pool; n, n = exactly n */
     const char *devices;               /* NULL = any; "1,3", "cuda:0", a UUID */
-    enum { GP_ENVIRONMENT_ANY, GP_ENVIRONMENT_CPU, GP_ENVIRONMENT_GPU } environment;
+    gp_environment environment;
     bool no_wait; /* GP_EBUSY instead of waiting */
 } gp_lease_request;
 
@@ -273,14 +275,16 @@ typedef enum gp_future_state {
     GP_FUTURE_DONE,    /* ended: with a result, an error, or canceled */
 } gp_future_state;
 
+typedef enum gp_needs { GP_NEEDS_NOTHING, GP_NEEDS_CPU, GP_NEEDS_GPU } gp_needs;
+
 typedef struct gp_parfeval_request {
     const gp_function *function;
     const void *argument; /* copied */
     size_t bytes;
-    const gp_shared *shared;                                     /* instead of argument */
-    int32_t priority;                                            /* higher first; 0 is usual */
-    uint32_t worker;                                             /* only on this one (1 .. size); 0 = any */
-    enum { GP_NEEDS_NOTHING, GP_NEEDS_CPU, GP_NEEDS_GPU } needs; /* of the worker's device */
+    const gp_shared *shared; /* instead of argument */
+    int32_t priority;        /* higher first; 0 is usual */
+    uint32_t worker;         /* only on this one (1 .. size); 0 = any */
+    gp_needs needs;          /* of the worker's device */
     uint32_t attempts;       /* begun at most so often when workers die; 0 = 3, 1 = never again */
     uint32_t retries;        /* after an error of its own; 0 = none */
     int64_t start_within_ms; /* GP_ETIMEDOUT when it has not been begun by then; 0 = no matter */

@@ -38,13 +38,18 @@ extern "C" {
 /* What both sides must have in common; a worker refuses an object of another number. */
 #define GP_TASK_ABI 1
 
-/* Before each task function: makes it visible to the worker. */
+/* Before each task function: makes it visible to the worker, under its own name in C++ too. */
+#ifdef __cplusplus
+#define GP_TASK extern "C" __attribute__((visibility("default")))
+#else
 #define GP_TASK __attribute__((visibility("default")))
+#endif
 
-/* Every object says which ABI it was built for: this definition ends up in it by the inclusion. */
+/* Every object says which ABI it was built for: this definition ends up in it by the inclusion.  Not const, because a
+ * const of C++ is visible to its own file only. */
 #ifndef GP_TASK_NO_ABI
-__attribute__((weak, visibility("default"))) extern const uint32_t gp_task_object_abi;
-__attribute__((weak, visibility("default"))) const uint32_t gp_task_object_abi = GP_TASK_ABI;
+__attribute__((weak, visibility("default"))) extern uint32_t gp_task_object_abi;
+__attribute__((weak, visibility("default"))) uint32_t gp_task_object_abi = GP_TASK_ABI;
 #endif
 
 #pragma GCC visibility push(default)
