@@ -368,6 +368,10 @@ static void client_event(gp_core *core, const gp_core_event *event)
         gp_core_lease_release(core, &known);
         gp_core_queue_serve(core);
         break;
+    case GP_CORE_EVENT_WORKER_REPLACE:
+        assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
+        gp_core_slot_replace(core, &known);
+        break;
     case GP_CORE_EVENT_RESIZE:
         resize(core, &known);
         break;

@@ -147,6 +147,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_LEASE_ASK,        /* session, correlation, wish */
     GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
     GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
+    GP_CORE_EVENT_WORKER_REPLACE,   /* session, correlation, lease, slot, incarnation, reason */
     GP_CORE_EVENT_CLIENT_SPOKE,     /* session: status and the like, only pushes idle shutdown back */
     GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
     GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */

@@ -54,6 +54,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event);
 void gp_core_slot_tick(gp_core *core, uint32_t slot);
 void gp_core_slot_spawn(gp_core *core, uint32_t slot);
 void gp_core_slot_kill(gp_core *core, uint32_t slot);
+void gp_core_slot_replace(gp_core *core, const gp_core_event *event); /* its client wants it killed */
 void gp_core_slot_quit(gp_core *core, uint32_t slot); /* politely, then killed after config.answer_ms */
 int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config); /* INT64_MAX = never */
 

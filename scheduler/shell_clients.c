@@ -147,6 +147,23 @@ static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
+static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_worker_replace replace;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &replace, &err) != GP_OK || replace.index > GP_CORE_SLOTS_MAX) {
+        shell_reply_error(s, in, GP_EINVAL, "worker_replace names no worker of this pool");
+        return;
+    }
+    event->kind = GP_CORE_EVENT_WORKER_REPLACE;
+    event->lease = in->envelope.lease;
+    event->slot = replace.index - 1;
+    event->incarnation = replace.incarnation;
+    event->reason = replace.reason;
+    shell_step(s, event);
+}
+
 static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_shutdown shutdown;
@@ -181,6 +198,9 @@ static void hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         event->kind = GP_CORE_EVENT_LEASE_RELEASE;
         event->lease = in->envelope.lease;
         shell_step(s, event);
+        break;
+    case GP_ID(worker_replace):
+        hear_replace(s, in, event);
         break;
     case GP_ID(resize):
         hear_resize(s, in, event);

@@ -98,6 +98,24 @@ static void kill_because(gp_core *core, uint32_t index, const char *reason)
     gp_core_slot_kill(core, index);
 }
 
+void gp_core_slot_replace(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_lease *lease = gp_core_lease_find(core, event->lease);
+    gp_core_slot *slot = &core->slots[event->slot];
+    bool present = slot->incarnation == event->incarnation && slot->process == GP_CORE_READY;
+
+    if (lease == NULL || !gp_core_id_equal(&lease->session, &event->session) || slot->lease != lease->id ||
+        !present) {
+        core->stale++;
+        gp_core_emit_error(core, &event->session, event->correlation, GP_ESTALE,
+                           "worker %u, incarnation %u, is not a member of lease %llu of this session now",
+                           event->slot + 1, event->incarnation, (unsigned long long)event->lease);
+        return;
+    }
+    gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    kill_because(core, event->slot, event->reason);
+}
+
 void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
 {
     core->slots[event->slot].pid = event->pid;

@@ -737,3 +737,50 @@ TEST(a_core_without_memory_is_refused_and_leaks_nothing)
     CHECK_STATUS(GP_EINVAL, gp_core_new(&made, &config, plan, 0, 0, &err));
     CHECK_STATUS(GP_EINVAL, gp_core_new(&made, &config, plan, GP_CORE_SLOTS_MAX + 1, 0, &err));
 }
+
+static void replace(uint8_t client, uint64_t lease, uint32_t slot, uint32_t incarnation)
+{
+    say((gp_core_event){ .kind = GP_CORE_EVENT_WORKER_REPLACE,
+                         .session = session(client),
+                         .correlation = 90,
+                         .lease = lease,
+                         .slot = slot,
+                         .incarnation = incarnation,
+                         .reason = "task 12 did not end" });
+}
+
+TEST(a_client_can_have_a_worker_of_its_lease_replaced)
+{
+    REQUIRE(pool_held(2));
+    replace(1, 1, 1, 1);
+    CHECK(find(GP_CORE_OK) != NULL);
+    REQUIRE(find(GP_CORE_KILL) != NULL);
+    CHECK_INT(1, find(GP_CORE_KILL)->slot);
+    died(1, 9);
+    REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "was replaced: task 12 did not end");
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    ready(1);
+    acked(0, 1, 2);
+    acked(1, 1, 2);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->generation);
+    pool_free();
+}
+
+TEST(nobody_can_have_another_s_worker_replaced_nor_an_incarnation_that_is_gone)
+{
+    REQUIRE(pool_held(2));
+    connect(2);
+    replace(2, 1, 1, 1); /* not its lease */
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    replace(1, 1, 1, 2); /* a process that is not there yet */
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    replace(1, 7, 1, 1); /* no such lease */
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    CHECK(find(GP_CORE_KILL) == NULL);
+    replace(1, 1, 1, 1);
+    replace(1, 1, 1, 1); /* it is being killed already */
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    pool_free();
+}

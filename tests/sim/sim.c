@@ -327,6 +327,19 @@ static void client_releases(sim *s, sim_client *client)
     client->state = SIM_THINKING;
 }
 
+/* A worker of its lease, or one that it only thinks is: the core must tell them apart. */
+static void client_replaces(sim *s, sim_client *client)
+{
+    gp_core_event replace = { .kind = GP_CORE_EVENT_WORKER_REPLACE,
+                              .correlation = 10,
+                              .lease = client->lease,
+                              .slot = draw(s, s->slot_count),
+                              .reason = "its task does not end" };
+
+    replace.incarnation = s->core->slots[replace.slot].incarnation - (chance(s, 25) ? 1 : 0);
+    client_says(s, client, replace, NULL);
+}
+
 static void client_thinks(sim *s, sim_client *client)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_RESIZE, .correlation = 9, .plan = s->plan };
@@ -361,7 +374,10 @@ static void client_acts(sim *s, sim_client *client)
         }
         break;
     case SIM_HOLDING:
-        if (!client->repairing || (!calm(s) && chance(s, 20))) /* in calm it waits until it is whole again */
+        if (!calm(s) && chance(s, 15))
+            client_replaces(s, client);
+        else if (!client->repairing ||
+                 (!calm(s) && chance(s, 20))) /* in calm it waits until it is whole again */
             client_releases(s, client);
         break;
     }
