@@ -68,13 +68,17 @@ GP_API gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *dev
 /* gp_pool_shutdown -- end the pool: now, revoking leases, or after the last one. */
 GP_API gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err);
 
-typedef enum gp_environment { GP_ENVIRONMENT_ANY, GP_ENVIRONMENT_CPU, GP_ENVIRONMENT_GPU } gp_environment;
+typedef enum gp_lease_environment {
+    GP_ENVIRONMENT_ANY,
+    GP_ENVIRONMENT_CPU,
+    GP_ENVIRONMENT_GPU
+} gp_lease_environment;
 
 /* Which workers a call takes.  All at once or none: until they are free the call waits in the pool's queue. */
 typedef struct gp_lease_request {
     uint32_t workers_min, workers_max; /* 0, 0 = every worker of the pool; n, n = exactly n */
     const char *devices;               /* NULL = any; "1,3", "cuda:0", a UUID */
-    gp_environment environment;
+    gp_lease_environment environment;
     bool no_wait; /* GP_EBUSY instead of waiting */
 } gp_lease_request;
 
