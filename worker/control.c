@@ -148,6 +148,7 @@ static void control_close(control *c)
         gp_channel_close(c->clients, 0); /* removes the socket's path */
         _exit(c->exit_code);
     }
+    gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
     gp_door_close(c->door);
     gp_channel_close(c->scheduler, DRAIN_MS);

@@ -96,7 +96,7 @@ static void on_attach(control *c, gp_incoming *in)
 
 static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
 {
-    static const char *const doing[] = { "idle", "training", "predicting" };
+    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks" };
     bool free_needed =
         in->envelope.message == GP_ID(train_begin) || in->envelope.message == GP_ID(predict_begin);
 

@@ -5,7 +5,11 @@
  *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  answers grant_ack
  *
  * A generation begins only when compute has let go of the one before: its stores into shared memory have ended
- * (gp_trainer_free), so a peer of the new group never meets them. */
+ * (gp_trainer_free), so a peer of the new group never meets them.
+ *
+ * A worker that serves tasks takes the next generation of its lease over as it is: tasks on it go on, its client stays
+ * attached, and what was put on it stays.  Compute moves to the new group when it begins the next block; a block that
+ * it is still in has lost a member and can only end. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +25,9 @@ static void lease_drop(control *c)
                (unsigned long long)c->unheard);
     c->unheard = 0;
     gp_run_assign(c->run, NULL);
+    gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
-    c->group = NULL;
+    c->older = c->group = NULL;
     c->lease = 0;
     c->generation = 0;
     c->attached = false;
@@ -31,23 +36,40 @@ static void lease_drop(control *c)
     gp_train_control_reset(&c->train);
 }
 
+/* Free the groups before the present one that compute has left: at most one is kept, which it is in. */
+static void group_retire(control *c, gp_rendezvous *last)
+{
+    gp_rendezvous *groups[] = { c->older, last };
+
+    c->older = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (groups[i] != NULL && gp_run_holds(c->run, groups[i]))
+            c->older = groups[i];
+        else
+            gp_rendezvous_free(groups[i]);
+    }
+}
+
 static void lease_take(control *c)
 {
+    gp_rendezvous *last = c->group, *next;
     gp_error err;
 
     c->granting = false;
-    if (gp_rendezvous_new(&c->group, c->next_envelope.lease, c->next_envelope.generation, &c->next_grant,
+    if (gp_rendezvous_new(&next, c->next_envelope.lease, c->next_envelope.generation, &c->next_grant,
                           c->mailbox, &err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "lease %llu is not served: %s", (unsigned long long)c->next_envelope.lease,
                err.message);
         return; /* unacknowledged, so the scheduler replaces us */
     }
+    c->group = next;
     c->lease = c->next_envelope.lease;
     c->generation = c->next_envelope.generation;
     c->grant = c->next_grant;
     c->grant_envelope = c->next_envelope;
     c->acking = true;
     gp_run_assign(c->run, c->group);
+    group_retire(c, last);
     gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
            c->generation, c->grant.rank, c->grant.members_count);
 }
@@ -140,7 +162,12 @@ static void on_grant(control *c, gp_incoming *in)
                                       .generation = in->envelope.generation };
     c->granting = true;
     c->acking = false;
-    control_reset(c);
+    if (c->work == WORK_TASKS && c->lease == in->envelope.lease && !c->resetting) {
+        lease_take(c);
+        control_answer(c);
+    } else {
+        control_reset(c);
+    }
 }
 
 static void on_revoke(control *c, gp_incoming *in)

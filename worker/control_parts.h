@@ -14,7 +14,7 @@
 enum { CONTROL_ASKED_MS = 700 }; /* for compute to end when we are told to; all is over within 1 s */
 
 /* What compute was last asked for, as control knows it; IDLE again when the last answer was sent. */
-typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING } control_work;
+typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING, WORK_TASKS } control_work;
 
 typedef struct control {
     const gp_control_options *options;
@@ -34,11 +34,12 @@ typedef struct control {
     uint32_t generation;
     gp_grant grant;
     gp_rendezvous *group;
-    bool used;      /* compute was given work since it was last reset */
-    bool resetting; /* RESET is on its way; until it is answered nothing new is begun */
-    bool granting;  /* a grant waits for compute: next_* */
-    bool acking;    /* grant_ack is to be sent */
-    bool revoking;  /* revoked is to be sent, once compute is reset */
+    gp_rendezvous *older; /* of an earlier generation, while a task is still in it; NULL = none */
+    bool used;            /* compute was given work since it was last reset */
+    bool resetting;       /* RESET is on its way; until it is answered nothing new is begun */
+    bool granting;        /* a grant waits for compute: next_* */
+    bool acking;          /* grant_ack is to be sent */
+    bool revoking;        /* revoked is to be sent, once compute is reset */
     gp_envelope next_envelope, grant_envelope, revoke_envelope; /* of grants and revoke, for their answers */
     gp_grant next_grant;
 

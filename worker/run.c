@@ -34,7 +34,8 @@ struct gp_run {
     gp_run_options options;
     pthread_t thread;
     gp_backend *backend; /* NULL until needed */
-    gp_rendezvous *rendezvous;
+    /* Control offers, compute uses: what is in neither place may be freed by control (gp_run_holds). */
+    _Atomic(gp_rendezvous *) offered, used;
     gp_predictor *predictor; /* NULL unless PREDICTING */
     uint32_t classes;        /* of its model */
     uint32_t rank;           /* in the present training */
@@ -186,7 +187,8 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
     return status;
 }
 
-static void train_steps(gp_run *run, gp_trainer *trainer, const gp_command *command, uint32_t rank)
+static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezvous,
+                        const gp_command *command, uint32_t rank)
 {
     gp_train_sink sink = { run, sink_record, sink_validation };
     gp_reply reply = reply_to(command, &gp_msg_train_done);
@@ -201,7 +203,7 @@ static void train_steps(gp_run *run, gp_trainer *trainer, const gp_command *comm
         snprintf(done->message, sizeof(done->message), "%s", err.message);
     }
     gp_trainer_free(trainer);
-    gp_rendezvous_end(run->rendezvous);
+    gp_rendezvous_end(rendezvous);
     gp_fault_point("done");
     reply.idle = true;
     gp_mailbox_reply(run->options.mailbox, &reply);
@@ -217,7 +219,9 @@ static void run_train(gp_run *run, gp_command *command)
     gp_error err;
     gp_status status;
 
-    if (run->predictor != NULL || run->rendezvous == NULL) {
+    gp_rendezvous *rendezvous = gp_run_rendezvous(run);
+
+    if (run->predictor != NULL || rendezvous == NULL) {
         gp_fail(&err, GP_ESTATE, "the worker is not free to train: it %s",
                 run->predictor != NULL ? "is predicting" : "has no lease");
         reply_error(run, command, &err, false);
@@ -228,17 +232,16 @@ static void run_train(gp_run *run, gp_command *command)
     if (status == GP_OK)
         status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
     if (status == GP_OK)
-        status =
-            gp_rendezvous_begin(run->rendezvous, begin.workers, !run->options.device->shared, &group, &err);
+        status = gp_rendezvous_begin(rendezvous, begin.workers, !run->options.device->shared, &group, &err);
     if (status == GP_OK)
         status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &copy, &err);
     if (status != GP_OK) {
-        gp_rendezvous_end(run->rendezvous);
+        gp_rendezvous_end(rendezvous);
         reply_error(run, command, &err, true);
     } else {
         gp_mailbox_reply(run->options.mailbox, &ready);
         run->rank = group.rank;
-        train_steps(run, trainer, command, group.rank);
+        train_steps(run, trainer, rendezvous, command, group.rank);
     }
     gp_free(copy);
 }
@@ -426,7 +429,24 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
 
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)
 {
-    run->rendezvous = rendezvous;
+    atomic_store(&run->offered, rendezvous);
+}
+
+gp_rendezvous *gp_run_rendezvous(gp_run *run)
+{
+    gp_rendezvous *rendezvous;
+
+    /* Said to be used before it is looked at again: control frees nothing that it might see too late. */
+    do {
+        rendezvous = atomic_load(&run->offered);
+        atomic_store(&run->used, rendezvous);
+    } while (atomic_load(&run->offered) != rendezvous);
+    return rendezvous;
+}
+
+bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous)
+{
+    return atomic_load(&run->offered) == rendezvous || atomic_load(&run->used) == rendezvous;
 }
 
 gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err)

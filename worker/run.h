@@ -24,8 +24,12 @@ typedef struct gp_run_options {
 /* gp_run_start -- start the thread; it waits for commands.  It is on the cores of the thread that calls this. */
 gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err);
 
-/* gp_run_assign -- the group that the next trainings belong to (borrowed; NULL = none).  Control; compute is idle. */
+/* gp_run_assign -- the group that what begins next belongs to (borrowed; NULL = none).  Control. */
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
+/* gp_run_rendezvous -- the group assigned last, which stays until it is asked for again.  Compute. */
+gp_rendezvous *gp_run_rendezvous(gp_run *run);
+/* gp_run_holds -- whether compute may still use that group.  Control. */
+bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
 
 /* gp_run_stop -- post QUIT and wait for the end for at most timeout_ms.  GP_ETIMEDOUT: compute is stuck; *run must not
  * be used any more and is not freed: the process has to _exit().  Accepts NULL. */
