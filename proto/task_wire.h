@@ -7,10 +7,14 @@
  *   4. task_ready comes back, or error_reply
  * From then on the connection is known, and GP_DOOR_BLOB goes both ways with the blob's number in `lease`.  A blob is
  * sent before the record that names it is committed.  Numbers are the sender's, from 1, and never used twice.
+ * A blob from the client may be named by any number of calls and stays mapped until GP_CALL_RELEASE names it or the
+ * link ends; what a call made of it (a value, a file, an object) stays beyond that.  A blob from the worker is named
+ * once and is the client's from then on.
  * A link outlives generations of its lease: survivors of another worker's death keep theirs.
  *
- * All calls are answered once by GP_ANSWER_DONE with the call's id, but for GP_CALL_CLOSE.  Calls are served in the
- * order of the ring.  A worker that finds a record malformed answers GP_EPROTO. */
+ * All calls are answered once by GP_ANSWER_DONE with the call's id, but for GP_CALL_RELEASE, GP_CALL_CLOSE and those
+ * that were revoked.  Calls are served and answered in the order of the ring.  A worker that finds a record malformed
+ * answers GP_EPROTO. */
 #ifndef GP_TASK_WIRE_H
 #define GP_TASK_WIRE_H
 
@@ -69,7 +73,8 @@ typedef enum gp_call_kind {
     GP_CALL_PUT = 30,
     GP_CALL_GET = 31,
 
-    GP_CALL_CLOSE = 40, /* the client is done: the worker leaves the link */
+    GP_CALL_RELEASE = 39, /* blob: the client will not name it again */
+    GP_CALL_CLOSE = 40,   /* the client is done: the worker leaves the link */
 } gp_call_kind;
 
 enum { GP_CALL_REMOVE = 1 };
