@@ -9,7 +9,9 @@
  * sent before the record that names it is committed.  Numbers are the sender's, from 1, and never used twice.
  * A blob from the client may be named by any number of calls and stays mapped until GP_CALL_RELEASE names it or the
  * link ends; what a call made of it (a value, a file, an object) stays beyond that.  A blob from the worker is named
- * once and is the client's from then on.
+ * once and is the client's from then on.  A record with a blob has the blob's size in payload_bytes; its inline bytes
+ * then reach to the end of the record, and a text in them ends with NUL.  A client has at most GP_LINK_BLOBS_MAX blobs
+ * that it has not released: a worker hangs up on one that sends more.
  * A link outlives generations of its lease: survivors of another worker's death keep theirs.
  *
  * All calls are answered once by GP_ANSWER_DONE with the call's id, but for GP_CALL_RELEASE, GP_CALL_CLOSE and those
@@ -35,6 +37,8 @@ enum {
     GP_TASK_OBJECTS_MAX = 256, /* shared objects and functions that a worker takes of one lease */
     GP_TASK_FUNCTIONS_MAX = 4096,
     GP_TASK_VALUES_MAX = 65536,
+    GP_TASK_FILES_MAX = 256,
+    GP_LINK_BLOBS_MAX = 1024,
     GP_TASK_LOOPS_MAX = 64,       /* open at once */
     GP_TASK_REDUCE_MAX = 1 << 20, /* bytes of one accumulator */
 };
@@ -48,10 +52,12 @@ typedef enum gp_call_kind {
     /* A file for tasks to read.  payload: name; the file is the blob. */
     GP_CALL_FILE = 3,
 
-    /* Run function once.  payload or blob: the argument; attempt from 1.  answer: the result as payload or blob. */
+    /* Run function once.  payload or blob: the argument; attempt from 1; value: seed of its random stream.  answer: the
+     * result as payload or blob. */
     GP_CALL_RUN = 10,
     /* Run function as rank `first` (from 0) of `count` in a block; all ranks get the same id.  `attempt` is the lease's
-     * generation in which the group forms; the ranks are the first `count` members.  payload or blob: the argument.
+     * generation in which the group forms; the ranks are the first `count` members.  payload or blob: the argument;
+     * value: seed of the ranks' random streams.
      * answer: result inline when it is short, else it stays on the worker: flag GP_ANSWER_KEPT, value = its bytes;
      * GP_CALL_FETCH gets it, GP_CALL_FORGET frees it. */
     GP_CALL_BLOCK = 11,
