@@ -1,8 +1,10 @@
 #include "client/launch.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -40,20 +42,34 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
                : status;
 }
 
+/* path := name in the folder of file, seen from there; whether it is a program. */
+static bool program_beside(char *path, size_t bytes, const char *file, const char *from, const char *name)
+{
+    const char *slash = strrchr(file, '/');
+    int length =
+        slash == NULL ? -1 : snprintf(path, bytes, "%.*s/%s%s", (int)(slash - file), file, from, name);
+
+    return length > 0 && (size_t)length < bytes && access(path, X_OK) == 0;
+}
+
 gp_status pool_daemon_path(const char *name, const char *variable, char *path, size_t bytes, gp_error *err)
 {
     const char *named = getenv(variable);
-    char self[4000];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char file[PATH_MAX];
+    Dl_info library;
+    bool found = false;
 
     if (named != NULL) {
         snprintf(path, bytes, "%s", named);
-    } else if (length > 0) {
-        self[length] = '\0';
-        *strrchr(self, '/') = '\0';
-        snprintf(path, bytes, "%s/%s", self, name);
+        found = true;
     }
-    if (named == NULL && (length <= 0 || access(path, X_OK) != 0))
+    if (!found && realpath("/proc/self/exe", file) != NULL)
+        found = program_beside(path, bytes, file, "", name);
+    /* A program of the user's: ours are where the library is (with its version's text), in lib or lib/TRIPLET. */
+    if (!found && dladdr(gp_version(), &library) != 0 && realpath(library.dli_fname, file) != NULL)
+        found = program_beside(path, bytes, file, "../bin/", name) ||
+                program_beside(path, bytes, file, "../../bin/", name);
+    if (!found)
         snprintf(path, bytes, "%s/%s", GP_INSTALL_BINDIR, name);
     if (access(path, X_OK) != 0)
         return gp_fail_errno(err, GP_ENOENT, "no %s at %s; set %s to its path", name, path, variable);

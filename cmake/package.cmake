@@ -1,0 +1,16 @@
+# What makes an installed gradpool known to others: find_package(gradpool) and pkg-config gradpool.
+include(CMakePackageConfigHelpers)
+set(GP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gradpool)
+
+install(TARGETS gradpool gradpool_tasks EXPORT gradpoolTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT gradpoolTargets NAMESPACE gradpool:: DESTINATION ${GP_CMAKE_DIR})
+configure_package_config_file(cmake/gradpoolConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/gradpoolConfig.cmake
+  INSTALL_DESTINATION ${GP_CMAKE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpoolConfig.cmake ${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersion.cmake
+  cmake/gradpoolTasks.cmake DESTINATION ${GP_CMAKE_DIR})
+
+# Relative to itself, so that a prefix given at install time is right.
+file(RELATIVE_PATH GP_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/gradpool.pc.in ${PROJECT_BINARY_DIR}/cmake/gradpool.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

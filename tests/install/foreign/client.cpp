@@ -1,0 +1,18 @@
+// The public header and the library from C++.
+#include <gradpool/gradpool.h>
+#include <iostream>
+
+int main()
+{
+    gp_parfeval_request request = {};
+    gp_pool_options options = {};
+    gp_pool *pool = nullptr;
+    gp_error err;
+
+    request.needs = GP_NEEDS_CPU;
+    options.attach_only = true;
+    if (gp_pool_open(&pool, &options, &err) == GP_ENOPOOL)
+        std::cout << gp_version() << ": " << err.message << std::endl;
+    gp_pool_close(pool);
+    return request.needs == GP_NEEDS_CPU ? 0 : 1;
+}
