@@ -94,7 +94,7 @@ typedef struct gp_task_object {
 /* Payload of GP_CALL_LOOP_OPEN: then the argument.  The range is first, first + step, ... (`total` iterations; 0 = not
  * known: an endless source).  The answer to a chunk holds, in this order: output_bytes per iteration; for each
  * iteration that gave a result (gp_task_result) a gp_task_item with its bytes, padded to 8; accumulators, one for
- * each part of the reduction's tree that the chunk is (see client/reduce.h). */
+ * each part of the reduction's tree that the chunk is (reduction.h). */
 typedef struct gp_task_loop {
     int64_t first, step;
     uint64_t total;
