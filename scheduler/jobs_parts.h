@@ -1,0 +1,102 @@
+/* jobs_parts.h -- inside the jobs' machine.
+ *
+ *   jobs.c        events in, actions out      jobs_table.c  entries: found by id and by submit, listed, queued */
+#ifndef GP_JOBS_PARTS_H
+#define GP_JOBS_PARTS_H
+
+#include "scheduler/jobs.h"
+
+enum { JOBS_NIL = 0 }; /* entry 0 is nobody's */
+
+/* Bugs to plant: the simulation must find each (tests/sim).  Ordinary builds have none of this. */
+typedef enum gp_jobs_mutant {
+    GP_JOBS_MUTANT_NONE,
+    GP_JOBS_MUTANT_EARLY_REPLY,  /* a submit is acknowledged before it is durable */
+    GP_JOBS_MUTANT_EARLY_GO,     /* the gate is opened before the pid is durable */
+    GP_JOBS_MUTANT_AMNESIA,      /* an orphan that is alive is started again */
+    GP_JOBS_MUTANT_TWICE,        /* a repeated submit is another job */
+    GP_JOBS_MUTANT_REUSED_ID,    /* ids go on from the largest that is left */
+    GP_JOBS_MUTANT_RETRY_FAILED, /* a job that failed by itself is started again */
+    GP_JOBS_MUTANT_OVERBOOKED,   /* one process more than the capacity */
+    GP_JOBS_MUTANT_COUNT,
+} gp_jobs_mutant;
+
+#ifdef GP_CORE_MUTANTS
+extern gp_jobs_mutant gp_jobs_mutation;
+#define JOBS_MUTANT(name) (gp_jobs_mutation == GP_JOBS_MUTANT_##name)
+#else
+#define JOBS_MUTANT(name) false
+#endif
+
+/* An answer that waits for the journal. */
+typedef struct jobs_reply {
+    uint64_t number;
+    gp_jobs_client client;
+    uint64_t correlation, id;
+    uint32_t count;
+    bool accepted, known; /* accepted: ACCEPTED, else CANCELING */
+} jobs_reply;
+
+typedef struct jobs_wait { /* of the heap */
+    int32_t priority;
+    uint32_t entry;
+    uint64_t id;
+} jobs_wait;
+
+typedef struct jobs_list {
+    uint32_t first, last;
+} jobs_list;
+
+struct gp_jobs {
+    gp_jobs_config config;
+    gp_jobs_act act;
+    void *context;
+    int64_t now_ms, clock_ms, pruned_ms;
+    int64_t alarm_ms; /* the first KILL that is due; INT64_MAX = none */
+    uint64_t next_id, number, persisted;
+    bool holding, stopping, failed;
+    gp_error failure;
+    uint32_t counts[GP_JOBS_STATES];
+    /* Entries: [1, used) were used once, those of the free list are free. */
+    gp_jobs_job *entries;
+    uint32_t used, size, free;
+    jobs_list by_id, dirty, done;
+    uint32_t *id_table, *submit_table; /* entry of a hash; 0 = none; open addressing */
+    uint32_t table_mask;
+    jobs_wait *heap; /* heap[0] is the next to begin */
+    uint32_t heap_count;
+    jobs_reply *replies; /* a ring in the order of their numbers */
+    uint32_t reply_first, reply_count;
+};
+
+static inline gp_jobs_job *jobs_at(const gp_jobs *jobs, uint32_t entry)
+{
+    return &jobs->entries[entry];
+}
+
+static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)
+{
+    return (uint32_t)(job - jobs->entries);
+}
+
+/* ---- jobs_table.c ---- */
+
+/* Zeroed, with id, submitter and seq, last in the list by id; NULL: there is no room. */
+gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq);
+void jobs_give(gp_jobs *jobs, gp_jobs_job *job);
+gp_jobs_job *jobs_find_id(const gp_jobs *jobs, uint64_t id);
+gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], uint64_t seq);
+
+void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state);
+/* Last in the list of what is being written; once. */
+void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job);
+void jobs_clean(gp_jobs *jobs, gp_jobs_job *job);
+/* Last in the list of the ended. */
+void jobs_done(gp_jobs *jobs, gp_jobs_job *job);
+
+void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job);
+void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job); /* if it is there */
+/* The queued job that is next, taken from the heap; NULL: none. */
+gp_jobs_job *jobs_heap_pop(gp_jobs *jobs);
+
+#endif

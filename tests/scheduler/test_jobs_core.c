@@ -1,0 +1,547 @@
+/* test_jobs_core.c -- the jobs' machine, event by event; tests/sim has it under random ones. */
+#include "scheduler/jobs.h"
+
+#include "tests/gp_test.h"
+
+enum { ACTIONS_MAX = 512 };
+
+static gp_jobs *jobs;
+static gp_jobs_action actions[ACTIONS_MAX];
+static gp_jobs_state states[ACTIONS_MAX]; /* of the job, as it was then */
+static char texts[ACTIONS_MAX][GP_ERROR_MESSAGE_MAX];
+static uint32_t action_count;
+static uint64_t written; /* the largest number seen */
+static int64_t now_ms, clock_ms;
+
+static void collect(void *context, const gp_jobs_action *action)
+{
+    (void)context;
+    if (action->number > written)
+        written = action->number;
+    if (action_count == ACTIONS_MAX)
+        abort();
+    actions[action_count] = *action;
+    states[action_count] = action->job != NULL ? action->job->state : GP_JOBS_NONE;
+    snprintf(texts[action_count], sizeof(texts[0]), "%s", action->text != NULL ? action->text : "");
+    action_count++;
+}
+
+static void begin_with(gp_jobs_config config)
+{
+    gp_error err;
+
+    gp_jobs_free(jobs);
+    written = 0;
+    now_ms = 1000;
+    clock_ms = 1700000000000ll;
+    if (gp_jobs_new(&jobs, &config, collect, NULL, &err) != GP_OK)
+        abort();
+}
+
+static void begin(uint32_t capacity)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.capacity = capacity;
+    begin_with(config);
+    gp_jobs_begin(jobs, 1);
+}
+
+static void end(void)
+{
+    gp_jobs_free(jobs);
+    jobs = NULL;
+}
+
+static uint32_t step(gp_jobs_event event)
+{
+    action_count = 0;
+    event.clock_ms = clock_ms;
+    gp_jobs_step(jobs, &event, now_ms);
+    return action_count;
+}
+
+static uint32_t submit_as(uint64_t seq, int32_t priority)
+{
+    gp_jobs_submit submit = {
+        .submitter = { 7 }, .seq = seq, .priority = priority, .name = "n", .command = "train --network lenet"
+    };
+
+    return step((gp_jobs_event){
+        .kind = GP_JOBS_EVENT_SUBMIT, .client = { { 3 } }, .correlation = 100 + seq, .submit = &submit });
+}
+
+static uint32_t persisted(void)
+{
+    return step((gp_jobs_event){ .kind = GP_JOBS_EVENT_PERSISTED, .persisted = written });
+}
+
+static uint32_t cancel(uint64_t job)
+{
+    return step(
+        (gp_jobs_event){ .kind = GP_JOBS_EVENT_CANCEL, .client = { { 3 } }, .correlation = 50, .job = job });
+}
+
+static uint32_t spawned(uint64_t job, uint32_t attempt)
+{
+    return step((gp_jobs_event){
+        .kind = GP_JOBS_EVENT_SPAWNED, .job = job, .attempt = attempt, .pid = 4000 + (int32_t)job });
+}
+
+static uint32_t ended(uint64_t job, uint32_t attempt, gp_jobs_exit kind, int32_t number)
+{
+    return step((gp_jobs_event){
+        .kind = GP_JOBS_EVENT_ENDED, .job = job, .attempt = attempt, .exit = kind, .number = number });
+}
+
+/* The first action of that kind in the last step, or NULL. */
+static const gp_jobs_action *seen(gp_jobs_action_kind kind)
+{
+    for (uint32_t i = 0; i < action_count; i++) {
+        if (actions[i].kind == kind)
+            return &actions[i];
+    }
+    return NULL;
+}
+
+static const char *text_of(const gp_jobs_action *action)
+{
+    return action == NULL ? "" : texts[action - actions];
+}
+
+static gp_jobs_state state_of(uint64_t job)
+{
+    const gp_jobs_job *found = gp_jobs_find(jobs, job);
+
+    return found == NULL ? GP_JOBS_NONE : found->state;
+}
+
+/* A job that runs. */
+static void run_one(uint64_t seq)
+{
+    submit_as(seq, 0);
+    persisted();
+    spawned(seq, 1);
+    persisted();
+}
+
+TEST(a_submit_is_acknowledged_when_it_is_durable_and_not_before)
+{
+    begin(1);
+    submit_as(1, 0);
+    CHECK(seen(GP_JOBS_INSERT) != NULL);
+    CHECK(seen(GP_JOBS_ACCEPTED) == NULL);
+    CHECK(seen(GP_JOBS_START) == NULL);
+    persisted();
+    REQUIRE(seen(GP_JOBS_ACCEPTED) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
+    CHECK_INT(101, seen(GP_JOBS_ACCEPTED)->correlation);
+    CHECK(seen(GP_JOBS_CHANGED) != NULL);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_START)->attempt);
+    end();
+}
+
+TEST(a_process_does_nothing_before_its_pid_is_durable)
+{
+    begin(1);
+    submit_as(1, 0);
+    persisted();
+    spawned(1, 1);
+    REQUIRE(seen(GP_JOBS_UPDATE) != NULL);
+    CHECK(seen(GP_JOBS_GO) == NULL);
+    persisted();
+    CHECK(seen(GP_JOBS_GO) != NULL);
+    CHECK_INT(GP_JOBS_RUNNING, state_of(1));
+    CHECK_INT(1, gp_jobs_find(jobs, 1)->attempts);
+    end();
+}
+
+TEST(an_end_is_told_when_it_is_durable)
+{
+    begin(1);
+    run_one(1);
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    CHECK(seen(GP_JOBS_CHANGED) == NULL);
+    CHECK_INT(GP_JOBS_RUNNING, gp_jobs_find(jobs, 1)->durable);
+    persisted();
+    CHECK(seen(GP_JOBS_CHANGED) != NULL);
+    CHECK_INT(GP_JOBS_DONE, gp_jobs_find(jobs, 1)->durable);
+    CHECK(!gp_jobs_busy(jobs));
+    end();
+}
+
+TEST(a_job_that_failed_by_itself_is_not_started_again)
+{
+    begin(1);
+    run_one(1);
+    ended(1, 1, GP_JOBS_EXIT_SIGNAL, 9);
+    CHECK_INT(GP_JOBS_FAILED, state_of(1));
+    CHECK_INT(9, gp_jobs_find(jobs, 1)->number);
+    persisted();
+    CHECK(seen(GP_JOBS_START) == NULL);
+    end();
+}
+
+TEST(a_repeated_submit_finds_the_same_job)
+{
+    begin(1);
+    submit_as(1, 0);
+    submit_as(1, 0); /* before the first is durable */
+    CHECK(seen(GP_JOBS_INSERT) == NULL && seen(GP_JOBS_ACCEPTED) == NULL);
+    persisted();
+    CHECK_INT(GP_JOBS_ACCEPTED, actions[0].kind);
+    CHECK_INT(GP_JOBS_ACCEPTED, actions[1].kind);
+    CHECK_INT(1, actions[1].id);
+    CHECK(actions[1].known);
+    submit_as(1, 0); /* and long after */
+    REQUIRE(seen(GP_JOBS_ACCEPTED) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
+    submit_as(2, 0);
+    persisted();
+    CHECK_INT(2, seen(GP_JOBS_ACCEPTED)->id);
+    end();
+}
+
+TEST(higher_priority_begins_first_and_equal_ones_in_order)
+{
+    uint64_t order[4];
+
+    begin(0);
+    submit_as(1, 0);
+    submit_as(2, 5);
+    submit_as(3, 0);
+    submit_as(4, 5);
+    persisted();
+    for (uint32_t i = 0; i < 4; i++) {
+        step((gp_jobs_event){ .kind = GP_JOBS_EVENT_CAPACITY, .count = i + 1 });
+        REQUIRE(seen(GP_JOBS_START) != NULL);
+        order[i] = seen(GP_JOBS_START)->id;
+        CHECK_INT(1, action_count);
+    }
+    CHECK_INT(2, order[0]);
+    CHECK_INT(4, order[1]);
+    CHECK_INT(1, order[2]);
+    CHECK_INT(3, order[3]);
+    end();
+}
+
+TEST(no_more_run_at_once_than_the_pool_has_workers)
+{
+    begin(2);
+    for (uint64_t seq = 1; seq <= 5; seq++)
+        submit_as(seq, 0);
+    persisted();
+    CHECK_INT(2, gp_jobs_active(jobs));
+    spawned(1, 1);
+    spawned(2, 1);
+    persisted();
+    CHECK_INT(2, gp_jobs_active(jobs));
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(3, seen(GP_JOBS_START)->id);
+    end();
+}
+
+TEST(a_queued_job_is_canceled_without_ever_beginning)
+{
+    begin(1);
+    submit_as(1, 0);
+    submit_as(2, 0);
+    persisted();
+    cancel(2);
+    CHECK(seen(GP_JOBS_CANCELING) == NULL);
+    persisted();
+    REQUIRE(seen(GP_JOBS_CANCELING) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_CANCELING)->count);
+    CHECK_INT(GP_JOBS_CANCELED, state_of(2));
+    cancel(2); /* again: nothing left to do, and no error */
+    REQUIRE(seen(GP_JOBS_CANCELING) != NULL);
+    CHECK_INT(0, seen(GP_JOBS_CANCELING)->count);
+    cancel(77);
+    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "there is no job 77");
+    end();
+}
+
+TEST(a_running_job_is_told_to_end_and_killed_when_it_does_not)
+{
+    begin(1);
+    run_one(1);
+    cancel(1);
+    CHECK(seen(GP_JOBS_TERM) == NULL); /* not before it is durable */
+    persisted();
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    CHECK_INT(GP_JOBS_STOPPING, state_of(1));
+    CHECK(gp_jobs_due(jobs) <= now_ms + 10000);
+    now_ms += 9999;
+    CHECK_INT(0, step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK }));
+    now_ms += 1;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) != NULL);
+    ended(1, 1, GP_JOBS_EXIT_SIGNAL, 9);
+    CHECK_INT(GP_JOBS_CANCELED, state_of(1));
+    end();
+}
+
+TEST(a_job_that_finished_before_the_cancel_reached_it_is_done)
+{
+    begin(1);
+    run_one(1);
+    cancel(1);
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    persisted();
+    CHECK_INT(GP_JOBS_DONE, state_of(1));
+    CHECK(seen(GP_JOBS_TERM) == NULL);
+    end();
+}
+
+TEST(a_job_canceled_at_the_gate_never_goes)
+{
+    begin(1);
+    submit_as(1, 0);
+    persisted();
+    cancel(1);
+    CHECK(seen(GP_JOBS_DROP) != NULL);
+    spawned(1, 1); /* the spawn was under way */
+    CHECK(seen(GP_JOBS_DROP) != NULL);
+    persisted();
+    CHECK(seen(GP_JOBS_GO) == NULL);
+    CHECK_INT(GP_JOBS_CANCELED, state_of(1));
+    end();
+}
+
+/* A row as an earlier scheduler left it. */
+static gp_jobs_job row_of(uint64_t id, gp_jobs_state state, uint32_t attempts)
+{
+    return (gp_jobs_job){ .id = id,
+                          .submitter = { 9 },
+                          .seq = id,
+                          .state = state,
+                          .attempts = attempts,
+                          .ended_ms = gp_jobs_state_ended(state) ? 1699999999000ll + (int64_t)id : 0 };
+}
+
+static void load(gp_jobs_job row)
+{
+    gp_error err;
+
+    CHECK_STATUS(GP_OK, gp_jobs_load(jobs, &row, &err));
+}
+
+TEST(what_ended_with_its_scheduler_is_started_again_three_times_at_most)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.capacity = 4;
+    begin_with(config);
+    load(row_of(1, GP_JOBS_RUNNING, 1));
+    load(row_of(2, GP_JOBS_RUNNING, 3));
+    load(row_of(3, GP_JOBS_RUNNING, 1));
+    gp_jobs_begin(jobs, 9);
+    ended(1, 1, GP_JOBS_EXIT_UNKNOWN, 0);
+    CHECK_INT(GP_JOBS_QUEUED, state_of(1));
+    CHECK(seen(GP_JOBS_START) == NULL);
+    persisted();
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(2, seen(GP_JOBS_START)->attempt);
+    ended(2, 3, GP_JOBS_EXIT_UNKNOWN, 0);
+    CHECK_INT(GP_JOBS_LOST, state_of(2));
+    CHECK_CONTAINS(gp_jobs_find(jobs, 2)->reason, "3 attempts");
+    ended(3, 1, GP_JOBS_EXIT_CODE, 1); /* its record says why: it failed by itself */
+    CHECK_INT(GP_JOBS_FAILED, state_of(3));
+    end();
+}
+
+TEST(an_adopted_job_is_watched_and_not_started_again)
+{
+    begin(1);
+    gp_jobs_free(jobs);
+    jobs = NULL;
+    begin_with(gp_jobs_config_default());
+    load(row_of(5, GP_JOBS_RUNNING, 2));
+    gp_jobs_begin(jobs, 6);
+    CHECK(gp_jobs_orphaned(gp_jobs_find(jobs, 5)));
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_ADOPTED, .job = 5 });
+    CHECK(seen(GP_JOBS_START) == NULL);
+    CHECK_INT(1, gp_jobs_active(jobs));
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_ENDED,
+                          .job = 5,
+                          .attempt = 2,
+                          .exit = GP_JOBS_EXIT_CODE,
+                          .number = 1,
+                          .pool_lost = true });
+    CHECK_INT(GP_JOBS_QUEUED, state_of(5)); /* its pool was gone: not its own fault */
+    end();
+}
+
+TEST(ids_are_never_used_again)
+{
+    begin_with(gp_jobs_config_default());
+    load(row_of(4, GP_JOBS_DONE, 1));
+    gp_jobs_begin(jobs, 40);
+    submit_as(1, 0);
+    CHECK_INT(40, seen(GP_JOBS_INSERT)->id);
+    end();
+}
+
+TEST(rows_that_make_no_sense_are_refused)
+{
+    gp_jobs_job row = row_of(4, GP_JOBS_STARTING, 1);
+    gp_error err;
+
+    begin_with(gp_jobs_config_default());
+    CHECK_STATUS(GP_ECORRUPT, gp_jobs_load(jobs, &row, &err));
+    load(row_of(5, GP_JOBS_QUEUED, 0));
+    row = row_of(5, GP_JOBS_QUEUED, 0);
+    CHECK_STATUS(GP_ECORRUPT, gp_jobs_load(jobs, &row, &err));
+    end();
+}
+
+TEST(when_the_journal_fails_everything_is_refused_in_words)
+{
+    begin(1);
+    run_one(1);
+    submit_as(2, 0);
+    cancel(1);
+    step((gp_jobs_event){
+        .kind = GP_JOBS_EVENT_JOURNAL_FAILED, .status = GP_EIO, .text = "the disk is full" });
+    CHECK_INT(GP_JOBS_ERROR, actions[0].kind);
+    CHECK_CONTAINS(texts[0], "the disk is full");
+    CHECK_INT(GP_JOBS_ERROR, actions[1].kind);
+    CHECK(seen(GP_JOBS_BROKEN) != NULL);
+    CHECK(gp_jobs_find(jobs, 2) == NULL);
+    CHECK_INT(GP_JOBS_RUNNING, gp_jobs_find(jobs, 1)->durable);
+    submit_as(3, 0);
+    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "the disk is full");
+    CHECK_INT(1, action_count);
+    CHECK(gp_jobs_busy(jobs)); /* what runs goes on */
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    CHECK(!gp_jobs_busy(jobs));
+    CHECK_INT(GP_JOBS_RUNNING, gp_jobs_find(jobs, 1)->durable);
+    end();
+}
+
+TEST(a_job_at_the_gate_when_the_journal_fails_is_dropped)
+{
+    begin(1);
+    submit_as(1, 0);
+    persisted();
+    spawned(1, 1);
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_JOURNAL_FAILED, .status = GP_EIO, .text = "no" });
+    CHECK(seen(GP_JOBS_DROP) != NULL);
+    CHECK(seen(GP_JOBS_START) == NULL);
+    CHECK(!gp_jobs_busy(jobs));
+    end();
+}
+
+TEST(the_end_of_the_pool_stops_what_runs_and_queues_it_again)
+{
+    begin(2);
+    run_one(1);
+    submit_as(2, 0);
+    persisted(); /* 2 is being spawned */
+    submit_as(3, 0);
+    persisted();
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_STOP });
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    CHECK(seen(GP_JOBS_DROP) != NULL);
+    now_ms += 2000;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) != NULL);
+    ended(1, 1, GP_JOBS_EXIT_SIGNAL, 9);
+    CHECK(gp_jobs_busy(jobs));
+    persisted();
+    CHECK(!gp_jobs_busy(jobs));
+    for (uint64_t job = 1; job <= 3; job++) {
+        CHECK_INT(GP_JOBS_QUEUED, state_of(job));
+        CHECK_INT(0, gp_jobs_find(jobs, job)->attempts);
+    }
+    end();
+}
+
+TEST(holding_lets_what_runs_end_and_begins_no_more)
+{
+    begin(1);
+    run_one(1);
+    submit_as(2, 0);
+    persisted();
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_HOLD });
+    CHECK(gp_jobs_busy(jobs));
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    CHECK(seen(GP_JOBS_START) == NULL);
+    persisted();
+    CHECK(!gp_jobs_busy(jobs));
+    end();
+}
+
+TEST(finished_jobs_are_dropped_by_count_and_by_age)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.finished_max = 2;
+    config.finished_age_ms = 1000;
+    begin_with(config);
+    gp_jobs_begin(jobs, 1);
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        run_one(seq);
+        ended(seq, 1, GP_JOBS_EXIT_CODE, 0);
+        CHECK(seen(GP_JOBS_DELETE) == NULL);
+        persisted();
+    }
+    REQUIRE(seen(GP_JOBS_DELETE) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_DELETE)->id);
+    CHECK(gp_jobs_find(jobs, 1) == NULL && gp_jobs_find(jobs, 2) != NULL);
+    clock_ms += 2000;
+    now_ms += 60000;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(gp_jobs_find(jobs, 2) == NULL && gp_jobs_find(jobs, 3) == NULL);
+    end();
+}
+
+TEST(a_submit_over_the_ceiling_is_refused_and_one_after_the_end_is_not)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.unfinished_max = 2;
+    begin_with(config);
+    gp_jobs_begin(jobs, 1);
+    run_one(1);
+    submit_as(2, 0);
+    submit_as(3, 0);
+    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "2 jobs wait or run");
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    submit_as(3, 0);
+    CHECK(seen(GP_JOBS_INSERT) != NULL);
+    end();
+}
+
+TEST(twenty_thousand_jobs_are_listed_in_order_both_ways)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+    uint64_t previous = 0;
+    uint32_t count = 0;
+
+    config.capacity = 0;
+    begin_with(config);
+    for (uint64_t id = 1; id <= 20000; id++)
+        load(row_of(id, GP_JOBS_QUEUED, 0));
+    gp_jobs_begin(jobs, 20001);
+    for (const gp_jobs_job *job = gp_jobs_after(jobs, 0); job != NULL; job = gp_jobs_after(jobs, job->id)) {
+        CHECK(job->id > previous);
+        previous = job->id;
+        count++;
+    }
+    CHECK_INT(20000, count);
+    CHECK_INT(20000, gp_jobs_before(jobs, 0)->id);
+    CHECK_INT(4, gp_jobs_before(jobs, 5)->id);
+    CHECK(gp_jobs_before(jobs, 1) == NULL);
+    end();
+}
+
+TEST(no_allocation_that_fails_leaks)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+    gp_error err;
+
+    CHECK_EVERY_ALLOCATION(gp_jobs_new(&jobs, &config, collect, NULL, &err), end());
+}
