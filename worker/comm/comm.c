@@ -225,6 +225,32 @@ gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, u
     return run_broadcast(comm, false, buffer, bytes, root, err);
 }
 
+gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err)
+{
+    int64_t began_ns = gp_now_ns();
+    gp_status status = check_formed(comm, err);
+
+    for (uint32_t k = 0; status == GP_OK && k < comm->world; k++) {
+        if (parts[0] != 0 || parts[k + 1] < parts[k])
+            status = gp_fail(err, GP_EINVAL, "the parts of a gathering do not follow each other");
+    }
+    if (status != GP_OK)
+        return status;
+    return finish(comm, comm->ops->gather_private(comm, all, parts, err), parts[comm->world], began_ns);
+}
+
+void gp_comm_enter(gp_comm *comm, uint64_t section)
+{
+    if (comm->world > 0)
+        comm->ops->section(comm, section, false);
+}
+
+void gp_comm_leave(gp_comm *comm)
+{
+    if (comm->world > 0)
+        comm->ops->section(comm, 0, true);
+}
+
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();

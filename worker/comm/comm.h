@@ -150,6 +150,10 @@ gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype
 gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
 gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
 
+/* Every rank's part reaches all ranks: `all` (anywhere) holds rank k's at [parts[k], parts[k + 1]); ours is there
+ * already.  parts: world + 1 offsets from 0 on, the same on all ranks. */
+gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
+
 /* Returns when all ranks have called it. */
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err);
 
@@ -181,6 +185,15 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
  * wait. */
 gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                         gp_error *err);
+
+/* ---- sections: work that each rank begins and ends in its own time (not collective) ---- */
+
+/* gp_comm_enter -- what follows belongs to the section of that number: the same on all ranks, from 1, growing.
+ * gp_comm_leave -- this rank calls nothing more in it.  Who waits for it within that section waits in vain and gets
+ * GP_ESTATE, naming both, after some milliseconds, and the group ends as after other failures.  What was sent or
+ * begun before still arrives: nothing that could have succeeded fails. */
+void gp_comm_enter(gp_comm *comm, uint64_t section);
+void gp_comm_leave(gp_comm *comm);
 
 /* ---- what happened ---- */
 

@@ -435,8 +435,10 @@ const gp_comm_ops gp_comm_shm = {
     .all_gather = gp_shm_all_gather,
     .broadcast = gp_shm_broadcast,
     .broadcast_private = gp_shm_broadcast_private,
+    .gather_private = gp_shm_gather_private,
     .barrier = gp_shm_barrier,
     .send = gp_shm_send,
     .receive = gp_shm_receive,
     .probe = gp_shm_probe,
+    .section = gp_shm_section,
 };

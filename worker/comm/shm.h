@@ -37,6 +37,7 @@ typedef struct shm_line {
     _Alignas(64) shm_word bell;         /* rung when its pipes moved: bytes for it, or room for it */
     _Alignas(64) _Atomic uint32_t left; /* it stores into nobody's arena any more */
     _Atomic uint64_t calls[CALLS];      /* fingerprint of its call at barrier b, at b % CALLS */
+    _Atomic uint64_t over;              /* the last section that it has left */
 } shm_line;
 
 /* Bytes from one rank to another; both counts run on modulo 2^32. */
@@ -96,6 +97,7 @@ typedef struct shm_group {
     uint32_t peer_count;
     bool spin;
     uint64_t barriers, staged; /* completed in this generation; slots used in it */
+    uint64_t section;          /* that we are in; 0 = none */
     shm_inbound inbound[GP_COMM_WORLD_MAX];
     shm_message *first, **last; /* whole messages in order of arrival */
     size_t queue_bytes;
@@ -113,14 +115,16 @@ void gp_shm_post(shm_word *word); /* adds one and wakes */
 /* A barrier, and proof that the neighbour is at the same call: fingerprints must be equal. */
 gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err);
 
-typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MALFORMED } shm_end;
+typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MALFORMED, SHM_OVER } shm_end;
 
 /* End the group for all ranks, unless it has ended; wakes everybody. */
 void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
 /* GP_OK while the group works, else why it ended. */
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
-/* Look for dead members and ends the group if there is one; what `awaited` means is said above. */
-void gp_shm_look(shm_group *shm, uint32_t awaited);
+/* Look for dead members and end the group if there is one; what `awaited` means is said above.  waits: that we do not
+ * go on without it, so that a member that has left our section matters too. */
+void gp_shm_look(shm_group *shm, uint32_t awaited, bool waits);
+void gp_shm_section(gp_comm *comm, uint64_t section, bool over);
 
 /* shm_messages.c */
 void gp_shm_messages_clear(shm_group *shm);
@@ -138,6 +142,7 @@ gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_erro
 gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *err);
 gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
 gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
+gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
 gp_status gp_shm_barrier(gp_comm *comm, gp_error *err);
 
 #endif

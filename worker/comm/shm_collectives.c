@@ -48,6 +48,7 @@ typedef enum operation {
     GATHER,
     BROADCAST,
     STAGED_BROADCAST,
+    STAGED_GATHER,
     BARRIER
 } operation;
 
@@ -265,4 +266,47 @@ gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uin
             memcpy(piece, slots[root], piece_elements(&pieces, k));
     }
     return GP_OK;
+}
+
+/* The piece from `at` on of rank's part, into its slot or out of it. */
+static void stage_part(void *slot, void *all, const size_t *parts, uint32_t rank, size_t at, bool in)
+{
+    size_t bytes = parts[rank + 1] - parts[rank];
+    uint8_t *piece = (uint8_t *)all + parts[rank] + at;
+
+    if (at >= bytes)
+        return;
+    bytes = bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES;
+    if (in)
+        memcpy(slot, piece, bytes);
+    else
+        memcpy(piece, slot, bytes);
+}
+
+gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err)
+{
+    shm_group *shm = shm_of(comm);
+    gp_comm_call call = { .count = parts[comm->world], .type = GP_U8, .how = GP_COMM_SUM };
+    size_t longest = 0;
+    void *slots[GP_COMM_WORLD_MAX];
+    gp_status status = GP_OK;
+
+    for (uint32_t k = 0; k < comm->world; k++) {
+        longest = parts[k + 1] - parts[k] > longest ? parts[k + 1] - parts[k] : longest;
+        call.offset = call.offset * 31 + parts[k + 1]; /* all ranks must agree on all of them */
+    }
+    uint64_t print = fingerprint(STAGED_GATHER, &call, 0);
+
+    if (comm->world == 1 || longest == 0)
+        return gp_shm_sync(shm, print, err);
+    for (size_t at = 0; at < longest && status == GP_OK; at += SLOT_BYTES) {
+        stage_next(shm, slots);
+        stage_part(slots[comm->rank], all, parts, comm->rank, at, true);
+        status = gp_shm_sync(shm, print, err);
+        for (uint32_t k = 0; status == GP_OK && k < comm->world; k++) {
+            if (k != comm->rank)
+                stage_part(slots[k], all, parts, k, at, false);
+        }
+    }
+    return status;
 }

@@ -308,7 +308,7 @@ gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, 
     take_in(shm, rank);
     oldest = *queue_find(shm, rank, tag);
     if (oldest == NULL)
-        gp_shm_look(shm, rank); /* who probes in a loop never waits, and must learn of a death here */
+        gp_shm_look(shm, rank, false); /* who probes in a loop never waits, and must learn of a death here */
     status = gp_shm_verdict(shm, err);
     if (status != GP_OK)
         return status;

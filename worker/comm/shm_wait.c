@@ -33,25 +33,32 @@ static void wake(shm_word *word)
 
 /* ---- the end of a group ---- */
 
-void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)
+/* The verdict in one word: end, the rank that it is about, and the rank that waited for it. */
+static void control_end(shm_control *control, shm_end end, uint32_t rank, uint32_t waiter)
 {
     uint32_t none = 0;
 
-    atomic_compare_exchange_strong(&control->verdict, &none, (uint32_t)end << 8 | rank);
+    atomic_compare_exchange_strong(&control->verdict, &none, waiter << 16 | (uint32_t)end << 8 | rank);
     wake(&control->arrived);
     for (uint32_t k = 0; k < control->world; k++)
         wake(&control->lines[k].bell);
+}
+
+void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)
+{
+    control_end(control, end, rank, 0);
 }
 
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
 {
     uint32_t verdict = atomic_load(&shm->control->verdict);
     uint32_t rank = (verdict & 0xff) < shm->base.world ? (verdict & 0xff) : 0; /* a peer wrote it */
+    uint32_t waiter = verdict >> 16 < shm->base.world ? verdict >> 16 : 0;
     const gp_comm_member *member = &shm->peers[rank].member;
 
     if (verdict == 0)
         return GP_OK;
-    switch ((shm_end)(verdict >> 8)) {
+    switch ((shm_end)(verdict >> 8 & 0xff)) {
     case SHM_DIED:
         return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died; form the next generation without it",
                        member->index, rank, (int)member->pid);
@@ -67,15 +74,40 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
     case SHM_MALFORMED:
         return gp_fail(err, GP_EPROTO, "worker %u (rank %u, pid %d) wrote a malformed message", member->index,
                        rank, (int)member->pid);
+    case SHM_OVER:
+        return gp_fail(
+            err, GP_ESTATE,
+            "worker %u (rank %u, pid %d) has ended its part while worker %u (rank %u) waits for it: "
+            "every rank must call the same collectives, and a receive needs a send",
+            member->index, rank, (int)member->pid, shm->peers[waiter].member.index, waiter);
     default:
         return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
                        member->index, rank, (int)member->pid, shm->base.generation);
     }
 }
 
-void gp_shm_look(shm_group *shm, uint32_t awaited)
+void gp_shm_section(gp_comm *comm, uint64_t section, bool over)
+{
+    shm_group *shm = (shm_group *)comm;
+
+    if (!over) {
+        shm->section = section;
+        return;
+    }
+    /* After all that was sent and posted in it: who sees this sees that too. */
+    atomic_store(&shm->control->lines[comm->rank].over, shm->section);
+    shm->section = 0;
+}
+
+static bool section_over(const shm_group *shm, uint32_t rank)
+{
+    return shm->section != 0 && atomic_load(&shm->control->lines[rank].over) >= shm->section;
+}
+
+void gp_shm_look(shm_group *shm, uint32_t awaited, bool waits)
 {
     uint32_t others = 0, gone = 0, gone_rank = 0;
+    shm_end how = SHM_LEFT;
 
     for (uint32_t k = 0; k < shm->base.world; k++) {
         bool left = atomic_load(&shm->control->lines[k].left) != 0;
@@ -91,17 +123,18 @@ void gp_shm_look(shm_group *shm, uint32_t awaited)
                 return;
             }
         }
-        if (left) {
+        if (left || (waits && section_over(shm, k))) {
             gone++;
             gone_rank = k;
+            how = left ? SHM_LEFT : SHM_OVER;
             if (awaited == k || awaited == SHM_ALL) {
-                gp_shm_end(shm->control, SHM_LEFT, k);
+                control_end(shm->control, how, k, shm->base.rank);
                 return;
             }
         }
     }
     if (awaited == GP_COMM_ANY && gone == others && others > 0)
-        gp_shm_end(shm->control, SHM_LEFT, gone_rank);
+        control_end(shm->control, how, gone_rank, shm->base.rank);
 }
 
 /* ---- waiting ---- */
@@ -141,7 +174,7 @@ static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, ui
             return reached(word, target) ? GP_OK : status;
         idle = sleep_slice(word, target);
         if (idle && !reached(word, target)) {
-            gp_shm_look(shm, awaited);
+            gp_shm_look(shm, awaited, true);
         }
     }
 }

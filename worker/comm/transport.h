@@ -29,6 +29,7 @@ struct gp_comm_ops {
     gp_status (*all_gather)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
     gp_status (*broadcast)(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
     gp_status (*broadcast_private)(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
+    gp_status (*gather_private)(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
     gp_status (*barrier)(gp_comm *comm, gp_error *err);
     gp_status (*send)(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
                       gp_error *err);
@@ -36,6 +37,7 @@ struct gp_comm_ops {
                          gp_comm_message *message, gp_error *err);
     gp_status (*probe)(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                        gp_error *err);
+    void (*section)(gp_comm *comm, uint64_t section, bool over);
 };
 
 /* A transport's own struct begins with this.  Written by form() only, but for the counts. */
