@@ -367,6 +367,11 @@ typedef struct gp_task_ready {
 typedef struct gp_task_stop {
     uint64_t call;
 } gp_task_stop;
+/* Begin to run commands: the worker starts a runner, whose socket is then asked for at the worker's door with `what`
+ * GP_RUNNER_WHAT (runner_wire.h).  Answered by ok_reply or error_reply. */
+typedef struct gp_run_open {
+    uint8_t none;
+} gp_run_open;
 
 /* gp_msg_hello and so on: the types, with their tables. */
 #define GP_MSG(id, name, direction) extern const gp_message_type gp_msg_##name;

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "proto/runner_wire.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"
 
@@ -148,6 +149,7 @@ static void control_close(control *c)
         gp_channel_close(c->clients, 0); /* removes the socket's path */
         _exit(c->exit_code);
     }
+    gp_runner_link_close(c->runner);
     gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
     gp_door_close(c->door);
@@ -214,6 +216,10 @@ static void doors_serve(control *c)
         case GP_DOOR_REQUEST:
             if (event.fd >= 0)
                 close(event.fd); /* nobody sends us any: we fetch */
+            if (event.request.what == GP_RUNNER_WHAT) {
+                control_run_fetch(c, event.id, &event.request);
+                break;
+            }
             gp_rendezvous_serve(c->resetting ? NULL : c->group, c->door, event.id, &event.request);
             break;
         case GP_DOOR_GONE:
@@ -288,6 +294,7 @@ static void control_loop(control *c)
             { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
             { .fd = c->signals, .events = POLLIN },
             { .fd = c->scheduler_door, .events = POLLIN },
+            { .fd = c->runner == NULL ? -1 : gp_runner_link_fd(c->runner), .events = POLLIN },
         };
 
         poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(c));
@@ -301,6 +308,7 @@ static void control_loop(control *c)
         control_answer(c);
         if (fds[5].revents != 0)
             scheduler_door_serve(c);
+        control_run_watch(c);
         beat(c);
     }
 }

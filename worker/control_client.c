@@ -94,18 +94,26 @@ static void on_attach(control *c, gp_incoming *in)
 
 /* ---- work ---- */
 
-static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
+/* Whether the sender may ask for work at all. */
+static gp_status attached_check(const control *c, const gp_incoming *in, gp_error *err)
 {
-    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks" };
-    bool free_needed =
-        in->envelope.message == GP_ID(train_begin) || in->envelope.message == GP_ID(predict_begin);
-
     if (c->ending)
         return gp_fail(err, GP_ESTATE, "worker %u is ending", c->options->index);
     if (lease_check(c, &in->envelope, err) != GP_OK)
         return err->code;
     if (!c->attached || !gp_peer_equal(&c->client, &in->peer))
         return gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
+    return GP_OK;
+}
+
+static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
+{
+    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks" };
+    bool free_needed =
+        in->envelope.message == GP_ID(train_begin) || in->envelope.message == GP_ID(predict_begin);
+
+    if (attached_check(c, in, err) != GP_OK)
+        return err->code;
     if (free_needed && c->work != WORK_IDLE)
         return gp_fail(err, GP_ESTATE, "worker %u is %s; one run at a time", c->options->index,
                        doing[c->work]);
@@ -167,6 +175,22 @@ static void on_train_stop(control *c, gp_incoming *in)
         atomic_compare_exchange_strong(&c->train.stop, &going, 1);
 }
 
+static void on_run_open(control *c, gp_incoming *in)
+{
+    gp_run_open open;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &open, &err);
+
+    if (status == GP_OK)
+        status = attached_check(c, in, &err);
+    if (status == GP_OK)
+        status = control_run_open(c, &err);
+    if (status != GP_OK)
+        refuse(c, in, &err);
+    else
+        tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+}
+
 void control_client(control *c, gp_incoming *in)
 {
     gp_error err;
@@ -192,6 +216,9 @@ void control_client(control *c, gp_incoming *in)
         break;
     case GP_ID(predict_end):
         on_work(c, in, GP_COMMAND_PREDICT_END);
+        break;
+    case GP_ID(run_open):
+        on_run_open(c, in);
         break;
     default:
         gp_fail(&err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);

@@ -80,21 +80,29 @@ void control_reset(control *c)
 
     if (c->resetting)
         return;
+    c->resetting = true;
+    control_run_end(c);
     if (!c->used) {
-        control_reset_done(c);
+        control_reset_go(c);
         return;
     }
     gp_mailbox_discard(c->mailbox);
     gp_train_control_abort(&c->train);
-    c->resetting = true;
     if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
 }
 
 void control_reset_done(control *c)
 {
-    c->resetting = false;
     c->used = false;
+    control_reset_go(c);
+}
+
+void control_reset_go(control *c)
+{
+    if (c->used || c->runner != NULL)
+        return;
+    c->resetting = false;
     lease_drop(c);
     if (c->granting)
         lease_take(c);

@@ -9,6 +9,7 @@
 #include "worker/mailbox.h"
 #include "worker/rendezvous.h"
 #include "worker/run.h"
+#include "worker/runner_link.h"
 #include "worker/trainer.h"
 
 enum { CONTROL_ASKED_MS = 700 }; /* for compute to end when we are told to; all is over within 1 s */
@@ -46,6 +47,7 @@ typedef struct control {
     /* Its client. */
     bool attached;
     gp_peer client;
+    gp_runner_link *runner; /* of its commands; NULL = none */
 
     control_work work;
     gp_peer work_peer;
@@ -72,7 +74,16 @@ gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message
 void control_scheduler(control *c, gp_incoming *in);
 void control_reset_done(control *c);
 void control_answer(control *c); /* send what is due and could not be sent before */
-void control_reset(control *c);  /* stop what compute does; control_reset_done() follows, perhaps at once */
+void control_reset(
+    control *c); /* stop what compute and commands do; the lease is let go of then, perhaps at once */
+void control_reset_go(control *c); /* go on with it: something has stopped */
+
+/* control_run.c: commands */
+gp_status control_run_open(control *c, gp_error *err);
+void control_run_fetch(control *c, uint64_t id,
+                       const gp_door_request *request); /* id: of the door's connection */
+void control_run_end(control *c);                       /* kill all; watch sees it gone */
+void control_run_watch(control *c);
 
 /* control_client.c: what clients say, and what they are told */
 void control_client(control *c, gp_incoming *in);

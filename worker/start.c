@@ -13,6 +13,8 @@
 #include "worker/control.h"
 #include "worker/fault.h"
 #include "worker/probe.h"
+#include "worker/runner.h"
+#include "worker/runner_link.h"
 
 enum {
     EXIT_USAGE = 2,
@@ -21,7 +23,7 @@ enum {
 };
 
 typedef struct start_options {
-    bool probe, help;
+    bool probe, run, help;
     const char *pool;
     uint32_t index, incarnation;
     gp_worker_device_options device;
@@ -39,6 +41,8 @@ static void usage_print(FILE *out)
           "  --device-ordinal N    the GPU's CUDA ordinal, for listings\n"
           "  --cores LIST          its cores, like 0-3,8 (all allowed ones)\n"
           "  --shared              the cores are others' too: pin and spin nothing\n"
+          "  --run                 start commands for the client of a worker, which gives it descriptors 3 "
+          "and 4\n"
           "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (2500)\n",
           out);
 }
@@ -93,6 +97,9 @@ static gp_status option_set(start_options *options, int option, const char *name
     case 'P':
         options->probe = true;
         break;
+    case 'r':
+        options->run = true;
+        break;
     case 'h':
         options->help = true;
         break;
@@ -115,6 +122,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         { "shared", no_argument, NULL, 's' },
         { "claim-wait", required_argument, NULL, 'w' },
         { "probe", no_argument, NULL, 'P' },
+        { "run", no_argument, NULL, 'r' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
@@ -217,6 +225,11 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     }
     if (options.probe)
         return gp_probe_main();
+    if (options.run) {
+        snprintf(who, sizeof(who), "runner-%u", options.index);
+        gp_log_setup(who, GP_LOG_INFO);
+        return gp_runner_main(GP_RUNNER_CLIENT_FD, GP_RUNNER_WORKER_FD);
+    }
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
     signals_block();
