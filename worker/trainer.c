@@ -1,5 +1,6 @@
 /* trainer.c -- building one rank's training: everything that takes memory or can be refused. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -58,6 +59,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_comm_free(trainer->comm); /* the arena goes with it */
     gp_optim_free(trainer->optim);
     gp_free(trainer->parameters);
+    gp_free(trainer->best);
     gp_free(trainer->buckets);
     gp_free(trainer->classes);
     gp_graph_free(trainer->graph);
@@ -224,6 +226,12 @@ static gp_status trainer_check_layout(gp_trainer *trainer, gp_error *err)
     return status;
 }
 
+static bool keeps_best(const gp_train_options *options)
+{
+    return options->output_network == GP_OUTPUT_BEST ||
+           (options->output_network == GP_OUTPUT_AUTO && options->validation_patience > 0);
+}
+
 static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     size_t count = trainer->graph->blob_count;
@@ -235,6 +243,12 @@ static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup
     trainer->parameters = gp_aligned_calloc(64, count * sizeof(float));
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
+    trainer->best_loss = INFINITY;
+    if (trainer->validation != NULL && keeps_best(&trainer->options)) {
+        trainer->best = gp_malloc(count * sizeof(float));
+        if (trainer->best == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to keep the best %zu parameters", count);
+    }
     if (setup->weights == NULL) {
         gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
         return GP_OK;
@@ -349,8 +363,10 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
 
 const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count)
 {
+    bool best = trainer->best != NULL && isfinite(trainer->best_loss);
+
     *count = trainer->graph->blob_count;
-    return trainer->parameters;
+    return best ? trainer->best : trainer->parameters;
 }
 
 const char *gp_trainer_classes(const gp_trainer *trainer)

@@ -154,6 +154,17 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
     return status == GP_OK ? trainer->backend_ops->sync(trainer->backend, err) : status;
 }
 
+/* Of the step that is about to be committed. */
+static double trainer_learn_rate(const gp_trainer *trainer, uint32_t epoch)
+{
+    uint64_t steps_per_epoch = (trainer->sampler.count + trainer->world_batch - 1) / trainer->world_batch;
+    gp_train_place place = { .step = trainer->step + 1,
+                             .epoch = epoch,
+                             .steps = steps_per_epoch * (uint64_t)trainer->options.max_epochs };
+
+    return gp_train_learn_rate(&trainer->options, &place);
+}
+
 static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
                               gp_train_record *record, gp_error *err)
 {
@@ -178,10 +189,11 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
                        trainer->step + 1, isnan(loss) ? "not a number" : "infinite", trainer->step,
                        trainer->options.initial_learn_rate);
     int64_t commit_ns = gp_now_ns();
+    double learn_rate = trainer_learn_rate(trainer, last->epoch + 1);
 
     gp_fault_point("commit");
     if (weight > 0)
-        gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, last->epoch + 1);
+        gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
     trainer->step++;
     trainer->loss = loss;
 
@@ -193,7 +205,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     record->epoch = last->epoch + 1;
     record->loss = loss;
     record->accuracy = trainer->header[GP_SUM_CORRECT] / weight;
-    record->learn_rate = gp_train_learn_rate(&trainer->options, last->epoch + 1);
+    record->learn_rate = learn_rate;
     record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
     record->forward_ms = (double)times.forward_ns * 1e-6;
     record->backward_ms = (double)times.backward_ns * 1e-6;
@@ -250,6 +262,24 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
     return status;
 }
 
+/* Remember the weights if they are the best so far; all ranks see the same loss and come to the same end. */
+static void trainer_judge(gp_trainer *trainer, double loss)
+{
+    trainer->no_better++;
+    if (!(loss < trainer->best_loss))
+        return;
+    trainer->best_loss = loss;
+    trainer->no_better = 0;
+    if (trainer->best != NULL)
+        memcpy(trainer->best, trainer->parameters, trainer->graph->blob_count * sizeof(float));
+}
+
+static bool trainer_out_of_patience(const gp_trainer *trainer)
+{
+    return trainer->options.validation_patience > 0 &&
+           trainer->no_better >= trainer->options.validation_patience;
+}
+
 /* Every sample of the validation data once, over all ranks. */
 static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
                                   gp_error *err)
@@ -275,6 +305,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
         return status;
     double weight = trainer->header[GP_SUM_WEIGHT];
 
+    trainer_judge(trainer, trainer->header[GP_SUM_LOSS] / weight);
     sink->validation(sink->context, &(gp_train_validation){
                                         .step = trainer->step,
                                         .epoch = epoch,
@@ -323,6 +354,10 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
             done->stop_reason = GP_STOP_STOPPED;
         if (validation_due(trainer, &last, ends))
             status = trainer_validate(trainer, last.epoch + 1, sink, err);
+        if (status == GP_OK && !ends && trainer_out_of_patience(trainer)) {
+            done->stop_reason = GP_STOP_PATIENCE;
+            ends = true;
+        }
     }
     return status;
 }

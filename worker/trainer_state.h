@@ -33,6 +33,7 @@ struct gp_trainer {
     double *header;    /* [HEADER_COUNT], in the arena */
     float *gradients;  /* the blob, in the arena */
     float *parameters; /* the blob */
+    float *best; /* the blob of the lowest validation loss so far; NULL where the last weights are kept */
     gp_plan *plan, *validation_plan;
     gp_optim *optim;
     bucket *buckets;
@@ -44,6 +45,8 @@ struct gp_trainer {
     int64_t exchange_ns;   /* of this step */
     int64_t begin_ns;      /* when the first step began */
     double loss;           /* of the last committed step */
+    double best_loss;      /* of the validations so far; the same on all ranks */
+    int64_t no_better;     /* validations since */
 };
 
 #endif

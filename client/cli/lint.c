@@ -4,15 +4,24 @@
 
 #include "common/model/train_options.h"
 
-/* One rule: `given` has no effect unless `needs` (an option with this value) holds. */
+/* One rule: `given` has no effect unless `needs` has one of these values. */
 typedef struct rule {
-    const char *given, *needs, *value;
+    const char *given, *needs, *values[3];
 } rule;
 
 static const rule rules[] = {
-    { "learn-rate-drop-factor", "learn-rate-schedule", "piecewise" },
-    { "learn-rate-drop-period", "learn-rate-schedule", "piecewise" },
+    { "learn-rate-drop-factor", "learn-rate-schedule", { "piecewise", "exponential" } },
+    { "learn-rate-drop-period", "learn-rate-schedule", { "piecewise" } },
+    { "learn-rate-final-factor", "learn-rate-schedule", { "cosine", "polynomial" } },
+    { "learn-rate-power", "learn-rate-schedule", { "polynomial" } },
+    { "momentum", "solver", { "sgdm" } },
+    { "gradient-decay-factor", "solver", { "adam", "adamw" } },
+    { "squared-gradient-decay-factor", "solver", { "adam", "adamw", "rmsprop" } },
+    { "epsilon", "solver", { "adam", "adamw", "rmsprop" } },
 };
+
+/* Options that need validation data. */
+static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
 
 /* The value that the option has on this command line, or its default. */
 static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
@@ -40,7 +49,15 @@ static void print_corrected(const cli_call *call, const rule *broken)
 
         fprintf(stderr, "%s%s%s ", quote, word, quote);
     }
-    fprintf(stderr, "--%s %s\n", broken->needs, broken->value);
+    fprintf(stderr, "--%s %s\n", broken->needs, broken->values[0]);
+}
+
+static bool rule_holds(const rule *r, const char *value)
+{
+    for (size_t i = 0; i < sizeof(r->values) / sizeof(r->values[0]) && r->values[i] != NULL; i++)
+        if (strcmp(r->values[i], value) == 0)
+            return true;
+    return false;
 }
 
 int lint_training(const cli_call *call, bool warn, bool has_validation)
@@ -49,7 +66,7 @@ int lint_training(const cli_call *call, bool warn, bool has_validation)
 
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         if (!cli_given(call, rules[i].given) ||
-            strcmp(value_of(call, rules[i].needs, value, sizeof(value)), rules[i].value) == 0)
+            rule_holds(&rules[i], value_of(call, rules[i].needs, value, sizeof(value))))
             continue;
         fprintf(stderr, "gradpool %s: --%s has no effect: --%s is %s; did you mean\n", call->command->name,
                 rules[i].given, rules[i].needs, value);
@@ -59,12 +76,12 @@ int lint_training(const cli_call *call, bool warn, bool has_validation)
             return CLI_USAGE;
         }
     }
-    if (!has_validation && cli_given(call, "validation-frequency")) {
+    for (size_t i = 0; i < sizeof(of_validation) / sizeof(of_validation[0]) && !has_validation; i++) {
+        if (!cli_given(call, of_validation[i]))
+            continue;
         fprintf(stderr,
-                "gradpool %s: --validation-frequency has no effect without validation data; add "
-                "--validation-data "
-                "SOURCE\n",
-                call->command->name);
+                "gradpool %s: --%s has no effect without validation data; add --validation-data SOURCE\n",
+                call->command->name, of_validation[i]);
         if (!warn)
             return CLI_USAGE;
     }

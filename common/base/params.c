@@ -126,6 +126,18 @@ static gp_status param_parse_number(const gp_param *param, const char **text, vo
     return status;
 }
 
+/* Whether others decide its value unless it is given; -1 stands for it. */
+static bool param_can_be_auto(const gp_param *param)
+{
+    return (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64) && param->fallback == -1.0 &&
+           param->min >= 0.0;
+}
+
+static bool param_is_auto(const gp_param *param, const void *values)
+{
+    return param_can_be_auto(param) && !gp_params_changed(param, values);
+}
+
 static gp_status param_set_numbers(const gp_param *param, void *values, const char *text, gp_error *err)
 {
     union {
@@ -199,6 +211,10 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
         return param_refuse(param, text, "true or false", err);
     case GP_PARAM_I64:
     case GP_PARAM_F64:
+        if (param_can_be_auto(param) && strcmp(text, "auto") == 0) {
+            param_default(param, values);
+            return GP_OK;
+        }
         return param_set_numbers(param, values, text, err);
     case GP_PARAM_WORD:
         return param_set_word(param, values, text, err);
@@ -354,7 +370,7 @@ bool gp_params_changed(const gp_param *param, const void *values)
 void gp_params_to_json(const gp_param *table, const void *values, bool changed_only, gp_json_writer *writer)
 {
     for (; table->type != GP_PARAM_NONE; table++)
-        if (!changed_only || gp_params_changed(table, values))
+        if ((!changed_only || gp_params_changed(table, values)) && !param_is_auto(table, values))
             param_to_json(table, values, writer);
 }
 
@@ -364,6 +380,10 @@ char *gp_params_format(const gp_param *param, const void *values, char *text, si
     size_t used = 0;
 
     text[0] = '\0';
+    if (param_is_auto(param, values)) {
+        snprintf(text, bytes, "auto");
+        return text;
+    }
     switch (param->type) {
     case GP_PARAM_BOOL:
         snprintf(text, bytes, "%s", *(const bool *)at ? "true" : "false");

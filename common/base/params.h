@@ -26,9 +26,11 @@ typedef struct gp_param {
     const char *name;  /* "learn-rate-drop-factor" */
     const char *alias; /* the field's other name ("lr"), or NULL */
     gp_param_type type;
-    size_t offset;             /* of the value in the caller's struct */
-    uint32_t count;            /* elements (0 means 1); for TEXT, bytes with the NUL */
-    double fallback;           /* default of BOOL, I64, F64 (every element) and WORD (an index) */
+    size_t offset;  /* of the value in the caller's struct */
+    uint32_t count; /* elements (0 means 1); for TEXT, bytes with the NUL */
+    /* Default of BOOL, I64, F64 (every element) and WORD (an index).  -1 where min is 0 or more
+     * is "auto": others decide the value unless it is given. */
+    double fallback;
     const char *fallback_text; /* default of TEXT; NULL = "" */
     double min, max;           /* inclusive range of I64 and F64 */
     const char *const *words;  /* of WORD, NULL-terminated */

@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stddef.h>
 
-static const char *const solvers[] = { "sgdm", NULL };
-static const char *const schedules[] = { "none", "piecewise", NULL };
+static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
+static const char *const schedules[] = { "none", "piecewise", "exponential", "cosine", "polynomial", NULL };
+static const char *const clippings[] = { "l2norm", "global-l2norm", "absolute-value", NULL };
+static const char *const outputs[] = { "auto", "last", "best-validation", NULL };
 static const char *const shuffles[] = { "never", "once", "every-epoch", NULL };
 
 #define AT(field) .offset = offsetof(gp_train_options, field)
@@ -15,8 +17,8 @@ const gp_param gp_train_options_table[] = {
       AT(solver),
       .words = solvers,
       .seed_name = "solverName",
-      .torch_name = "torch.optim.SGD",
-      .help = "update rule" },
+      .torch_name = "optim.SGD, Adam, ...",
+      .help = "update rule: sgdm, adam, adamw or rmsprop" },
     { .name = "max-epochs",
       .alias = "epochs",
       .type = GP_PARAM_I64,
@@ -42,19 +44,22 @@ const gp_param gp_train_options_table[] = {
       .alias = "lr",
       .type = GP_PARAM_F64,
       AT(initial_learn_rate),
-      .fallback = 0.01,
+      .fallback = -1,
       .min = 0,
       .max = 1e3,
       .seed_name = "InitialLearnRate",
       .torch_name = "lr",
-      .help = "learning rate of the first epoch; never scaled by the number of workers" },
+      .help =
+          "learning rate at the start, never scaled by the number of workers; auto: 0.01 (sgdm) or 0.001" },
     { .name = "learn-rate-schedule",
       .type = GP_PARAM_WORD,
       AT(learn_rate_schedule),
       .words = schedules,
       .seed_name = "LearnRateSchedule",
-      .torch_name = "lr_scheduler.StepLR",
-      .help = "piecewise: multiply by the drop factor every drop period" },
+      .torch_name = "lr_scheduler",
+      .help = "none, piecewise (x drop factor every drop period), exponential (x drop factor every epoch), "
+              "cosine, "
+              "polynomial" },
     { .name = "learn-rate-drop-factor",
       .type = GP_PARAM_F64,
       AT(learn_rate_drop_factor),
@@ -63,7 +68,7 @@ const gp_param gp_train_options_table[] = {
       .max = 1,
       .seed_name = "LearnRateDropFactor",
       .torch_name = "StepLR(gamma)",
-      .help = "what piecewise multiplies by" },
+      .help = "what piecewise and exponential multiply by" },
     { .name = "learn-rate-drop-period",
       .type = GP_PARAM_I64,
       AT(learn_rate_drop_period),
@@ -74,6 +79,30 @@ const gp_param gp_train_options_table[] = {
       .seed_name = "LearnRateDropPeriod",
       .torch_name = "StepLR(step_size)",
       .help = "epochs between two drops" },
+    { .name = "learn-rate-warmup",
+      .type = GP_PARAM_I64,
+      AT(learn_rate_warmup),
+      .min = 0,
+      .max = 1e9,
+      .unit = "steps",
+      .seed_name = "LearnRateSchedule(\"warmup\")",
+      .torch_name = "LinearLR",
+      .help = "steps in which the rate rises to the initial one" },
+    { .name = "learn-rate-final-factor",
+      .type = GP_PARAM_F64,
+      AT(learn_rate_final_factor),
+      .min = 0,
+      .max = 1,
+      .torch_name = "CosineAnnealingLR(eta_min)",
+      .help = "share of the initial rate that cosine and polynomial end at" },
+    { .name = "learn-rate-power",
+      .type = GP_PARAM_F64,
+      AT(learn_rate_power),
+      .fallback = 0.9,
+      .min = 0.01,
+      .max = 10,
+      .torch_name = "PolynomialLR(power)",
+      .help = "exponent of polynomial" },
     { .name = "momentum",
       .type = GP_PARAM_F64,
       AT(momentum),
@@ -82,7 +111,34 @@ const gp_param gp_train_options_table[] = {
       .max = 1,
       .seed_name = "Momentum",
       .torch_name = "momentum",
-      .help = "share of the last update that is kept" },
+      .help = "share of the last update that is kept (sgdm)" },
+    { .name = "gradient-decay-factor",
+      .type = GP_PARAM_F64,
+      AT(gradient_decay_factor),
+      .fallback = 0.9,
+      .min = 0,
+      .max = 0.999999,
+      .seed_name = "GradientDecayFactor",
+      .torch_name = "betas[0]",
+      .help = "decay of the mean gradient (adam, adamw)" },
+    { .name = "squared-gradient-decay-factor",
+      .type = GP_PARAM_F64,
+      AT(squared_gradient_decay_factor),
+      .fallback = -1,
+      .min = 0,
+      .max = 0.999999,
+      .seed_name = "SquaredGradientDecayFactor",
+      .torch_name = "betas[1], alpha",
+      .help = "decay of the mean squared gradient; auto: 0.9 (rmsprop) or 0.999" },
+    { .name = "epsilon",
+      .type = GP_PARAM_F64,
+      AT(epsilon),
+      .fallback = 1e-8,
+      .min = 1e-15,
+      .max = 1,
+      .seed_name = "Epsilon",
+      .torch_name = "eps",
+      .help = "added to the root of the mean squared gradient (adam, adamw, rmsprop)" },
     { .name = "l2-regularization",
       .alias = "weight-decay",
       .type = GP_PARAM_F64,
@@ -92,7 +148,23 @@ const gp_param gp_train_options_table[] = {
       .max = 1e3,
       .seed_name = "L2Regularization",
       .torch_name = "weight_decay",
-      .help = "added to the gradient: this times the layer's factor times the weight" },
+      .help = "added to the gradient: this times the layer's factor times the weight (adamw: taken off the "
+              "weight)" },
+    { .name = "gradient-threshold",
+      .type = GP_PARAM_F64,
+      AT(gradient_threshold),
+      .min = 0,
+      .max = 1e30,
+      .seed_name = "GradientThreshold",
+      .torch_name = "clip_grad_norm_(max_norm)",
+      .help = "gradients of all workers together above it are clipped; 0 = never" },
+    { .name = "gradient-threshold-method",
+      .type = GP_PARAM_WORD,
+      AT(gradient_threshold_method),
+      .words = clippings,
+      .seed_name = "GradientThresholdMethod",
+      .torch_name = "clip_grad_norm_, clip_grad_value_",
+      .help = "l2norm (of each tensor), global-l2norm (of all), absolute-value (of each element)" },
     { .name = "shuffle",
       .type = GP_PARAM_WORD,
       AT(shuffle),
@@ -109,6 +181,22 @@ const gp_param gp_train_options_table[] = {
       .unit = "steps",
       .seed_name = "ValidationFrequency",
       .help = "steps between validations; 0 = at the end of each epoch" },
+    { .name = "validation-patience",
+      .type = GP_PARAM_I64,
+      AT(validation_patience),
+      .min = 0,
+      .max = 1e9,
+      .unit = "validations",
+      .seed_name = "ValidationPatience",
+      .help = "validations in a row without a better loss before the training ends; 0 = never" },
+    { .name = "output-network",
+      .type = GP_PARAM_WORD,
+      AT(output_network),
+      .words = outputs,
+      .seed_name = "OutputNetwork",
+      .help = "weights that are kept: last, best-validation (lowest loss), auto (best-validation where there "
+              "is patience, "
+              "else last)" },
     { .name = "verbose-frequency",
       .type = GP_PARAM_I64,
       AT(verbose_frequency),
@@ -167,6 +255,7 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
     gp_params_default(gp_train_options_table, &options);
     status = gp_params_from_json(gp_train_options_table, &options, document, err);
     gp_json_free(document);
+    gp_train_options_resolve(&options);
     if (status == GP_OK)
         status = gp_init_rule_parse(&rule, options.weights_initializer, err);
     if (status == GP_OK)
@@ -174,10 +263,42 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
     return status;
 }
 
-double gp_train_learn_rate(const gp_train_options *options, uint32_t epoch)
+void gp_train_options_resolve(gp_train_options *options)
 {
-    if (options->learn_rate_schedule != GP_SCHEDULE_PIECEWISE)
-        return options->initial_learn_rate;
-    return options->initial_learn_rate *
-           pow(options->learn_rate_drop_factor, (double)((epoch - 1) / options->learn_rate_drop_period));
+    if (options->initial_learn_rate < 0)
+        options->initial_learn_rate = options->solver == GP_SOLVER_SGDM ? 0.01 : 0.001;
+    if (options->squared_gradient_decay_factor < 0)
+        options->squared_gradient_decay_factor = options->solver == GP_SOLVER_RMSPROP ? 0.9 : 0.999;
+}
+
+/* What is left of the initial rate in this step, without the warm-up. */
+static double schedule_factor(const gp_train_options *options, const gp_train_place *place)
+{
+    uint64_t warmup = (uint64_t)options->learn_rate_warmup;
+    double final = options->learn_rate_final_factor, drops = place->epoch - 1, share = 1.0;
+
+    /* From 0 in the first step after the warm-up to 1 in the last step of all. */
+    if (place->steps > warmup + 1)
+        share = (double)(place->step - warmup - 1) / (double)(place->steps - warmup - 1);
+    switch ((gp_schedule)options->learn_rate_schedule) {
+    case GP_SCHEDULE_NONE:
+        break;
+    case GP_SCHEDULE_PIECEWISE:
+        return pow(options->learn_rate_drop_factor,
+                   (double)((place->epoch - 1) / options->learn_rate_drop_period));
+    case GP_SCHEDULE_EXPONENTIAL:
+        return pow(options->learn_rate_drop_factor, drops);
+    case GP_SCHEDULE_COSINE:
+        return final + (1.0 - final) * 0.5 * (1.0 + cos(M_PI * share));
+    case GP_SCHEDULE_POLYNOMIAL:
+        return final + (1.0 - final) * pow(1.0 - share, options->learn_rate_power);
+    }
+    return 1.0;
+}
+
+double gp_train_learn_rate(const gp_train_options *options, const gp_train_place *place)
+{
+    if (place->step <= (uint64_t)options->learn_rate_warmup)
+        return options->initial_learn_rate * (double)place->step / (double)options->learn_rate_warmup;
+    return options->initial_learn_rate * schedule_factor(options, place);
 }

@@ -7,8 +7,16 @@
 #include "common/base/params.h"
 #include "common/model/graph.h"
 
-typedef enum gp_solver { GP_SOLVER_SGDM } gp_solver;
-typedef enum gp_schedule { GP_SCHEDULE_NONE, GP_SCHEDULE_PIECEWISE } gp_schedule;
+typedef enum gp_solver { GP_SOLVER_SGDM, GP_SOLVER_ADAM, GP_SOLVER_ADAMW, GP_SOLVER_RMSPROP } gp_solver;
+typedef enum gp_schedule {
+    GP_SCHEDULE_NONE,
+    GP_SCHEDULE_PIECEWISE,
+    GP_SCHEDULE_EXPONENTIAL,
+    GP_SCHEDULE_COSINE,
+    GP_SCHEDULE_POLYNOMIAL,
+} gp_schedule;
+typedef enum gp_clipping { GP_CLIP_L2NORM, GP_CLIP_GLOBAL_L2NORM, GP_CLIP_ABSOLUTE } gp_clipping;
+typedef enum gp_output { GP_OUTPUT_AUTO, GP_OUTPUT_LAST, GP_OUTPUT_BEST } gp_output;
 
 typedef struct gp_train_options {
     int solver; /* gp_solver */
@@ -18,11 +26,19 @@ typedef struct gp_train_options {
     int learn_rate_schedule; /* gp_schedule */
     double learn_rate_drop_factor;
     int64_t learn_rate_drop_period; /* epochs */
+    int64_t learn_rate_warmup;      /* steps */
+    double learn_rate_final_factor; /* of cosine and polynomial: what the last step has of the initial rate */
+    double learn_rate_power;        /* of polynomial */
     double momentum;
+    double gradient_decay_factor, squared_gradient_decay_factor, epsilon;
     double l2_regularization;
-    int shuffle;                  /* never, once, every-epoch: the order of gp_shuffle in common/data */
-    int64_t validation_frequency; /* steps; 0 = at the end of each epoch */
-    int64_t verbose_frequency;    /* steps between two lines of the table */
+    double gradient_threshold;     /* 0 = none */
+    int gradient_threshold_method; /* gp_clipping */
+    int shuffle;                   /* never, once, every-epoch: the order of gp_shuffle in common/data */
+    int64_t validation_frequency;  /* steps; 0 = at the end of each epoch */
+    int64_t validation_patience;   /* validations without a better loss; 0 = no matter */
+    int output_network;            /* gp_output */
+    int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
     char weights_initializer[32];  /* glorot, he, normal:S */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
@@ -35,7 +51,23 @@ extern const gp_param gp_train_options_table[];
  * checked, and the weights initialiser parsed. */
 gp_status gp_train_options_from_json(gp_train_options *out, const char *text, size_t bytes, gp_error *err);
 
-/* The learning rate of an epoch (from 1): piecewise multiplies by the drop factor every drop period. */
-double gp_train_learn_rate(const gp_train_options *options, uint32_t epoch);
+/* Values that depend on others take what is usual for them: initial-learn-rate (0.01 of sgdm, else 0.001) and
+ * squared-gradient-decay-factor (0.9 of rmsprop, else 0.999). */
+void gp_train_options_resolve(gp_train_options *options);
+
+/* Where a step stands in its training. */
+typedef struct gp_train_place {
+    uint64_t step;  /* from 1 */
+    uint32_t epoch; /* from 1 */
+    uint64_t steps; /* of the whole training */
+} gp_train_place;
+
+/* The learning rate of a step, of resolved options.
+ *   warm-up      the first learn-rate-warmup steps rise in a straight line to the initial rate
+ *   piecewise    x drop-factor every drop-period epochs           exponential  x drop-factor every epoch
+ *   cosine       half a cosine from the initial rate to final-factor of it over the steps after the warm-up
+ *                (Loshchilov and Hutter, SGDR, 2017, without restarts)
+ *   polynomial   (1 - t)^power over the same, down to final-factor */
+double gp_train_learn_rate(const gp_train_options *options, const gp_train_place *place);
 
 #endif

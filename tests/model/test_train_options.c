@@ -88,6 +88,70 @@ TEST(options_that_cannot_be_are_refused_and_leave_the_output_alone)
     }
 }
 
+/* Of a training of 100 steps. */
+static double rate_at(const gp_train_options *options, uint64_t step, uint32_t epoch)
+{
+    return gp_train_learn_rate(options, &(gp_train_place){ .step = step, .epoch = epoch, .steps = 100 });
+}
+
+TEST(the_usual_rate_and_decay_depend_on_the_solver)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options, "{\"solver\": \"adam\"}", &err), err);
+    CHECK_NEAR(0.001, options.initial_learn_rate, 0.0);
+    CHECK_NEAR(0.999, options.squared_gradient_decay_factor, 0.0);
+    REQUIRE_OK(parse(&options, "{\"solver\": \"rmsprop\", \"lr\": 0.5}", &err), err);
+    CHECK_NEAR(0.5, options.initial_learn_rate, 0.0);
+    CHECK_NEAR(0.9, options.squared_gradient_decay_factor, 0.0);
+}
+
+TEST(cosine_and_polynomial_go_from_the_initial_rate_to_the_final_one)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options,
+                     "{\"lr\": 2, \"learn-rate-schedule\": \"cosine\", \"learn-rate-final-factor\": 0.1}",
+                     &err),
+               err);
+    CHECK_NEAR(2.0, rate_at(&options, 1, 1), 0.0);
+    CHECK_NEAR(0.2, rate_at(&options, 100, 1), 1e-15);
+    CHECK_NEAR(0.2 + 1.8 * 0.5 * (1 + cos(M_PI * 33 / 99)), rate_at(&options, 34, 1), 1e-15);
+    options.learn_rate_schedule = GP_SCHEDULE_POLYNOMIAL;
+    options.learn_rate_power = 2;
+    options.learn_rate_final_factor = 0;
+    CHECK_NEAR(2.0, rate_at(&options, 1, 1), 0.0);
+    CHECK_NEAR(2.0 * 66 * 66 / (99.0 * 99.0), rate_at(&options, 34, 1), 1e-15);
+    CHECK_NEAR(0.0, rate_at(&options, 100, 1), 0.0);
+}
+
+TEST(a_warm_up_rises_in_a_straight_line_and_the_schedule_begins_after_it)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(
+        parse(&options, "{\"lr\": 2, \"learn-rate-schedule\": \"cosine\", \"learn-rate-warmup\": 20}", &err),
+        err);
+    CHECK_NEAR(0.1, rate_at(&options, 1, 1), 1e-16);
+    CHECK_NEAR(2.0, rate_at(&options, 20, 1), 0.0);
+    CHECK_NEAR(2.0, rate_at(&options, 21, 1), 0.0);
+    CHECK_NEAR(0.0, rate_at(&options, 100, 1), 1e-15);
+    options.learn_rate_schedule = GP_SCHEDULE_EXPONENTIAL;
+    CHECK_NEAR(0.02, rate_at(&options, 60, 3), 1e-16);
+}
+
+TEST(a_training_of_one_step_has_a_rate)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options, "{\"lr\": 2, \"learn-rate-schedule\": \"polynomial\"}", &err), err);
+    CHECK(isfinite(gp_train_learn_rate(&options, &(gp_train_place){ .step = 1, .epoch = 1, .steps = 1 })));
+}
+
 TEST(piecewise_drops_by_the_factor_every_period)
 {
     static const double expected[] = { 0.03, 0.006, 0.0012, 0.00024 };
@@ -100,13 +164,13 @@ TEST(piecewise_drops_by_the_factor_every_period)
                      &err),
                err);
     for (uint32_t epoch = 1; epoch <= 12; epoch++)
-        CHECK_NEAR(expected[(epoch - 1) / 3], gp_train_learn_rate(&options, epoch), 1e-17);
+        CHECK_NEAR(expected[(epoch - 1) / 3], rate_at(&options, 1, epoch), 1e-17);
     options.learn_rate_drop_period = 1;
-    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
-    CHECK_NEAR(0.006, gp_train_learn_rate(&options, 2), 1e-17);
+    CHECK_NEAR(0.03, rate_at(&options, 1, 1), 0.0);
+    CHECK_NEAR(0.006, rate_at(&options, 1, 2), 1e-17);
     options.learn_rate_drop_factor = 0.0;
-    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
-    CHECK_NEAR(0.0, gp_train_learn_rate(&options, 2), 0.0);
+    CHECK_NEAR(0.03, rate_at(&options, 1, 1), 0.0);
+    CHECK_NEAR(0.0, rate_at(&options, 1, 2), 0.0);
 }
 
 TEST(without_a_schedule_the_rate_stays)
@@ -117,8 +181,8 @@ TEST(without_a_schedule_the_rate_stays)
     REQUIRE_OK(parse(&options,
                      "{\"lr\": 0.03, \"learn-rate-drop-factor\": 0.2, \"learn-rate-drop-period\": 1}", &err),
                err);
-    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1), 0.0);
-    CHECK_NEAR(0.03, gp_train_learn_rate(&options, 1000000), 0.0);
+    CHECK_NEAR(0.03, rate_at(&options, 1, 1), 0.0);
+    CHECK_NEAR(0.03, rate_at(&options, 100, 1000000), 0.0);
 }
 
 TEST(every_option_explains_itself)
@@ -129,6 +193,6 @@ TEST(every_option_explains_itself)
         if (a->alias != NULL)
             CHECK(gp_params_find(gp_train_options_table, a->alias) == a);
         if (a->type == GP_PARAM_I64 || a->type == GP_PARAM_F64)
-            CHECK(a->min <= a->fallback && a->fallback <= a->max);
+            CHECK((a->min <= a->fallback || a->fallback == -1.0) && a->fallback <= a->max);
     }
 }

@@ -49,6 +49,118 @@ static void fill(float *blob, size_t count, int step)
         blob[i] = (float)(40.0 * sin(1.3 * (double)i + 0.7 * step)); /* sums over some 30 samples */
 }
 
+/* ---- the other rules, written down in float64 from their papers ---- */
+
+typedef struct moments {
+    double m, v;
+} moments;
+
+static void adaptive_step(const gp_train_options *options, double *w, moments *at, double g, double rate,
+                          double l2, int t)
+{
+    double b1 = options->gradient_decay_factor, b2 = options->squared_gradient_decay_factor;
+    bool decoupled = options->solver == GP_SOLVER_ADAMW, root_mean = options->solver == GP_SOLVER_RMSPROP;
+
+    if (decoupled)
+        *w -= rate * l2 * *w;
+    else
+        g += l2 * *w;
+    at->m = b1 * at->m + (1 - b1) * g;
+    at->v = b2 * at->v + (1 - b2) * g * g;
+    if (root_mean)
+        *w -= rate * g / (sqrt(at->v) + options->epsilon);
+    else
+        *w -= rate * (at->m / (1 - pow(b1, t))) / (sqrt(at->v / (1 - pow(b2, t))) + options->epsilon);
+}
+
+static double norm_of(const double *values, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += values[i] * values[i];
+    return sqrt(sum);
+}
+
+/* The gradient of the mini-batch, clipped as the option says; frozen tensors are no part of a norm. */
+static void clip_both(const gp_graph *graph, const gp_train_options *options, double *g)
+{
+    double limit = options->gradient_threshold, squares = 0;
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        double *part = g + graph->parameters[p].offset;
+        size_t count = (size_t)graph->parameters[p].count;
+        double norm = norm_of(part, count);
+
+        squares += rate_factors[p] == 0 ? 0 : norm * norm;
+        for (size_t i = 0; i < count; i++) {
+            if (options->gradient_threshold_method == GP_CLIP_L2NORM && norm > limit)
+                part[i] *= limit / norm;
+            if (options->gradient_threshold_method == GP_CLIP_ABSOLUTE)
+                part[i] = fmax(-limit, fmin(limit, part[i]));
+        }
+    }
+    if (options->gradient_threshold_method == GP_CLIP_GLOBAL_L2NORM && sqrt(squares) > limit)
+        for (size_t i = 0; i < graph->blob_count; i++)
+            g[i] *= limit / sqrt(squares);
+}
+
+/* The largest difference after STEPS steps of the rule, over the largest weight. */
+static double adaptive_both(const gp_graph *graph, const gp_train_options *options, double l2_of_formula)
+{
+    const size_t count = graph->blob_count;
+    const double weight = 32;
+    float *g = calloc(count, sizeof(*g)), *w = calloc(count, sizeof(*w));
+    double *w64 = calloc(count, sizeof(*w64)), *g64 = calloc(count, sizeof(*g64)), error = 0, largest = 0;
+    moments *state = calloc(count, sizeof(*state));
+    gp_optim *optim;
+
+    if (gp_optim_new(&optim, graph, options, NULL) != GP_OK)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        w64[i] = w[i] = (float)cos(0.9 * (double)i);
+    for (int step = 0; step < STEPS; step++) {
+        fill(g, count, step);
+        for (size_t i = 0; i < count; i++)
+            g64[i] = g[i] / weight;
+        gp_optim_step(optim, w, g, weight, options->initial_learn_rate);
+        if (options->gradient_threshold > 0)
+            clip_both(graph, options, g64);
+        for (uint32_t p = 0; p < graph->parameter_count; p++)
+            for (size_t i = graph->parameters[p].offset, k = 0; k < (size_t)graph->parameters[p].count;
+                 i++, k++)
+                if (rate_factors[p] != 0 && options->solver == GP_SOLVER_SGDM)
+                    w64[i] -= options->initial_learn_rate * rate_factors[p] *
+                              (g64[i] + l2_of_formula * l2_factors[p] * w64[i]);
+                else if (rate_factors[p] != 0)
+                    adaptive_step(options, &w64[i], &state[i], g64[i],
+                                  options->initial_learn_rate * rate_factors[p],
+                                  l2_of_formula * l2_factors[p], step + 1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        error = fmax(error, fabs(w[i] - w64[i]));
+        largest = fmax(largest, fabs(w64[i]));
+    }
+    gp_optim_free(optim);
+    free(g);
+    free(w);
+    free(w64);
+    free(g64);
+    free(state);
+    return error / largest;
+}
+
+static void check_adaptive(const char *json)
+{
+    gp_graph *graph = graph_new();
+    gp_train_options options = options_of(json);
+
+    REQUIRE(graph != NULL);
+    CHECK_NEAR(0.0, adaptive_both(graph, &options, options.l2_regularization), 1e-5);
+    CHECK(adaptive_both(graph, &options, options.l2_regularization + 0.02) > 4e-5); /* it can fail */
+    gp_graph_free(graph);
+}
+
 /* Runs STEPS steps both ways; the largest difference over the largest weight. */
 static double run_both(const gp_graph *graph, const gp_train_options *options, double rates[STEPS], float *w)
 {
@@ -67,7 +179,11 @@ static double run_both(const gp_graph *graph, const gp_train_options *options, d
             step % STEPS_PER_EPOCH == STEPS_PER_EPOCH - 1 ? 7 : 32; /* a smaller last batch */
 
         fill(g, count, step);
-        gp_optim_step(optim, w, g, weight, (uint32_t)(step / STEPS_PER_EPOCH + 1));
+        gp_optim_step(
+            optim, w, g, weight,
+            gp_train_learn_rate(options, &(gp_train_place){ .step = (uint64_t)step + 1,
+                                                            .epoch = (uint32_t)(step / STEPS_PER_EPOCH + 1),
+                                                            .steps = STEPS }));
         for (uint32_t p = 0; p < graph->parameter_count; p++) {
             size_t offset = graph->parameters[p].offset;
 
@@ -163,7 +279,7 @@ TEST(the_divisor_is_applied_once_and_l2_is_not_divided)
         g[at] = doubled ? 48 : 24;
         w[at] = 2;
         REQUIRE(gp_optim_new(&optim, graph, &options, NULL) == GP_OK);
-        gp_optim_step(optim, w, g, doubled ? 16 : 8, 1);
+        gp_optim_step(optim, w, g, doubled ? 16 : 8, 0.5);
         CHECK_NEAR(2 - 1.0 * (3 + 0.125 * 2), w[at], 0.0);
         gp_optim_free(optim);
     }
@@ -182,4 +298,36 @@ TEST(an_optimiser_survives_every_failing_allocation)
     CHECK_EVERY_ALLOCATION(gp_optim_new(&optim, graph, &options, NULL), gp_optim_free(optim));
     gp_optim_free(NULL);
     gp_graph_free(graph);
+}
+
+TEST(adam_follows_its_paper)
+{
+    check_adaptive("{\"solver\": \"adam\", \"lr\": 0.01, \"l2-regularization\": 0.03}");
+    check_adaptive("{\"solver\": \"adam\", \"lr\": 0.02, \"gradient-decay-factor\": 0.5,"
+                   " \"squared-gradient-decay-factor\": 0.9, \"epsilon\": 0.001}");
+}
+
+TEST(adamw_takes_the_decay_off_the_weight)
+{
+    check_adaptive("{\"solver\": \"adamw\", \"lr\": 0.01, \"l2-regularization\": 0.3}");
+}
+
+TEST(rmsprop_divides_by_the_root_of_the_mean_square)
+{
+    check_adaptive("{\"solver\": \"rmsprop\", \"lr\": 0.01, \"l2-regularization\": 0.03}");
+}
+
+TEST(gradients_above_the_threshold_are_clipped_in_three_ways)
+{
+    static const char *const methods[] = { "l2norm", "global-l2norm", "absolute-value" };
+
+    for (int i = 0; i < 3; i++) {
+        char json[200];
+
+        snprintf(json, sizeof(json),
+                 "{\"momentum\": 0, \"lr\": 0.1, \"gradient-threshold\": 0.7, \"gradient-threshold-method\": "
+                 "\"%s\"}",
+                 methods[i]);
+        check_adaptive(json);
+    }
 }

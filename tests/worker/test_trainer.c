@@ -14,6 +14,7 @@ typedef struct train_result {
     uint32_t records, checks;
     double losses[STEPS_MAX];
     gp_train_validation check; /* the last */
+    double check_losses[32];
     float weights[LENET], gradients[LENET];
     bool kept_previous; /* after a failure: the weights are those of the last record */
     uint64_t allocations_early, allocations_late;
@@ -113,6 +114,8 @@ static void watch_validation(void *context, const gp_train_validation *validatio
 {
     train_watcher *w = context;
 
+    if (w->result->checks < 32)
+        w->result->check_losses[w->result->checks] = validation->loss;
     w->result->checks++;
     w->result->check = *validation;
 }
@@ -450,6 +453,50 @@ TEST(a_soft_stop_on_one_rank_stops_all_at_the_same_step)
         CHECK_INT(5, job->results[rank].done.step);
     }
     job_free(job);
+}
+
+TEST(patience_ends_a_training_that_gets_no_better)
+{
+    train_job *job = job_new("digits:200", "{\"max-epochs\": 9, \"mini-batch-size\": 100, \"lr\": 0,"
+                                           " \"validation-patience\": 2}");
+
+    strcpy(job->validation, "=");
+    run_ranks(2, rank_body);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+        CHECK_INT(GP_STOP_PATIENCE, job->results[rank].done.stop_reason);
+        CHECK_INT(3, job->results[rank].done.epoch);
+        CHECK_INT(3, job->results[rank].checks);
+    }
+    job_free(job);
+}
+
+TEST(the_best_weights_are_those_of_the_lowest_validation_loss)
+{
+    static const char *const options = "{\"max-epochs\": %u, \"mini-batch-size\": 16, \"lr\": 0.4,"
+                                       " \"output-network\": \"%s\"}";
+    char text[200];
+    uint32_t best = 0;
+
+    snprintf(text, sizeof(text), options, 8, "best-validation");
+    train_job *job = job_new("digits:96", text);
+
+    strcpy(job->validation, "=");
+    run_ranks(2, rank_body);
+    REQUIRE(job->results[0].checks == 8);
+    for (uint32_t i = 1; i < 8; i++)
+        if (job->results[0].check_losses[i] < job->results[0].check_losses[best])
+            best = i;
+    CHECK(best < 7); /* or there is nothing to tell apart */
+    snprintf(text, sizeof(text), options, best + 1, "last");
+    train_job *shorter = job_new("digits:96", text);
+
+    strcpy(shorter->validation, "=");
+    run_ranks(2, rank_body);
+    CHECK(memcmp(job->results[0].weights, shorter->results[0].weights, sizeof(job->results[0].weights)) == 0);
+    CHECK(memcmp(job->results[0].weights, job->results[1].weights, sizeof(job->results[0].weights)) == 0);
+    job_free(job);
+    job_free(shorter);
 }
 
 TEST(steps_allocate_nothing)

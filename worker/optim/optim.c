@@ -1,17 +1,21 @@
 #include "worker/optim/optim.h"
 
+#include <math.h>
+
 #include "common/base/alloc.h"
 
-extern const gp_optim_rule gp_optim_sgdm;
+extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
 
 /* In the order of gp_solver. */
-static const gp_optim_rule *const rules[] = { &gp_optim_sgdm };
+static const gp_optim_rule *const rules[] = { &gp_optim_sgdm, &gp_optim_adam, &gp_optim_adamw,
+                                              &gp_optim_rmsprop };
 
 struct gp_optim {
     const gp_optim_rule *rule;
     const gp_graph *graph;
     const gp_train_options *options;
-    float *state; /* rule->state_blobs blobs */
+    uint64_t step; /* taken */
+    float *state;  /* rule->state_blobs blobs */
 };
 
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err)
@@ -41,26 +45,96 @@ void gp_optim_free(gp_optim *optim)
     gp_free(optim);
 }
 
-void gp_optim_step(gp_optim *optim, float *parameters, const float *gradients, double weight, uint32_t epoch)
+/* ---- clipping: of the gradient of the whole mini-batch, which is the sum divided by the weight ---- */
+
+/* In a fixed order, so that all ranks come to the same bits. */
+static double sum_of_squares(const float *values, size_t count)
+{
+    enum { LANES = 8 };
+    double sums[LANES] = { 0 }, sum = 0.0;
+    size_t i = 0;
+
+    for (; i + LANES <= count; i += LANES)
+        for (size_t lane = 0; lane < LANES; lane++)
+            sums[lane] += (double)values[i + lane] * values[i + lane];
+    for (; i < count; i++)
+        sum += (double)values[i] * values[i];
+    for (size_t lane = 0; lane < LANES; lane++)
+        sum += sums[lane];
+    return sum;
+}
+
+static void scale(float *values, size_t count, double norm, double limit)
+{
+    const float factor = (float)(limit / norm);
+
+    if (norm <= limit)
+        return;
+    for (size_t i = 0; i < count; i++)
+        values[i] *= factor;
+}
+
+static void clamp(float *values, size_t count, double limit)
+{
+    const float most = (float)limit;
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = values[i] > most ? most : values[i] < -most ? -most : values[i];
+}
+
+/* Frozen tensors have gradients too, but no part in the norm. */
+static void clip(const gp_optim *optim, float *gradients, double weight)
+{
+    const gp_graph *graph = optim->graph;
+    double limit = optim->options->gradient_threshold * weight, squares = 0.0;
+    int method = optim->options->gradient_threshold_method;
+
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const gp_parameter *parameter = &graph->parameters[i];
+        float *values = gradients + parameter->offset;
+        size_t count = (size_t)parameter->count;
+
+        if (parameter->learn_rate_factor == 0.0)
+            continue;
+        if (method == GP_CLIP_ABSOLUTE)
+            clamp(values, count, limit);
+        else if (method == GP_CLIP_L2NORM)
+            scale(values, count, sqrt(sum_of_squares(values, count)), limit);
+        else
+            squares += sum_of_squares(values, count);
+    }
+    if (method == GP_CLIP_GLOBAL_L2NORM)
+        scale(gradients, graph->blob_count, sqrt(squares), limit);
+}
+
+void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate)
 {
     const gp_train_options *options = optim->options;
-    double learn_rate = gp_train_learn_rate(options, epoch);
+    double t = (double)++optim->step;
+    gp_update update = {
+        .state_stride = optim->graph->blob_count,
+        .gradient_scale = (float)(1.0 / weight),
+        .momentum = (float)options->momentum,
+        .decay = (float)options->gradient_decay_factor,
+        .squared_decay = (float)options->squared_gradient_decay_factor,
+        .epsilon = (float)options->epsilon,
+        .correction = (float)(1.0 / (1.0 - pow(options->gradient_decay_factor, t))),
+        .squared_correction = (float)(1.0 / (1.0 - pow(options->squared_gradient_decay_factor, t))),
+    };
 
+    if (options->gradient_threshold > 0)
+        clip(optim, gradients, weight);
     for (uint32_t i = 0; i < optim->graph->parameter_count; i++) {
         const gp_parameter *parameter = &optim->graph->parameters[i];
 
         if (parameter->learn_rate_factor == 0.0)
             continue; /* frozen */
-        optim->rule->update(&(gp_update){
-            .parameters = parameters + parameter->offset,
-            .state = optim->state + parameter->offset,
-            .state_stride = optim->graph->blob_count,
-            .gradients = gradients + parameter->offset,
-            .count = (size_t)parameter->count,
-            .gradient_scale = (float)(1.0 / weight),
-            .learn_rate = (float)(learn_rate * parameter->learn_rate_factor),
-            .momentum = (float)options->momentum,
-            .l2 = (float)(options->l2_regularization * parameter->l2_factor),
-        });
+        update.parameters = parameters + parameter->offset;
+        update.state = optim->state + parameter->offset;
+        update.gradients = gradients + parameter->offset;
+        update.count = (size_t)parameter->count;
+        update.learn_rate = (float)(learn_rate * parameter->learn_rate_factor);
+        update.l2 = (float)(options->l2_regularization * parameter->l2_factor);
+        optim->rule->update(&update);
     }
 }

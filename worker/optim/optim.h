@@ -18,8 +18,12 @@ typedef struct gp_update {
     size_t state_stride;
     const float *gradients;
     size_t count;
-    float gradient_scale;           /* 1 / total weight of the step */
-    float learn_rate, momentum, l2; /* the layer's factors are in them */
+    float gradient_scale; /* 1 / total weight of the step */
+    float learn_rate, l2; /* the layer's factors are in them */
+    float momentum;
+    float decay, squared_decay, epsilon; /* of the mean gradient, of the mean squared gradient */
+    /* 1 / (1 - decay^t) and the same of squared_decay: the means began at zero (t: steps of this optimiser, from 1). */
+    float correction, squared_correction;
 } gp_update;
 
 typedef struct gp_optim_rule {
@@ -33,7 +37,8 @@ typedef struct gp_optim_rule {
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
-/* Update all parameters for one step of that epoch (from 1).  weight: the reduced total weight, > 0. */
-void gp_optim_step(gp_optim *optim, float *parameters, const float *gradients, double weight, uint32_t epoch);
+/* Update all parameters for one step.  Gradients above the threshold are clipped in place first.
+ *   gradients  summed over all ranks      weight  the reduced total weight, > 0 */
+void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);
 
 #endif
