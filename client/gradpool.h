@@ -144,7 +144,9 @@ typedef struct gp_training_summary {
     uint32_t epochs;                             /* begun */
     bool stopped;                                /* by request, before the last step */
     double loss;                                 /* of the last step */
-    double validation_loss, validation_accuracy; /* of the last validation; NaN = none */
+    bool out_of_patience;                        /* ended by validation-patience */
+    /* Of the last validation, or with output-network best-validation of the weights kept; NaN = none. */
+    double validation_loss, validation_accuracy;
     double seconds;                              /* from the first step to the last */
     uint64_t samples_trained;
 } gp_training_summary;

@@ -236,8 +236,13 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
 
 static void run_take_validation(gp_run *run, const gp_train_validation *v)
 {
-    run->training->summary.validation_loss = v->loss;
-    run->training->summary.validation_accuracy = v->accuracy;
+    gp_training_summary *summary = &run->training->summary;
+
+    /* NaN is no loss yet. */
+    if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
+        summary->validation_loss = v->loss;
+        summary->validation_accuracy = v->accuracy;
+    }
     if (run->request->events.check != NULL)
         run->request->events.check(run->request->events.context, &(gp_train_check){ .step = v->step,
                                                                                     .epoch = v->epoch,
@@ -290,6 +295,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
                          run->facts.worker_index[rank], done.message);
     } else if (status == GP_OK && rank == 0) {
         run->training->summary.stopped = done.stop_reason == GP_STOP_STOPPED;
+        run->training->summary.out_of_patience = done.stop_reason == GP_STOP_PATIENCE;
         status = run_take_result(run, in, &err);
     }
     if (status != GP_OK)

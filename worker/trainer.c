@@ -226,12 +226,6 @@ static gp_status trainer_check_layout(gp_trainer *trainer, gp_error *err)
     return status;
 }
 
-static bool keeps_best(const gp_train_options *options)
-{
-    return options->output_network == GP_OUTPUT_BEST ||
-           (options->output_network == GP_OUTPUT_AUTO && options->validation_patience > 0);
-}
-
 static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     size_t count = trainer->graph->blob_count;
@@ -244,7 +238,7 @@ static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
     trainer->best_loss = INFINITY;
-    if (trainer->validation != NULL && keeps_best(&trainer->options)) {
+    if (trainer->validation != NULL && gp_train_keeps_best(&trainer->options)) {
         trainer->best = gp_malloc(count * sizeof(float));
         if (trainer->best == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to keep the best %zu parameters", count);

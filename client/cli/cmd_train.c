@@ -191,6 +191,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_text(&writer, "model", model);
         gp_json_put_text(&writer, "folder", session->folder.path);
         gp_json_put_bool(&writer, "stopped", summary->stopped);
+        gp_json_put_bool(&writer, "out_of_patience", summary->out_of_patience);
         gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
@@ -203,7 +204,10 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         return;
     }
     printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",
-           session->options->common.quiet ? "" : "\n", summary->stopped ? "stopped" : "finished",
+           session->options->common.quiet ? "" : "\n",
+           summary->stopped           ? "stopped"
+           : summary->out_of_patience ? "out of patience"
+                                      : "finished",
            summary->steps, cli_duration(summary->seconds, time, sizeof(time)),
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
     if (!isnan(summary->validation_accuracy))

@@ -172,9 +172,10 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
     gp_json_writer_init(&writer, &text, true);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "state",
-                     failure != NULL    ? "failed"
-                     : summary->stopped ? "stopped"
-                                        : "completed");
+                     failure != NULL            ? "failed"
+                     : summary->stopped         ? "stopped"
+                     : summary->out_of_patience ? "out of patience"
+                                                : "completed");
     if (failure != NULL)
         gp_json_put_text(&writer, "reason", failure->message);
     if (summary != NULL) {

@@ -271,6 +271,12 @@ void gp_train_options_resolve(gp_train_options *options)
         options->squared_gradient_decay_factor = options->solver == GP_SOLVER_RMSPROP ? 0.9 : 0.999;
 }
 
+bool gp_train_keeps_best(const gp_train_options *options)
+{
+    return options->output_network == GP_OUTPUT_BEST ||
+           (options->output_network == GP_OUTPUT_AUTO && options->validation_patience > 0);
+}
+
 /* What is left of the initial rate in this step, without the warm-up. */
 static double schedule_factor(const gp_train_options *options, const gp_train_place *place)
 {

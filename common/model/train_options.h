@@ -3,6 +3,8 @@
 #ifndef GP_TRAIN_OPTIONS_H
 #define GP_TRAIN_OPTIONS_H
 
+#include <stdbool.h>
+
 #include "common/base/error.h"
 #include "common/base/params.h"
 #include "common/model/graph.h"
@@ -54,6 +56,9 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
 /* Values that depend on others take what is usual for them: initial-learn-rate (0.01 of sgdm, else 0.001) and
  * squared-gradient-decay-factor (0.9 of rmsprop, else 0.999). */
 void gp_train_options_resolve(gp_train_options *options);
+
+/* Whether the weights of the lowest validation loss are kept, not the last ones. */
+bool gp_train_keeps_best(const gp_train_options *options);
 
 /* Where a step stands in its training. */
 typedef struct gp_train_place {
