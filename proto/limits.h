@@ -25,10 +25,19 @@
 #define GP_MSGPACK_TEXT_MAX  65536u
 
 /* Counts. */
-#define GP_WORKERS_MAX 256u /* workers of a pool */
-#define GP_MEMBERS_MAX 64u  /* slots of one lease, ranks of one group */
-#define GP_LEASES_MAX  64u  /* leases granted and waiting */
-#define GP_RECORDS_MAX 64u  /* step records in one train_steps */
+#define GP_WORKERS_MAX  256u      /* workers of a pool */
+#define GP_MEMBERS_MAX  64u       /* slots of one lease, ranks of one group */
+#define GP_LEASES_MAX   64u       /* leases granted and waiting */
+#define GP_RECORDS_MAX  64u       /* step records in one train_steps */
+#define GP_JOB_ROWS_MAX 256u      /* jobs in one job_list_reply */
+#define GP_JOBS_MAX     10000000u /* any count of jobs */
+
+/* A job's payloads. */
+#define GP_JOB_WORDS_BYTES_MAX       (64u << 10)
+#define GP_JOB_WORDS_MAX             1024u
+#define GP_JOB_ENVIRONMENT_BYTES_MAX (64u << 10)
+#define GP_JOB_VARIABLES_MAX         512u
+#define GP_JOB_DIRECTORY_BYTES_MAX   4096u
 
 /* Ranges of single fields. */
 #define GP_PID_MAX          4194304u /* the kernel's PID_MAX_LIMIT */
@@ -52,5 +61,6 @@
 #define GP_TEXT_ENDPOINT 108 /* "ipc://" + a socket path of at most 100 bytes */
 #define GP_TEXT_PATH     160 /* a log file */
 #define GP_TEXT_REASON   240
+#define GP_TEXT_FOLDER   200 /* of a job */
 
 #endif

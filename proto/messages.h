@@ -373,6 +373,105 @@ typedef struct gp_run_open {
     uint8_t none;
 } gp_run_open;
 
+/* ---- background jobs: between client and scheduler ---- */
+
+typedef enum gp_job_row_state {
+    GP_JOB_ROW_QUEUED = 1,
+    GP_JOB_ROW_STARTING = 2,
+    GP_JOB_ROW_RUNNING = 3,
+    GP_JOB_ROW_STOPPING = 4, /* canceled; its process has yet to end */
+    GP_JOB_ROW_DONE = 5,
+    GP_JOB_ROW_FAILED = 6,
+    GP_JOB_ROW_CANCELED = 7,
+    GP_JOB_ROW_LOST = 8, /* every attempt ended with its scheduler */
+} gp_job_row_state;
+
+typedef enum gp_job_exit {
+    GP_JOB_EXIT_NONE = 0,
+    GP_JOB_EXIT_CODE = 1,
+    GP_JOB_EXIT_SIGNAL = 2,
+    GP_JOB_EXIT_UNKNOWN = 3, /* it ended while no scheduler was there to see it */
+} gp_job_exit;
+
+/* Payloads: [0] words of the command ("train", "--network", ...), [1] variables ("PATH=/bin"), [2] directory, absolute;
+ * each text ends with a NUL.  Answered by job_accepted when the job is on disk, or error_reply.  The same submitter
+ * and seq again: the same answer, no second job. */
+typedef struct gp_job_submit {
+    uint8_t submitter[16]; /* random */
+    uint64_t seq;
+    char name[64];
+    int32_t priority; /* higher begins first; 0 is usual */
+    uint32_t umask;
+} gp_job_submit;
+
+typedef struct gp_job_accepted {
+    uint64_t job;
+    bool known; /* it was submitted before */
+} gp_job_accepted;
+
+typedef struct gp_job_row {
+    uint64_t job;
+    char name[64];
+    char command[96]; /* its words, cut */
+    uint32_t state;   /* gp_job_row_state */
+    int32_t priority;
+    uint32_t attempts; /* begun */
+    bool cancel;       /* asked for */
+    uint32_t pid;      /* of the last attempt; 0 = none */
+    uint32_t workers;  /* it holds, or held at most */
+    uint32_t exit;     /* gp_job_exit */
+    uint32_t number;   /* exit code or signal */
+    uint64_t age_ms;   /* since it was submitted */
+    uint64_t run_ms;   /* of the last attempt, so far or in all */
+    uint64_t ended_ms; /* since it ended; 0 = it has not */
+    char reason[200];  /* why failed, canceled, lost or queued again */
+} gp_job_row;
+
+/* Jobs with ids under `before`, the newest first. */
+typedef struct gp_job_list {
+    uint64_t before; /* 0 = from the newest on */
+    uint32_t states; /* bit s: those in state s; 0 = all */
+    uint32_t count;  /* at most so many */
+} gp_job_list;
+
+typedef struct gp_job_list_reply {
+    uint32_t rows_count;
+    gp_job_row rows[GP_JOB_ROWS_MAX];
+    bool more;                                              /* ask again with before = the last row's job */
+    uint32_t queued, running, done, failed, canceled, lost; /* of all jobs that are kept */
+} gp_job_list_reply;
+
+/* Answered by job_reply or error_reply GP_ENOENT. */
+typedef struct gp_job_get {
+    uint64_t job;
+} gp_job_get;
+
+typedef struct gp_job_reply {
+    gp_job_row row;
+    char folder[GP_TEXT_FOLDER]; /* job.json, log, metrics.jsonl, result/; there from the first attempt on */
+} gp_job_reply;
+
+/* Answered by job_canceling when that is on disk, or error_reply. */
+typedef struct gp_job_cancel {
+    uint64_t job; /* 0 = all that have not ended */
+} gp_job_cancel;
+
+typedef struct gp_job_canceling {
+    uint32_t count; /* jobs that this canceled */
+} gp_job_canceling;
+
+/* Push of changes, until the link ends.  Answered by job_changed with the job as it is, or, for all, by ok_reply. */
+typedef struct gp_job_watch {
+    uint64_t job; /* 0 = all */
+} gp_job_watch;
+
+/* With the correlation of the watch.  An error_reply with it ends the watch: the pool goes down, or jobs cannot be
+ * recorded any more. */
+typedef struct gp_job_changed {
+    gp_job_row row;
+    bool missed; /* changes before this one were not sent, because the receiver was slow: look again */
+} gp_job_changed;
+
 /* gp_msg_hello and so on: the types, with their tables. */
 #define GP_MSG(id, name, direction) extern const gp_message_type gp_msg_##name;
 #include "proto/messages.def"

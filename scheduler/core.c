@@ -259,7 +259,7 @@ static void shutdown_asked(gp_core *core, const gp_core_event *event)
 /* What may be due after any event. */
 static void settle(gp_core *core)
 {
-    bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0;
+    bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs;
     bool alive = false;
 
     if (!idle)
@@ -408,6 +408,8 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     } else if (event->kind == GP_CORE_EVENT_LOCK) {
         core->accepting = event->holds;
         gp_core_queue_serve(core);
+    } else if (event->kind == GP_CORE_EVENT_JOBS) {
+        core->jobs = event->holds;
     } else if (event->kind == GP_CORE_EVENT_CLIENT_CONNECTED) {
         core->active_ms = now_ms;
         client_connected(core, event);

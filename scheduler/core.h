@@ -152,6 +152,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
     GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */
     GP_CORE_EVENT_LOCK,             /* holds: whether the lock path is still our inode */
+    GP_CORE_EVENT_JOBS, /* holds: whether background jobs run or wait; the pool is not idle then */
     /* From here on: slot and incarnation are always set. */
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
     GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease = what it still holds */
@@ -249,6 +250,7 @@ typedef struct gp_core {
     gp_core_config config;
     gp_core_stopping stopping;
     bool exited;
+    bool jobs;      /* run or wait */
     bool accepting; /* false: the lock path is no longer our inode; nothing is granted */
     int64_t now_ms, active_ms;
     uint64_t lease_next;

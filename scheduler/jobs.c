@@ -563,7 +563,7 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
         jobs->config.capacity = event->count;
         break;
     case GP_JOBS_EVENT_HOLD:
-        jobs->holding = true;
+        jobs->holding = event->count != 0;
         break;
     case GP_JOBS_EVENT_STOP:
         stop_all(jobs);

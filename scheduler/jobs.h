@@ -93,7 +93,7 @@ typedef enum gp_jobs_event_kind {
     GP_JOBS_EVENT_SUBMIT,         /* client, correlation, submit */
     GP_JOBS_EVENT_CANCEL,         /* client, correlation, job; 0 = all */
     GP_JOBS_EVENT_CAPACITY,       /* count: processes at once */
-    GP_JOBS_EVENT_HOLD,           /* begin no more, let what runs end */
+    GP_JOBS_EVENT_HOLD,           /* count: 1 = begin no more, let what runs end; 0 = go on */
     GP_JOBS_EVENT_STOP,           /* the pool ends now: what runs is stopped and queued again */
     GP_JOBS_EVENT_PERSISTED,      /* persisted */
     GP_JOBS_EVENT_JOURNAL_FAILED, /* status, text; for ever */

@@ -15,7 +15,7 @@
 #include "common/base/log.h"
 #include "scheduler/shell_parts.h"
 
-enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200 };
+enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200, FIRST_JOB = 3 + GP_CORE_SLOTS_MAX };
 
 /* ---- events and actions ---- */
 
@@ -120,6 +120,8 @@ static int patience_ms(shell *s)
 {
     int64_t left = gp_core_due(s->core) - gp_now_ms();
 
+    if (shell_jobs_due(s) - gp_now_ms() < left)
+        left = shell_jobs_due(s) - gp_now_ms();
     if (left <= 0 || gp_channel_pending(s->channel))
         return 0;
     return left > LOCK_CHECK_MS ? LOCK_CHECK_MS : (int)left;
@@ -129,8 +131,8 @@ static void loop(shell *s)
 {
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
 
-    while (!s->exit) {
-        struct pollfd fds[3 + GP_CORE_SLOTS_MAX] = {
+    while (!s->exit || shell_jobs_active(s)) {
+        struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
             { .fd = gp_door_fd(s->door), .events = POLLIN },
             { .fd = gp_channel_fd(s->channel), .events = POLLIN },
             { .fd = s->signals, .events = POLLIN },
@@ -138,7 +140,9 @@ static void loop(shell *s)
 
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
             fds[3 + i] = (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
-        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(s));
+        uint32_t job_fds = shell_jobs_poll(s, &fds[FIRST_JOB]);
+
+        poll(fds, FIRST_JOB + job_fds, patience_ms(s));
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
             if (fds[3 + i].revents != 0)
                 shell_reap(s, i);
@@ -146,6 +150,7 @@ static void loop(shell *s)
         hear_channel(s);
         shell_serve_door(s);
         hear_signals(s);
+        shell_jobs_serve(s, &fds[FIRST_JOB], job_fds);
         check_lock(s);
         shell_step(s, &tick);
     }
@@ -210,6 +215,7 @@ static void say_ready(shell *s)
 
 static void shell_free(shell *s)
 {
+    shell_jobs_close(s);
     gp_door_close(s->door);
     gp_channel_close(s->channel, DRAIN_MS);
     if (s->signals >= 0)
@@ -237,6 +243,8 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     status = open_core(s, err);
     if (status == GP_OK)
         status = open_sockets(s, err);
+    if (status == GP_OK)
+        status = shell_jobs_open(s, err);
     if (status == GP_OK) {
         gp_log(GP_LOG_INFO, "pool %s: %u workers, epoch %llu", options->places->pool, s->core->slot_count,
                (unsigned long long)options->hold->epoch);

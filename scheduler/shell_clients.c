@@ -24,6 +24,7 @@ static void forget_client(shell *s, shell_client *client)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
 
+    shell_jobs_forget_client(s, &client->session);
     client->door = 0;
     client->peer.bytes = 0;
     shell_pend(s, &event);
@@ -209,6 +210,10 @@ static void hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         hear_shutdown(s, in, event);
         break;
     default:
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        if (shell_jobs_hear(s, in, &event->session))
+            break;
         shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a client says to a scheduler",
                           in->envelope.message);
     }

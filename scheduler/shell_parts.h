@@ -1,9 +1,12 @@
 /* shell_parts.h -- inside the shell.
  *
  *   shell.c         opening, the loop, carrying actions out      shell_clients.c  door, what clients say
- *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages */
+ *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages
+ *   shell_jobs.c, shell_job_messages.c: background jobs (shell_jobs.h) */
 #ifndef GP_SHELL_PARTS_H
 #define GP_SHELL_PARTS_H
+
+#include <poll.h>
 
 #include "proto/channel.h"
 #include "proto/door.h"
@@ -41,6 +44,7 @@ typedef struct shell {
     shell_client clients[SHELL_CLIENTS_MAX];
     gp_core_id refused; /* the session that the core did not want, with why */
     char refusal[GP_ERROR_MESSAGE_MAX];
+    struct shell_jobs *jobs;
     gp_core_event pending[SHELL_PENDING_MAX]; /* what carrying out actions led to */
     uint32_t pending_count;
     /* Large messages; one at a time, so they need no stack. */
@@ -80,5 +84,24 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
 /* The same envelope back, with our epoch. */
 gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to);
 void shell_send_welcome(shell *s, const gp_incoming *in);
+
+/* ---- shell_jobs.c, shell_job_messages.c ---- */
+
+enum { SHELL_JOBS_FDS_MAX = 1 + 2 * GP_CORE_SLOTS_MAX };
+
+/* GP_ENOMEM only: a journal that cannot be opened is told to those who ask for jobs. */
+gp_status shell_jobs_open(shell *s, gp_error *err);
+void shell_jobs_close(shell *s);
+/* What to poll for; returns how many. */
+uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX]);
+void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count);
+int64_t shell_jobs_due(const shell *s);
+/* Whether something of a job has yet to end or to be written. */
+bool shell_jobs_active(const shell *s);
+/* How many workers each running job holds. */
+void shell_jobs_note_workers(shell *s);
+/* Whether the message was about jobs. */
+bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session);
+void shell_jobs_forget_client(shell *s, const gp_core_id *session);
 
 #endif

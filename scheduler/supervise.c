@@ -19,31 +19,42 @@
 
 extern char **environ;
 
-gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err)
+/* What the variable names, else a program of that name in one of the folders seen from our own. */
+static gp_status find_program(char *path, size_t bytes, const char *name, const char *variable,
+                              const char *const *folders, gp_error *err)
 {
-    static const char *const beside[] = { "gradpool-worker", "../libexec/gradpool/gradpool-worker",
-                                          "../libexec/gradpool-worker" };
-    const char *named = getenv("GRADPOOL_WORKER");
+    const char *named = getenv(variable);
     char self[3900];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
     if (named != NULL) {
         snprintf(path, bytes, "%s", named);
         if (access(path, X_OK) != 0)
-            return gp_fail_errno(err, GP_ENOENT, "GRADPOOL_WORKER is %s", path);
+            return gp_fail_errno(err, GP_ENOENT, "%s is %s", variable, path);
         return GP_OK;
     }
     if (length <= 0)
         return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
     self[length] = '\0';
     *strrchr(self, '/') = '\0';
-    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
-        snprintf(path, bytes, "%s/%s", self, beside[i]);
+    for (; *folders != NULL; folders++) {
+        snprintf(path, bytes, "%s/%s%s", self, *folders, name);
         if (access(path, X_OK) == 0)
             return GP_OK;
     }
-    return gp_fail(err, GP_ENOENT,
-                   "no gradpool-worker in %s or %s/../libexec; set GRADPOOL_WORKER to its path", self, self);
+    return gp_fail(err, GP_ENOENT, "no %s in %s or beside it; set %s to its path", name, self, variable);
+}
+
+gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err)
+{
+    return find_program(path, bytes, "gradpool-worker", "GRADPOOL_WORKER",
+                        (const char *const[]){ "", "../libexec/gradpool/", "../libexec/", NULL }, err);
+}
+
+gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err)
+{
+    return find_program(path, bytes, "gradpool", "GRADPOOL_CLIENT",
+                        (const char *const[]){ "", "../bin/", "../../bin/", NULL }, err);
 }
 
 /* Our environment, with the GPU chosen where it is one.  The array is the caller's to free; texts are borrowed. */

@@ -18,6 +18,9 @@ typedef struct gp_child {
  * ../libexec/gradpool.  GP_ENOENT names where it was looked for. */
 gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err);
 
+/* gp_supervise_client -- the command that jobs run: $GRADPOOL_CLIENT, or gradpool beside us or in ../bin. */
+gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err);
+
 /* gp_supervise_spawn -- a worker in its own process group, all signals at their defaults, no descriptor of ours, its
  * output appended to config->log.
  *   index  of the slot, from 0

@@ -24,6 +24,7 @@ static const char *table_name(const gp_field *fields)
     return fields == gp_slot_fields         ? "slot"
            : fields == gp_worker_row_fields ? "worker row"
            : fields == gp_lease_row_fields  ? "lease row"
+           : fields == gp_job_row_fields    ? "job row"
                                             : "train record";
 }
 
@@ -158,7 +159,7 @@ int main(int count, char **arguments)
 {
     int write = count > 1 && strcmp(arguments[1], "--rows") == 0;
     static const gp_field *const tables[] = { gp_slot_fields, gp_worker_row_fields, gp_lease_row_fields,
-                                              gp_train_record_fields };
+                                              gp_train_record_fields, gp_job_row_fields };
     const char *dir = getenv("GP_SOURCE_DIR");
     char path[1024], heading[200];
     size_t type_count;

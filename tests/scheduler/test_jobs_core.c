@@ -465,7 +465,7 @@ TEST(holding_lets_what_runs_end_and_begins_no_more)
     run_one(1);
     submit_as(2, 0);
     persisted();
-    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_HOLD });
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_HOLD, .count = 1 });
     CHECK(gp_jobs_busy(jobs));
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     CHECK(seen(GP_JOBS_START) == NULL);
