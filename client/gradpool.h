@@ -370,6 +370,7 @@ typedef struct gp_spmd_request {
     const gp_shared *shared; /* instead */
     uint32_t workers_min,
         workers_max;    /* 0, 0 = all of the team; n, n = n; as many as there are within [min, max] */
+    uint64_t seed;      /* of the ranks' random streams */
     int64_t run_ms_max; /* canceled when it runs longer; 0 = no matter */
 } gp_spmd_request;
 
@@ -425,7 +426,8 @@ typedef struct gp_parfor_request {
     gp_reduction reduction;
     void *reduced;
     size_t reduced_bytes;
-    const char *combine; /* "FILE.so:NAME" of a gp_combine_fn */
+    const char
+        *combine; /* "FILE.so:NAME" of a gp_combine_fn; its context is the loop's argument, read-only */
 
     uint64_t seed;  /* of the iterations' random streams */
     uint32_t chunk; /* iterations sent together; 0 = by measured duration */

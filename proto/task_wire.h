@@ -55,11 +55,14 @@ typedef enum gp_call_kind {
     /* Run function once.  payload or blob: the argument; attempt from 1; value: seed of its random stream.  answer: the
      * result as payload or blob. */
     GP_CALL_RUN = 10,
-    /* Run function as rank `first` (from 0) of `count` in a block; all ranks get the same id.  `attempt` is the lease's
-     * generation in which the group forms; the ranks are the first `count` members.  payload or blob: the argument;
-     * value: seed of the ranks' random streams.
+    /* Run function as a rank in a block of `count`; all ranks get the same id, which grows from block to block.
+     * first: the rank, from 0, and the generation of the lease << 32; the ranks are the first `count` members in it.
+     * attempt: the number of their group, from 1: one of another number is formed anew.  The client counts on with every
+     * new generation or number of ranks, and after a block that failed, that was GP_ANSWER_BROKEN, or whose ranks' counts
+     * do not sum up to 0.  payload or blob: the argument; value: seed of the ranks' random streams.
      * answer: result inline when it is short, else it stays on the worker: flag GP_ANSWER_KEPT, value = its bytes;
-     * GP_CALL_FETCH gets it, GP_CALL_FORGET frees it. */
+     * GP_CALL_FETCH gets it (once), GP_CALL_FORGET frees it.  count: messages that the rank has sent less those that it
+     * has received, modulo 2^32. */
     GP_CALL_BLOCK = 11,
     GP_CALL_FETCH = 12,  /* first: id of the block */
     GP_CALL_FORGET = 13, /* first: id of the block */
@@ -67,11 +70,13 @@ typedef enum gp_call_kind {
     /* A loop is opened once per worker (count: its number, function, payload: gp_task_loop and then the argument, or
      * the argument alone in the blob), runs in chunks and is closed. */
     GP_CALL_LOOP_OPEN = 20,
-    /* function: number of the loop; first: index of the first iteration, counted from 0; count: iterations.  payload
-     * or blob: their slices of the input.  answer: count = iterations done; payload: see gp_task_loop. */
+    /* function: number of the loop; first: position of the first iteration, from 0; count: iterations; value: nanoseconds
+     * after which the chunk should end early (0 = never).  payload or blob: their slices of the input.
+     * answer: count = iterations done, at least one; those that are left were not begun.  payload: see gp_task_loop. */
     GP_CALL_LOOP = 21,
     GP_CALL_LOOP_CLOSE = 22, /* function: number of the loop */
-    /* Combine accumulators: function: number of the loop; payload: `count` accumulators; answer: one. */
+    /* Combine accumulators, the first with the second and so on: function: number of the loop; payload or blob: `count`
+     * of them, an even number; answer: half as many. */
     GP_CALL_COMBINE = 23,
 
     /* Values by name.  PUT: payload = name, NUL, bytes; or in a blob, with the name as inline payload.  No bytes and
@@ -93,7 +98,7 @@ typedef struct gp_task_object {
 
 /* Payload of GP_CALL_LOOP_OPEN: then the argument.  The range is first, first + step, ... (`total` iterations; 0 = not
  * known: an endless source).  The answer to a chunk holds, in this order: output_bytes per iteration; for each
- * iteration that gave a result (gp_task_result) a gp_task_item with its bytes, padded to 8; accumulators, one for
+ * iteration that gave a result (gp_task_result) a gp_task_item with its bytes, padded to 16; accumulators, one for
  * each part of the reduction's tree that the chunk is (reduction.h). */
 typedef struct gp_task_loop {
     int64_t first, step;
@@ -137,6 +142,9 @@ typedef enum gp_answer_kind {
     GP_ANSWER_DROPPED = 4,
 } gp_answer_kind;
 
-enum { GP_ANSWER_KEPT = 1 };
+enum {
+    GP_ANSWER_KEPT = 1,
+    GP_ANSWER_BROKEN = 2, /* of a block: its group is of no use any more */
+};
 
 #endif
