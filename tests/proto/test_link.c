@@ -1,0 +1,363 @@
+/* test_link.c -- the rings between a client and a worker: nothing lost, nothing twice, no sleep for ever, whatever the other
+ * side writes into the segment. */
+#include "proto/link.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "tests/gp_test.h"
+
+typedef struct pair {
+    gp_link *client, *worker;
+    int segment, bell;
+} pair;
+
+static bool pair_open(pair *p)
+{
+    gp_error err;
+
+    p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (gp_link_new(&p->client, &p->segment, &err) != GP_OK ||
+        gp_link_map(&p->worker, p->segment, p->bell, false, &err) != GP_OK) {
+        GP_TEST_FAIL("no link: %s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static void pair_close(pair *p)
+{
+    gp_link_free(p->client);
+    gp_link_free(p->worker);
+    close(p->segment);
+    close(p->bell);
+}
+
+/* Whether a call could be put into the ring. */
+static bool send_call(gp_link *link, uint64_t id, size_t bytes)
+{
+    gp_call *call = gp_link_reserve(link, bytes);
+
+    if (call == NULL)
+        return false;
+    call->kind = 10;
+    call->id = id;
+    memset(call->payload, (int)(id & 0xff), bytes);
+    gp_link_commit(link);
+    return true;
+}
+
+static const gp_call *next_call(gp_link *link)
+{
+    const void *record = NULL;
+    gp_error err;
+
+    return gp_link_next(link, &record, &err) == GP_OK ? record : NULL;
+}
+
+/* ---- one thread ---- */
+
+TEST(a_record_arrives_as_it_was_written_and_not_before_it_is_committed)
+{
+    pair p;
+    const gp_call *got;
+
+    REQUIRE(pair_open(&p));
+    gp_call *call = gp_link_reserve(p.client, 5);
+
+    REQUIRE(call != NULL);
+    CHECK_INT(0, call->id); /* zeroed */
+    CHECK_INT(5, call->payload_bytes);
+    call->id = 7;
+    memcpy(call->payload, "hello", 5);
+    CHECK(next_call(p.worker) == NULL);
+    gp_link_commit(p.client);
+    got = next_call(p.worker);
+    REQUIRE(got != NULL);
+    CHECK_INT(7, got->id);
+    CHECK(memcmp(got->payload, "hello", 5) == 0);
+    CHECK(!gp_link_idle(p.client));
+    gp_link_drop(p.worker);
+    CHECK(gp_link_idle(p.client));
+    CHECK(next_call(p.worker) == NULL);
+    pair_close(&p);
+}
+
+TEST(a_full_ring_takes_no_more_until_something_is_dropped_and_wraps_for_ever)
+{
+    pair p;
+    uint64_t sent = 0, got = 0;
+
+    REQUIRE(pair_open(&p));
+    CHECK(gp_link_reserve(p.client, GP_LINK_INLINE_MAX + 1) == NULL);
+    for (int round = 0; round < 200; round++) {
+        const gp_call *call;
+
+        while (send_call(p.client, sent, (size_t)(sent * 7919 % (GP_LINK_INLINE_MAX + 1))))
+            sent++;
+        CHECK(sent - got >= GP_LINK_RING_BYTES / (GP_LINK_INLINE_MAX + 64) / 2);
+        for (int i = 0; i < 1 + round % 40 && (call = next_call(p.worker)) != NULL; i++) {
+            size_t bytes = (size_t)(got * 7919 % (GP_LINK_INLINE_MAX + 1));
+
+            REQUIRE(call->id == got && call->payload_bytes == bytes);
+            CHECK(bytes == 0 ||
+                  (call->payload[0] == (got & 0xff) && call->payload[bytes - 1] == (got & 0xff)));
+            gp_link_drop(p.worker);
+            got++;
+        }
+    }
+    CHECK(sent > 1000);
+    pair_close(&p);
+}
+
+TEST(a_call_is_either_taken_or_revoked)
+{
+    pair p;
+    uint64_t at[3];
+
+    REQUIRE(pair_open(&p));
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK(send_call(p.client, i + 1, 0));
+        at[i] = gp_link_position(p.client);
+    }
+    CHECK(gp_call_take(next_call(p.worker)));
+    CHECK(!gp_link_revoke(p.client, at[0])); /* too late */
+    CHECK(gp_link_revoke(p.client, at[1]));
+    CHECK(!gp_link_revoke(p.client, at[1])); /* once */
+    gp_link_drop(p.worker);
+    CHECK(!gp_call_take(next_call(p.worker)));
+    gp_link_drop(p.worker);
+    CHECK(gp_call_take(next_call(p.worker)));
+    gp_link_drop(p.worker);
+    for (int i = 0; i < 3; i++)
+        CHECK(!gp_link_revoke(p.client, at[i])); /* dropped long ago */
+    pair_close(&p);
+}
+
+TEST(what_runs_and_what_should_end_is_known_to_both_sides)
+{
+    pair p;
+    uint32_t collectives;
+    int32_t awaited;
+
+    REQUIRE(pair_open(&p));
+    CHECK_INT(0, gp_link_running(p.client));
+    CHECK(!gp_link_canceled(p.worker));
+    gp_link_set_running(p.worker, 9);
+    CHECK_INT(9, gp_link_running(p.client));
+    gp_link_cancel(p.client, 8); /* one that has ended meanwhile */
+    CHECK(!gp_link_canceled(p.worker));
+    gp_link_cancel(p.client, 9);
+    CHECK(gp_link_canceled(p.worker));
+    gp_link_set_running(p.worker, 0);
+    CHECK(!gp_link_canceled(p.worker));
+    gp_link_set_progress(p.worker, 4, 2);
+    gp_link_get_progress(p.client, &collectives, &awaited);
+    CHECK(collectives == 4 && awaited == 2);
+    pair_close(&p);
+}
+
+TEST(a_segment_that_is_not_ours_is_refused)
+{
+    gp_link *link = NULL;
+    gp_error err;
+    int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    CHECK_STATUS(GP_EPROTO, gp_link_map(&link, plain, -1, false, &err));
+    CHECK_INT(0, ftruncate(plain, 4096));
+    CHECK_INT(0, fcntl(plain, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    CHECK_STATUS(GP_EVERSION, gp_link_map(&link, plain, -1, false, &err));
+    CHECK(link == NULL);
+    close(plain);
+}
+
+/* ---- a side that writes what it likes ---- */
+
+TEST(any_damage_to_the_segment_is_an_error_or_harmless_never_a_crash)
+{
+    pair p;
+    uint64_t state = 88172645463325252u;
+    struct stat facts;
+
+    for (int round = 0; round < 300; round++) {
+        REQUIRE(pair_open(&p));
+        REQUIRE(fstat(p.segment, &facts) == 0);
+        unsigned char *memory =
+            mmap(NULL, (size_t)facts.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, p.segment, 0);
+
+        REQUIRE(memory != MAP_FAILED);
+        for (uint64_t i = 0; i < 20; i++)
+            send_call(p.client, i + 1, (size_t)(i * 97));
+        for (int i = 0; i < 6; i++) { /* the header and the first records are where it hurts */
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            size_t at = i < 3 ? state % 1024 & ~(size_t)7 : 4096 + state % 8192;
+
+            memcpy(memory + at, &state, sizeof(state));
+        }
+        for (int i = 0; i < 40; i++) {
+            const void *record;
+            gp_error err;
+            gp_status status = gp_link_next(p.worker, &record, &err);
+
+            if (status != GP_OK)
+                break;
+            const gp_call *call = record;
+            volatile unsigned char sum = 0;
+
+            if (call->blob == 0)
+                for (uint64_t n = 0; n < call->payload_bytes; n++)
+                    sum = (unsigned char)(sum + call->payload[n]);
+            gp_call_take(call);
+            gp_link_drop(p.worker);
+        }
+        gp_link_revoke(p.client, gp_link_position(p.client));
+        gp_link_reserve(p.client, 100);
+        munmap(memory, (size_t)facts.st_size);
+        pair_close(&p);
+    }
+}
+
+/* ---- two threads ---- */
+
+enum { EXCHANGED = 30000 };
+
+typedef struct server {
+    gp_link *link;
+    uint64_t taken, revoked;
+} server;
+
+/* Answers every call with its number, the payload's length and now and then a payload of its own. */
+static void *serve(void *context)
+{
+    server *s = context;
+
+    for (;;) {
+        const gp_call *call = next_call(s->link);
+        gp_answer *answer;
+
+        if (call == NULL) {
+            gp_link_ring(s->link);
+            gp_link_wait(s->link, -1);
+            continue;
+        }
+        if (!gp_call_take(call)) {
+            s->revoked++;
+            gp_link_drop(s->link);
+            continue;
+        }
+        if (call->id == 0)
+            return NULL;
+        while ((answer = gp_link_reserve(s->link, (size_t)(call->id % 5000))) == NULL) {
+            gp_link_ring(s->link);
+            sched_yield();
+        }
+        answer->id = call->id;
+        answer->value = call->payload_bytes;
+        gp_link_commit(s->link);
+        if (call->id % 3 == 0)
+            gp_link_ring(s->link);
+        s->taken++;
+        gp_link_drop(s->link);
+    }
+}
+
+/* Reads what is there, or sleeps until something is; the ids must come in order.  False: nothing for five seconds. */
+static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
+{
+    const void *record;
+    gp_error err;
+    uint64_t drained;
+
+    while (gp_link_next(p->client, &record, &err) == GP_OK) {
+        const gp_answer *answer = record;
+
+        if (answer->id <= *got || answer->id > sent || answer->payload_bytes != answer->id % 5000 ||
+            answer->value != answer->id % 700)
+            return false;
+        *got = answer->id;
+        gp_link_drop(p->client);
+        wait = false;
+    }
+    if (wait && gp_link_asleep(p->client)) {
+        struct pollfd bell = { .fd = p->bell, .events = POLLIN };
+
+        if (poll(&bell, 1, 5000) == 0)
+            return false;
+    }
+    gp_link_awake(p->client);
+    if (read(p->bell, &drained, sizeof(drained)) < 0)
+        drained = 0;
+    return true;
+}
+
+TEST(calls_and_answers_cross_between_threads_without_loss_and_no_sleep_is_for_ever)
+{
+    pair p;
+    server s = { 0 };
+    pthread_t thread;
+    uint64_t sent = 0, got = 0, revoked = 0, last = 0;
+    bool well = true;
+
+    REQUIRE(pair_open(&p));
+    s.link = p.worker;
+    pthread_create(&thread, NULL, serve, &s);
+    while (well && sent < EXCHANGED) {
+        if (send_call(p.client, sent + 1, (size_t)((sent + 1) % 700))) {
+            sent++;
+            if (sent % 7 == 0) {
+                gp_link_ring(p.client);
+            } else if (sent % 101 == 0 && gp_link_revoke(p.client, gp_link_position(p.client))) {
+                revoked++;
+                continue;
+            }
+            last = sent;
+            well = take_answers(&p, &got, sent, false);
+        } else {
+            gp_link_ring(p.client);
+            well = take_answers(&p, &got, sent, true);
+        }
+    }
+    gp_link_ring(p.client);
+    while (well && got < last)
+        well = take_answers(&p, &got, sent, true);
+    CHECK(well);
+    CHECK_INT(last, got);
+    while (!send_call(p.client, 0, 0))
+        sched_yield();
+    gp_link_ring(p.client);
+    pthread_join(thread, NULL);
+    CHECK_INT(revoked, s.revoked);
+    CHECK_INT(EXCHANGED - revoked, s.taken);
+    pair_close(&p);
+}
+
+static void *wake_later(void *context)
+{
+    gp_sleep_ms(20);
+    gp_link_wake(context);
+    return NULL;
+}
+
+TEST(a_worker_that_waits_is_woken_or_goes_on_when_the_time_is_over)
+{
+    pair p;
+    pthread_t thread;
+    int64_t begun = gp_now_ms();
+
+    REQUIRE(pair_open(&p));
+    gp_link_wait(p.worker, 10000000);
+    CHECK(gp_now_ms() - begun >= 9);
+    pthread_create(&thread, NULL, wake_later, p.worker);
+    gp_link_wait(p.worker, -1); /* would be for ever */
+    pthread_join(thread, NULL);
+    gp_link_wake(p.worker); /* remembered for the next wait */
+    gp_link_wait(p.worker, -1);
+    pair_close(&p);
+}
