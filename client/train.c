@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/network.h"
 #include "client/pool.h"
@@ -53,6 +54,21 @@ typedef struct gp_run {
 
 /* ---- what to train ---- */
 
+/* Workers have another current directory. */
+static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
+{
+    char current[512], whole[1100];
+
+    if (path[0] == '\0' || path[0] == '/')
+        return GP_OK;
+    if (getcwd(current, sizeof(current)) == NULL)
+        return gp_fail_errno(err, GP_EIO, "the current directory is not known");
+    if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", current, path) >= bytes)
+        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", whole, bytes - 1);
+    strcpy(path, whole);
+    return GP_OK;
+}
+
 static gp_status run_parse_options(gp_run *run, gp_error *err)
 {
     gp_buffer buffer;
@@ -78,6 +94,11 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
             return status;
     }
     gp_status status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
+
+    if (status == GP_OK)
+        status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
+    if (status == GP_OK)
+        status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
 
     if (status != GP_OK)
         return status;
@@ -308,6 +329,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         gp_train_ready ready;
         gp_train_steps steps;
         gp_train_validation validation;
+        gp_train_note note;
     } message;
     gp_error err = { 0 };
 
@@ -331,6 +353,10 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
     case GP_ID(train_validation):
         if (rank == 0 && gp_incoming_decode(in, &message, &err) == GP_OK)
             run_take_validation(run, &message.validation);
+        break;
+    case GP_ID(train_note):
+        if (gp_incoming_decode(in, &message, &err) == GP_OK)
+            pool_note(run->pool, "%s", message.note.text);
         break;
     case GP_ID(train_done):
         run_take_done(run, rank, in);

@@ -303,6 +303,12 @@ typedef struct gp_train_stop {
     bool hard; /* true: now; false: at a step boundary, weights are kept */
 } gp_train_stop;
 
+/* From rank 0, between steps: a checkpoint was written, or could not be. */
+typedef struct gp_train_note {
+    char text[480];
+    bool warning;
+} gp_train_note;
+
 typedef enum gp_stop_reason {
     GP_STOP_COMPLETED = 0,
     GP_STOP_STOPPED = 1, /* asked for */

@@ -77,3 +77,9 @@ const gp_field gp_train_done_fields[] = {
     GP_FIELD_F64_ANY(gp_train_done, loss),
     GP_FIELD_END,
 };
+
+const gp_field gp_train_note_fields[] = {
+    GP_FIELD_TEXT(gp_train_note, text),
+    GP_FIELD_BOOL(gp_train_note, warning),
+    GP_FIELD_END,
+};

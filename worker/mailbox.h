@@ -85,6 +85,7 @@ typedef struct gp_reply {
         gp_error_reply error;
         gp_train_ready train_ready;
         gp_train_done train_done;
+        gp_train_note train_note;
         gp_predict_ready predict_ready;
         gp_predict_part predict_part;
         gp_ok_reply ok;

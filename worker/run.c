@@ -36,10 +36,11 @@ struct gp_run {
     gp_backend *backend; /* NULL until needed */
     /* Control offers, compute uses: what is in neither place may be freed by control (gp_run_holds). */
     _Atomic(gp_rendezvous *) offered, used;
-    gp_predictor *predictor; /* NULL unless PREDICTING */
-    uint32_t classes;        /* of its model */
-    uint32_t rank;           /* in the present training */
-    atomic_bool ended;       /* the thread will do nothing more */
+    gp_predictor *predictor;    /* NULL unless PREDICTING */
+    uint32_t classes;           /* of its model */
+    uint32_t rank;              /* in the present training */
+    const gp_command *training; /* that began it */
+    atomic_bool ended;          /* the thread will do nothing more */
 };
 
 /* ---- answers ---- */
@@ -141,6 +142,17 @@ static void sink_validation(void *context, const gp_train_validation *validation
         gp_mailbox_validation(run->options.mailbox, validation);
 }
 
+static void sink_note(void *context, const char *text, bool warning)
+{
+    const gp_run *run = context;
+    gp_reply reply = reply_to(run->training, &gp_msg_train_note);
+
+    gp_log(warning ? GP_LOG_WARN : GP_LOG_INFO, "%s", text);
+    snprintf(reply.body.train_note.text, sizeof(reply.body.train_note.text), "%s", text);
+    reply.body.train_note.warning = warning;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
 /* The weights and class names of a finished training, from the rank that sends them. */
 static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_error *err)
 {
@@ -190,7 +202,7 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
 static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezvous,
                         const gp_command *command, uint32_t rank)
 {
-    gp_train_sink sink = { run, sink_record, sink_validation };
+    gp_train_sink sink = { run, sink_record, sink_validation, sink_note };
     gp_reply reply = reply_to(command, &gp_msg_train_done);
     gp_train_done *done = &reply.body.train_done;
     gp_error err;
@@ -241,6 +253,7 @@ static void run_train(gp_run *run, gp_command *command)
     } else {
         gp_mailbox_reply(run->options.mailbox, &ready);
         run->rank = group.rank;
+        run->training = command;
         train_steps(run, trainer, rendezvous, command, group.rank);
     }
     gp_free(copy);

@@ -1,6 +1,7 @@
 /* trainer.c -- building one rank's training: everything that takes memory or can be refused. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -50,6 +51,7 @@ void gp_trainer_free(gp_trainer *trainer)
     if (trainer == NULL)
         return;
     control_set_comm(trainer->control, NULL, 0);
+    gp_saver_free(trainer->saver); /* first: it borrows the graph */
     if (trainer->plan != NULL)
         trainer->backend_ops->free(trainer->plan);
     if (trainer->validation_plan != NULL)
@@ -274,6 +276,77 @@ static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
                                          &options, &memory, err);
 }
 
+/* ---- checkpoints ---- */
+
+void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
+{
+    uint64_t *optim_step;
+
+    *out = (gp_checkpoint){ .step = trainer->step,
+                            .epoch = trainer->epoch,
+                            .first = trainer->first,
+                            .best_loss = trainer->best_loss,
+                            .no_better = trainer->no_better,
+                            .is_best = isfinite(trainer->best_loss) && trainer->no_better == 0,
+                            .parameters = trainer->parameters,
+                            .best = trainer->best };
+    out->state = gp_optim_state(trainer->optim, &out->state_blobs, &optim_step);
+    out->optim_step = *optim_step;
+}
+
+/* Every rank reads the same file. */
+static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
+{
+    gp_checkpoint checkpoint;
+    char damaged[240];
+    uint32_t blobs;
+    uint64_t *optim_step;
+
+    gp_trainer_checkpoint(trainer, &checkpoint);
+    gp_status status =
+        gp_checkpoint_read(&checkpoint, &trainer->frame, trainer->options.resume, damaged, err);
+
+    if (status != GP_OK)
+        return status;
+    if (checkpoint.epoch >= trainer->options.max_epochs)
+        return gp_fail(err, GP_EINVAL,
+                       "the checkpoint of step %" PRIu64 " has all of its %" PRIu32
+                       " epochs; raise max-epochs (%" PRId64 ") to go on",
+                       checkpoint.step, checkpoint.epoch, trainer->options.max_epochs);
+    if (checkpoint.first >= gp_store_get_info(trainer->data)->count)
+        return gp_fail(err, GP_ECORRUPT,
+                       "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
+                       checkpoint.step, checkpoint.first, gp_store_get_info(trainer->data)->count);
+    trainer->step = checkpoint.step;
+    trainer->epoch = checkpoint.epoch;
+    trainer->first = checkpoint.first;
+    trainer->best_loss = checkpoint.best_loss;
+    trainer->no_better = checkpoint.no_better;
+    gp_optim_state(trainer->optim, &blobs, &optim_step);
+    *optim_step = checkpoint.optim_step;
+    snprintf(trainer->resumed, sizeof(trainer->resumed), "%s%sresumed after step %" PRIu64 " of %.200s",
+             damaged, damaged[0] == '\0' ? "" : "; ", trainer->step, trainer->options.resume);
+    return GP_OK;
+}
+
+static gp_status trainer_keep_state(gp_trainer *trainer, gp_error *err)
+{
+    gp_checkpoint now;
+    gp_status status = GP_OK;
+
+    trainer->frame = (gp_checkpoint_frame){ .graph = trainer->graph,
+                                            .options = &trainer->options,
+                                            .data_fingerprint = gp_store_get_info(trainer->data)->fingerprint,
+                                            .world = trainer->world };
+    if (trainer->options.resume[0] != '\0')
+        status = trainer_resume(trainer, err);
+    if (status != GP_OK || trainer->options.checkpoint_path[0] == '\0' || trainer->rank != 0)
+        return status;
+    gp_trainer_checkpoint(trainer, &now);
+    return gp_saver_new(&trainer->saver, trainer->options.checkpoint_path, &trainer->frame, now.state_blobs,
+                        now.best != NULL, err);
+}
+
 /* ---- the whole ---- */
 
 static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
@@ -300,6 +373,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = trainer_set_weights(trainer, setup, err);
     if (status == GP_OK)
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
+    if (status == GP_OK)
+        status = trainer_keep_state(trainer, err);
     if (status == GP_OK)
         status = trainer_join(trainer, setup->group, err);
     if (status == GP_OK)

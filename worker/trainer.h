@@ -59,6 +59,8 @@ typedef struct gp_train_sink {
     void *context;
     void (*record)(void *context, const gp_train_record *record);
     void (*validation)(void *context, const gp_train_validation *validation);
+    /* Something to tell people, of rank 0; may wait. */
+    void (*note)(void *context, const char *text, bool warning);
 } gp_train_sink;
 
 /* *ready is filled on success: what train_ready tells the client. */

@@ -326,12 +326,52 @@ static bool validation_due(const gp_trainer *trainer, const call *last, bool end
     return ends || (every == 0 ? last->last_step : trainer->step % (uint64_t)every == 0);
 }
 
+/* ---- checkpoints ---- */
+
+static void trainer_tell_saver(gp_trainer *trainer, const gp_train_sink *sink)
+{
+    char text[480];
+    bool failed;
+
+    if (gp_saver_news(trainer->saver, text, &failed))
+        sink->note(sink->context, text, failed);
+}
+
+static bool checkpoint_due(const gp_trainer *trainer, const call *last)
+{
+    uint64_t every = (uint64_t)trainer->options.checkpoint_frequency;
+
+    if (trainer->options.checkpoint_frequency_unit == GP_PERIOD_ITERATION)
+        return trainer->step % every == 0;
+    return last->last_step && (last->epoch + 1) % every == 0;
+}
+
+/* One that is due while the disk is still busy with the one before is written after the next step. */
+static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const gp_train_sink *sink)
+{
+    gp_checkpoint now;
+
+    trainer_tell_saver(trainer, sink);
+    if (checkpoint_due(trainer, last))
+        trainer->owes_checkpoint = true;
+    if (!trainer->owes_checkpoint && !ends)
+        return;
+    if (ends)
+        gp_saver_wait(trainer->saver);
+    gp_trainer_checkpoint(trainer, &now);
+    if (gp_saver_save(trainer->saver, &now))
+        trainer->owes_checkpoint = false;
+    if (ends)
+        gp_saver_wait(trainer->saver);
+    trainer_tell_saver(trainer, sink);
+}
+
 /* ---- the run ---- */
 
 static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
                                gp_error *err)
 {
-    cursor now = { 0 }, ahead = { 0 };
+    cursor now = { .epoch = trainer->epoch, .first = trainer->first }, ahead = now;
     gp_status status = GP_OK;
     bool ends = false;
 
@@ -345,6 +385,8 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         status = trainer_step(trainer, &now, &ahead, &last, &record, err);
         if (status != GP_OK)
             break;
+        trainer->epoch = now.epoch;
+        trainer->first = now.first;
         sink->record(sink->context, &record);
         done->epoch = last.epoch + 1;
         bool stops = trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
@@ -358,6 +400,8 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
             done->stop_reason = GP_STOP_PATIENCE;
             ends = true;
         }
+        if (status == GP_OK && trainer->saver != NULL)
+            trainer_save(trainer, &last, ends, sink);
     }
     return status;
 }
@@ -367,6 +411,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     gp_error err = { 0 };
 
     *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
+    if (trainer->resumed[0] != '\0' && trainer->rank == 0)
+        sink->note(sink->context, trainer->resumed, false);
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
     if (status != GP_OK)

@@ -4,6 +4,7 @@
 
 #include "common/data/loader.h"
 #include "common/model/train_options.h"
+#include "worker/checkpoint.h"
 #include "worker/optim/optim.h"
 #include "worker/trainer.h"
 
@@ -38,9 +39,14 @@ struct gp_trainer {
     gp_optim *optim;
     bucket *buckets;
     uint32_t bucket_count;
-    char *classes; /* JSON array of names */
+    gp_checkpoint_frame frame;
+    gp_saver *saver;   /* of rank 0; NULL without a checkpoint-path */
+    char resumed[480]; /* what to tell about where the state came from; "" = nothing */
+    char *classes;     /* JSON array of names */
     /* State of a run. */
     uint64_t step;         /* committed */
+    uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
+    bool owes_checkpoint;
     uint32_t buckets_done; /* exchanged in this step */
     int64_t exchange_ns;   /* of this step */
     int64_t begin_ns;      /* when the first step began */
@@ -48,5 +54,8 @@ struct gp_trainer {
     double best_loss;      /* of the validations so far; the same on all ranks */
     int64_t no_better;     /* validations since */
 };
+
+/* trainer.c: the state as it stands, its blobs borrowed. */
+void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);
 
 #endif

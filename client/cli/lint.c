@@ -4,7 +4,7 @@
 
 #include "common/model/train_options.h"
 
-/* One rule: `given` has no effect unless `needs` has one of these values. */
+/* One rule: `given` has no effect unless `needs` has one of these values, or any where none is named. */
 typedef struct rule {
     const char *given, *needs, *values[3];
 } rule;
@@ -14,6 +14,8 @@ static const rule rules[] = {
     { "learn-rate-drop-period", "learn-rate-schedule", { "piecewise" } },
     { "learn-rate-final-factor", "learn-rate-schedule", { "cosine", "polynomial" } },
     { "learn-rate-power", "learn-rate-schedule", { "polynomial" } },
+    { "checkpoint-frequency", "checkpoint-path", { NULL } },
+    { "checkpoint-frequency-unit", "checkpoint-path", { NULL } },
     { "momentum", "solver", { "sgdm" } },
     { "gradient-decay-factor", "solver", { "adam", "adamw" } },
     { "squared-gradient-decay-factor", "solver", { "adam", "adamw", "rmsprop" } },
@@ -49,11 +51,13 @@ static void print_corrected(const cli_call *call, const rule *broken)
 
         fprintf(stderr, "%s%s%s ", quote, word, quote);
     }
-    fprintf(stderr, "--%s %s\n", broken->needs, broken->values[0]);
+    fprintf(stderr, "--%s %s\n", broken->needs, broken->values[0] != NULL ? broken->values[0] : "DIRECTORY");
 }
 
 static bool rule_holds(const rule *r, const char *value)
 {
+    if (r->values[0] == NULL)
+        return value[0] != '\0';
     for (size_t i = 0; i < sizeof(r->values) / sizeof(r->values[0]) && r->values[i] != NULL; i++)
         if (strcmp(r->values[i], value) == 0)
             return true;

@@ -6,6 +6,7 @@
 static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 static const char *const schedules[] = { "none", "piecewise", "exponential", "cosine", "polynomial", NULL };
 static const char *const clippings[] = { "l2norm", "global-l2norm", "absolute-value", NULL };
+static const char *const periods[] = { "epoch", "iteration", NULL };
 static const char *const outputs[] = { "auto", "last", "best-validation", NULL };
 static const char *const shuffles[] = { "never", "once", "every-epoch", NULL };
 
@@ -206,6 +207,34 @@ const gp_param gp_train_options_table[] = {
       .unit = "steps",
       .seed_name = "VerboseFrequency",
       .help = "steps between two printed lines" },
+    { .name = "checkpoint-path",
+      .type = GP_PARAM_TEXT,
+      AT(checkpoint_path),
+      .count = 512,
+      .seed_name = "CheckpointPath",
+      .torch_name = "torch.save",
+      .help = "directory that checkpoints are written to; the last two and the best are kept" },
+    { .name = "checkpoint-frequency",
+      .type = GP_PARAM_I64,
+      AT(checkpoint_frequency),
+      .fallback = 1,
+      .min = 1,
+      .max = 1e9,
+      .seed_name = "CheckpointFrequency",
+      .help = "a checkpoint every so many epochs or iterations, and one at the end" },
+    { .name = "checkpoint-frequency-unit",
+      .type = GP_PARAM_WORD,
+      AT(checkpoint_frequency_unit),
+      .words = periods,
+      .seed_name = "CheckpointFrequencyUnit",
+      .help = "epoch or iteration" },
+    { .name = "resume",
+      .type = GP_PARAM_TEXT,
+      AT(resume),
+      .count = 512,
+      .seed_name = "trainnet(checkpoint)",
+      .torch_name = "load_state_dict",
+      .help = "go on from the newest whole checkpoint of a directory, or from one STEP.json" },
     { .name = "seed",
       .type = GP_PARAM_I64,
       AT(seed),

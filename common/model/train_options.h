@@ -18,6 +18,7 @@ typedef enum gp_schedule {
     GP_SCHEDULE_POLYNOMIAL,
 } gp_schedule;
 typedef enum gp_clipping { GP_CLIP_L2NORM, GP_CLIP_GLOBAL_L2NORM, GP_CLIP_ABSOLUTE } gp_clipping;
+typedef enum gp_period { GP_PERIOD_EPOCH, GP_PERIOD_ITERATION } gp_period;
 typedef enum gp_output { GP_OUTPUT_AUTO, GP_OUTPUT_LAST, GP_OUTPUT_BEST } gp_output;
 
 typedef struct gp_train_options {
@@ -40,6 +41,10 @@ typedef struct gp_train_options {
     int64_t validation_frequency;  /* steps; 0 = at the end of each epoch */
     int64_t validation_patience;   /* validations without a better loss; 0 = no matter */
     int output_network;            /* gp_output */
+    char checkpoint_path[512];     /* a directory; "" = no checkpoints */
+    int64_t checkpoint_frequency;  /* every so many of checkpoint_frequency_unit */
+    int checkpoint_frequency_unit; /* gp_period */
+    char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
     int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
     char weights_initializer[32];  /* glorot, he, normal:S */

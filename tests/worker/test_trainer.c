@@ -1,6 +1,9 @@
 /* test_trainer.c -- trainings by real processes as ranks, without daemons. */
 #include "tests/comm/ranks.h"
 
+#include <ftw.h>
+
+#include "tests/model/nets.h"
 #include "tests/ref/run.h"
 #include "worker/fault.h"
 #include "worker/trainer.h"
@@ -11,7 +14,8 @@ enum { LENET = 129068, STEPS_MAX = 512 };
 /* What the ranks of one test leave for it to look at. */
 typedef struct train_result {
     gp_train_done done;
-    uint32_t records, checks;
+    uint32_t records, checks, notes;
+    char note[480]; /* the last */
     double losses[STEPS_MAX];
     gp_train_validation check; /* the last */
     double check_losses[32];
@@ -25,7 +29,7 @@ typedef struct train_job {
     char data[64], validation[64], options[512], fault[64];
     uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
     uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
-    bool from_weights;
+    bool from_weights, dropout;
     float initial[LENET];
     train_result results[SLOT_MAX];
 } train_job;
@@ -120,11 +124,29 @@ static void watch_validation(void *context, const gp_train_validation *validatio
     w->result->check = *validation;
 }
 
+static void watch_note(void *context, const char *text, bool warning)
+{
+    train_watcher *w = context;
+
+    (void)warning;
+    w->result->notes++;
+    snprintf(w->result->note, sizeof(w->result->note), "%s", text);
+}
+
+/* LeNet, with dropout where the job wants it: the same tensors. */
 static gp_status lenet_json(gp_buffer *json, gp_error *err)
 {
     gp_shape input = gp_shape3(1, 28, 28);
     gp_netspec *spec;
-    gp_status status = gp_zoo_build(&spec, "lenet", &input, 10, err);
+    gp_status status =
+        !shared->dropout
+            ? gp_zoo_build(&spec, "lenet", &input, 10, err)
+            : net_parse(&spec, &input,
+                        "conv1 conv2d channels=20;kernel=3 | relu1 relu | pool1 avgpool kernel=2 | "
+                        "conv2 conv2d channels=50;kernel=5 | relu2 relu | pool2 avgpool kernel=2 | "
+                        "fc1 fc outputs=128 | relu3 relu | drop dropout rate=0.5 | fc2 fc outputs=10 | "
+                        "loss crossentropy",
+                        err);
 
     gp_buffer_init(json, GP_NETSPEC_BYTES_MAX);
     if (status != GP_OK)
@@ -137,7 +159,7 @@ static gp_status lenet_json(gp_buffer *json, gp_error *err)
 static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_error *err)
 {
     train_watcher watcher = { .result = result, .control = setup->control, .rank = setup->group->rank };
-    gp_train_sink sink = { &watcher, watch_record, watch_validation };
+    gp_train_sink sink = { &watcher, watch_record, watch_validation, watch_note };
     gp_train_ready ready;
     size_t count;
     gp_status status = gp_trainer_new(&watcher.trainer, &ready, setup, err);
@@ -497,6 +519,124 @@ TEST(the_best_weights_are_those_of_the_lowest_validation_loss)
     CHECK(memcmp(job->results[0].weights, job->results[1].weights, sizeof(job->results[0].weights)) == 0);
     job_free(job);
     job_free(shorter);
+}
+
+/* ---- checkpoints ---- */
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+/* 20 steps an epoch, 60 in all; solver and more options as given. */
+static train_job *resume_job(const char *more)
+{
+    char options[512];
+
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\": 3, \"mini-batch-size\": 50, \"lr\": 0.01, \"solver\": \"adam\", \"shuffle\": "
+             "\"every-epoch\", \"learn-rate-schedule\": \"cosine\"%s}",
+             more);
+    train_job *job = job_new("digits:1000", options);
+
+    strcpy(job->validation, "=");
+    job->dropout = true;
+    return job;
+}
+
+/* The straight run against one whose rank is killed between two steps and that goes on from the checkpoint. */
+static void check_resumed(uint32_t ranks, bool killed)
+{
+    char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
+
+    REQUIRE(mkdtemp(directory) != NULL);
+    train_job *straight = resume_job("");
+
+    run_ranks(ranks, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)straight->results[0].done.status);
+    CHECK_INT(60, straight->results[0].records);
+    snprintf(more, sizeof(more),
+             ", \"checkpoint-path\": \"%s\", \"checkpoint-frequency\": 7, \"checkpoint-frequency-unit\": "
+             "\"iteration\"",
+             directory);
+    train_job *first = resume_job(more);
+
+    if (killed) {
+        snprintf(first->fault, sizeof(first->fault), "commit:33:kill@1");
+        run_killed(ranks, 1u << 0);
+    } else {
+        first->stop_rank = 0;
+        first->stop_step = 31;
+        run_ranks(ranks, rank_body);
+        CHECK_INT(GP_STOP_STOPPED, first->results[0].done.stop_reason);
+        CHECK_CONTAINS(first->results[0].note,
+                       "checkpoint of step 32"); /* one more step, and one at the end */
+    }
+    snprintf(more, sizeof(more), ", \"resume\": \"%s\"", directory);
+    train_job *second = resume_job(more);
+
+    run_ranks(ranks, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)second->results[0].done.status);
+    CHECK_CONTAINS(second->results[0].note, "resumed after step");
+    CHECK_INT(60, second->results[0].done.step);
+    uint32_t steps = second->results[0].records;
+
+    CHECK(steps >= 25 && steps <= 39); /* not from the start */
+    CHECK(memcmp(straight->results[0].losses + 60 - steps, second->results[0].losses,
+                 steps * sizeof(double)) == 0);
+    CHECK(memcmp(straight->results[0].weights, second->results[0].weights,
+                 sizeof(straight->results[0].weights)) == 0);
+    CHECK(straight->results[0].check.loss == second->results[0].check.loss);
+    job_free(straight);
+    job_free(first);
+    job_free(second);
+    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST(a_training_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not)
+{
+    check_resumed(2, false);
+}
+
+TEST(a_training_that_is_killed_and_resumed_has_the_bits_of_one_that_was_not)
+{
+    check_resumed(2, true);
+    check_resumed(1, true);
+}
+
+TEST(a_full_disk_stops_no_training)
+{
+    train_job *job = resume_job(", \"checkpoint-path\": \"/proc/no/room\"");
+
+    run_ranks(1, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+    CHECK_INT(60, job->results[0].records);
+    CHECK(job->results[0].notes >= 1);
+    CHECK_CONTAINS(job->results[0].note, "the training goes on");
+    job_free(job);
+}
+
+TEST(resuming_a_training_that_is_complete_says_what_to_raise)
+{
+    char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
+
+    REQUIRE(mkdtemp(directory) != NULL);
+    snprintf(more, sizeof(more), ", \"checkpoint-path\": \"%s\"", directory);
+    train_job *first = resume_job(more);
+
+    run_ranks(1, rank_body);
+    snprintf(more, sizeof(more), ", \"resume\": \"%s\"", directory);
+    train_job *second = resume_job(more);
+
+    run_ranks(1, rank_body);
+    CHECK_STATUS(GP_EINVAL, (gp_status)second->results[0].done.status);
+    CHECK_CONTAINS(second->results[0].done.message, "raise max-epochs (3)");
+    job_free(first);
+    job_free(second);
+    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 TEST(steps_allocate_nothing)

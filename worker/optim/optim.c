@@ -45,6 +45,13 @@ void gp_optim_free(gp_optim *optim)
     gp_free(optim);
 }
 
+float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step)
+{
+    *blobs = optim->rule->state_blobs;
+    *step = &optim->step;
+    return optim->state;
+}
+
 /* ---- clipping: of the gradient of the whole mini-batch, which is the sum divided by the weight ---- */
 
 /* In a fixed order, so that all ranks come to the same bits. */

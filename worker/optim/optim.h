@@ -37,6 +37,10 @@ typedef struct gp_optim_rule {
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
+/* What a checkpoint holds of it: rule->state_blobs blobs one after the other (borrowed, may be written), and the steps
+ * taken. */
+float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
+
 /* Update all parameters for one step.  Gradients above the threshold are clipped in place first.
  *   gradients  summed over all ranks      weight  the reduced total weight, > 0 */
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);

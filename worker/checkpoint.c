@@ -1,0 +1,677 @@
+#include "worker/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/buffer.h"
+#include "common/base/crc32c.h"
+#include "common/base/json.h"
+#include "worker/fault.h"
+
+enum {
+    FORMAT = 1,
+    BLOCK_BYTES = 4 << 20,
+    BLOCKS_MAX = 1 << 16,
+    HEADER_BYTES_MAX = 16 << 20,
+    RECORD_BYTES_MAX = 4 << 20,
+    LISTED_MAX = 4096,
+    KEPT = 2,
+};
+
+/* ---- the layout of the tensors' file: a header that says where each tensor lies, then the blobs ---- */
+
+static void put_tensor(gp_json_writer *writer, const char *prefix, const gp_parameter *parameter, size_t base)
+{
+    char name[GP_NAME_MAX + 64];
+
+    snprintf(name, sizeof(name), "%s%s", prefix, parameter->name);
+    gp_json_begin_object(writer, name);
+    gp_json_put_text(writer, "dtype", "F32");
+    gp_json_begin_array(writer, "shape");
+    for (uint32_t i = 0; i < parameter->shape.rank; i++)
+        gp_json_put_integer(writer, NULL, parameter->shape.dim[i]);
+    gp_json_end_array(writer);
+    gp_json_begin_array(writer, "data_offsets");
+    gp_json_put_integer(writer, NULL, (int64_t)(base + parameter->offset * sizeof(float)));
+    gp_json_put_integer(writer, NULL,
+                        (int64_t)(base + (parameter->offset + (size_t)parameter->count) * sizeof(float)));
+    gp_json_end_array(writer);
+    gp_json_end_object(writer);
+}
+
+/* Length and text of the header, padded to 8 bytes: a function of network and solver alone, so that reading compares it. */
+static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_checkpoint *checkpoint,
+                             gp_error *err)
+{
+    uint32_t blobs = 1 + checkpoint->state_blobs + (checkpoint->best != NULL);
+    gp_json_writer writer;
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, HEADER_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    for (uint32_t blob = 0; blob < blobs; blob++) {
+        char prefix[32] = "";
+
+        if (blob > checkpoint->state_blobs)
+            snprintf(prefix, sizeof(prefix), "best.");
+        else if (blob > 0)
+            snprintf(prefix, sizeof(prefix), "optimizer.%" PRIu32 ".", blob - 1);
+        for (uint32_t i = graph->parameter_count; i-- > 0;) /* in the order of offsets */
+            put_tensor(&writer, prefix, &graph->parameters[i],
+                       (size_t)blob * graph->blob_count * sizeof(float));
+    }
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    while (status == GP_OK && text.bytes % 8 != 0)
+        status = gp_buffer_append(&text, " ", 1, err);
+    uint64_t bytes = text.bytes;
+
+    gp_buffer_init(out, HEADER_BYTES_MAX + sizeof(bytes));
+    if (status == GP_OK)
+        status = gp_buffer_append(out, &bytes, sizeof(bytes), err);
+    if (status == GP_OK)
+        status = gp_buffer_append(out, text.data, text.bytes, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+/* The pieces of the file in order. */
+typedef struct piece {
+    void *data;
+    size_t bytes;
+} piece;
+
+enum { PIECES = 4 };
+
+static uint32_t pieces_of(piece out[PIECES], const gp_graph *graph, const gp_checkpoint *checkpoint,
+                          gp_buffer *header)
+{
+    size_t blob = graph->blob_count * sizeof(float);
+    uint32_t count = 0;
+
+    out[count++] = (piece){ header->data, header->bytes };
+    out[count++] = (piece){ checkpoint->parameters, blob };
+    if (checkpoint->state_blobs > 0)
+        out[count++] = (piece){ checkpoint->state, blob * checkpoint->state_blobs };
+    if (checkpoint->best != NULL)
+        out[count++] = (piece){ checkpoint->best, blob };
+    return count;
+}
+
+static uint64_t pieces_bytes(const piece *pieces, uint32_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes += pieces[i].bytes;
+    return bytes;
+}
+
+/* Checksums of a file's blocks, whatever pieces it comes in. */
+typedef struct block_sums {
+    uint32_t *sum; /* count of them */
+    uint32_t count;
+    uint64_t position;
+} block_sums;
+
+static void sums_add(block_sums *sums, const unsigned char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t left = BLOCK_BYTES - sums->position % BLOCK_BYTES, part = bytes < left ? bytes : left;
+        uint32_t *sum = &sums->sum[sums->position / BLOCK_BYTES];
+
+        *sum = gp_crc32c(*sum, data, part);
+        data += part;
+        bytes -= part;
+        sums->position += part;
+    }
+}
+
+static gp_status sums_init(block_sums *sums, uint64_t bytes, gp_error *err)
+{
+    uint64_t count = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+
+    *sums = (block_sums){ .count = (uint32_t)count };
+    if (count > BLOCKS_MAX)
+        return gp_fail(err, GP_ELIMIT, "a checkpoint of %" PRIu64 " bytes; at most %d GiB are possible",
+                       bytes, BLOCKS_MAX / 256);
+    sums->sum = gp_calloc(count, sizeof(*sums->sum));
+    return sums->sum != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for checksums");
+}
+
+/* ---- writing ---- */
+
+static gp_status write_all(int fd, const void *data, size_t bytes, const char *path, gp_error *err)
+{
+    const unsigned char *at = data;
+
+    while (bytes > 0) {
+        size_t part = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        ssize_t written = write(fd, at, part);
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return gp_fail_errno(err, GP_EIO, "%s could not be written", path);
+        at += written;
+        bytes -= (size_t)written;
+    }
+    return GP_OK;
+}
+
+static gp_status sync_directory(const char *directory, gp_error *err)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int synced = fd < 0 ? -1 : fsync(fd);
+
+    if (fd >= 0)
+        close(fd);
+    return synced == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "%s could not be synced", directory);
+}
+
+/* Beside its name, then renamed over it. */
+static gp_status file_commit(const char *directory, const char *name, const piece *pieces, uint32_t count,
+                             block_sums *sums, gp_error *err)
+{
+    char path[1200], scratch[1200];
+    uint64_t bytes = pieces_bytes(pieces, count);
+    gp_status status = GP_OK;
+    int fd, full;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    snprintf(scratch, sizeof(scratch), "%s/.tmp-%d-%s", directory, (int)getpid(), name);
+    fd = open(scratch, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "%s could not be made", scratch);
+    full = posix_fallocate(fd, 0, (off_t)bytes);
+    if (full != 0) {
+        errno = full;
+        status = gp_fail_errno(err, GP_EIO, "%s: no room for its %" PRIu64 " bytes", path, bytes);
+    }
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        status = write_all(fd, pieces[i].data, pieces[i].bytes, path, err);
+        if (sums != NULL)
+            sums_add(sums, pieces[i].data, pieces[i].bytes);
+        gp_fault_point("checkpoint");
+    }
+    if (status == GP_OK && fsync(fd) != 0)
+        status = gp_fail_errno(err, GP_EIO, "%s could not be synced", path);
+    if (close(fd) != 0 && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "%s could not be written", path);
+    if (status == GP_OK && rename(scratch, path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "%s could not be renamed to %s", scratch, path);
+    if (status != GP_OK)
+        unlink(scratch);
+    return status == GP_OK ? sync_directory(directory, err) : status;
+}
+
+static void put_hex(gp_json_writer *writer, const char *key, uint64_t value, int digits)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%0*" PRIx64, digits, value);
+    gp_json_put_text(writer, key, text);
+}
+
+/* A record has a checksum of its own: of its text with zeros where the checksum stands. */
+enum { CHECK_DIGITS = 8 };
+
+static char *check_find(const gp_buffer *record)
+{
+    static const char key[] = "\"check\": \"";
+    char *at = strstr(gp_buffer_text(record), key);
+
+    return at != NULL && strlen(at) > sizeof(key) + CHECK_DIGITS ? at + sizeof(key) - 1 : NULL;
+}
+
+/* found: what stands there now.  The text has zeros there afterwards. */
+static uint32_t record_sum(const gp_buffer *record, char found[CHECK_DIGITS + 1])
+{
+    char *digits = check_find(record);
+
+    found[0] = '\0';
+    if (digits == NULL)
+        return 0;
+    snprintf(found, CHECK_DIGITS + 1, "%.*s", CHECK_DIGITS, digits);
+    memset(digits, '0', CHECK_DIGITS);
+    return gp_crc32c(0, record->data, record->bytes);
+}
+
+static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
+                             const gp_checkpoint *checkpoint, const block_sums *sums, uint64_t bytes,
+                             gp_error *err)
+{
+    gp_json_writer writer;
+    char sum[CHECK_DIGITS + 1], found[CHECK_DIGITS + 1];
+
+    gp_buffer_init(out, RECORD_BYTES_MAX);
+    gp_json_writer_init(&writer, out, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "format", FORMAT);
+    put_hex(&writer, "check", 0, 8);
+    gp_json_put_integer(&writer, "step", (int64_t)checkpoint->step);
+    gp_json_put_integer(&writer, "epoch", checkpoint->epoch);
+    gp_json_put_integer(&writer, "first", checkpoint->first);
+    gp_json_put_integer(&writer, "optimizer_step", (int64_t)checkpoint->optim_step);
+    gp_json_put_number(&writer, "best_loss", checkpoint->best_loss); /* null when there is none */
+    gp_json_put_integer(&writer, "no_better", checkpoint->no_better);
+    gp_json_put_bool(&writer, "is_best", checkpoint->is_best);
+    gp_json_put_bool(&writer, "has_best", checkpoint->best != NULL);
+    gp_json_put_integer(&writer, "workers", frame->world);
+    gp_json_put_text(&writer, "network", frame->graph->spec->name);
+    put_hex(&writer, "layout", gp_graph_layout_hash(frame->graph), 16);
+    put_hex(&writer, "data", frame->data_fingerprint, 16);
+    gp_json_begin_object(&writer, "options");
+    gp_params_to_json(gp_train_options_table, frame->options, false, &writer);
+    gp_json_end_object(&writer);
+    gp_json_put_integer(&writer, "bytes", (int64_t)bytes);
+    gp_json_put_integer(&writer, "block_bytes", BLOCK_BYTES);
+    gp_json_begin_array(&writer, "crc32c");
+    for (uint32_t i = 0; i < sums->count; i++)
+        put_hex(&writer, NULL, sums->sum[i], 8);
+    gp_json_end_array(&writer);
+    gp_json_end_object(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        snprintf(sum, sizeof(sum), "%08" PRIx32, record_sum(out, found));
+    if (status == GP_OK)
+        memcpy(check_find(out), sum, CHECK_DIGITS);
+    return status;
+}
+
+/* ---- which are there ---- */
+
+typedef struct listing {
+    uint64_t step[LISTED_MAX]; /* newest first */
+    uint32_t count;
+} listing;
+
+static int newest_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x > y ? -1 : x < y;
+}
+
+static bool step_of(const char *name, const char *suffix, uint64_t *step)
+{
+    char *end;
+
+    if (name[0] < '0' || name[0] > '9')
+        return false;
+    *step = strtoull(name, &end, 10);
+    return strcmp(end, suffix) == 0;
+}
+
+static gp_status list_steps(listing *out, const char *directory, gp_error *err)
+{
+    DIR *folder = opendir(directory);
+
+    out->count = 0;
+    if (folder == NULL)
+        return gp_fail_errno(err, GP_ENOENT, "no checkpoints in %s", directory);
+    for (struct dirent *entry = readdir(folder); entry != NULL && out->count < LISTED_MAX;
+         entry = readdir(folder))
+        if (step_of(entry->d_name, ".json", &out->step[out->count]))
+            out->count++;
+    closedir(folder);
+    qsort(out->step, out->count, sizeof(out->step[0]), newest_first);
+    return GP_OK;
+}
+
+static gp_status record_load(gp_json **out, const char *directory, uint64_t step, gp_error *err)
+{
+    char path[1200];
+    gp_buffer text;
+    FILE *file;
+    gp_status status = GP_OK;
+
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return gp_fail_errno(err, GP_ENOENT, "%s could not be opened", path);
+    gp_buffer_init(&text, RECORD_BYTES_MAX);
+    for (char part[4096]; status == GP_OK && !feof(file) && !ferror(file);)
+        status = gp_buffer_append(&text, part, fread(part, 1, sizeof(part), file), err);
+    fclose(file);
+    char found[CHECK_DIGITS + 1], wanted[CHECK_DIGITS + 1];
+
+    snprintf(wanted, sizeof(wanted), "%08" PRIx32, record_sum(&text, found));
+    if (status == GP_OK && strcmp(found, wanted) != 0)
+        status = gp_fail(err, GP_ECORRUPT, "it is damaged: its own checksum is another");
+    if (status == GP_OK)
+        status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
+    gp_buffer_deinit(&text);
+    if (status != GP_OK)
+        gp_error_prefix(err, "%s", path);
+    return status;
+}
+
+static bool step_is_best(const char *directory, uint64_t step)
+{
+    gp_json *record;
+    bool best;
+
+    if (record_load(&record, directory, step, NULL) != GP_OK)
+        return false;
+    best = gp_json_bool(gp_json_member(record, "is_best"), false);
+    gp_json_free(record);
+    return best;
+}
+
+static void step_remove(const char *directory, uint64_t step)
+{
+    char path[1200];
+
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
+    unlink(path); /* first: without it the tensors are nothing */
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
+    unlink(path);
+}
+
+/* What is left of a writer that died is of no use to anybody; another's that lives is left alone. */
+static void prune_scratch(const char *directory)
+{
+    DIR *folder = opendir(directory);
+    char path[1200];
+
+    for (struct dirent *entry = folder == NULL ? NULL : readdir(folder); entry != NULL;
+         entry = readdir(folder)) {
+        int pid;
+
+        if (sscanf(entry->d_name, ".tmp-%d-", &pid) != 1 || pid == getpid())
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d", pid);
+        if (access(path, F_OK) == 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%.255s", directory, entry->d_name);
+        unlink(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+static void prune(const char *directory)
+{
+    listing *steps = gp_malloc(sizeof(*steps));
+    bool best_seen = false;
+
+    if (steps == NULL)
+        return; /* the next one prunes */
+    if (list_steps(steps, directory, NULL) == GP_OK)
+        for (uint32_t i = 0; i < steps->count; i++) {
+            bool best = !best_seen && step_is_best(directory, steps->step[i]);
+
+            best_seen = best_seen || best;
+            if (i >= KEPT && !best)
+                step_remove(directory, steps->step[i]);
+        }
+    gp_free(steps);
+    prune_scratch(directory);
+}
+
+static gp_status make_directory(const char *directory, gp_error *err)
+{
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s", directory);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "%s could not be made", directory);
+    return GP_OK;
+}
+
+gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
+                              const gp_checkpoint *checkpoint, gp_error *err)
+{
+    piece pieces[PIECES];
+    gp_buffer header, record;
+    block_sums sums = { 0 };
+    char name[40];
+    gp_status status = make_directory(directory, err);
+
+    gp_buffer_init(&record, 0);
+    gp_buffer_init(&header, 0);
+    if (status == GP_OK)
+        status = header_make(&header, frame->graph, checkpoint, err);
+    uint32_t count = status == GP_OK ? pieces_of(pieces, frame->graph, checkpoint, &header) : 0;
+    uint64_t bytes = pieces_bytes(pieces, count);
+
+    if (status == GP_OK)
+        status = sums_init(&sums, bytes, err);
+    snprintf(name, sizeof(name), "%" PRIu64 ".safetensors", checkpoint->step);
+    if (status == GP_OK)
+        status = file_commit(directory, name, pieces, count, &sums, err);
+    if (status == GP_OK)
+        status = record_make(&record, frame, checkpoint, &sums, bytes, err);
+    snprintf(name, sizeof(name), "%" PRIu64 ".json", checkpoint->step);
+    if (status == GP_OK)
+        status = file_commit(directory, name, &(piece){ record.data, record.bytes }, 1, NULL, err);
+    if (status == GP_OK)
+        prune(directory);
+    gp_free(sums.sum);
+    gp_buffer_deinit(&record);
+    gp_buffer_deinit(&header);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static gp_status damaged(gp_error *err, const char *path, const char *how)
+{
+    return gp_fail(err, GP_ECORRUPT, "%s is damaged: %s", path, how);
+}
+
+/* Fill the pieces from the file and compare every block with the record; the header is compared, not filled. */
+static gp_status tensors_read(const char *path, const gp_json *record, const piece *pieces, uint32_t count,
+                              gp_error *err)
+{
+    uint64_t bytes = pieces_bytes(pieces, count);
+    const gp_json *sums_wanted = gp_json_member(record, "crc32c");
+    block_sums sums = { 0 };
+    struct stat facts;
+    gp_status status = GP_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_ECORRUPT, "%s could not be opened", path);
+    if (fstat(fd, &facts) != 0 || (uint64_t)facts.st_size != bytes)
+        status = gp_fail(err, GP_ECORRUPT, "%s is damaged: it has %lld bytes instead of %" PRIu64, path,
+                         (long long)facts.st_size, bytes);
+    if (status == GP_OK)
+        status = sums_init(&sums, bytes, err);
+    if (status == GP_OK && gp_json_count(sums_wanted) != sums.count)
+        status = damaged(err, path, "its record has other checksums");
+    unsigned char *head = status == GP_OK ? gp_malloc(pieces[0].bytes) : NULL;
+
+    if (status == GP_OK && head == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the header of %s", path);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        unsigned char *into = i == 0 ? head : pieces[i].data;
+
+        for (size_t done = 0; done < pieces[i].bytes && status == GP_OK;) {
+            ssize_t got = read(fd, into + done, pieces[i].bytes - done);
+
+            if (got <= 0)
+                status = damaged(err, path, got == 0 ? "it is too short" : strerrordesc_np(errno));
+            else
+                done += (size_t)got;
+        }
+        if (status == GP_OK)
+            sums_add(&sums, into, pieces[i].bytes);
+    }
+    for (uint32_t i = 0; i < sums.count && status == GP_OK; i++) {
+        char text[12];
+
+        snprintf(text, sizeof(text), "%08" PRIx32, sums.sum[i]);
+        if (strcmp(text, gp_json_text(gp_json_element(sums_wanted, i), "")) != 0)
+            status = gp_fail(err, GP_ECORRUPT,
+                             "%s is damaged: block %" PRIu32 " of %" PRIu32 " has another checksum", path,
+                             i + 1, sums.count);
+    }
+    if (status == GP_OK && memcmp(head, pieces[0].data, pieces[0].bytes) != 0)
+        status = damaged(err, path, "its header does not fit the network");
+    gp_free(head);
+    gp_free(sums.sum);
+    close(fd);
+    return status;
+}
+
+/* Options that the state in a checkpoint depends on. */
+static const char *const fixed[] = { "solver", "mini-batch-size", "shuffle", "seed" };
+
+static gp_status options_check(const gp_json *record, const gp_checkpoint_frame *frame, const char *path,
+                               gp_error *err)
+{
+    gp_train_options then;
+    gp_status status;
+
+    gp_params_default(gp_train_options_table, &then);
+    status = gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), err);
+    if (status != GP_OK)
+        return damaged(err, path, "its options");
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        const gp_param *param = gp_params_find(gp_train_options_table, fixed[i]);
+        char was[80], is[80];
+
+        gp_params_format(param, &then, was, sizeof(was));
+        gp_params_format(param, frame->options, is, sizeof(is));
+        if (strcmp(was, is) != 0)
+            return gp_fail(err, GP_EINVAL,
+                           "%s was written with %s %s; this training has %s: resume with --%s %s", path,
+                           fixed[i], was, is, fixed[i], was);
+    }
+    return GP_OK;
+}
+
+static gp_status record_check(const gp_json *record, const gp_checkpoint_frame *frame, const char *path,
+                              gp_error *err)
+{
+    char layout[20], data[20];
+
+    if (gp_json_integer(gp_json_member(record, "format"), 0) != FORMAT)
+        return gp_fail(err, GP_EVERSION, "%s has format %lld; this program reads %d", path,
+                       (long long)gp_json_integer(gp_json_member(record, "format"), 0), FORMAT);
+    snprintf(layout, sizeof(layout), "%016" PRIx64, gp_graph_layout_hash(frame->graph));
+    snprintf(data, sizeof(data), "%016" PRIx64, frame->data_fingerprint);
+    if (strcmp(layout, gp_json_text(gp_json_member(record, "layout"), "")) != 0)
+        return gp_fail(err, GP_EINVAL, "%s is of network %s, whose tensors are not those of %s", path,
+                       gp_json_text(gp_json_member(record, "network"), "?"), frame->graph->spec->name);
+    if (strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
+        return gp_fail(err, GP_EINVAL,
+                       "%s was trained on other data: its fingerprint is %s, that of these is %s", path,
+                       gp_json_text(gp_json_member(record, "data"), "?"), data);
+    return options_check(record, frame, path, err);
+}
+
+static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
+{
+    checkpoint->step = (uint64_t)gp_json_integer(gp_json_member(record, "step"), 0);
+    checkpoint->epoch = (uint32_t)gp_json_integer(gp_json_member(record, "epoch"), 0);
+    checkpoint->first = (uint32_t)gp_json_integer(gp_json_member(record, "first"), 0);
+    checkpoint->optim_step = (uint64_t)gp_json_integer(gp_json_member(record, "optimizer_step"), 0);
+    checkpoint->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
+    checkpoint->no_better = gp_json_integer(gp_json_member(record, "no_better"), 0);
+    checkpoint->is_best = gp_json_bool(gp_json_member(record, "is_best"), false);
+}
+
+static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame,
+                                 const char *directory, uint64_t step, gp_error *err)
+{
+    gp_checkpoint stored = *checkpoint;
+    piece pieces[PIECES];
+    gp_json *record;
+    gp_buffer header;
+    char path[1200];
+    gp_error why;
+    gp_status status = record_load(&record, directory, step, &why);
+
+    if (status != GP_OK)
+        return gp_fail(err, GP_ECORRUPT, "%s", why.message);
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
+    status = record_check(record, frame, path, err);
+    /* The best weights may be in the file and not wanted, or the other way round. */
+    bool has_best = gp_json_bool(gp_json_member(record, "has_best"), false);
+    float *scratch = NULL;
+
+    if (status == GP_OK && has_best && checkpoint->best == NULL) {
+        scratch = gp_malloc(frame->graph->blob_count * sizeof(float));
+        if (scratch == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
+    }
+    stored.best = !has_best ? NULL : checkpoint->best != NULL ? checkpoint->best : scratch;
+    gp_buffer_init(&header, 0);
+    if (status == GP_OK)
+        status = header_make(&header, frame->graph, &stored, err);
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
+    if (status == GP_OK)
+        status = tensors_read(path, record, pieces, pieces_of(pieces, frame->graph, &stored, &header), err);
+    if (status == GP_OK)
+        record_take(checkpoint, record);
+    if (status == GP_OK && !has_best) { /* none kept: from here on, beginning with these */
+        checkpoint->best_loss = INFINITY;
+        checkpoint->no_better = 0;
+    }
+    gp_buffer_deinit(&header);
+    gp_free(scratch);
+    gp_json_free(record);
+    return status;
+}
+
+/* A directory and perhaps one step of it. */
+static bool path_split(const char *path, char directory[1024], uint64_t *step)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+
+    snprintf(directory, 1024, "%s", path);
+    if (!step_of(name, ".json", step))
+        return false;
+    snprintf(directory, 1024, "%.*s", slash == NULL ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+    return true;
+}
+
+gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame, const char *path,
+                             char passed_over[240], gp_error *err)
+{
+    listing *steps = gp_malloc(sizeof(*steps));
+    char directory[1024];
+    gp_status status = GP_OK;
+
+    passed_over[0] = '\0';
+    if (steps == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to look for checkpoints");
+    steps->count = 1;
+    if (!path_split(path, directory, &steps->step[0]))
+        status = list_steps(steps, directory, err);
+    if (status == GP_OK && steps->count == 0)
+        status = gp_fail(err, GP_ENOENT, "no checkpoint in %s", directory);
+    for (uint32_t i = 0; i < steps->count; i++) {
+        gp_error why;
+
+        status = checkpoint_load(checkpoint, frame, directory, steps->step[i], &why);
+        if (status != GP_OK)
+            gp_fail(err, status, "%s", why.message);
+        if (status != GP_ECORRUPT)
+            break;
+        if (passed_over[0] == '\0')
+            snprintf(passed_over, 240, "%.239s", why.message);
+    }
+    gp_free(steps);
+    return status;
+}
