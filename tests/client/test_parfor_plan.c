@@ -1,0 +1,279 @@
+/* The plan of a parfor on simulated workers: time is counted, not measured. */
+#include "client/parfor_plan.h"
+
+#include "proto/link.h"
+#include "tests/gp_test.h"
+
+enum { WORKERS_MAX = 8, ITERATIONS_MAX = 200000 };
+
+/* ---- workers that serve their chunks one after the other ---- */
+
+typedef struct work {
+    parfor_piece piece;
+    double ready; /* when it is done, ns */
+    double took;
+    uint32_t done;
+    bool out;
+} work;
+
+typedef struct world {
+    parfor_plan plan;
+    double (*cost)(uint64_t position); /* ns */
+    double overhead;                   /* ns per chunk */
+    double now, free[WORKERS_MAX];     /* when each worker has done all that it has */
+    work works[WORKERS_MAX * PARFOR_DEPTH];
+    unsigned char seen[ITERATIONS_MAX];
+    uint32_t chunks, sizes_max;
+} world;
+
+static uint64_t random_state = 7;
+
+static uint64_t random_next(void)
+{
+    uint64_t x = random_state++;
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static double cost_none(uint64_t position)
+{
+    (void)position;
+    return 2;
+}
+
+static double cost_even(uint64_t position)
+{
+    (void)position;
+    return 100e3;
+}
+
+static double cost_long(uint64_t position)
+{
+    (void)position;
+    return 1e6;
+}
+
+/* Short ones first, so that chunks have grown when the long ones come. */
+static double cost_step(uint64_t position)
+{
+    return position < 50000 ? 10 : 500e3;
+}
+
+static double cost_wild(uint64_t position)
+{
+    uint64_t x = position * 0x9e3779b97f4a7c15u;
+
+    return (double)(x >> 54) * (x >> 32 & 1023 ? 10 : 3000);
+}
+
+static double ideal(const world *w, uint64_t count)
+{
+    double sum = 0;
+
+    for (uint64_t k = 0; k < count; k++)
+        sum += w->cost(k);
+    return sum / w->plan.workers;
+}
+
+static void world_give(world *w, work *slot, uint32_t worker)
+{
+    double budget = (double)parfor_plan_budget(&w->plan);
+
+    *slot = (work){ .piece = slot->piece, .out = true };
+    while (slot->done < slot->piece.count &&
+           (budget == 0 || slot->took < budget || slot->done % w->plan.block != 0)) {
+        slot->took += w->cost(slot->piece.first + slot->done);
+        CHECK_INT(0, w->seen[slot->piece.first + slot->done]);
+        w->seen[slot->piece.first + slot->done]++;
+        slot->done++;
+    }
+    if (w->free[worker] < w->now)
+        w->free[worker] = w->now;
+    w->free[worker] += slot->took + w->overhead;
+    slot->ready = w->free[worker];
+    w->chunks++;
+    if (slot->piece.count > w->sizes_max)
+        w->sizes_max = slot->piece.count;
+    CHECK_INT(0, slot->piece.first % w->plan.block);
+}
+
+static uint32_t world_idlest(const world *w)
+{
+    uint32_t best = 0;
+
+    for (uint32_t k = 1; k < w->plan.workers; k++)
+        if (w->free[k] < w->free[best])
+            best = k;
+    return best;
+}
+
+/* Keep all workers supplied; the chunk that is ready first comes back.  false: nothing is out. */
+static bool world_step(world *w, bool ordered)
+{
+    work *first = NULL;
+    uint64_t lowest;
+
+    for (uint32_t k = 0; k < w->plan.workers * PARFOR_DEPTH; k++)
+        if (!w->works[k].out && parfor_plan_take(&w->plan, UINT32_MAX, &w->works[k].piece))
+            world_give(w, &w->works[k], world_idlest(w));
+    for (uint32_t k = 0; k < w->plan.workers * PARFOR_DEPTH; k++)
+        if (w->works[k].out && (first == NULL || w->works[k].ready < first->ready))
+            first = &w->works[k];
+    if (first == NULL)
+        return false;
+    w->now = first->ready;
+    first->out = false;
+    parfor_plan_end(&w->plan, &first->piece, first->done, (int64_t)first->took);
+    lowest = w->plan.next;
+    for (uint32_t k = 0; k < w->plan.workers * PARFOR_DEPTH; k++)
+        if (w->works[k].out && w->works[k].piece.first < lowest)
+            lowest = w->works[k].piece.first;
+    if (parfor_plan_has_rest(&w->plan) && w->plan.rests[0].first < lowest)
+        lowest = w->plan.rests[0].first;
+    w->plan.settled = ordered ? lowest : w->plan.next - w->plan.out;
+    return true;
+}
+
+static world *world_new(uint64_t total, uint32_t workers, double (*cost)(uint64_t))
+{
+    world *w = calloc(1, sizeof(*w));
+
+    if (w == NULL)
+        abort();
+    w->plan = (parfor_plan){ .total = total, .workers = workers, .block = 1 };
+    w->cost = cost;
+    w->overhead = 2000;
+    return w;
+}
+
+static void world_run(world *w, uint64_t count)
+{
+    while (world_step(w, true))
+        ;
+    CHECK(parfor_plan_ended(&w->plan));
+    for (uint64_t k = 0; k < count; k++)
+        if (w->seen[k] != 1) {
+            GP_TEST_FAIL("iteration %llu was given out %d times", (unsigned long long)k, w->seen[k]);
+            return;
+        }
+}
+
+TEST(every_iteration_is_given_out_once_whatever_the_loop_is_like)
+{
+    double (*const costs[])(uint64_t) = { cost_none, cost_even, cost_step, cost_wild };
+
+    for (int round = 0; round < 60; round++) {
+        uint64_t total = 1 + random_next() % (round < 30 ? 100 : 60000);
+        world *w = world_new(total, 1 + (uint32_t)(random_next() % WORKERS_MAX), costs[round % 4]);
+
+        w->plan.block = 1u << random_next() % 6;
+        if (round % 3 == 0)
+            w->plan.in_flight = 1 + random_next() % 500;
+        if (round % 5 == 0)
+            w->plan.chunk = 1 + (uint32_t)(random_next() % 90);
+        world_run(w, total);
+        free(w);
+    }
+}
+
+TEST(tiny_iterations_travel_in_large_chunks)
+{
+    world *w = world_new(ITERATIONS_MAX, 2, cost_none);
+
+    world_run(w, ITERATIONS_MAX);
+    CHECK(w->sizes_max > 20000);
+    CHECK(w->chunks < 200);
+    free(w);
+}
+
+TEST(long_iterations_travel_alone)
+{
+    world *w = world_new(1000, 2, cost_long);
+
+    world_run(w, 1000);
+    CHECK_INT(1, w->sizes_max);
+    CHECK(w->now <= 1.01 * ideal(w, 1000));
+    free(w);
+}
+
+TEST(workers_end_together)
+{
+    world *w = world_new(10000, 4, cost_even);
+
+    world_run(w, 10000);
+    CHECK(w->now <= 1.03 * ideal(w, 10000) + 200e3);
+    free(w);
+    w = world_new(100000, 4, cost_wild);
+    world_run(w, 100000);
+    CHECK(w->now <= 1.10 * ideal(w, 100000) + 1e6);
+    free(w);
+}
+
+TEST(a_chunk_that_takes_longer_than_hoped_is_shared)
+{
+    world *w = world_new(50400, 4, cost_step);
+
+    world_run(w, 50400);
+    CHECK(w->now <=
+          1.15 * ideal(w, 50400) + 2e6); /* 400 long ones: one worker alone would take four times as long */
+    free(w);
+}
+
+TEST(no_more_is_in_flight_than_was_asked_for)
+{
+    for (int ordered = 0; ordered < 2; ordered++) {
+        world *w = world_new(20000, 3, cost_none);
+
+        w->plan.in_flight = 100;
+        while (world_step(w, ordered != 0))
+            CHECK(w->plan.next - w->plan.settled <= 100);
+        CHECK(parfor_plan_ended(&w->plan));
+        CHECK(w->sizes_max <= 100);
+        free(w);
+    }
+}
+
+TEST(a_window_smaller_than_a_group_still_moves)
+{
+    world *w = world_new(1000, 3, cost_none);
+
+    w->plan.in_flight = 3;
+    w->plan.block = 16;
+    world_run(w, 1000);
+    CHECK_INT(16, w->sizes_max);
+    free(w);
+}
+
+TEST(what_travels_with_iterations_fits_into_a_record)
+{
+    world *w = world_new(50000, 2, cost_none);
+
+    w->plan.bytes = 100;
+    world_run(w, 50000);
+    CHECK(w->sizes_max * 100 <= GP_LINK_INLINE_MAX);
+    CHECK(w->sizes_max * 100 > GP_LINK_INLINE_MAX / 2);
+    w->plan = (parfor_plan){ .total = 10, .workers = 2, .block = 1, .bytes = 1 << 20 };
+    CHECK_INT(1, parfor_plan_size(&w->plan));
+    free(w);
+}
+
+TEST(a_source_gives_what_it_has_and_ends_when_it_ends)
+{
+    parfor_plan plan = { .total = UINT64_MAX, .workers = 2, .block = 4, .in_flight = 64 };
+    parfor_piece piece;
+    uint64_t first = 0;
+
+    while (first < 30 && parfor_plan_size(&plan) > 0) {
+        REQUIRE(parfor_plan_take(&plan, first == 28 ? 2 : UINT32_MAX, &piece));
+        CHECK_INT(first, piece.first);
+        first += piece.count;
+        parfor_plan_end(&plan, &piece, piece.count, 1000);
+        plan.settled = first;
+    }
+    parfor_plan_close(&plan);
+    CHECK_INT(first, plan.total);
+    CHECK(parfor_plan_ended(&plan));
+    CHECK(!parfor_plan_take(&plan, UINT32_MAX, &piece));
+}
