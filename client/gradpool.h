@@ -79,7 +79,8 @@ typedef struct gp_lease_request {
     uint32_t workers_min, workers_max; /* 0, 0 = every worker of the pool; n, n = exactly n */
     const char *devices;               /* NULL = any; "1,3", "cuda:0", a UUID */
     gp_lease_environment environment;
-    bool no_wait; /* GP_EBUSY instead of waiting */
+    bool no_wait;     /* GP_EBUSY instead of waiting */
+    int32_t priority; /* -1000 to 1000; higher is served first, equal ones in the order of asking */
 } gp_lease_request;
 
 /* ---- training ---- */
@@ -462,6 +463,92 @@ GP_API void gp_queue_close(gp_queue *queue); /* accepts NULL */
 GP_API gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *bytes, int timeout_ms,
                                gp_error *err);
 GP_API uint64_t gp_queue_dropped(const gp_queue *queue);
+
+/* ---- background jobs ----
+ *
+ * A job is a `gradpool` command that the pool runs by itself: written to disk when it is submitted, begun when fewer
+ * jobs run than the pool has workers, with its directory, umask and variables those of the submitter.  It outlives the
+ * terminal, the client and the scheduler; see docs/gradpool.md, "Background jobs". */
+
+typedef enum gp_job_state {
+    GP_JOB_QUEUED = 1,
+    GP_JOB_STARTING = 2,
+    GP_JOB_RUNNING = 3,
+    GP_JOB_STOPPING = 4, /* canceled, its process has yet to end */
+    GP_JOB_DONE = 5,
+    GP_JOB_FAILED = 6,
+    GP_JOB_CANCELED = 7,
+    GP_JOB_LOST = 8, /* every attempt ended together with its scheduler */
+} gp_job_state;
+
+/* "queued", "starting", "running", "stopping", "done", "failed", "canceled", "lost" */
+GP_API const char *gp_job_state_word(gp_job_state state);
+/* Whether it is one of the last four. */
+GP_API bool gp_job_state_ended(gp_job_state state);
+
+typedef struct gp_job_request {
+    const char *const *words; /* the command without "gradpool": "train", "--network", ...; NULL-terminated */
+    const char *name;         /* for people; NULL = none */
+    int32_t priority;         /* -1000 to 1000; higher begins first */
+    const char *directory;    /* absolute; NULL = the current one */
+    const char *const
+        *environment; /* "NAME=value", NULL-terminated; NULL = those of ours that jobs are given */
+    /* Which submit it is: the same key and seq again give the same job, so that a submit whose answer was lost with
+     * the scheduler can be repeated.  A key of zeros is drawn anew. */
+    uint8_t key[16];
+    uint64_t seq;
+} gp_job_request;
+
+typedef struct gp_job_info {
+    uint64_t id; /* from 1, never used again */
+    gp_job_state state;
+    char name[64], command[96];
+    int32_t priority;
+    uint32_t attempts; /* begun */
+    bool cancel_asked;
+    uint32_t pid;       /* of the last attempt; 0 = none */
+    uint32_t workers;   /* it holds, or held at most */
+    int exit_code;      /* -1 = none, or not known */
+    int signal;         /* that killed it; 0 = none */
+    double age_seconds; /* since it was submitted */
+    double run_seconds; /* of the last attempt, so far or in all */
+    char reason[200];   /* why failed, canceled, lost or queued again */
+    char folder[200];   /* job.json, log, metrics.jsonl, result/; gp_job_get() only */
+} gp_job_info;
+
+/* gp_job_submit -- returns when the job is on disk: from then on it survives the death of any process.
+ * GP_EBUSY: the queue is full.  GP_ELIMIT: too many or too long words or variables.  GP_EIO and others: the pool
+ * cannot record jobs; why is in the sentence.  GP_EPEER: the scheduler died; whether the job is recorded is found out
+ * by submitting again with the same key and seq. */
+GP_API gp_status gp_job_submit(uint64_t *job, gp_pool *pool, const gp_job_request *request, gp_error *err);
+
+/* gp_job_submit_many -- the same for many at once: they share commits, so thousands take little longer than one.
+ *   jobs  [count]; those that are on disk when an error is returned are set, the others are 0 */
+GP_API gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests,
+                                    size_t count, gp_error *err);
+
+/* GP_ENOENT: there is no such job, or it ended long ago and was forgotten. */
+GP_API gp_status gp_job_get(gp_job_info *out, gp_pool *pool, uint64_t job, gp_error *err);
+
+/* gp_job_list -- the newest first, until each() returns false; all: also those that have ended. */
+GP_API gp_status gp_job_list(gp_pool *pool, bool all, bool (*each)(void *context, const gp_job_info *job),
+                             void *context, gp_error *err);
+
+/* gp_job_cancel -- job 0: all that have not ended.  *count: how many this canceled.  A running job is asked to stop
+ * (a training keeps its model) and killed after 10 s. */
+GP_API gp_status gp_job_cancel(uint32_t *count, gp_pool *pool, uint64_t job, gp_error *err);
+
+/* gp_job_wait -- until all of the jobs have ended, or any of them.
+ *   infos       [count], as the jobs are in the end
+ *   timeout_ms  -1 = for ever
+ *   stop        may be NULL; not 0 ends the wait with GP_ECANCELED
+ * GP_ETIMEDOUT.  GP_ENOPOOL: the pool goes down, the jobs stay queued.  GP_EPEER: the scheduler died; open the pool
+ * again, which starts the next one, and wait again. */
+GP_API gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, size_t count, bool any,
+                             int timeout_ms, const volatile sig_atomic_t *stop, gp_error *err);
+
+/* Whether a variable of that name is given to jobs when a request names none. */
+GP_API bool gp_job_variable_allowed(const char *name);
 
 /* "gradpool 0.1.0" */
 GP_API const char *gp_version(void);

@@ -194,14 +194,22 @@ static gp_envelope pool_envelope(gp_pool *pool)
     return envelope;
 }
 
-gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
-                    gp_error *err)
+gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void *message,
+                         const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                         gp_error *err)
 {
     gp_envelope envelope = pool_envelope(pool);
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    return pool_send(pool, pool->scheduler, &envelope, type, message, NULL, 0, POOL_SEND_MS, err);
+    return pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count, POOL_SEND_MS,
+                     err);
+}
+
+gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
+                    gp_error *err)
+{
+    return pool_tell_with(pool, type, message, NULL, 0, correlation, err);
 }
 
 gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
@@ -427,8 +435,12 @@ static gp_status lease_ask_fill(gp_lease_ask *ask, const gp_lease_request *reque
     *ask = (gp_lease_ask){ .workers_min = request->workers_min,
                            .workers_max = request->workers_max,
                            .environment = environments[request->environment],
+                           .priority = request->priority,
                            .wait = !request->no_wait };
     snprintf(ask->purpose, sizeof(ask->purpose), "%s", purpose);
+    if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %d; it must be from %d to %d", request->priority,
+                       -GP_PRIORITY_MAX, GP_PRIORITY_MAX);
     if (request->devices != NULL &&
         (size_t)snprintf(ask->devices, sizeof(ask->devices), "%s", request->devices) >= sizeof(ask->devices))
         return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",

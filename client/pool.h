@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include "client/gradpool.h"
+#include "common/base/json.h"
 #include "proto/channel.h"
 #include "proto/messages.h"
 #include "proto/places.h"
@@ -61,6 +62,9 @@ void pool_message_close(pool_message *message);
 /* Send to the scheduler; *correlation (may be NULL) is what the answer will carry. */
 gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
                     gp_error *err);
+gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void *message,
+                         const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                         gp_error *err);
 /* Send to the worker of that rank, with the lease and generation in the envelope. */
 gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
                            const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
@@ -98,7 +102,22 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
 
 /* The state of the pool; *out is freed with gp_free(). */
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err);
-/* The same as JSON text (gradpool status --json). */
-gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_error *err);
+/* The same as JSON text (gradpool status --json); jobs may be NULL. */
+gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *jobs, gp_buffer *out,
+                            gp_error *err);
+
+/* ---- jobs.c ---- */
+
+/* One page of jobs with ids under `before` (0: from the newest on) in those states (bits; 0: all); freed with
+ * gp_free(). */
+gp_status pool_jobs_page(gp_pool *pool, uint64_t before, uint32_t states, uint32_t count, gp_jobs_reply **out,
+                         gp_error *err);
+enum {
+    POOL_JOBS_UNFINISHED =
+        1 << GP_JOB_ROW_QUEUED | 1 << GP_JOB_ROW_STARTING | 1 << GP_JOB_ROW_RUNNING | 1 << GP_JOB_ROW_STOPPING
+};
+void pool_job_info(gp_job_info *out, const gp_job_row *row);
+/* As an object of an array. */
+void pool_job_write(gp_json_writer *writer, const gp_job_info *info);
 
 #endif

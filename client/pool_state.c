@@ -119,7 +119,8 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_end_object(writer);
 }
 
-gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_error *err)
+gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *jobs, gp_buffer *out,
+                            gp_error *err)
 {
     gp_json_writer writer;
 
@@ -152,6 +153,12 @@ gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_er
     }
     gp_json_end_array(&writer);
     gp_json_begin_array(&writer, "jobs");
+    for (uint32_t i = 0; jobs != NULL && i < jobs->rows_count; i++) {
+        gp_job_info info;
+
+        pool_job_info(&info, &jobs->rows[i]);
+        pool_job_write(&writer, &info);
+    }
     gp_json_end_array(&writer);
     gp_json_end_object(&writer);
     return gp_json_writer_finish(&writer, err);
@@ -160,15 +167,21 @@ gp_status pool_status_write(const gp_status_reply *status, gp_buffer *out, gp_er
 gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
 {
     gp_status_reply *reply = NULL;
+    gp_jobs_reply *jobs = NULL;
     gp_buffer buffer;
     size_t bytes;
     gp_status status = pool_status(pool, &reply, err);
 
-    if (status != GP_OK)
+    if (status == GP_OK)
+        status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, err);
+    if (status != GP_OK) {
+        gp_free(reply);
         return status;
+    }
     gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
-    status = pool_status_write(reply, &buffer, err);
+    status = pool_status_write(reply, jobs, &buffer, err);
     gp_free(reply);
+    gp_free(jobs);
     if (status == GP_OK)
         *json = (char *)gp_buffer_take(&buffer, &bytes);
     gp_buffer_deinit(&buffer);

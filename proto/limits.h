@@ -29,7 +29,7 @@
 #define GP_MEMBERS_MAX  64u       /* slots of one lease, ranks of one group */
 #define GP_LEASES_MAX   64u       /* leases granted and waiting */
 #define GP_RECORDS_MAX  64u       /* step records in one train_steps */
-#define GP_JOB_ROWS_MAX 256u      /* jobs in one job_list_reply */
+#define GP_JOB_ROWS_MAX 256u      /* jobs in one jobs_reply */
 #define GP_JOBS_MAX     10000000u /* any count of jobs */
 
 /* A job's payloads. */

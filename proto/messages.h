@@ -402,13 +402,13 @@ typedef enum gp_job_exit {
 /* Payloads: [0] words of the command ("train", "--network", ...), [1] variables ("PATH=/bin"), [2] directory, absolute;
  * each text ends with a NUL.  Answered by job_accepted when the job is on disk, or error_reply.  The same submitter
  * and seq again: the same answer, no second job. */
-typedef struct gp_job_submit {
+typedef struct gp_job_put {
     uint8_t submitter[16]; /* random */
     uint64_t seq;
     char name[64];
     int32_t priority; /* higher begins first; 0 is usual */
     uint32_t umask;
-} gp_job_submit;
+} gp_job_put;
 
 typedef struct gp_job_accepted {
     uint64_t job;
@@ -434,37 +434,37 @@ typedef struct gp_job_row {
 } gp_job_row;
 
 /* Jobs with ids under `before`, the newest first. */
-typedef struct gp_job_list {
+typedef struct gp_jobs_get {
     uint64_t before; /* 0 = from the newest on */
     uint32_t states; /* bit s: those in state s; 0 = all */
     uint32_t count;  /* at most so many */
-} gp_job_list;
+} gp_jobs_get;
 
-typedef struct gp_job_list_reply {
+typedef struct gp_jobs_reply {
     uint32_t rows_count;
     gp_job_row rows[GP_JOB_ROWS_MAX];
     bool more;                                              /* ask again with before = the last row's job */
     uint32_t queued, running, done, failed, canceled, lost; /* of all jobs that are kept */
-} gp_job_list_reply;
+} gp_jobs_reply;
 
 /* Answered by job_reply or error_reply GP_ENOENT. */
-typedef struct gp_job_get {
+typedef struct gp_job_ask {
     uint64_t job;
-} gp_job_get;
+} gp_job_ask;
 
 typedef struct gp_job_reply {
     gp_job_row row;
     char folder[GP_TEXT_FOLDER]; /* job.json, log, metrics.jsonl, result/; there from the first attempt on */
 } gp_job_reply;
 
-/* Answered by job_canceling when that is on disk, or error_reply. */
-typedef struct gp_job_cancel {
+/* Answered by job_stopping when that is on disk, or error_reply. */
+typedef struct gp_job_stop {
     uint64_t job; /* 0 = all that have not ended */
-} gp_job_cancel;
+} gp_job_stop;
 
-typedef struct gp_job_canceling {
+typedef struct gp_job_stopping {
     uint32_t count; /* jobs that this canceled */
-} gp_job_canceling;
+} gp_job_stopping;
 
 /* Push of changes, until the link ends.  Answered by job_changed with the job as it is, or, for all, by ok_reply. */
 typedef struct gp_job_watch {

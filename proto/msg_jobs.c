@@ -20,12 +20,12 @@ const gp_field gp_job_row_fields[] = {
     GP_FIELD_END,
 };
 
-const gp_field gp_job_submit_fields[] = {
-    GP_FIELD_BIN16(gp_job_submit, submitter),
-    GP_FIELD_U64(gp_job_submit, seq, 0, INT64_MAX),
-    GP_FIELD_PROSE(gp_job_submit, name),
-    GP_FIELD_I32(gp_job_submit, priority, -GP_PRIORITY_MAX, GP_PRIORITY_MAX),
-    GP_FIELD_U32(gp_job_submit, umask, 0, 0777),
+const gp_field gp_job_put_fields[] = {
+    GP_FIELD_BIN16(gp_job_put, submitter),
+    GP_FIELD_U64(gp_job_put, seq, 0, INT64_MAX),
+    GP_FIELD_PROSE(gp_job_put, name),
+    GP_FIELD_I32(gp_job_put, priority, -GP_PRIORITY_MAX, GP_PRIORITY_MAX),
+    GP_FIELD_U32(gp_job_put, umask, 0, 0777),
     GP_FIELD_END,
 };
 
@@ -35,27 +35,27 @@ const gp_field gp_job_accepted_fields[] = {
     GP_FIELD_END,
 };
 
-const gp_field gp_job_list_fields[] = {
-    GP_FIELD_U64(gp_job_list, before, 0, UINT64_MAX),
-    GP_FIELD_U32(gp_job_list, states, 0, 511),
-    GP_FIELD_U32(gp_job_list, count, 1, GP_JOB_ROWS_MAX),
+const gp_field gp_jobs_get_fields[] = {
+    GP_FIELD_U64(gp_jobs_get, before, 0, UINT64_MAX),
+    GP_FIELD_U32(gp_jobs_get, states, 0, 511),
+    GP_FIELD_U32(gp_jobs_get, count, 1, GP_JOB_ROWS_MAX),
     GP_FIELD_END,
 };
 
-const gp_field gp_job_list_reply_fields[] = {
-    GP_FIELD_LIST(gp_job_list_reply, rows, gp_job_row_fields, GP_JOB_ROWS_MAX),
-    GP_FIELD_BOOL(gp_job_list_reply, more),
-    GP_FIELD_U32(gp_job_list_reply, queued, 0, GP_JOBS_MAX),
-    GP_FIELD_U32(gp_job_list_reply, running, 0, GP_JOBS_MAX),
-    GP_FIELD_U32(gp_job_list_reply, done, 0, GP_JOBS_MAX),
-    GP_FIELD_U32(gp_job_list_reply, failed, 0, GP_JOBS_MAX),
-    GP_FIELD_U32(gp_job_list_reply, canceled, 0, GP_JOBS_MAX),
-    GP_FIELD_U32(gp_job_list_reply, lost, 0, GP_JOBS_MAX),
+const gp_field gp_jobs_reply_fields[] = {
+    GP_FIELD_LIST(gp_jobs_reply, rows, gp_job_row_fields, GP_JOB_ROWS_MAX),
+    GP_FIELD_BOOL(gp_jobs_reply, more),
+    GP_FIELD_U32(gp_jobs_reply, queued, 0, GP_JOBS_MAX),
+    GP_FIELD_U32(gp_jobs_reply, running, 0, GP_JOBS_MAX),
+    GP_FIELD_U32(gp_jobs_reply, done, 0, GP_JOBS_MAX),
+    GP_FIELD_U32(gp_jobs_reply, failed, 0, GP_JOBS_MAX),
+    GP_FIELD_U32(gp_jobs_reply, canceled, 0, GP_JOBS_MAX),
+    GP_FIELD_U32(gp_jobs_reply, lost, 0, GP_JOBS_MAX),
     GP_FIELD_END,
 };
 
-const gp_field gp_job_get_fields[] = {
-    GP_FIELD_U64(gp_job_get, job, 1, UINT64_MAX),
+const gp_field gp_job_ask_fields[] = {
+    GP_FIELD_U64(gp_job_ask, job, 1, UINT64_MAX),
     GP_FIELD_END,
 };
 
@@ -65,13 +65,13 @@ const gp_field gp_job_reply_fields[] = {
     GP_FIELD_END,
 };
 
-const gp_field gp_job_cancel_fields[] = {
-    GP_FIELD_U64(gp_job_cancel, job, 0, UINT64_MAX),
+const gp_field gp_job_stop_fields[] = {
+    GP_FIELD_U64(gp_job_stop, job, 0, UINT64_MAX),
     GP_FIELD_END,
 };
 
-const gp_field gp_job_canceling_fields[] = {
-    GP_FIELD_U32(gp_job_canceling, count, 0, GP_JOBS_MAX),
+const gp_field gp_job_stopping_fields[] = {
+    GP_FIELD_U32(gp_job_stopping, count, 0, GP_JOBS_MAX),
     GP_FIELD_END,
 };
 

@@ -101,13 +101,17 @@ static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job,
 
 static void push_to_all(shell *s, const gp_jobs_job *job)
 {
-    for (uint32_t i = 0; i < s->jobs->watch_count; i++) {
-        shell_job_watch *watch = &s->jobs->watches[i];
+    shell_jobs *jobs = s->jobs;
+
+    for (uint32_t i = jobs->watch_count; i-- > 0;) {
+        shell_job_watch *watch = &jobs->watches[i];
 
         if (watch->job != 0 && watch->job != job->id)
             continue;
         if (watch->missed != 0 || !push(s, watch, job, false))
             watch->missed = job->id;
+        else if (watch->job != 0 && gp_jobs_state_ended(job->durable)) /* nothing more will come */
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
     }
 }
 
@@ -152,7 +156,7 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
 {
     gp_core_id session = session_of(&action->client);
     gp_job_accepted accepted = { .job = action->id, .known = action->known };
-    gp_job_canceling canceling = { .count = action->count };
+    gp_job_stopping canceling = { .count = action->count };
     gp_error_reply error = { .code = action->status };
 
     switch (action->kind) {
@@ -160,7 +164,7 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
         send_to(s, &session, action->correlation, &gp_msg_job_accepted, &accepted);
         break;
     case GP_JOBS_CANCELING:
-        send_to(s, &session, action->correlation, &gp_msg_job_canceling, &canceling);
+        send_to(s, &session, action->correlation, &gp_msg_job_stopping, &canceling);
         break;
     case GP_JOBS_ERROR:
         COPY_TEXT(error.message, action->text);
@@ -198,7 +202,7 @@ static gp_status check_words(const gp_incoming *in, gp_error *err)
     const gp_frame *words = &in->payloads[0], *variables = &in->payloads[1], *directory = &in->payloads[2];
 
     if (in->payload_count != 3)
-        return gp_fail(err, GP_EPROTO, "job_submit has %u payloads; it must have 3", in->payload_count);
+        return gp_fail(err, GP_EPROTO, "job_put has %u payloads; it must have 3", in->payload_count);
     if (words->bytes < 2 || words->data[0] == '\0' ||
         !texts_are_sound(words, GP_JOB_WORDS_BYTES_MAX, GP_JOB_WORDS_MAX, false))
         return gp_fail(err, GP_ELIMIT,
@@ -241,7 +245,7 @@ static void *unconst(const uint8_t *data)
 
 static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
 {
-    gp_job_submit message;
+    gp_job_put message;
     char command[GP_JOBS_COMMAND_BYTES];
     gp_jobs_submit submit = { .name = message.name, .command = command };
     gp_journal_words words;
@@ -277,7 +281,7 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
 
 static void hear_cancel(shell *s, const gp_incoming *in, gp_jobs_event *event)
 {
-    gp_job_cancel message;
+    gp_job_stop message;
     gp_error err;
 
     if (gp_incoming_decode(in, &message, &err) != GP_OK) {
@@ -296,8 +300,8 @@ static uint32_t count_of(const shell *s, gp_jobs_state state)
 
 static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
-    gp_job_list_reply *reply = &s->jobs->list;
-    gp_job_list ask;
+    gp_jobs_reply *reply = &s->jobs->list;
+    gp_jobs_get ask;
     gp_error err;
     const gp_jobs_job *job;
 
@@ -305,7 +309,7 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    memset(reply, 0, offsetof(gp_job_list_reply, rows));
+    memset(reply, 0, offsetof(gp_jobs_reply, rows));
     reply->more = false;
     for (job = gp_jobs_before(s->jobs->machine, ask.before); job != NULL;
          job = gp_jobs_before(s->jobs->machine, job->id)) {
@@ -326,7 +330,7 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
     reply->failed = count_of(s, GP_JOBS_FAILED);
     reply->canceled = count_of(s, GP_JOBS_CANCELED);
     reply->lost = count_of(s, GP_JOBS_LOST);
-    send_to(s, session, in->envelope.correlation, &gp_msg_job_list_reply, reply);
+    send_to(s, session, in->envelope.correlation, &gp_msg_jobs_reply, reply);
 }
 
 /* The job that may be told of, or NULL after an error_reply. */
@@ -346,7 +350,7 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
 
 static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
-    gp_job_get ask;
+    gp_job_ask ask;
     gp_job_reply reply;
     const gp_jobs_job *job;
     gp_error err;
@@ -377,8 +381,14 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    for (uint32_t i = 0; i < jobs->watch_count; i++)
-        own += memcmp(&jobs->watches[i].session, session, sizeof(*session)) == 0;
+    for (uint32_t i = jobs->watch_count; i-- > 0;) {
+        if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) != 0)
+            continue;
+        if (jobs->watches[i].job == ask.job) /* the new one takes its place */
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
+        else
+            own++;
+    }
     if (own == SHELL_JOBS_CLIENT_WATCHES_MAX || jobs->watch_count == SHELL_JOBS_WATCHES_MAX) {
         shell_reply_error(
             s, in, GP_ELIMIT,
@@ -393,7 +403,8 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     if (ask.job != 0 && (job = known_job(s, in, ask.job)) == NULL)
         return;
     watch.job = ask.job;
-    jobs->watches[jobs->watch_count++] = watch;
+    if (job == NULL || !gp_jobs_state_ended(job->durable))
+        jobs->watches[jobs->watch_count++] = watch;
     if (job == NULL) {
         send_to(s, session, watch.correlation, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
         return;
@@ -408,17 +419,17 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 
     memcpy(event.client.bytes, session->bytes, sizeof(event.client.bytes));
     switch (in->envelope.message) {
-    case GP_ID(job_submit):
+    case GP_ID(job_put):
         hear_submit(s, in, &event);
         return true;
-    case GP_ID(job_cancel):
+    case GP_ID(job_stop):
         hear_cancel(s, in, &event);
         return true;
-    case GP_ID(job_list):
+    case GP_ID(jobs_get):
         shell_jobs_note_workers(s);
         hear_list(s, in, session);
         return true;
-    case GP_ID(job_get):
+    case GP_ID(job_ask):
         shell_jobs_note_workers(s);
         hear_get(s, in, session);
         return true;

@@ -44,7 +44,7 @@ typedef struct shell_jobs {
     uint8_t boot[16];
     bool busy, held, stopped; /* as the core, and the machine, were last told */
     uint32_t capacity;
-    gp_job_list_reply list; /* large; one at a time */
+    gp_jobs_reply list; /* large; one at a time */
 } shell_jobs;
 
 /* ---- shell_jobs.c ---- */

@@ -212,6 +212,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     }
     switch (action->kind) {
     case GP_CORE_LEASE_GRANT:
+        shell_jobs_note_workers(s);
         status = send_lease_grant(s, action, &envelope, &client->peer, &err);
         break;
     case GP_CORE_LEASE_WAIT:

@@ -33,6 +33,7 @@ typedef struct cli_lease {
     char devices[256];
     int environment; /* cli_environment */
     bool no_wait;
+    int64_t priority;
 } cli_lease;
 
 typedef enum cli_environment {
@@ -53,9 +54,13 @@ typedef struct cli_command {
     const char *examples; /* lines, each a command that works */
     const gp_param *options;
     size_t options_bytes;
-    bool leases;   /* takes --workers, --devices, --execution-environment, --no-wait */
-    bool trains;   /* takes the options of gp_train_options_table */
-    int words_max; /* positional words; -1 = any number */
+    bool leases;        /* takes --workers, --devices, --execution-environment, --no-wait */
+    bool trains;        /* takes the options of gp_train_options_table */
+    int words_max;      /* positional words; -1 = any number */
+    bool rest_is_words; /* from the first word on nothing is an option: it is another command */
+    /* May be NULL.  What is wrong with the words is found here, before a pool is looked for: also of a job that is
+     * only submitted.  CLI_OK: run may be called. */
+    int (*check)(cli_call *call);
     int (*run)(cli_call *call);
 } cli_command;
 
@@ -116,6 +121,9 @@ bool cli_given(const cli_call *call, const char *name);
 
 /* --verbose-frequency as given, or its default. */
 uint32_t cli_verbose_frequency(const cli_call *call);
+
+/* argv[1] and what follows as a command that is not run: CLI_OK, or the exit code after an error was shown. */
+int cli_check_words(int argc, char **argv);
 
 /* First Ctrl-C: 1, second: 2.  Installed once by commands that run long. */
 extern volatile sig_atomic_t cli_stop;

@@ -48,6 +48,15 @@ static void evaluate_progress(void *context, uint64_t done, uint64_t count)
     cli_progress_show(context, done, count);
 }
 
+static int evaluate_check(cli_call *call)
+{
+    const evaluate_options *options = call->options;
+
+    if (options->model[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    return CLI_OK;
+}
+
 static int evaluate_run(cli_call *call)
 {
     const evaluate_options *options = call->options;
@@ -61,8 +70,6 @@ static int evaluate_run(cli_call *call)
     gp_evaluation result;
     gp_error err;
 
-    if (options->model[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
     gp_status status = cli_open(call, false, &pool, &err);
 
     if (status != GP_OK)
@@ -93,5 +100,6 @@ const cli_command cli_command_evaluate = {
     .options = evaluate_params,
     .options_bytes = sizeof(evaluate_options),
     .leases = true,
+    .check = evaluate_check,
     .run = evaluate_run,
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/job_self.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -100,22 +101,32 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     return status;
 }
 
+static int predict_check(cli_call *call)
+{
+    const predict_options *options = call->options;
+
+    if (options->model[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    return CLI_OK;
+}
+
 static int predict_run(cli_call *call)
 {
     const predict_options *options = call->options;
     gp_pool *pool;
     gp_evaluation result;
     gp_error err;
-    char time[40];
+    char time[40], out[600];
 
-    if (options->model[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
     gp_status status = cli_open(call, false, &pool, &err);
 
     if (status != GP_OK)
         return cli_fail(call, &err);
     cli_catch_interrupts();
-    status = predict_into(call, pool, options->out, &result, &err);
+    snprintf(out, sizeof(out), "%s", options->out);
+    if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
+        job_self_result("predictions.csv", out, sizeof(out));
+    status = predict_into(call, pool, out, &result, &err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
@@ -139,5 +150,6 @@ const cli_command cli_command_predict = {
     .options = predict_params,
     .options_bytes = sizeof(predict_options),
     .leases = true,
+    .check = predict_check,
     .run = predict_run,
 };

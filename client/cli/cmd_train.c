@@ -274,6 +274,23 @@ static gp_status train_go(gp_session *session, gp_pool *pool, gp_training **trai
     return status == GP_OK ? gp_train(training, pool, &request, err) : status;
 }
 
+static int train_check(cli_call *call)
+{
+    const train_options *options = call->options;
+    gp_error err;
+    int code;
+
+    if (options->network[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->network[0] == '\0' ? "network" : "data");
+    code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
+    if (code != CLI_OK)
+        return code;
+    if (train_check_file("out", options->out, &err) != GP_OK ||
+        train_check_file("metrics", options->metrics, &err) != GP_OK)
+        return cli_fail(call, &err);
+    return CLI_OK;
+}
+
 static int train_run(cli_call *call)
 {
     const train_options *options = call->options;
@@ -283,19 +300,8 @@ static int train_run(cli_call *call)
     gp_training_summary summary;
     char model[600];
     gp_error err;
-    int code;
+    gp_status status = cli_open(call, false, &pool, &err);
 
-    if (options->network[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->network[0] == '\0' ? "network" : "data");
-    code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
-    if (code != CLI_OK)
-        return code;
-    gp_status status = train_check_file("out", options->out, &err);
-
-    if (status == GP_OK)
-        status = train_check_file("metrics", options->metrics, &err);
-    if (status == GP_OK)
-        status = cli_open(call, false, &pool, &err);
     if (status != GP_OK)
         return cli_fail(call, &err);
     cli_catch_interrupts();
@@ -333,5 +339,6 @@ const cli_command cli_command_train = {
     .options_bytes = sizeof(train_options),
     .leases = true,
     .trains = true,
+    .check = train_check,
     .run = train_run,
 };

@@ -146,7 +146,7 @@ static int up_run(cli_call *call)
         gp_buffer text;
 
         gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-        if (pool_status_write(reply, &text, &err) == GP_OK)
+        if (pool_status_write(reply, NULL, &text, &err) == GP_OK)
             printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
     } else if (!options->common.quiet) {

@@ -15,6 +15,7 @@ int cli_home(void)
 {
     gp_pool *pool;
     gp_status_reply *reply = NULL;
+    gp_jobs_reply *jobs = NULL;
     gp_error err;
     gp_status status = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err);
 
@@ -28,18 +29,31 @@ int cli_home(void)
     }
     if (status == GP_OK) {
         status = pool_status(pool, &reply, &err);
+        if (status == GP_OK)
+            status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, 1, &jobs, &err);
         gp_pool_close(pool);
     }
     if (status != GP_OK) {
+        gp_free(reply);
         fprintf(stderr, "gradpool: %s\n", err.message);
         return CLI_FAILED;
     }
     show_status(reply);
+    show_jobs_line(jobs);
     printf("\nWhat to do next:\n\n");
     home_next("train", "gradpool train --network lenet --data fashion-mnist");
     home_next("predict with a trained model",
               "gradpool predict --model MODEL.onnx --data SOURCE --out FILE.csv");
+    if (jobs->running > 0 && jobs->rows_count > 0) {
+        char follow[64];
+
+        snprintf(follow, sizeof(follow), "gradpool logs %" PRIu64 " -f", jobs->rows[0].job);
+        home_next("look at the newest job", follow);
+    } else {
+        home_next("train in the background", "gradpool submit -- train --network lenet --data fashion-mnist");
+    }
     home_next("end the pool", reply->leases_count > 0 ? "gradpool down --when-idle" : "gradpool down");
     gp_free(reply);
+    gp_free(jobs);
     return CLI_OK;
 }

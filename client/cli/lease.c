@@ -31,6 +31,12 @@ const gp_param cli_lease_options[] = {
       .type = GP_PARAM_BOOL,
       .offset = offsetof(cli_lease, no_wait),
       .help = "fail instead of waiting for workers" },
+    { .name = "priority",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(cli_lease, priority),
+      .min = -GP_PRIORITY_MAX,
+      .max = GP_PRIORITY_MAX,
+      .help = "in the queue for workers: higher is served first" },
     { 0 },
 };
 
@@ -92,6 +98,7 @@ gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_reques
     bool gpu;
 
     *out = (gp_lease_request){ .no_wait = lease->no_wait,
+                               .priority = (int32_t)lease->priority,
                                .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
     gp_status status = lease_parse(lease, out, err);
 

@@ -7,6 +7,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/home.h"
+#include "client/cli/job_self.h"
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
 #include "common/model/train_options.h"
@@ -44,6 +45,7 @@ void cli_catch_interrupts(void)
 int cli_fail(const cli_call *call, const gp_error *error)
 {
     fprintf(stderr, "gradpool %s: %s\n", call->command->name, error->message);
+    job_self_error(error);
     if (error->code == GP_ECANCELED)
         return CLI_INTERRUPTED;
     return CLI_FAILED;
@@ -241,8 +243,10 @@ static int call_parse(cli_call *call)
                              call->command->usage);
         else if (call->word_count == CLI_WORDS_MAX)
             code = cli_usage(call, "more than %d words", CLI_WORDS_MAX);
-        else
+        else {
             call->words[call->word_count++] = word;
+            words_only |= call->command->rest_is_words;
+        }
         if (code != CLI_OK)
             return code;
     }
@@ -300,7 +304,8 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
 
 /* ---- main ---- */
 
-static int run_command(const cli_command *command, int argc, char **argv)
+/* dry: only as far as the words go. */
+static int run_command(const cli_command *command, int argc, char **argv, bool dry)
 {
     cli_call call = { .command = command, .argc = argc, .argv = argv };
     gp_error err;
@@ -314,7 +319,9 @@ static int run_command(const cli_command *command, int argc, char **argv)
         code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
     if (code == CLI_OK && ((cli_common *)call.options)->help)
         help_command(command);
-    else if (code == CLI_OK)
+    else if (code == CLI_OK && command->check != NULL && (code = command->check(&call)) != CLI_OK)
+        ;
+    else if (code == CLI_OK && !dry)
         code = command->run(&call);
     for (int i = 0; i < call.train_count; i++)
         gp_free((char *)(uintptr_t)call.train[i]);
@@ -348,6 +355,13 @@ static int command_unknown(const char *name)
     return CLI_USAGE;
 }
 
+int cli_check_words(int argc, char **argv)
+{
+    const cli_command *command = command_find(argv[1]);
+
+    return command != NULL ? run_command(command, argc, argv, true) : command_unknown(argv[1]);
+}
+
 /* "gradpool --pool x status": the command line in the right order. */
 static int option_misplaced(int argc, char **argv)
 {
@@ -367,12 +381,11 @@ static int option_misplaced(int argc, char **argv)
     return CLI_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run_words(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
     const cli_command *command;
 
-    signal(SIGPIPE, SIG_IGN);
     if (argc < 2)
         return cli_home();
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
@@ -392,5 +405,16 @@ int main(int argc, char **argv)
     if (word[0] == '-')
         return option_misplaced(argc, argv);
     command = command_find(word);
-    return command != NULL ? run_command(command, argc, argv) : command_unknown(word);
+    return command != NULL ? run_command(command, argc, argv, false) : command_unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    int code;
+
+    signal(SIGPIPE, SIG_IGN);
+    job_self_begin(argc, argv);
+    code = run_words(argc, argv);
+    job_self_end(code);
+    return code;
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/cli/job_self.h"
 #include "client/network.h"
 #include "common/base/json.h"
 
@@ -83,6 +84,24 @@ static gp_status folder_write_job(const run_folder *folder, int argc, char **arg
     return status;
 }
 
+/* A job has its folder already, with its record; its standard output is the log.  An earlier attempt's metrics are
+ * unlinked, not emptied: who reads them by offset sees another file. */
+static gp_status folder_of_job(run_folder *folder, gp_error *err)
+{
+    char path[600];
+
+    snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
+    job_self_result("model.onnx", path, sizeof(path));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder->path);
+    unlink(path);
+    folder->metrics = folder_file(folder, "metrics.jsonl");
+    if (folder->metrics != NULL)
+        return GP_OK;
+    gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+    run_folder_close(folder, NULL, NULL);
+    return GP_EIO;
+}
+
 gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
                           const char *metrics_copy, gp_error *err)
 {
@@ -95,6 +114,8 @@ gp_status run_folder_open(run_folder *folder, const char *words, int argc, char 
         if (folder->copy == NULL)
             return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", metrics_copy);
     }
+    if (job_self_folder() != NULL)
+        return folder_of_job(folder, err);
     status = folder_make(folder, words, err);
     snprintf(path, sizeof(path), "%s/result", folder->path);
     if (status == GP_OK)

@@ -7,6 +7,7 @@
  *     log             what was printed for people
  *     result/         model.onnx
  *
+ * In a background job it is the job's own folder, whose job.json and log are the job's.
  * A name that is taken gets "-2", "-3", ... */
 #ifndef GP_CLI_RUN_FOLDER_H
 #define GP_CLI_RUN_FOLDER_H

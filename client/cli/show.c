@@ -51,6 +51,14 @@ void show_row(show_table *table, const char *const *cells)
     table->rows++;
 }
 
+void show_table_free(show_table *table)
+{
+    if (table == NULL)
+        return;
+    gp_free(table->cells);
+    gp_free(table);
+}
+
 void show_table_print_free(show_table *table)
 {
     if (table == NULL)
@@ -69,8 +77,7 @@ void show_table_print_free(show_table *table)
         }
         printf("\n");
     }
-    gp_free(table->cells);
-    gp_free(table);
+    show_table_free(table);
 }
 
 static void show_worker(show_table *table, const gp_worker_row *row)

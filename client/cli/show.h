@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <gradpool/gradpool.h>
+
 #include "proto/messages.h"
 
 /* Columns as wide as their widest cell.  Cells are copied, at most 120 bytes. */
@@ -11,8 +13,15 @@ typedef struct show_table show_table;
 show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: no memory */
 void show_row(show_table *table, const char *const *cells);
 void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
+void show_table_free(show_table *table);       /* accepts NULL */
 
 /* The pool, its workers, its leases. */
 void show_status(const gp_status_reply *status);
+
+/* "jobs: 2 running, 5 queued", if there are any. */
+void show_jobs_line(const gp_jobs_reply *jobs);
+
+show_table *show_jobs_new(void);
+void show_job(show_table *table, const gp_job_info *job);
 
 #endif

@@ -1,0 +1,110 @@
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+
+typedef struct jobs_options {
+    cli_common common;
+    bool all;
+} jobs_options;
+
+static const gp_param jobs_params[] = {
+    { .name = "all",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(jobs_options, all),
+      .help = "also those that have ended" },
+    CLI_JSON_PARAM(jobs_options),
+    CLI_COMMON_PARAMS(jobs_options),
+    { 0 },
+};
+
+typedef struct gp_listing {
+    show_table *table;
+    gp_buffer text; /* of one job */
+    uint64_t count;
+} gp_listing;
+
+static bool list_row(void *context, const gp_job_info *info)
+{
+    gp_listing *listing = context;
+
+    show_job(listing->table, info);
+    listing->count++;
+    return true;
+}
+
+/* One object at a time: there may be a hundred thousand. */
+static bool list_json(void *context, const gp_job_info *info)
+{
+    gp_listing *listing = context;
+    gp_json_writer writer;
+
+    gp_buffer_clear(&listing->text);
+    gp_json_writer_init(&writer, &listing->text, false);
+    pool_job_write(&writer, info);
+    if (gp_json_writer_finish(&writer, NULL) != GP_OK)
+        return false;
+    printf("%s\n  %s", listing->count++ == 0 ? "" : ",", gp_buffer_text(&listing->text));
+    return true;
+}
+
+static void say_ended(gp_pool *pool)
+{
+    gp_jobs_reply *page;
+    uint32_t ended;
+
+    if (pool_jobs_page(pool, 0, 0, 1, &page, NULL) != GP_OK)
+        return;
+    ended = page->done + page->failed + page->canceled + page->lost;
+    if (ended > 0)
+        printf("%" PRIu32 " have ended: %" PRIu32 " done, %" PRIu32 " failed, %" PRIu32 " canceled, %" PRIu32
+               " lost; 'gradpool jobs --all' lists them\n",
+               ended, page->done, page->failed, page->canceled, page->lost);
+    gp_free(page);
+}
+
+static int jobs_run(cli_call *call)
+{
+    const jobs_options *options = call->options;
+    gp_listing listing = { .count = 0 };
+    gp_pool *pool;
+    gp_error err;
+    gp_status status = cli_open(call, true, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (options->common.json) {
+        gp_buffer_init(&listing.text, 1 << 16);
+        printf("[");
+        status = gp_job_list(pool, options->all, list_json, &listing, &err);
+        printf("%s]\n", listing.count > 0 ? "\n" : "");
+        gp_buffer_deinit(&listing.text);
+    } else {
+        listing.table = show_jobs_new();
+        status = gp_job_list(pool, options->all, list_row, &listing, &err);
+        if (listing.count == 0 && status == GP_OK)
+            printf(options->all ? "no jobs\n" : "no jobs run or wait\n");
+        if (listing.count == 0)
+            show_table_free(listing.table);
+        else
+            show_table_print_free(listing.table);
+        if (!options->all && status == GP_OK && !options->common.quiet)
+            say_ended(pool);
+    }
+    gp_pool_close(pool);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_jobs;
+const cli_command cli_command_jobs = {
+    .name = "jobs",
+    .summary = "list background jobs",
+    .usage = "[--all] [--json]",
+    .examples = "  gradpool jobs\n"
+                "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n",
+    .options = jobs_params,
+    .options_bytes = sizeof(jobs_options),
+    .run = jobs_run,
+};

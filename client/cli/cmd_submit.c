@@ -1,0 +1,164 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/cli/cli.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/spell.h"
+
+extern char **environ;
+
+typedef struct submit_options {
+    cli_common common;
+    char name[64], env[1024];
+    int64_t priority;
+} submit_options;
+
+static const gp_param submit_params[] = {
+    { .name = "name",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(submit_options, name),
+      .count = 64,
+      .help = "shown in listings" },
+    { .name = "priority",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(submit_options, priority),
+      .min = -GP_PRIORITY_MAX,
+      .max = GP_PRIORITY_MAX,
+      .help = "higher begins first" },
+    { .name = "env",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(submit_options, env),
+      .count = 1024,
+      .help = "more variables for the job, by name: A,B (see the manual for those it gets anyway)" },
+    CLI_JSON_PARAM(submit_options),
+    CLI_COMMON_PARAMS(submit_options),
+    { 0 },
+};
+
+enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX };
+
+static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
+
+/* The command itself, as far as its words go: a wrong one is told now, not to the job's log. */
+static int submit_check(cli_call *call)
+{
+    char *words[CLI_WORDS_MAX + 2] = { call->argv[0] };
+    const char *near = NULL;
+    unsigned distance = 0;
+    bool known = false;
+
+    if (call->word_count == 0)
+        return cli_usage(call, "what is to run is missing; usage: gradpool submit %s", call->command->usage);
+    for (size_t i = 0; job_commands[i] != NULL; i++) {
+        known |= strcmp(call->words[0], job_commands[i]) == 0;
+        gp_spell_offer(call->words[0], job_commands[i], &near, &distance);
+    }
+    if (!known && near != NULL)
+        return cli_usage(call, "'%s' cannot be a job; did you mean '%s'?", call->words[0], near);
+    if (!known)
+        return cli_usage(call, "'%s' cannot be a job; train, predict, evaluate, spmd and parfor can",
+                         call->words[0]);
+    for (int i = 0; i < call->word_count; i++) {
+        words[i + 1] = (char *)(uintptr_t)call->words[i];
+        if (strcmp(call->words[i], "--") == 0)
+            known = false; /* a program's words from here on */
+        if (known && (strcmp(call->words[i], "--pool") == 0 || strncmp(call->words[i], "--pool=", 7) == 0))
+            return cli_usage(call, "a job runs in the pool that it is submitted to: put --pool before '--'");
+    }
+    return cli_check_words(call->word_count + 1, words);
+}
+
+/* Whether the list "A,B" names it. */
+static bool is_named(const char *list, const char *name, size_t bytes)
+{
+    for (const char *at = list; *at != '\0'; at += strspn(at, ",")) {
+        size_t length = strcspn(at, ",");
+
+        if (length == bytes && memcmp(at, name, bytes) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+/* NULL-terminated; the texts are the environment's own. */
+static void choose_variables(const char *extra, const char *chosen[VARIABLES_MAX + 1])
+{
+    size_t count = 0;
+
+    for (char **at = environ; *at != NULL && count < VARIABLES_MAX; at++) {
+        size_t bytes = strcspn(*at, "=");
+        char name[128];
+
+        snprintf(name, sizeof(name), "%.*s", (int)bytes, *at);
+        if ((bytes < sizeof(name) && gp_job_variable_allowed(name)) || is_named(extra, *at, bytes))
+            chosen[count++] = *at;
+    }
+    chosen[count] = NULL;
+}
+
+/* The same key each time: a submit whose answer was lost with the scheduler finds its job. */
+static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64_t *job, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + SUBMIT_MS;
+    gp_status status;
+
+    if (getrandom(request->key, sizeof(request->key), 0) != (ssize_t)sizeof(request->key))
+        return gp_fail_errno(err, GP_EIO, "no random bytes for a key");
+    for (;;) {
+        gp_pool *pool = NULL;
+
+        status = cli_open(call, false, &pool, err);
+        if (status == GP_OK)
+            status = gp_job_submit(job, pool, request, err);
+        gp_pool_close(pool);
+        if ((status != GP_EPEER && status != GP_ENOPOOL) || gp_now_ms() >= deadline)
+            return status;
+        gp_sleep_ms(RETRY_MS);
+    }
+}
+
+static int submit_run(cli_call *call)
+{
+    const submit_options *options = call->options;
+    const char *words[CLI_WORDS_MAX + 1] = { NULL }, *variables[VARIABLES_MAX + 1];
+    gp_job_request request = { .words = words,
+                               .name = options->name,
+                               .priority = (int32_t)options->priority,
+                               .environment = variables };
+    uint64_t job;
+    gp_error err;
+
+    for (int i = 0; i < call->word_count; i++)
+        words[i] = call->words[i];
+    choose_variables(options->env, variables);
+    if (submit_go(call, &request, &job, &err) != GP_OK)
+        return cli_fail(call, &err);
+    if (options->common.json)
+        printf("{\"job\": %" PRIu64 "}\n", job);
+    else
+        printf("%" PRIu64 "\n", job);
+    if (!options->common.quiet && !options->common.json)
+        fprintf(stderr, "job %" PRIu64 " is queued; 'gradpool logs %" PRIu64 " -f' follows it\n", job, job);
+    return CLI_OK;
+}
+
+extern const cli_command cli_command_submit;
+const cli_command cli_command_submit = {
+    .name = "submit",
+    .summary = "run a command in the background: it outlives the terminal",
+    .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
+    .examples = "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
+                "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
+                "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
+    .options = submit_params,
+    .options_bytes = sizeof(submit_options),
+    .words_max = -1,
+    .rest_is_words = true,
+    .check = submit_check,
+    .run = submit_run,
+};

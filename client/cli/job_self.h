@@ -1,0 +1,30 @@
+/* job_self.h -- when this process is a background job: its gate, its folder, and the record it leaves.
+ *
+ * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* in its environment (scheduler/job_process.h).  This process
+ * waits at the gate until its pid is on disk, takes the submitter's umask, and keeps job.json in its folder:
+ *
+ *     {"job": 7, "attempt": 1, ..., "pid": 4711, "state": "running"}
+ *     {..., "state": "ended", "exit": {"code": 1, "error": "GP_EPEER", "message": "worker 2 ..."}}
+ *
+ * the second renamed over the first as the last thing it does: so its end is known although nobody may wait for it. */
+#ifndef GP_CLI_JOB_SELF_H
+#define GP_CLI_JOB_SELF_H
+
+#include <gradpool/gradpool.h>
+
+/* First in main(): waits at the gate.  Does not return when the gate closes. */
+void job_self_begin(int argc, char **argv);
+
+/* The job's folder; NULL: this is no job. */
+const char *job_self_folder(void);
+
+/* folder/result/name; makes the folder. */
+void job_self_result(const char *name, char *path, size_t bytes);
+
+/* The last error that was shown to the user. */
+void job_self_error(const gp_error *error);
+
+/* Last in main(). */
+void job_self_end(int code);
+
+#endif
