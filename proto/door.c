@@ -143,7 +143,8 @@ static connection *connection_find(const gp_door *door, uint64_t id)
 
 static void connection_close(gp_door *door, connection *peer)
 {
-    close(peer->fd); /* leaves epoll with it: nobody else holds this descriptor */
+    epoll_ctl(door->epoll, EPOLL_CTL_DEL, peer->fd, NULL); /* closing is not enough if someone holds a copy */
+    close(peer->fd);
     *peer = (connection){ .stage = FREE, .fd = -1 };
     door->stats.peers--;
 }

@@ -149,7 +149,7 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
     }
     if (sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         return GP_OK;
-    if (errno == EAGAIN || errno == ENOBUFS)
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
         return gp_fail(err, GP_EBUSY, "the peer does not read its door; try again");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
         return gp_fail(err, GP_EPEER, "the peer at the door is gone");

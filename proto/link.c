@@ -249,11 +249,11 @@ static gp_status ring_broken(gp_error *err, const char *how)
     return gp_fail(err, GP_EPROTO, "the ring of a link is corrupt: %s", how);
 }
 
-/* The checked header of the record at the position, into *bytes. */
+/* The checked header of the record at the position, into *bytes, which is read once: it can change at any time. */
 static gp_status record_check(const gp_link *link, const unsigned char *at, uint64_t available,
                               uint32_t *bytes, gp_error *err)
 {
-    const link_record *record = (const void *)at;
+    const volatile link_record *record = (const volatile void *)at;
     uint64_t to_end = GP_LINK_RING_BYTES - (link->in.position & RING_MASK);
     uint64_t payload, blob;
 
@@ -296,6 +296,11 @@ gp_status gp_link_next(gp_link *link, const void **record, gp_error *err)
         }
         gp_link_drop(link);
     }
+}
+
+size_t gp_link_payload_max(const gp_link *link)
+{
+    return link->in.next - LINE;
 }
 
 void gp_link_drop(gp_link *link)
@@ -414,6 +419,7 @@ static void worker_sleep(gp_link *link, int64_t timeout_ns)
     int64_t left = timeout_ns < 0 || timeout_ns > FUTEX_SLICE_NS ? FUTEX_SLICE_NS : timeout_ns;
 
     atomic_store(&segment->worker_sleeps, 1);
+    atomic_thread_fence(memory_order_seq_cst);
     if (!work_waits(link)) { /* looked at after the announcement: who commits now rings */
         slice = (struct timespec){ .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
         syscall(SYS_futex, &segment->bell, FUTEX_WAIT, link->bell_seen, &slice, NULL, 0);
@@ -460,6 +466,7 @@ bool gp_link_pending(const gp_link *link)
 bool gp_link_asleep(gp_link *link)
 {
     atomic_store(&link->segment->client_sleeps, 1);
+    atomic_thread_fence(memory_order_seq_cst);
     return !work_waits(link);
 }
 

@@ -110,9 +110,12 @@ void gp_link_ring(gp_link *link);
 /* ---- consuming ---- */
 
 /* The oldest record not yet dropped, or GP_ETIMEDOUT.  The header's bytes and payload_bytes have been checked: the
- * payload is `payload_bytes` long if blob is 0.  The other side can still change what is in it: copy what is checked.
+ * payload is `payload_bytes` long if blob is 0.  The other side can still change what is in it: copy what is checked,
+ * and hold it against gp_link_payload_max().
  * GP_EPROTO: the ring is corrupt; the link is of no use any more. */
 gp_status gp_link_next(gp_link *link, const void **record, gp_error *err);
+/* How many bytes of the record that was given last lie behind its header, padding included; by our own memory. */
+size_t gp_link_payload_max(const gp_link *link);
 void gp_link_drop(gp_link *link); /* the record of the last gp_link_next() */
 
 /* ---- calls: taking and revoking ---- */
