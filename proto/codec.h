@@ -55,6 +55,8 @@ typedef struct gp_field {
 #define GP_FIELD_U32(type, member, min, max) { GP_FIELD_AT(type, member), .kind = GP_KIND_U32, .umin = (min), .umax = (max) }
 #define GP_FIELD_STATUS(type, member, min)   { GP_FIELD_AT(type, member), .kind = GP_KIND_STATUS, .umin = (min), .umax = UINT32_MAX }
 #define GP_FIELD_U64(type, member, min, max) { GP_FIELD_AT(type, member), .kind = GP_KIND_U64, .umin = (min), .umax = (max) }
+#define GP_FIELD_U32_OPTIONAL(type, member, min, max, missing) \
+    { GP_FIELD_AT(type, member), .kind = GP_KIND_U32, .umin = (min), .umax = (max), .optional = true, .fallback = (missing) }
 #define GP_FIELD_U64_OPTIONAL(type, member, min, max, missing) \
     { GP_FIELD_AT(type, member), .kind = GP_KIND_U64, .umin = (min), .umax = (max), .optional = true, .fallback = (missing) }
 #define GP_FIELD_I32(type, member, min, max) { GP_FIELD_AT(type, member), .kind = GP_KIND_I32, .imin = (min), .imax = (max) }

@@ -234,8 +234,9 @@ typedef struct gp_revoke {
     char reason[GP_TEXT_REASON];
 } gp_revoke;
 
+/* recycle: code or values of the lease are still in the process; it serves no other and is to be told to quit. */
 typedef struct gp_revoked {
-    uint8_t none;
+    uint32_t recycle; /* 0 or 1 */
 } gp_revoked;
 
 typedef struct gp_quit {

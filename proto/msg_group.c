@@ -42,6 +42,9 @@ const gp_field gp_revoke_fields[] = {
     GP_FIELD_END,
 };
 
-const gp_field gp_revoked_fields[] = { GP_FIELD_END };
+const gp_field gp_revoked_fields[] = {
+    GP_FIELD_U32_OPTIONAL(gp_revoked, recycle, 0, 1, 0),
+    GP_FIELD_END,
+};
 
 const gp_field gp_quit_fields[] = { GP_FIELD_END };
