@@ -15,6 +15,7 @@
 #include "proto/runner_wire.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"
+#include "worker/tasks.h"
 
 enum {
     BEAT_MS = 500,
@@ -150,6 +151,7 @@ static void control_close(control *c)
         _exit(c->exit_code);
     }
     gp_runner_link_close(c->runner);
+    control_tasks_drop(c);
     gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
     gp_door_close(c->door);
@@ -204,7 +206,7 @@ static void beat(control *c)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 5 s");
 }
 
-static void doors_serve(control *c)
+void control_doors(control *c)
 {
     gp_door_event event;
 
@@ -214,8 +216,10 @@ static void doors_serve(control *c)
             gp_door_admit(c->door, event.id, c->epoch);
             break;
         case GP_DOOR_REQUEST:
+            if (control_tasks_request(c, &event))
+                break;
             if (event.fd >= 0)
-                close(event.fd); /* nobody sends us any: we fetch */
+                close(event.fd); /* peers send us none: we fetch */
             if (event.request.what == GP_RUNNER_WHAT) {
                 control_run_fetch(c, event.id, &event.request);
                 break;
@@ -224,6 +228,7 @@ static void doors_serve(control *c)
             break;
         case GP_DOOR_GONE:
             gp_rendezvous_forget(c->group, event.id);
+            control_tasks_gone(c, event.id);
             break;
         case GP_DOOR_NOTHING:
             break;
@@ -262,7 +267,8 @@ static int patience_ms(control *c)
 
     if (gp_channel_pending(c->scheduler) || gp_channel_pending(c->clients))
         return 0;
-    if ((c->work == WORK_TRAINING || c->blocked || c->acking || c->revoking) && now + NEWS_MS < until)
+    if ((c->work == WORK_TRAINING || c->work == WORK_TASKS || c->blocked || c->acking || c->revoking) &&
+        now + NEWS_MS < until)
         until = now + NEWS_MS;
     if (c->ending && c->end_ms < until)
         until = c->end_ms;
@@ -302,9 +308,11 @@ static void control_loop(control *c)
             gp_mailbox_calm(c->mailbox);
         signals_serve(c);
         channels_serve(c);
-        doors_serve(c);
+        control_doors(c);
         gp_rendezvous_answer(c->group, c->door);
         control_outbound(c);
+        if (c->seat != NULL)
+            gp_seat_nudge(c->seat);
         control_answer(c);
         if (fds[5].revents != 0)
             scheduler_door_serve(c);
@@ -325,6 +333,8 @@ int gp_control_run(const gp_control_options *options)
     }
     c->options = options;
     c->scheduler_door = c->signals = -1;
+    for (int i = 0; i < TASK_OFFERS_MAX; i++)
+        c->offers[i].segment = c->offers[i].bell = -1;
     if (control_open(c, &err) == GP_OK) {
         control_loop(c);
     } else {

@@ -64,7 +64,7 @@ static gp_status lease_check(const control *c, const gp_envelope *envelope, gp_e
 }
 
 /* In a time that does not tell how much of it was right. */
-static bool token_equal(const uint8_t *a, const uint8_t *b)
+bool control_token_equal(const uint8_t *a, const uint8_t *b)
 {
     unsigned difference = 0;
 
@@ -81,7 +81,7 @@ static void on_attach(control *c, gp_incoming *in)
 
     if (status == GP_OK)
         status = lease_check(c, &in->envelope, &err);
-    if (status == GP_OK && !token_equal(attach.token, c->grant.token))
+    if (status == GP_OK && !control_token_equal(attach.token, c->grant.token))
         status = gp_fail(&err, GP_EPERM, "the token is not that of lease %llu", (unsigned long long)c->lease);
     if (status != GP_OK) {
         refuse(c, in, &err);
@@ -109,8 +109,9 @@ static gp_status attached_check(const control *c, const gp_incoming *in, gp_erro
 static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
 {
     static const char *const doing[] = { "idle", "training", "predicting", "serving tasks" };
+    uint32_t message = in->envelope.message;
     bool free_needed =
-        in->envelope.message == GP_ID(train_begin) || in->envelope.message == GP_ID(predict_begin);
+        message == GP_ID(train_begin) || message == GP_ID(predict_begin) || message == GP_ID(task_open);
 
     if (attached_check(c, in, err) != GP_OK)
         return err->code;
@@ -191,6 +192,34 @@ static void on_run_open(control *c, gp_incoming *in)
         tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
 }
 
+static void on_task_open(control *c, gp_incoming *in)
+{
+    gp_task_ready ready = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
+    gp_task_open open;
+    gp_error err;
+    gp_status status = work_check(c, in, &err);
+
+    if (status == GP_OK)
+        status = gp_incoming_decode(in, &open, &err);
+    if (status == GP_OK)
+        status = control_tasks_open(c, &open, &err);
+    if (status != GP_OK)
+        refuse(c, in, &err);
+    else
+        tell_client(c, in, &gp_msg_task_ready, &ready);
+}
+
+/* Of an older generation too: the block is in it. */
+static void on_task_stop(control *c, gp_incoming *in)
+{
+    gp_task_stop stop;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &stop, &err) == GP_OK && in->envelope.lease == c->lease && c->attached &&
+        gp_peer_equal(&c->client, &in->peer))
+        control_tasks_cancel(c, &stop);
+}
+
 void control_client(control *c, gp_incoming *in)
 {
     gp_error err;
@@ -219,6 +248,12 @@ void control_client(control *c, gp_incoming *in)
         break;
     case GP_ID(run_open):
         on_run_open(c, in);
+        break;
+    case GP_ID(task_open):
+        on_task_open(c, in);
+        break;
+    case GP_ID(task_stop):
+        on_task_stop(c, in);
         break;
     default:
         gp_fail(&err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
@@ -304,8 +339,13 @@ static bool reply_pass_on(control *c)
     if (reply == NULL)
         return false;
     if (reply->type == NULL) {
+        bool left = reply->left;
+
         gp_mailbox_drop_reply(c->mailbox);
-        control_reset_done(c);
+        if (left)
+            control_tasks_left(c);
+        else
+            control_reset_done(c);
         return true;
     }
     told = *reply;

@@ -24,6 +24,7 @@ static void lease_drop(control *c)
         gp_log(GP_LOG_INFO, "lease %llu: its client did not get %llu messages", (unsigned long long)c->lease,
                (unsigned long long)c->unheard);
     c->unheard = 0;
+    control_tasks_drop(c);
     gp_run_assign(c->run, NULL);
     gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
@@ -70,6 +71,7 @@ static void lease_take(control *c)
     c->acking = true;
     gp_run_assign(c->run, c->group);
     group_retire(c, last);
+    control_tasks_regroup(c);
     gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
            c->generation, c->grant.rank, c->grant.members_count);
 }
@@ -88,6 +90,7 @@ void control_reset(control *c)
     }
     gp_mailbox_discard(c->mailbox);
     gp_train_control_abort(&c->train);
+    control_tasks_stop(c);
     if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
 }
@@ -112,7 +115,8 @@ void control_reset_go(control *c)
 void control_answer(control *c)
 {
     if (c->revoking && !c->resetting &&
-        control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ 0 }) == GP_OK)
+        control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ .recycle = c->recycle }) ==
+            GP_OK)
         c->revoking = false;
     if (c->acking && control_tell(c, &c->grant_envelope, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
         c->acking = false;
@@ -223,6 +227,7 @@ static void on_peer_lost(control *c, gp_incoming *in)
         return;
     }
     gp_log(GP_LOG_WARN, "worker %u of this lease is gone: %s", lost.index, lost.cause);
+    control_tasks_lost(c, lost.index);
     if (!training_has(c, lost.index))
         return;
     c->lost_index = lost.index;

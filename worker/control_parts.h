@@ -10,12 +10,22 @@
 #include "worker/rendezvous.h"
 #include "worker/run.h"
 #include "worker/runner_link.h"
+#include "worker/task_state.h"
 #include "worker/trainer.h"
 
-enum { CONTROL_ASKED_MS = 700 }; /* for compute to end when we are told to; all is over within 1 s */
+enum {
+    TASK_OFFERS_MAX = 4,
+    CONTROL_ASKED_MS = 700, /* for compute to end when we are told to; all is over within 1 s */
+};
 
 /* What compute was last asked for, as control knows it; IDLE again when the last answer was sent. */
 typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING, WORK_TASKS } control_work;
+
+/* Descriptors of a link that came through the door and wait for its task_open. */
+typedef struct task_offer {
+    uint64_t door_id;  /* of the connection; 0 = this place is free */
+    int segment, bell; /* -1 = has not come */
+} task_offer;
 
 typedef struct control {
     const gp_control_options *options;
@@ -49,6 +59,12 @@ typedef struct control {
     gp_peer client;
     gp_runner_link *runner; /* of its commands; NULL = none */
 
+    /* The link that its tasks come through. */
+    task_offer offers[TASK_OFFERS_MAX];
+    gp_seat *seat; /* NULL = none; compute is in it until it says that it has left */
+    uint64_t seat_door;
+    bool recycle; /* code or values of a lease are in this process: it must not serve another */
+
     control_work work;
     gp_peer work_peer;
     gp_envelope work_envelope;
@@ -67,6 +83,7 @@ typedef struct control {
 
 /* control.c */
 void control_end(control *c, int exit_code, int within_ms, const char *why);
+void control_doors(control *c); /* all that waits at the door */
 gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message_type *type,
                        const void *message);
 
@@ -88,5 +105,17 @@ void control_run_watch(control *c);
 /* control_client.c: what clients say, and what they are told */
 void control_client(control *c, gp_incoming *in);
 void control_outbound(control *c);
+bool control_token_equal(const uint8_t *a, const uint8_t *b);
+
+/* control_tasks.c: the link of tasks */
+bool control_tasks_request(control *c, const gp_door_event *event); /* false: not ours */
+void control_tasks_gone(control *c, uint64_t door_id);              /* a connection at the door ended */
+gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err);
+void control_tasks_regroup(control *c); /* the lease has another generation */
+void control_tasks_cancel(control *c, const gp_task_stop *stop);
+void control_tasks_lost(control *c, uint32_t index); /* a member died */
+void control_tasks_stop(control *c);                 /* compute is to leave */
+void control_tasks_left(control *c);                 /* it has */
+void control_tasks_drop(control *c);                 /* the lease ends; compute is idle */
 
 #endif

@@ -31,7 +31,7 @@ static bool fault_parse(const char *text, fault *out, bool *ours, uint32_t index
     unsigned times, at_index = index, at_incarnation = incarnation;
     int end = 0;
 
-    if (sscanf(text, "%31[a-z-]:%9u:%7[a-z]%n", out->point, &times, action, &end) != 3 || times == 0)
+    if (sscanf(text, "%31[a-z_-]:%9u:%7[a-z]%n", out->point, &times, action, &end) != 3 || times == 0)
         return false;
     if (text[end] == '@') {
         int more = 0;

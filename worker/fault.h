@@ -6,7 +6,8 @@
  * ACTION: kill (SIGKILL), stop (SIGSTOP), exit (_exit(9)), hang (the calling thread sleeps for ever).
  * Without @INDEX every worker of the pool; with @2.1 only the first incarnation of worker 2, so that its
  * replacement lives.  Points in use: ready, loading, forward, exchange, between-buckets, commit, validation,
- * predict, checkpoint, done.  A point that nothing passes is no error: it never fires.
+ * predict, checkpoint, done; task_begin, task_done (before the answer is committed), task_answered.  A point that nothing passes
+ * is no error: it never fires.
  *
  * Unarmed, a point is one load and a branch that is never taken. */
 #ifndef GP_FAULT_H

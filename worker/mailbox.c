@@ -28,6 +28,7 @@ struct gp_mailbox {
     pthread_cond_t room;                               /* a reply left */
     gp_command *commands[GP_MAILBOX_COMMANDS + EXTRA]; /* oldest first */
     uint32_t command_count;
+    gp_link *link; /* that compute waits on; NULL = none */
     gp_reply replies[GP_MAILBOX_REPLIES];
     uint32_t reply_first, reply_count;
 
@@ -116,8 +117,27 @@ gp_status gp_mailbox_post(gp_mailbox *mailbox, gp_command_kind kind, gp_incoming
         gp_incoming_move(&command->message, message);
     mailbox->commands[mailbox->command_count++] = command;
     pthread_cond_signal(&mailbox->work);
+    if (mailbox->link != NULL)
+        gp_link_wake(mailbox->link);
     pthread_mutex_unlock(&mailbox->lock);
     return GP_OK;
+}
+
+void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    mailbox->link = link;
+    pthread_mutex_unlock(&mailbox->lock);
+}
+
+bool gp_mailbox_waiting(gp_mailbox *mailbox)
+{
+    bool waiting;
+
+    pthread_mutex_lock(&mailbox->lock);
+    waiting = mailbox->command_count != 0;
+    pthread_mutex_unlock(&mailbox->lock);
+    return waiting;
 }
 
 void gp_mailbox_discard(gp_mailbox *mailbox)

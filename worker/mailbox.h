@@ -19,6 +19,7 @@
 
 #include "common/base/error.h"
 #include "proto/channel.h"
+#include "proto/link.h"
 #include "proto/messages.h"
 
 typedef struct gp_mailbox gp_mailbox;
@@ -42,6 +43,7 @@ typedef enum gp_command_kind {
     GP_COMMAND_PREDICT_BEGIN,
     GP_COMMAND_PREDICT_ASK,
     GP_COMMAND_PREDICT_END,
+    GP_COMMAND_TASKS, /* serve the link that was offered (gp_run_offer) */
     GP_COMMAND_RESET, /* drop what a lease left behind, then say idle */
     GP_COMMAND_QUIT,
 } gp_command_kind;
@@ -60,6 +62,11 @@ gp_status gp_mailbox_post(gp_mailbox *mailbox, gp_command_kind kind, gp_incoming
 
 /* Control: take back all commands that compute has not begun. */
 void gp_mailbox_discard(gp_mailbox *mailbox);
+
+/* Compute: while it waits on a link, a command that is posted wakes it there.  NULL: it does not any more. */
+void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link);
+/* Compute: whether a command waits. */
+bool gp_mailbox_waiting(gp_mailbox *mailbox);
 
 /* Compute: wait for the next command; *out is uninitialised memory, released by gp_command_close(). */
 void gp_mailbox_take(gp_mailbox *mailbox, gp_command *out);
@@ -93,6 +100,7 @@ typedef struct gp_reply {
     gp_blob *payloads[GP_REPLY_PAYLOADS]; /* handed over */
     uint32_t payload_count;
     bool idle;     /* compute keeps nothing of the lease after this */
+    bool left;     /* with no type: compute has left the link, so this is not the end of a reset */
     uint64_t news; /* filled in: how much news came before it */
 } gp_reply;
 

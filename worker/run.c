@@ -5,11 +5,13 @@
  *    ^       '--PREDICT_BEGIN--> PREDICTING --PREDICT_ASK--.
  *    |                            |      ^-----------------'
  *    '----PREDICT_END, RESET------'
+ *    '--TASKS--> SERVING --link closed, any command--> IDLE
  *
  *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
  *                                                   then news, then train_done
  *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
  *   PREDICTING -> IDLE         [run_forget]
+ *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
  *
  * Control stops a training through gp_train_control, never through the mailbox: compute takes commands between
  * runs only.  The backend stays open from the first need to the end of the process. */
@@ -26,7 +28,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/fault.h"
+#include "worker/object.h"
 #include "worker/predictor.h"
+#include "worker/tasks.h"
 
 enum { COMPUTE_STACK = 16 << 20 };
 
@@ -36,11 +40,13 @@ struct gp_run {
     gp_backend *backend; /* NULL until needed */
     /* Control offers, compute uses: what is in neither place may be freed by control (gp_run_holds). */
     _Atomic(gp_rendezvous *) offered, used;
-    gp_predictor *predictor;    /* NULL unless PREDICTING */
-    uint32_t classes;           /* of its model */
-    uint32_t rank;              /* in the present training */
-    const gp_command *training; /* that began it */
-    atomic_bool ended;          /* the thread will do nothing more */
+    _Atomic(struct gp_seat *) seat; /* of the link to be served */
+    gp_objects *objects;            /* code of tasks; NULL until needed */
+    gp_predictor *predictor;        /* NULL unless PREDICTING */
+    uint32_t classes;               /* of its model */
+    uint32_t rank;                  /* in the present training */
+    const gp_command *training;     /* that began it */
+    atomic_bool ended;              /* the thread will do nothing more */
 };
 
 /* ---- answers ---- */
@@ -359,6 +365,27 @@ static void run_predict_end(gp_run *run, gp_command *command)
     gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
+/* ---- tasks ---- */
+
+static void run_tasks(gp_run *run)
+{
+    gp_reply left = { .type = NULL, .left = true };
+    gp_tasks_setup setup = { .seat = atomic_load(&run->seat),
+                             .mailbox = run->options.mailbox,
+                             .run = run,
+                             .train = run->options.train,
+                             .device = run->options.device };
+    gp_error err;
+
+    if (run->objects == NULL && gp_objects_new(&run->objects, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "a link is not served: %s", err.message);
+    } else {
+        setup.objects = run->objects;
+        gp_tasks_serve(&setup);
+    }
+    gp_mailbox_reply(run->options.mailbox, &left);
+}
+
 /* ---- the thread ---- */
 
 static void run_reset(gp_run *run)
@@ -399,6 +426,9 @@ static void *run_main(void *argument)
         case GP_COMMAND_PREDICT_ASK:
             run_predict_ask(run, &command);
             break;
+        case GP_COMMAND_TASKS:
+            run_tasks(run);
+            break;
         case GP_COMMAND_PREDICT_END:
             run_predict_end(run, &command);
             break;
@@ -408,6 +438,7 @@ static void *run_main(void *argument)
         case GP_COMMAND_QUIT:
             gp_command_close(&command);
             run_forget(run);
+            gp_objects_free(run->objects);
             if (run->backend != NULL)
                 run->options.backend_ops->close(run->backend);
             atomic_store(&run->ended, true);
@@ -438,6 +469,11 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
     pthread_setname_np(run->thread, "compute");
     *out = run;
     return GP_OK;
+}
+
+void gp_run_offer(gp_run *run, struct gp_seat *seat)
+{
+    atomic_store(&run->seat, seat);
 }
 
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)

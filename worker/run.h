@@ -12,6 +12,7 @@
 #include "worker/trainer.h"
 
 typedef struct gp_run gp_run;
+struct gp_seat;
 
 /* All borrowed for the thread's life. */
 typedef struct gp_run_options {
@@ -30,6 +31,9 @@ void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
 gp_rendezvous *gp_run_rendezvous(gp_run *run);
 /* gp_run_holds -- whether compute may still use that group.  Control. */
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
+
+/* gp_run_offer -- the link that GP_COMMAND_TASKS is about (borrowed; NULL = none).  Control; compute is in none. */
+void gp_run_offer(gp_run *run, struct gp_seat *seat);
 
 /* gp_run_stop -- post QUIT and wait for the end for at most timeout_ms.  GP_ETIMEDOUT: compute is stuck; *run must not
  * be used any more and is not freed: the process has to _exit().  Accepts NULL. */

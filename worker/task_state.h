@@ -8,7 +8,7 @@
  *   task_loop.c    GP_CALL_LOOP and its kin
  *   task_block.c, task_comm.c   blocks, and the functions of task.h between their ranks
  *
- * All of it belongs to the compute thread, but for gp_seat. */
+ * All of it belongs to the compute thread, but for gp_seat and what says otherwise. */
 #ifndef GP_TASK_STATE_H
 #define GP_TASK_STATE_H
 
@@ -18,6 +18,7 @@
 #include "proto/task_wire.h"
 #include "worker/device.h"
 #include "worker/run.h"
+#define GP_TASK_NO_ABI /* this is no task object */
 #include "worker/task.h"
 
 typedef struct gp_tasks gp_tasks;
@@ -31,12 +32,14 @@ struct gp_task_blocks;
 typedef struct gp_seat {
     gp_link *link;
     gp_blobs *blobs;
+    int bell;              /* the client's eventfd */
     int64_t opened_ns;     /* begun_ns and ended_ns count from here */
     uint32_t worker;       /* index in the pool */
     _Atomic uint32_t stop; /* not 0: leave the link; control sets it and rings gp_link_wake() */
     _Atomic uint32_t rank; /* place in the lease, from 0, and its members: they change with its generation */
     _Atomic uint32_t size;
-    _Atomic uint32_t world; /* compute: ranks of the block that it is in; 0 = in none */
+    _Atomic uint32_t unannounced; /* compute: answers wait for which the client was not woken */
+    _Atomic uint32_t world;       /* compute: ranks of the block that it is in; 0 = in none */
     _Atomic uint32_t
         used; /* compute: an object or a value was taken: this process must not serve another lease */
 } gp_seat;
@@ -99,7 +102,17 @@ typedef struct gp_view {
 gp_status gp_tasks_view(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
 /* gp_tasks_keep -- the same to be kept beyond the call: the blob mapped once more, or the inline bytes copied. */
 gp_status gp_tasks_keep(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
-void gp_view_close(gp_view *view); /* of gp_tasks_keep(); accepts one that is zero */
+gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *err); /* GP_ENOMEM */
+void gp_view_close(gp_view *view); /* of keep and copy; accepts one that is zero */
+
+/* Room for an answer to be filled in, all but bytes and payload_bytes zero; waits while the ring is full.  NULL: the link
+ * ends (or the call was canceled, if that matters).  Nothing else may be reserved before it is committed. */
+gp_answer *gp_tasks_reserve(gp_tasks *tasks, size_t payload_bytes, bool until_canceled);
+void gp_tasks_commit_news(gp_tasks *tasks); /* commit, and wake the client */
+
+/* Send bytes as a blob.  GP_ENOMEM, GP_EPEER, GP_ECANCELED. */
+gp_status gp_tasks_send_blob(gp_tasks *tasks, const void *data, size_t bytes, uint64_t *number,
+                             gp_error *err);
 
 /* The name that the inlined bytes begin with, ended by NUL or their end, into name.  rest: what follows the NUL; may be
  * NULL.  GP_EPROTO: none, or longer than GP_TASK_NAME_MAX. */
@@ -174,7 +187,6 @@ struct gp_tasks {
     struct gp_task_loops *loops;   /* task_loop.c: made by the first loop; NULL = none */
     struct gp_task_blocks *blocks; /* task_block.c: the same */
     uint64_t dropped;              /* log lines since the last GP_ANSWER_DROPPED */
-    uint64_t blob_next;            /* number of the next blob to the client */
     int64_t
         unannounced_ns; /* when the oldest answer was committed that the client was not woken for; 0 = none */
     int64_t now_ns;     /* the clock as last read */

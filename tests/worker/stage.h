@@ -280,7 +280,8 @@ static bool attach(worker *w, uint64_t lease, uint32_t generation)
     return await_decoded(w->client, &gp_msg_ok_reply, &ok, NULL);
 }
 
-static void train(worker *w, uint64_t lease, uint32_t generation, uint32_t world, const char *options)
+static __attribute__((unused)) void train(worker *w, uint64_t lease, uint32_t generation, uint32_t world,
+                                          const char *options)
 {
     gp_train_begin begin = { .workers = world };
     gp_payload payloads[] = { { .data = stage_network, .bytes = strlen(stage_network) },
@@ -314,7 +315,7 @@ static bool lease_begin(uint32_t count)
     return true;
 }
 
-static void await_steps(worker *w)
+static __attribute__((unused)) void await_steps(worker *w)
 {
     static gp_train_steps steps;
 

@@ -1,0 +1,7 @@
+/* Dies while it is loaded. */
+#include <gradpool/task.h>
+
+__attribute__((constructor)) static void die(void)
+{
+    __builtin_trap();
+}

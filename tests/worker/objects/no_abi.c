@@ -1,0 +1,7 @@
+/* A shared object, but of no tasks. */
+int main_of_something(void);
+
+__attribute__((visibility("default"))) int main_of_something(void)
+{
+    return 0;
+}
