@@ -158,7 +158,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease = what it still holds */
     GP_CORE_EVENT_WORKER_BEAT,    /* step */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
-    GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease */
+    GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
     GP_CORE_EVENT_WORKER_DIED,    /* death, number */
 } gp_core_event_kind;
 
@@ -179,6 +179,7 @@ typedef struct gp_core_event {
     bool when_idle;
     bool holds;
     bool usable;
+    bool recycle; /* the process must not serve another lease */
     uint64_t step;
     gp_core_death_kind death;
     int number;

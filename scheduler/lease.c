@@ -133,4 +133,6 @@ void gp_core_lease_revoked(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
     slot->granted = slot->acked = 0;
     slot->step = 0;
+    if (event->recycle)
+        gp_core_slot_quit(core, event->slot); /* asked for, so no death; asks wait as for one that starts */
 }

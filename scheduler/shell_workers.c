@@ -97,6 +97,7 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
                             .lease = in->envelope.lease,
                             .generation = in->envelope.generation };
     gp_error_reply error;
+    gp_revoked revoked;
     gp_beat beat;
     gp_error err;
 
@@ -113,7 +114,12 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
         event.kind = GP_CORE_EVENT_WORKER_GRANTED;
         break;
     case GP_ID(revoked):
+        if (gp_incoming_decode(in, &revoked, &err) != GP_OK) {
+            gp_log(GP_LOG_WARN, "worker %u: %s", event.slot + 1, err.message);
+            return;
+        }
         event.kind = GP_CORE_EVENT_WORKER_REVOKED;
+        event.recycle = revoked.recycle != 0;
         break;
     case GP_ID(error_reply):
         if (gp_incoming_decode(in, &error, &err) == GP_OK)

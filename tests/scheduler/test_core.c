@@ -265,6 +265,37 @@ TEST(nobody_overtakes_the_head_of_the_queue)
     pool_free();
 }
 
+TEST(a_worker_with_code_of_a_lease_in_it_is_started_afresh_before_the_next_lease)
+{
+    gp_core_event given_back;
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    connect(1);
+    connect(2);
+    ask(1, 1, 1);
+    acked(0, 1, 1);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    given_back = of_worker(GP_CORE_EVENT_WORKER_REVOKED, 0);
+    given_back.lease = 1;
+    given_back.recycle = true;
+    say(given_back);
+    CHECK(find(GP_CORE_QUIT) != NULL);
+    ask(2, 1, 1); /* it waits as for a worker that starts */
+    CHECK(find(GP_CORE_ERROR) == NULL);
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    given_back = of_worker(GP_CORE_EVENT_WORKER_DIED, 0);
+    given_back.death = GP_CORE_DIED_EXIT;
+    say(given_back);
+    CHECK(find(GP_CORE_SPAWN) != NULL); /* at once */
+    CHECK_INT(0, core->slots[0].deaths);
+    CHECK_INT(2, core->slots[0].incarnation);
+    spawned(0, 900);
+    ready(0);
+    CHECK_INT(1, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
 TEST(an_ask_of_higher_priority_goes_first)
 {
     gp_core_wish wish = { .min = 1, .max = 1, .priority = 5 };

@@ -245,6 +245,7 @@ static void process_hears(sim *s, sim_process *process, const sim_letter *letter
     case GP_CORE_REVOKE:
         process->lease = 0;
         answer.kind = GP_CORE_EVENT_WORKER_REVOKED;
+        answer.recycle = chance(s, 30);
         process_says(s, process, chance(s, 5) ? 1200 : draw(s, 100), answer);
         break;
     case GP_CORE_QUIT:
