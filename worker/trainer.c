@@ -395,7 +395,7 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
         .validation_samples = trainer->validation == NULL ? 0 : gp_store_get_info(trainer->validation)->count,
         .steps_per_epoch = (data->count + trainer->world_batch - 1) / trainer->world_batch,
         .batch = trainer->world_batch,
-        .parameters = trainer->graph->blob_count,
+        .parameters = trainer->graph->learned_count,
         .classes = trainer->graph->class_count,
         .memory_bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
                         LOADER_DEPTH * (uint64_t)trainer->micro_batch * data->sample_bytes,

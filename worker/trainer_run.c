@@ -92,12 +92,13 @@ static gp_status trainer_exchange(void *context, size_t final_count, gp_error *e
     return status;
 }
 
-static gp_status trainer_exchange_header(gp_trainer *trainer, gp_error *err)
+static gp_status trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
 {
     int64_t begin_ns = gp_now_ns();
     gp_status status;
 
     trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
+    trainer->header[HEADER_SAMPLES] = (double)samples;
     status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
     trainer->exchange_ns += gp_now_ns() - begin_ns;
     return status;
@@ -176,7 +177,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     trainer->exchange_ns = 0;
     status = trainer_compute(trainer, now, ahead, last, record, err);
     if (status == GP_OK)
-        status = trainer_exchange_header(trainer, err);
+        status = trainer_exchange_header(trainer, record->samples, err);
     if (status != GP_OK)
         return status;
 
@@ -192,6 +193,9 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     double learn_rate = trainer_learn_rate(trainer, last->epoch + 1);
 
     gp_fault_point("commit");
+    if (weight > 0) /* before the optimiser, which may clip what it is given */
+        gp_statistics_commit(trainer->graph, trainer->parameters, trainer->gradients,
+                             trainer->header[HEADER_SAMPLES]);
     if (weight > 0)
         gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
     trainer->step++;
@@ -300,7 +304,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
     if (status == GP_OK)
-        status = trainer_exchange_header(trainer, err);
+        status = trainer_exchange_header(trainer, 0, err);
     if (status != GP_OK)
         return status;
     double weight = trainer->header[GP_SUM_WEIGHT];

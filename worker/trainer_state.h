@@ -9,7 +9,7 @@
 #include "worker/trainer.h"
 
 /* The head of the arena: float64 sums over ranks, reduced once a step.  The first GP_SUMS are the plan's. */
-enum { HEADER_STOP = GP_SUMS, HEADER_COUNT };
+enum { HEADER_STOP = GP_SUMS, HEADER_SAMPLES, HEADER_COUNT };
 
 /* Slots of the loader: one in use, one ready, one being filled. */
 enum { LOADER_DEPTH = 3 };

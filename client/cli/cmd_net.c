@@ -37,7 +37,7 @@ static int64_t layer_parameters(const gp_graph *graph, uint32_t layer)
     int64_t count = 0;
 
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (graph->parameters[i].layer == layer)
+        if (graph->parameters[i].layer == layer && graph->parameters[i].statistic == GP_STATISTIC_NONE)
             count += graph->parameters[i].count;
     return count;
 }
@@ -72,7 +72,7 @@ static void net_show_text(const gp_graph *graph)
     show_table_print_free(table);
     printf("\n%zu parameters (%.1f KiB), %.2f million multiply-adds for one sample forward, %" PRIu32
            " classes\n",
-           graph->blob_count, (double)graph->blob_count * 4 / 1024,
+           graph->learned_count, (double)graph->learned_count * 4 / 1024,
            (double)gp_graph_forward_macs(graph) * 1e-6, graph->class_count);
 }
 
@@ -88,7 +88,7 @@ static gp_status net_show_json(const gp_graph *graph, gp_error *err)
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "name", spec->name);
     gp_json_put_text(&writer, "input", gp_shape_format(&spec->input, shape, sizeof(shape)));
-    gp_json_put_integer(&writer, "parameters", (int64_t)graph->blob_count);
+    gp_json_put_integer(&writer, "parameters", (int64_t)graph->learned_count);
     gp_json_put_integer(&writer, "forward_macs", gp_graph_forward_macs(graph));
     gp_json_put_integer(&writer, "classes", graph->class_count);
     gp_json_begin_array(&writer, "layers");

@@ -29,6 +29,9 @@ static const gp_param conv2d_params[] = {
     { "padding", NULL, GP_PARAM_I64, FIELD(window.padding), .count = 4, .max = GP_WINDOW_MAX,
       .seed_name = "Padding", .torch_name = "padding", .unit = "pixels",
       .help = "zeros around the input: top, left, bottom, right" },
+    { "same", NULL, GP_PARAM_WORD, FIELD(window.same), .words = gp_window_same_words, .seed_name = "Padding",
+      .help =
+          "pad so that the output is ceil(input / stride): an odd pixel behind (upper) or before (lower)" },
     { "groups", NULL, GP_PARAM_I64, FIELD(groups), .fallback = 1, .min = 1, .max = GP_CHANNELS_MAX,
       .seed_name = "NumGroups", .torch_name = "groups",
       .help = "groups of channels that do not see each other" },
@@ -40,12 +43,13 @@ static const gp_param conv2d_params[] = {
 static gp_status conv2d_infer(gp_infer *infer, gp_error *err)
 {
     const conv2d_settings *settings = infer->settings;
-    gp_window window = gp_window_make(&settings->window, settings->groups);
+    gp_window window;
     int64_t out[2];
 
     if (settings->channels == 0)
         return gp_fail(err, GP_EINVAL, "the number of output channels is not given; say channels=N");
-    gp_status status = gp_window_output(&window, &infer->inputs[0], out, err);
+    gp_status status =
+        gp_window_resolve(&window, out, &settings->window, settings->groups, &infer->inputs[0], err);
 
     if (status != GP_OK)
         return status;
@@ -78,8 +82,10 @@ static gp_op conv2d_op(const gp_lowering *lowering, gp_opcode code)
 {
     const conv2d_settings *settings = lowering->settings;
     gp_op op = gp_op_init(code);
+    int64_t out[2];
 
-    op.window = gp_window_make(&settings->window, settings->groups);
+    gp_window_resolve(&op.window, out, &settings->window, settings->groups,
+                      &lowering->graph->values[lowering->x[0]].shape, NULL); /* infer has seen it succeed */
     return op;
 }
 
@@ -119,6 +125,8 @@ static const gp_kind_check conv2d_checks[] = {
     { { 3, { 4, 9, 8 } }, "channels=6;kernel=3,2;groups=2;dilation=2,3;stride=2,3;padding=2", 3, false },
     { { 3, { 3, 4, 4 } }, "channels=3;kernel=1;groups=3", 1, false },
     { { 3, { 2, 1, 9 } }, "channels=5;kernel=1,9", 2, false },
+    { { 3, { 2, 6, 5 } }, "channels=4;kernel=2,3;stride=1,2;same=lower", 2, false },
+    { { 3, { 3, 7, 6 } }, "channels=3;groups=3;kernel=3;stride=2;dilation=2,1;same=upper", 2, false },
     { { 3, { 1, 2, 2 } }, "channels=1;kernel=2;padding=2;stride=3", 2, false }, /* windows of padding only */
     { .samples = 0 },
 };

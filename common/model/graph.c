@@ -60,7 +60,7 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
     for (uint32_t k = 0; k < infer->parameter_count; k++) {
         const gp_parameter_need *need = &infer->parameters[k];
         gp_parameter *parameter = &graph->parameters[graph->parameter_count];
-        bool weight = strcmp(need->role, "weight") == 0;
+        bool weight = strcmp(need->role, "weight") == 0 || strcmp(need->role, "scale") == 0;
         gp_status status = gp_shape_check(&need->shape, PARAMETERS_MAX, err);
 
         if (status != GP_OK)
@@ -72,11 +72,16 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
             .fan_in = need->fan_in,
             .fan_out = need->fan_out,
             .initializer = need->initializer,
+            .statistic = need->statistic,
+            .statistic_rate = need->rate,
+            .per_sample = need->per_sample,
             .learn_rate_factor = weight ? layer->factors.weight_learn_rate : layer->factors.bias_learn_rate,
             .l2_factor = weight ? layer->factors.weight_l2 : layer->factors.bias_l2,
         };
         snprintf(parameter->name, sizeof(parameter->name), "%s.%s", layer->name, need->role);
         graph->blob_count += (size_t)parameter->count;
+        if (need->statistic == GP_STATISTIC_NONE)
+            graph->learned_count += (size_t)parameter->count;
         if (graph->blob_count > (size_t)PARAMETERS_MAX)
             return gp_fail(err, GP_ELIMIT, "the network has over %" PRId64 " parameters up to here",
                            PARAMETERS_MAX);

@@ -14,6 +14,7 @@ typedef enum gp_value_role {
     GP_VALUE_INPUT, /* normalised network input, float32 */
     GP_VALUE_ACTIVATION,
     GP_VALUE_SAVED, /* kept from forward to backward by one layer (pool index) */
+    GP_VALUE_CALL,  /* the same, one for all samples of a call (moments); no implicit N */
     GP_VALUE_ACTIVATION_GRADIENT,
     GP_VALUE_PARAMETER, /* shape is the tensor's; no implicit N */
     GP_VALUE_PARAMETER_GRADIENT,
@@ -39,6 +40,9 @@ typedef struct gp_parameter {
     uint32_t layer, value, gradient; /* layer index; value indices */
     int64_t fan_in, fan_out;
     gp_initializer initializer;
+    gp_statistic statistic; /* what it is instead of learned; kind.h says more, as of the next two */
+    double statistic_rate;
+    int64_t per_sample;
     double learn_rate_factor, l2_factor;
 } gp_parameter;
 
@@ -54,7 +58,8 @@ typedef struct gp_graph {
     uint32_t value_count, value_capacity;
     gp_parameter *parameters; /* in layer order; offsets run the other way */
     uint32_t parameter_count;
-    size_t blob_count; /* float32 elements of all parameters */
+    size_t blob_count;    /* float32 elements of all parameters */
+    size_t learned_count; /* of those that are no statistics: what is called the number of parameters */
     gp_ops ops[GP_PHASE_COUNT];
     uint32_t input, labels, sums, scores, logits; /* values; scores is written in INFER only */
     gp_shape *outputs;                            /* per layer, of one sample */

@@ -79,10 +79,12 @@ static void init_normal(const init_tensor *init, double sigma)
 
 static void init_parameter(const gp_parameter *parameter, gp_init_rule rule, const init_tensor *init)
 {
+    bool fixed = parameter->statistic != GP_STATISTIC_NONE; /* no rule reaches it */
+
     if (parameter->initializer == GP_INIT_ONES) {
         for (int64_t e = 0; e < init->count; e++)
             init->values[e] = 1.0f;
-    } else if (rule.kind == GP_INIT_NORMAL) {
+    } else if (rule.kind == GP_INIT_NORMAL && !fixed) {
         init_normal(init, rule.sigma);
     } else if (parameter->initializer == GP_INIT_ZEROS) {
         memset(init->values, 0, (size_t)init->count * sizeof(float));

@@ -24,11 +24,24 @@ typedef enum gp_kind_flag {
 
 typedef enum gp_initializer { GP_INIT_WEIGHTS, GP_INIT_ZEROS, GP_INIT_ONES } gp_initializer;
 
+/* Running statistics stand in the blob among the parameters but are not learned: where a parameter has its gradient,
+ * they have the step's sums about the running mean (ops.def, batchnorm), and the commit moves them by `rate` towards
+ * the moments of the whole step. */
+typedef enum gp_statistic {
+    GP_STATISTIC_NONE,     /* a parameter */
+    GP_STATISTIC_MEAN,     /* the variance is the next parameter of the layer */
+    GP_STATISTIC_VARIANCE, /* of the population: n / (n - 1) times the step's */
+} gp_statistic;
+
 typedef struct gp_parameter_need {
-    const char *role; /* "weight", "bias": the second half of the tensor's name */
+    const char *role; /* the second half of the tensor's name; factors called weight-... are those of "weight"
+                       * and "scale", factors called bias-... of all others */
     gp_shape shape;   /* logical: OIHW for a convolution, [outputs, inputs] for a fully connected layer */
     int64_t fan_in, fan_out;
     gp_initializer initializer;
+    gp_statistic statistic;
+    double rate;        /* of a statistic */
+    int64_t per_sample; /* of a statistic: numbers that one sample adds to each sum */
 } gp_parameter_need;
 
 /* What infer is given and what it fills.  Shapes are those of one sample: [C, H, W] or [F]. */
@@ -65,6 +78,9 @@ gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err
 /* Make a value that lives from forward to backward, as saved[slot]. */
 gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
                            gp_error *err);
+
+/* The same for a value that the samples of a call have in common: no implicit N. */
+gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err);
 
 /* One case that tests/model/test_kinds.c tries: settings as "key=value;key=value". */
 typedef struct gp_kind_check {

@@ -72,6 +72,13 @@ gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype,
                               &lowering->saved[slot], err);
 }
 
+gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err)
+{
+    assert(slot < GP_LAYER_SAVED_MAX && lowering->saved[slot] == GP_NO_VALUE);
+    return gp_graph_add_value(lowering->graph, GP_VALUE_CALL, GP_F32, shape, lowering->layer,
+                              &lowering->saved[slot], err);
+}
+
 static uint32_t layer_output(const gp_graph *graph, const lower_layer *layers, uint32_t input)
 {
     return input == GP_INPUT_LAYER ? graph->input : layers[input].y;

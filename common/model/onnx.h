@@ -1,6 +1,6 @@
 /* onnx.h -- a trained network to and from an ONNX file (docs/model-files.md).
  *
- * Written: opset 13, IR version 8; input "input" [N, C, H, W] of stored values, output "scores" [N, classes].
+ * Written: opset 13, or the first that has what the network needs, IR version 8; input "input" [N, C, H, W] of stored values, output "scores" [N, classes].
  * The netspec stands in metadata_props "gradpool.network", the class names in "gradpool.classes", so that
  * reading gives back what was written, dropout included.
  * Read: our files, and files from elsewhere of opset 9 to 21 whose operators we have layer kinds for. */

@@ -1,5 +1,5 @@
-/* onnx_map.c -- the nodes of an ONNX graph as a netspec: one function per operator, and one table of them.  The
- * table and what it points to stay in one file, though it is long: to add an operator is to edit here only.
+/* onnx_map.c -- the nodes of an ONNX graph as a netspec: one function per operator, and one table of them.  Those that
+ * look at more than their own node are here, those that are simply a layer are in onnx_layers.c.
  *
  * Nodes stand in topological order and each value has one maker, so one pass does: every name is a value that is
  * not made yet, the network's input, a layer's output or a constant.  What stands between the input and the first
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/model/onnx_node.h"
+#include "common/model/onnx_map.h"
 
 typedef struct map_operator map_operator;
 struct map_operator {
@@ -79,10 +79,9 @@ static gp_status add_layer(gp_onnx_mapping *m, const char *wanted, const char *k
     return gp_netspec_connect(m->spec, names, input_count, err);
 }
 
-/* The layer of a node with one data input; its first output is the layer's. */
-static gp_status node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
-                            const char *settings, gp_onnx_value *const *inputs, size_t input_count,
-                            gp_error *err)
+gp_status gp_onnx_node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
+                             const char *settings, gp_onnx_value *const *inputs, size_t input_count,
+                             gp_error *err)
 {
     uint32_t layer = m->spec->layer_count;
     gp_status status = add_layer(m, node->name, kind, settings, inputs, input_count, err);
@@ -109,9 +108,14 @@ static void node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, co
 
 /* ---- operators ---- */
 
+static bool bytes_are(const ProtobufCBinaryData *bytes, const char *word)
+{
+    return bytes->len == strlen(word) && memcmp(bytes->data, word, bytes->len) == 0;
+}
+
 /* "kernel=3,3;stride=...": the settings that convolution and pooling share. */
-static gp_status node_window(const Onnx__NodeProto *node, const int64_t kernel[2], bool dilates,
-                             char *settings, size_t bytes, gp_error *err)
+static gp_status node_window(const Onnx__NodeProto *node, const int64_t kernel[2], char *settings,
+                             size_t bytes, gp_error *err)
 {
     const Onnx__AttributeProto *automatic = gp_onnx_node_attribute(node, "auto_pad");
     int64_t stride[2], dilation[2], padding[4];
@@ -124,24 +128,25 @@ static gp_status node_window(const Onnx__NodeProto *node, const int64_t kernel[2
     if (status != GP_OK)
         return status;
     bool padded = padding[0] != 0 || padding[1] != 0 || padding[2] != 0 || padding[3] != 0;
-    bool notset = automatic == NULL || (automatic->s.len == 6 && memcmp(automatic->s.data, "NOTSET", 6) == 0);
+    bool explicit = automatic == NULL || bytes_are(&automatic->s, "NOTSET");
+    bool upper = !explicit && bytes_are(&automatic->s, "SAME_UPPER");
+    bool lower = !explicit && bytes_are(&automatic->s, "SAME_LOWER");
 
-    if (!notset && (padded || automatic->s.len != 5 || memcmp(automatic->s.data, "VALID", 5) != 0))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "auto_pad is not supported; write the padding as pads (top, left, bottom, right)");
-    if (!dilates && (dilation[0] != 1 || dilation[1] != 1))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "dilated pooling (%" PRId64 ",%" PRId64 ") is not supported; 1,1 is", dilation[0],
-                       dilation[1]);
+    if (!explicit && (padded || (!upper && !lower && !bytes_are(&automatic->s, "VALID"))))
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "its auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER, or has pads beside it");
     int used =
         snprintf(settings, bytes,
                  "kernel=%" PRId64 ",%" PRId64 ";stride=%" PRId64 ",%" PRId64 ";padding=%" PRId64 ",%" PRId64
                  ",%" PRId64 ",%" PRId64,
                  kernel[0], kernel[1], stride[0], stride[1], padding[0], padding[1], padding[2], padding[3]);
 
-    if (dilates)
-        snprintf(settings + used, bytes - (size_t)used, ";dilation=%" PRId64 ",%" PRId64, dilation[0],
-                 dilation[1]);
+    snprintf(settings + used, bytes - (size_t)used, ";dilation=%" PRId64 ",%" PRId64 "%s", dilation[0],
+             dilation[1],
+             upper   ? ";same=upper"
+             : lower ? ";same=lower"
+                     : "");
     return GP_OK;
 }
 
@@ -166,29 +171,29 @@ static gp_status map_conv(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
                      ? (memcpy(kernel, weight->dims + 2, sizeof(kernel)), GP_OK)
                      : gp_onnx_node_ints(node, "kernel_shape", 2, 0, kernel, err);
     if (status == GP_OK) /* kernel_shape against the weights: when shapes are known */
-        status = node_window(node, kernel, true, window, sizeof(window), err);
+        status = node_window(node, kernel, window, sizeof(window), err);
     if (status != GP_OK)
         return status;
     snprintf(settings, sizeof(settings), "channels=%" PRId64 ";groups=%" PRId64 ";bias=%s;%s",
              weight->dims[0], groups, bias == NULL ? "false" : "true", window);
-    m->sources[m->spec->layer_count] = (gp_onnx_source){ .weight = weight, .bias = bias };
-    return node_layer(m, node, "conv2d", settings, &x, 1, err);
+    m->sources[m->spec->layer_count] = (gp_onnx_source){ .tensors = { weight, bias } };
+    return gp_onnx_node_layer(m, node, "conv2d", settings, &x, 1, err);
 }
 
 static gp_status map_pool(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     bool average = strcmp(node->op_type, "AveragePool") == 0;
     char settings[384];
-    int64_t kernel[2], count_padding;
+    int64_t kernel[2], count_padding, ceil;
     gp_onnx_value *x;
     gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_ints(node, "kernel_shape", 2, 0, kernel, err);
     if (status == GP_OK)
-        status = node_window(node, kernel, false, settings, sizeof(settings) - 32, err);
+        status = node_window(node, kernel, settings, sizeof(settings) - 48, err);
     if (status == GP_OK)
-        status = gp_onnx_node_fixed_int(node, "ceil_mode", 0, err);
+        status = gp_onnx_node_int(node, "ceil_mode", 0, &ceil, err);
     if (status == GP_OK)
         status = gp_onnx_node_fixed_int(node, "storage_order", 0, err);
     if (status == GP_OK)
@@ -197,7 +202,9 @@ static gp_status map_pool(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
         return status;
     if (average && count_padding != 0)
         strcat(settings, ";count-padding=true");
-    return node_layer(m, node, average ? "avgpool" : "maxpool", settings, &x, 1, err);
+    if (ceil != 0)
+        strcat(settings, ";ceil=true");
+    return gp_onnx_node_layer(m, node, average ? "avgpool" : "maxpool", settings, &x, 1, err);
 }
 
 /* weight is [inputs, outputs], or [outputs, inputs] when it is not to be transposed. */
@@ -209,9 +216,9 @@ static gp_status map_product(gp_onnx_mapping *m, const Onnx__NodeProto *node, co
 
     snprintf(settings, sizeof(settings), "outputs=%" PRId64 ";bias=%s", weight->dims[transposed ? 1 : 0],
              bias == NULL ? "false" : "true");
-    m->sources[layer] = (gp_onnx_source){ .weight = weight, .bias = bias, .transposed = transposed };
+    m->sources[layer] = (gp_onnx_source){ .tensors = { weight, bias }, .transposed = transposed };
     m->expectations[layer].vector_input = true;
-    return node_layer(m, node, "fc", settings, &x, 1, err);
+    return gp_onnx_node_layer(m, node, "fc", settings, &x, 1, err);
 }
 
 static gp_status map_gemm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -260,7 +267,7 @@ static gp_status map_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     gp_onnx_value *x;
     gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
-    return status == GP_OK ? node_layer(m, node, "relu", NULL, &x, 1, err) : status;
+    return status == GP_OK ? gp_onnx_node_layer(m, node, "relu", NULL, &x, 1, err) : status;
 }
 
 static gp_status map_flatten(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -270,7 +277,7 @@ static gp_status map_flatten(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
 
     if (status == GP_OK)
         status = gp_onnx_node_fixed_int(node, "axis", 1, err);
-    return status == GP_OK ? node_layer(m, node, "flatten", NULL, &x, 1, err) : status;
+    return status == GP_OK ? gp_onnx_node_layer(m, node, "flatten", NULL, &x, 1, err) : status;
 }
 
 /* To [N, -1], [0, -1] or [-1, features]: each sample a vector. */
@@ -296,7 +303,7 @@ static gp_status map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
         return gp_fail(err, GP_EUNSUPPORTED,
                        "a reshape to [%" PRId64 ", %" PRId64 "] is not supported; [N, -1] is", rows, columns);
     m->expectations[m->spec->layer_count].outputs = columns == -1 ? 0 : columns;
-    return node_layer(m, node, "flatten", NULL, &x, 1, err);
+    return gp_onnx_node_layer(m, node, "flatten", NULL, &x, 1, err);
 }
 
 static gp_status map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -319,7 +326,7 @@ static gp_status map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
         rate = gp_onnx_float_at(gp_onnx_floats(ratio), 0);
     }
     snprintf(settings, sizeof(settings), "rate=%.9g", (double)rate);
-    return node_layer(m, node, "dropout", settings, &x, 1, err);
+    return gp_onnx_node_layer(m, node, "dropout", settings, &x, 1, err);
 }
 
 static gp_status map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -337,7 +344,7 @@ static gp_status map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     if (strcmp(node->output[0], m->graph->output[0]->name) != 0 ||
         gp_onnx_value_find(m, node->output[0])->uses != 1)
         return gp_fail(err, GP_EUNSUPPORTED, "it is supported as the network's output only");
-    return node_layer(m, node, "crossentropy", NULL, &x, 1, err);
+    return gp_onnx_node_layer(m, node, "crossentropy", NULL, &x, 1, err);
 }
 
 static gp_status map_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -373,7 +380,7 @@ static gp_status map_sum(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_err
 
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++)
         status = gp_onnx_node_data(m, node, k, &x[k], err);
-    return status == GP_OK ? node_layer(m, node, "add", NULL, x, node->n_input, err) : status;
+    return status == GP_OK ? gp_onnx_node_layer(m, node, "add", NULL, x, node->n_input, err) : status;
 }
 
 /* Whether the tensor is one number, or one per channel when aligned with [N, C, H, W] from the right. */
@@ -434,11 +441,11 @@ static gp_status map_bias(gp_onnx_mapping *m, const Onnx__NodeProto *node, const
     const Onnx__TensorProto *bias = c->tensor;
     gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
 
-    if (strcmp(layer->kind->name, "fc") != 0 || source->bias != NULL || x->uses != 1 ||
+    if (strcmp(layer->kind->name, "fc") != 0 || source->tensors[1] != NULL || x->uses != 1 ||
         m->expectations[x->layer].made != x)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "adding a constant is supported on the input, and right behind a MatMul as its bias");
-    int64_t outputs = source->weight->dims[source->transposed ? 1 : 0];
+    int64_t outputs = source->tensors[0]->dims[source->transposed ? 1 : 0];
 
     if (gp_onnx_floats(bias) == NULL || gp_onnx_count(bias) != outputs || bias->n_dims < 1 ||
         bias->n_dims > 2 || bias->dims[bias->n_dims - 1] != outputs)
@@ -450,7 +457,7 @@ static gp_status map_bias(gp_onnx_mapping *m, const Onnx__NodeProto *node, const
 
     if (status != GP_OK)
         return status;
-    source->bias = bias;
+    source->tensors[1] = bias;
     made->role = GP_ONNX_VALUE_LAYER;
     made->layer = x->layer;
     return GP_OK;
@@ -494,6 +501,13 @@ static const map_operator operators[] = {
     { "Relu", "", 1, 1, map_relu },
     { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, map_pool },
     { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, map_pool },
+    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_global_pool },
+    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_global_pool },
+    { "BatchNormalization", "epsilon momentum training_mode ", 5, 5, gp_onnx_map_batchnorm },
+    { "LeakyRelu", "alpha ", 1, 1, gp_onnx_map_leaky_relu },
+    { "Clip", "max min ", 1, 3, gp_onnx_map_clip },
+    { "Sigmoid", "", 1, 1, gp_onnx_map_function },
+    { "Tanh", "", 1, 1, gp_onnx_map_function },
     { "Flatten", "axis ", 1, 1, map_flatten },
     { "Reshape", "allowzero ", 2, 2, map_reshape },
     { "Add", "", 2, 2, map_arithmetic },
@@ -509,18 +523,6 @@ static const map_operator operators[] = {
 
 enum { OPERATOR_COUNT = sizeof(operators) / sizeof(operators[0]) };
 
-static gp_status operator_unknown(gp_error *err)
-{
-    char known[256] = "";
-
-    for (size_t i = 0; i < OPERATOR_COUNT; i++) {
-        size_t used = strlen(known);
-
-        snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", operators[i].name);
-    }
-    return gp_fail(err, GP_EUNSUPPORTED, "this operator is not supported; supported are %s", known);
-}
-
 static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const map_operator *about = NULL;
@@ -531,7 +533,9 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
         if (strcmp(operators[i].name, node->op_type) == 0)
             about = &operators[i];
     if (about == NULL)
-        status = operator_unknown(err);
+        status = gp_fail(err, GP_EUNSUPPORTED,
+                         "this operator is not supported; docs/model-files.md lists the %d that are",
+                         OPERATOR_COUNT);
     else if (node->n_input < about->inputs_min || node->n_input > about->inputs_max)
         status = gp_fail(err, GP_EUNSUPPORTED, "it has %zu inputs; %" PRIu32 " to %" PRIu32 " are supported",
                          node->n_input, about->inputs_min, about->inputs_max);

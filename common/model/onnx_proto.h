@@ -40,8 +40,8 @@ Onnx__GraphProto *gp_onnx_draft_graph(gp_onnx_draft *draft);
 
 /* Where the numbers of one layer's parameters are: tensors of the file, checked to be float32. */
 typedef struct gp_onnx_source {
-    const Onnx__TensorProto *weight, *bias; /* NULL: the layer has none */
-    bool transposed;                        /* weight is [inputs, outputs] */
+    const Onnx__TensorProto *tensors[GP_LAYER_PARAMETERS_MAX]; /* in the order of the layer's parameters */
+    bool transposed;                                           /* the first is [inputs, outputs] */
 } gp_onnx_source;
 
 /* The netspec that the nodes say, and a source per layer (gp_free()).  opset is in the range we read. */

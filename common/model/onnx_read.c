@@ -168,6 +168,17 @@ static gp_status graphs_match(bool *match, Onnx__GraphProto *graph, const Onnx__
     return status;
 }
 
+/* Which of its layer's parameters a parameter is. */
+static uint32_t index_in_layer(const gp_graph *graph, uint32_t parameter)
+{
+    uint32_t index = 0;
+
+    while (index < parameter &&
+           graph->parameters[parameter - index - 1].layer == graph->parameters[parameter].layer)
+        index++;
+    return index;
+}
+
 static gp_status find_sources(reading *r, Onnx__GraphProto *graph, gp_error *err)
 {
     r->sources = gp_calloc(r->spec->layer_count, sizeof(*r->sources));
@@ -178,10 +189,7 @@ static gp_status find_sources(reading *r, Onnx__GraphProto *graph, gp_error *err
         gp_onnx_source *source = &r->sources[parameter->layer];
         const Onnx__TensorProto *tensor = tensor_find(graph, parameter->name);
 
-        if (strcmp(strrchr(parameter->name, '.'), ".weight") == 0)
-            source->weight = tensor;
-        else
-            source->bias = tensor;
+        source->tensors[index_in_layer(r->graph, p)] = tensor;
     }
     return GP_OK;
 }
@@ -270,9 +278,9 @@ static gp_status read_blob(reading *r, size_t bytes, gp_error *err)
         for (uint32_t p = 0; p < graph->parameter_count; p++) {
             const gp_parameter *parameter = &graph->parameters[p];
             const gp_onnx_source *source = &r->sources[parameter->layer];
-            bool weight = strcmp(strrchr(parameter->name, '.'), ".weight") == 0;
-            const Onnx__TensorProto *tensor = weight ? source->weight : source->bias;
-            bool transposed = weight && source->transposed;
+            uint32_t index = index_in_layer(graph, p);
+            const Onnx__TensorProto *tensor = source->tensors[index];
+            bool transposed = index == 0 && source->transposed;
 
             if (copy == 1) {
                 copy_source(r->blob + parameter->offset, parameter, tensor, transposed);

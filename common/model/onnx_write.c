@@ -13,7 +13,12 @@
 #include "common/model/onnx.h"
 #include "common/model/onnx_proto.h"
 
-enum { NODE_ATTRIBUTES_MAX = 5, NODE_INTS_MAX = 10, VALUE_NAME_MAX = GP_NAME_MAX + 16 };
+enum {
+    NODE_ATTRIBUTES_MAX = 5,
+    NODE_INTS_MAX = 10,
+    NODE_CONSTANTS_MAX = 2,
+    VALUE_NAME_MAX = GP_NAME_MAX + 16
+};
 
 typedef struct draft_node {
     Onnx__NodeProto proto;
@@ -22,6 +27,9 @@ typedef struct draft_node {
     uint32_t int_count;
     char *inputs[GP_LAYER_INPUTS_MAX], *output;
     char name[VALUE_NAME_MAX], output_name[VALUE_NAME_MAX];
+    char constant_names[NODE_CONSTANTS_MAX][VALUE_NAME_MAX];
+    float constants[NODE_CONSTANTS_MAX];
+    uint32_t constant_count;
 } draft_node;
 
 typedef struct draft_tensor {
@@ -51,6 +59,7 @@ struct gp_onnx_draft {
     const gp_op **ops;   /* per layer: its first op in inference */
     const char **values; /* per layer: the name of what it makes */
     const char *start;   /* the name of the network's normalised input */
+    int64_t opset;       /* the least that has what the nodes say, from GP_ONNX_OPSET on */
     float scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
 };
 
@@ -122,6 +131,15 @@ static void node_set_ints(draft_node *node, const char *name, const int32_t *val
         node->ints[node->int_count++] = values[i];
 }
 
+static void node_set_float(draft_node *node, const char *name, double value)
+{
+    Onnx__AttributeProto *attribute =
+        node_add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+
+    attribute->has_f = true;
+    attribute->f = (float)value;
+}
+
 /* ---- tensors ---- */
 
 static const char *draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp_shape *shape,
@@ -145,6 +163,19 @@ static const char *draft_add_tensor(gp_onnx_draft *draft, const char *name, cons
     return name;
 }
 
+/* A number as a further input: "clip1.min". */
+static void node_add_constant(gp_onnx_draft *draft, draft_node *node, const char *role, double value)
+{
+    const gp_shape scalar = { 0 };
+    uint32_t k = node->constant_count++;
+
+    assert(k < NODE_CONSTANTS_MAX);
+    node->constants[k] = (float)value;
+    snprintf(node->constant_names[k], sizeof(node->constant_names[k]), "%.*s.%s", GP_NAME_MAX, node->name,
+             role);
+    node_add_input(node, draft_add_tensor(draft, node->constant_names[k], &scalar, &node->constants[k]));
+}
+
 /* The layer's tensors as further inputs of its node. */
 static void node_add_parameters(gp_onnx_draft *draft, draft_node *node, uint32_t layer)
 {
@@ -159,6 +190,12 @@ static void node_add_parameters(gp_onnx_draft *draft, draft_node *node, uint32_t
 }
 
 /* ---- layers ---- */
+
+static void draft_needs(gp_onnx_draft *draft, int64_t opset)
+{
+    if (draft->opset < opset)
+        draft->opset = opset;
+}
 
 static const char *layer_input(const gp_onnx_draft *draft, uint32_t layer, uint32_t k)
 {
@@ -202,6 +239,12 @@ static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
     node_set_ints(node, "kernel_shape", op->window.kernel, 2);
     node_set_ints(node, "strides", op->window.stride, 2);
     node_set_ints(node, "pads", op->window.padding, 4);
+    bool dilated = op->window.dilation[0] != 1 || op->window.dilation[1] != 1;
+
+    if (dilated && op->pool != GP_POOL_MAX)
+        draft_needs(draft, 19);
+    if (dilated)
+        node_set_ints(node, "dilations", op->window.dilation, 2);
     if (op->pool != GP_POOL_MAX)
         node_set_int(node, "count_include_pad", op->pool == GP_POOL_AVERAGE_COUNT_PADDING);
 }
@@ -230,9 +273,35 @@ static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
     node_set_int(node, "transB", 1);
 }
 
-static void draft_relu(gp_onnx_draft *draft, uint32_t layer)
+/* A node of the layer's inputs alone. */
+static void draft_plain(gp_onnx_draft *draft, uint32_t layer)
 {
-    draft_add_layer(draft, layer, "Relu");
+    draft_add_layer(draft, layer, draft->spec->layers[layer].kind->onnx);
+}
+
+static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft_node *node = draft_add_layer(draft, layer, "BatchNormalization");
+
+    node_add_parameters(draft, node, layer);
+    node_set_float(node, "epsilon", draft->ops[layer]->factor[0]);
+    for (uint32_t p = 0; p < draft->graph->parameter_count; p++)
+        if (draft->graph->parameters[p].layer == layer &&
+            draft->graph->parameters[p].statistic == GP_STATISTIC_MEAN)
+            node_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
+}
+
+static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
+{
+    node_set_float(draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
+}
+
+static void draft_clip(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft_node *node = draft_add_layer(draft, layer, "Clip");
+
+    node_add_constant(draft, node, "min", draft->ops[layer]->factor[0]);
+    node_add_constant(draft, node, "max", draft->ops[layer]->factor[1]);
 }
 
 static void draft_flatten(gp_onnx_draft *draft, uint32_t layer)
@@ -262,9 +331,14 @@ static const struct {
     const char *kind;
     void (*draft)(gp_onnx_draft *draft, uint32_t layer);
 } layer_drafts[] = {
-    { "conv2d", draft_conv2d }, { "fc", draft_fc },           { "relu", draft_relu },
-    { "maxpool", draft_pool },  { "avgpool", draft_pool },    { "flatten", draft_flatten },
-    { "add", draft_add },       { "dropout", draft_dropout }, { "crossentropy", draft_crossentropy },
+    { "conv2d", draft_conv2d },       { "fc", draft_fc },
+    { "relu", draft_plain },          { "leakyrelu", draft_leaky_relu },
+    { "clip", draft_clip },           { "sigmoid", draft_plain },
+    { "tanh", draft_plain },          { "maxpool", draft_pool },
+    { "avgpool", draft_pool },        { "globalavgpool", draft_plain },
+    { "globalmaxpool", draft_plain }, { "batchnorm", draft_batchnorm },
+    { "flatten", draft_flatten },     { "add", draft_add },
+    { "dropout", draft_dropout },     { "crossentropy", draft_crossentropy },
 };
 
 static gp_status draft_layers(gp_onnx_draft *draft, gp_error *err)
@@ -342,7 +416,8 @@ static void draft_port_init(draft_port *port, const char *name, const gp_shape *
 static gp_status draft_allocate(gp_onnx_draft *draft, gp_error *err)
 {
     const size_t layers = draft->spec->layer_count;
-    const size_t nodes = 2 * layers + 2, tensors = draft->graph->parameter_count + 2;
+    const size_t nodes = 2 * layers + 2,
+                 tensors = draft->graph->parameter_count + 2 + NODE_CONSTANTS_MAX * layers;
 
     draft->nodes = gp_calloc(nodes, sizeof(*draft->nodes));
     draft->node_list = gp_calloc(nodes, sizeof(Onnx__NodeProto *));
@@ -390,6 +465,7 @@ gp_status gp_onnx_draft_new(gp_onnx_draft **out, const gp_netspec *spec, const g
     draft->spec = spec;
     draft->graph = graph;
     draft->blob = blob;
+    draft->opset = GP_ONNX_OPSET;
     gp_status status = draft_allocate(draft, err);
 
     if (status == GP_OK)
@@ -422,7 +498,7 @@ Onnx__GraphProto *gp_onnx_draft_graph(gp_onnx_draft *draft)
 
 /* ---- the file ---- */
 
-static gp_status pack_model(gp_buffer *buffer, Onnx__GraphProto *graph, const char *network,
+static gp_status pack_model(gp_buffer *buffer, Onnx__GraphProto *graph, int64_t version, const char *network,
                             const char *classes, gp_error *err)
 {
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
@@ -437,7 +513,7 @@ static gp_status pack_model(gp_buffer *buffer, Onnx__GraphProto *graph, const ch
     }
     opset.domain = text("");
     opset.has_version = model.has_ir_version = true;
-    opset.version = GP_ONNX_OPSET;
+    opset.version = version;
     model.ir_version = ONNX__VERSION__IR_VERSION;
     model.producer_name = text("gradpool");
     model.producer_version = text(GP_VERSION);
@@ -491,7 +567,7 @@ gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_grap
     if (status == GP_OK)
         status = gp_onnx_draft_new(&draft, spec, graph, blob, err);
     if (status == GP_OK)
-        status = pack_model(buffer, gp_onnx_draft_graph(draft), gp_buffer_text(&network),
+        status = pack_model(buffer, gp_onnx_draft_graph(draft), draft->opset, gp_buffer_text(&network),
                             class_count == 0 ? NULL : gp_buffer_text(&classes), err);
     gp_onnx_draft_free(draft);
     gp_buffer_deinit(&network);

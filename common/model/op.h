@@ -30,7 +30,14 @@ typedef struct gp_window {
 
 typedef enum gp_pool_kind { GP_POOL_MAX, GP_POOL_AVERAGE, GP_POOL_AVERAGE_COUNT_PADDING } gp_pool_kind;
 
-enum { GP_OP_VALUES_MAX = 6 };
+typedef enum gp_activation {
+    GP_ACTIVATION_LEAKY_RELU, /* x > 0 ? x : factor[0] * x */
+    GP_ACTIVATION_CLIP,       /* min(max(x, factor[0]), factor[1]) */
+    GP_ACTIVATION_SIGMOID,    /* 1 / (1 + exp(-x)) */
+    GP_ACTIVATION_TANH,
+} gp_activation;
+
+enum { GP_OP_VALUES_MAX = 8 };
 
 typedef struct gp_op {
     gp_opcode code;
@@ -38,7 +45,10 @@ typedef struct gp_op {
     uint32_t in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as ops.def says; GP_NO_VALUE where absent */
     gp_window window;
     gp_pool_kind pool;
-    double rate; /* dropout: share zeroed */
+    gp_activation function; /* activation only */
+    double rate;            /* dropout: share zeroed */
+    double factor[4];       /* as ops.def says */
+    int32_t number[4];      /* as ops.def says */
 } gp_op;
 
 /* An op of that code with no values yet: every in and out is GP_NO_VALUE. */

@@ -121,9 +121,30 @@ def foreign(folder):
     ], [tensor("w", 4, 2, 3, 3), tensor("g", 4 * 16, 3)], (4, 4, 4), folder, opset=9)
 
 
+    check_theirs("auto_pad_and_ceil", [
+        node("Conv", ["x", "w"], ["c"], auto_pad="SAME_LOWER", strides=[2, 2]),
+        node("BatchNormalization", ["c", "scale", "offset", "mean", "variance"], ["n"], epsilon=1e-2, momentum=.7),
+        node("Clip", ["n"], ["c6"], min=0.0, max=1.5),
+        node("AveragePool", ["c6"], ["a"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"),
+        node("LeakyRelu", ["a"], ["l"], alpha=0.3),
+        node("MaxPool", ["l"], ["p"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        node("GlobalAveragePool", ["p"], ["g"]), node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 6, 2, 3, 3), tensor("scale", 6), tensor("offset", 6), tensor("mean", 6),
+        numpy_helper.from_array(rng.uniform(.5, 2, 6).astype(np.float32), "variance"), tensor("m", 6, 4)],
+        (2, 15, 13), folder, opset=10)
+    check_theirs("clip_by_inputs", [
+        node("Conv", ["x", "w"], ["c"], group=4, auto_pad="SAME_UPPER"),
+        node("Clip", ["c", "", "high"], ["k"]), node("AveragePool", ["k"], ["a"], kernel_shape=[2, 2], dilations=[2, 1]),
+        node("Tanh", ["a"], ["t"]), node("Sigmoid", ["t"], ["s"]), node("GlobalMaxPool", ["s"], ["g"]),
+        node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 4, 1, 2, 2), numpy_helper.from_array(np.array(.3, np.float32), "high"), tensor("m", 4, 3)],
+        (4, 6, 7), folder, opset=19)
+
+
 with tempfile.TemporaryDirectory() as temporary:
     check_ours("lenet", (1, 28, 28), temporary)
     check_ours("mixed", (4, 13, 11), temporary)
+    check_ours("residual", (3, 14, 11), temporary)
     foreign(temporary)
 print(f"{failures} failed")
 sys.exit(failures != 0)

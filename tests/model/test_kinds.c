@@ -13,7 +13,7 @@
 
 enum { PRE_MAX = 3 };
 #define STEP      1e-5 /* of the differences */
-#define TOLERANCE 1e-7 /* of a tensor's largest derivative */
+#define TOLERANCE 1e-6 /* of a tensor's largest derivative; what normalises bends most */
 
 typedef struct net {
     gp_netspec *spec;
@@ -87,6 +87,10 @@ static void net_fill(net *n, uint32_t samples)
     n->input = calloc(n->input_count, sizeof(double));
     for (size_t i = 0; i < n->graph->blob_count; i++)
         n->blob[i] = 0.8 * draw(1, i);
+    for (uint32_t p = 0; p < n->graph->parameter_count; p++) /* a variance is positive */
+        for (int64_t i = 0; i < n->graph->parameters[p].count; i++)
+            if (n->graph->parameters[p].statistic == GP_STATISTIC_VARIANCE)
+                n->blob[n->graph->parameters[p].offset + (size_t)i] += 1.0;
     for (size_t i = 0; i < n->input_count; i++)
         n->input[i] = draw(2, i);
     for (uint32_t i = 0; i < samples; i++)
@@ -110,23 +114,28 @@ static void net_free(net *n)
     free(n->input);
 }
 
-/* Which way every relu and maximum went: where it changes between two runs lies a kink. */
+/* Which way every relu, cut and maximum went: where it changes between two runs lies a kink. */
 static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_t samples)
 {
     uint64_t hash = 1;
 
     for (uint32_t i = 0; i < graph->ops[GP_PHASE_TRAIN].count; i++) {
         const gp_op *op = &graph->ops[GP_PHASE_TRAIN].op[i];
-        uint32_t value = op->code == GP_OP_RELU   ? op->out[0]
-                         : op->code == GP_OP_POOL ? op->out[1]
-                                                  : GP_NO_VALUE;
+        bool kinked = op->code == GP_OP_ACTIVATION &&
+                      (op->function == GP_ACTIVATION_CLIP || op->function == GP_ACTIVATION_LEAKY_RELU);
+        uint32_t value = op->code == GP_OP_RELU || kinked ? op->out[0]
+                         : op->code == GP_OP_POOL         ? op->out[1]
+                                                          : GP_NO_VALUE;
 
         if (value == GP_NO_VALUE)
             continue;
         for (int64_t e = 0; e < samples * gp_shape_count(&graph->values[value].shape); e++) {
             double at = run->values[value][e];
 
-            hash = hash * 1000003 + (op->code == GP_OP_RELU ? at > 0.0 : (uint64_t)at);
+            if (kinked && op->function == GP_ACTIVATION_CLIP)
+                hash = hash * 1000003 + (at > op->factor[0]) + 2u * (at < op->factor[1]);
+            else
+                hash = hash * 1000003 + (op->code != GP_OP_POOL ? at > 0.0 : (uint64_t)at);
         }
     }
     return hash;
@@ -200,7 +209,7 @@ static double *net_gradients(const net *n, const gp_ref_batch *batch)
 /* The largest error of one tensor's derivatives over its largest derivative. */
 static double tensor_error(const double *expected, const double *got, size_t count)
 {
-    double largest = 1e-6, error = 0.0;
+    double largest = 1e-3, error = 0.0; /* what a normalisation behind takes away is zero but for rounding */
 
     for (size_t i = 0; i < count; i++)
         if (!isnan(expected[i])) {
@@ -218,6 +227,8 @@ static double net_error(const net *n, const double *differences, const double *g
     for (uint32_t p = 0; p < n->graph->parameter_count; p++) {
         const gp_parameter *parameter = &n->graph->parameters[p];
 
+        if (parameter->statistic != GP_STATISTIC_NONE)
+            continue; /* moments, no derivative */
         error = fmax(error, tensor_error(differences + parameter->offset, gradients + parameter->offset,
                                          (size_t)parameter->count));
     }
@@ -383,6 +394,8 @@ TEST(inference_gives_the_loss_of_training_without_dropout)
         net n = { .spec = NULL };
         gp_error err;
 
+        if ((*kind)->flags & GP_KIND_COUPLES_SAMPLES)
+            continue; /* predicts by what it has seen before, not by its batch */
         REQUIRE_OK(net_build(&n, *kind, &(*kind)->checks[0], (*kind)->inputs_min, &err), err);
         net_fill(&n, (*kind)->checks[0].samples);
         gp_ref_run *train = gp_ref_run_new(n.graph, GP_PHASE_TRAIN, &n.batch);

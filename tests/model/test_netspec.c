@@ -166,7 +166,7 @@ TEST(a_mistyped_word_is_answered_with_the_nearest)
           "did you mean 'first'" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"inputs\": [\"imput\"]}", "did you mean 'input'" },
         { "{\"name\": \"r\", \"kind\": \"transformer\"}", "known: conv2d, fc, relu" },
-        { "{\"name\": \"p\", \"kind\": \"maxpool\", \"size\": 2}", "it has: kernel, stride, padding" },
+        { "{\"name\": \"p\", \"kind\": \"maxpool\", \"width\": 2}", "it has: kernel, stride, padding" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"slope\": 2}", "it has: none" },
     };
     gp_netspec *spec = NULL;

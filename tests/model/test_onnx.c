@@ -491,12 +491,14 @@ TEST(what_is_not_supported_is_named_with_node_operator_and_opset)
 {
     const gp_status no = GP_EUNSUPPORTED;
 
-    check_refused(
-        no, "node 'odd one' (Sigmoid, opset 12): this operator is not supported; supported are Conv, Gemm",
-        "Sigmoid", "x", "");
-    check_refused(no, "ceil_mode=1 is not supported", "MaxPool", "x", "kernel_shape=2,2 ceil_mode=1");
-    check_refused(no, "auto_pad is not supported", "Conv", "x w", "auto_pad=@SAME_UPPER");
-    check_refused(no, "dilated pooling", "MaxPool", "x", "kernel_shape=2,2 dilations=2,1");
+    check_refused(no, "node 'odd one' (Erf, opset 12): this operator is not supported; docs/model-files.md",
+                  "Erf", "x", "");
+    check_refused(no, "storage_order=1 is not supported", "MaxPool", "x", "kernel_shape=2,2 storage_order=1");
+    check_refused(no, "auto_pad is none of", "Conv", "x w", "auto_pad=@SAME");
+    check_refused(no, "or has pads beside it", "Conv", "x w", "auto_pad=@SAME_UPPER pads=1,1,1,1");
+    check_refused(no, "training_mode=1", "BatchNormalization", "x b b b b", "training_mode=1");
+    check_refused(no, "its attribute 'spatial'", "BatchNormalization", "x b b b b", "spatial=0");
+    check_refused(no, "its min is not one float32 number", "Clip", "x wide", "");
     check_refused(no, "kernel_shape has 3 numbers", "MaxPool", "x", "kernel_shape=2,2,2");
     check_refused(no, "its attribute 'slope' is not supported", "Relu", "x", "slope=1");
     check_refused(no, "alpha=0.5", "Gemm", "x m", "alpha=0.5");

@@ -336,6 +336,141 @@ void gp_ref_add(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] + call->in[1].data[i];
 }
 
+/* Elements of a channel lie C apart in blocks of `pixels`; a vector is channels of one pixel. */
+typedef struct channels {
+    int64_t count, pixels;
+} channels;
+
+static channels channels_of(const gp_ref_tensor *tensor)
+{
+    channels c = { tensor->shape.dim[0], 1 };
+
+    for (uint32_t i = 1; i < tensor->shape.rank; i++)
+        c.pixels *= tensor->shape.dim[i];
+    return c;
+}
+
+/* Where element i of channel c lies, i in [0, samples * pixels). */
+static int64_t channel_at(const channels *of, int64_t c, int64_t i)
+{
+    return (i / of->pixels * of->count + c) * of->pixels + i % of->pixels;
+}
+
+void gp_ref_batchnorm(const gp_ref_call *call)
+{
+    const double *x = call->in[0].data, *scale = call->in[1].data, *offset = call->in[2].data;
+    const double *running = call->in[3].data;
+    const channels of = channels_of(&call->in[0]);
+    const int64_t n = call->samples * of.pixels;
+
+    for (int64_t c = 0; c < of.count; c++) {
+        double mean = 0.0, variance = 0.0;
+
+        for (int64_t i = 0; i < n; i++) {
+            double shifted = x[channel_at(&of, c, i)] - running[c];
+
+            mean += x[channel_at(&of, c, i)] / (double)n;
+            call->out[2].data[c] += shifted;
+            call->out[3].data[c] += shifted * shifted;
+        }
+        for (int64_t i = 0; i < n; i++)
+            variance += pow(x[channel_at(&of, c, i)] - mean, 2.0) / (double)n;
+        call->out[1].data[c] = mean;
+        call->out[1].data[of.count + c] = 1.0 / sqrt(variance + call->op->factor[0]);
+        for (int64_t i = 0; i < n; i++)
+            call->out[0].data[channel_at(&of, c, i)] =
+                (x[channel_at(&of, c, i)] - mean) * call->out[1].data[of.count + c] * scale[c] + offset[c];
+    }
+}
+
+void gp_ref_batchnorm_infer(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+
+    for (int64_t c = 0; c < of.count; c++)
+        for (int64_t i = 0; i < call->samples * of.pixels; i++)
+            call->out[0].data[channel_at(&of, c, i)] =
+                (call->in[0].data[channel_at(&of, c, i)] - call->in[3].data[c]) /
+                    sqrt(call->in[4].data[c] + call->op->factor[0]) * call->in[1].data[c] +
+                call->in[2].data[c];
+}
+
+/* Ioffe & Szegedy, section 3, with the sums over samples written as means. */
+void gp_ref_batchnorm_backward(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const double *x = call->in[0].data, *dy = call->in[1].data, *scale = call->in[2].data;
+    const int64_t n = call->samples * of.pixels;
+
+    for (int64_t c = 0; c < of.count; c++) {
+        double mean = call->in[3].data[c], inverse = call->in[3].data[of.count + c], sum = 0.0, product = 0.0;
+
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = channel_at(&of, c, i);
+
+            sum += dy[at];
+            product += dy[at] * (x[at] - mean) * inverse;
+        }
+        call->out[1].data[c] += product;
+        call->out[2].data[c] += sum;
+        for (int64_t i = 0; i < n && call->out[0].data != NULL; i++) {
+            int64_t at = channel_at(&of, c, i);
+
+            call->out[0].data[at] =
+                scale[c] * inverse *
+                (dy[at] - sum / (double)n - (x[at] - mean) * inverse * product / (double)n);
+        }
+    }
+}
+
+void gp_ref_activation(const gp_ref_call *call)
+{
+    const double *factor = call->op->factor;
+
+    for (int64_t i = 0; i < element_count(call); i++) {
+        double x = call->in[0].data[i], *y = &call->out[0].data[i];
+
+        switch (call->op->function) {
+        case GP_ACTIVATION_LEAKY_RELU:
+            *y = x > 0.0 ? x : factor[0] * x;
+            break;
+        case GP_ACTIVATION_CLIP:
+            *y = fmin(fmax(x, factor[0]), factor[1]);
+            break;
+        case GP_ACTIVATION_SIGMOID:
+            *y = 1.0 / (1.0 + exp(-x));
+            break;
+        case GP_ACTIVATION_TANH:
+            *y = tanh(x);
+            break;
+        }
+    }
+}
+
+void gp_ref_activation_backward(const gp_ref_call *call)
+{
+    const double *factor = call->op->factor;
+
+    for (int64_t i = 0; i < element_count(call); i++) {
+        double y = call->in[0].data[i], dy = call->in[1].data[i], *dx = &call->out[0].data[i];
+
+        switch (call->op->function) {
+        case GP_ACTIVATION_LEAKY_RELU:
+            *dx = y > 0.0 ? dy : factor[0] * dy;
+            break;
+        case GP_ACTIVATION_CLIP:
+            *dx = y > factor[0] && y < factor[1] ? dy : 0.0;
+            break;
+        case GP_ACTIVATION_SIGMOID:
+            *dx = dy * y * (1.0 - y);
+            break;
+        case GP_ACTIVATION_TANH:
+            *dx = dy * (1.0 - y * y);
+            break;
+        }
+    }
+}
+
 gp_ref_op gp_ref_op_find(gp_opcode code)
 {
     static const gp_ref_op ops[GP_OP_COUNT] = {
@@ -354,6 +489,11 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_DROPOUT_BACKWARD] = gp_ref_dropout_backward,
         [GP_OP_SOFTMAX_XENT] = gp_ref_softmax_xent,
         [GP_OP_ADD] = gp_ref_add,
+        [GP_OP_BATCHNORM] = gp_ref_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = gp_ref_batchnorm_backward,
+        [GP_OP_BATCHNORM_INFER] = gp_ref_batchnorm_infer,
+        [GP_OP_ACTIVATION] = gp_ref_activation,
+        [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
     };
 
     assert((unsigned)code < GP_OP_COUNT && ops[code] != NULL);

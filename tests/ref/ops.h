@@ -36,6 +36,11 @@ void gp_ref_reshape(const gp_ref_call *call);
 void gp_ref_dropout(const gp_ref_call *call);
 void gp_ref_dropout_backward(const gp_ref_call *call);
 void gp_ref_softmax_xent(const gp_ref_call *call);
+void gp_ref_batchnorm(const gp_ref_call *call);
+void gp_ref_batchnorm_backward(const gp_ref_call *call);
+void gp_ref_batchnorm_infer(const gp_ref_call *call);
+void gp_ref_activation(const gp_ref_call *call);
+void gp_ref_activation_backward(const gp_ref_call *call);
 void gp_ref_add(const gp_ref_call *call);
 
 /* The function of an opcode; asserts that there is one. */

@@ -26,7 +26,7 @@ static size_t value_count(const gp_value *value, int64_t samples)
     size_t count = (size_t)gp_shape_count(&value->shape);
 
     if (value->role == GP_VALUE_PARAMETER || value->role == GP_VALUE_PARAMETER_GRADIENT ||
-        value->role == GP_VALUE_SUMS)
+        value->role == GP_VALUE_CALL || value->role == GP_VALUE_SUMS)
         return count;
     return count * (size_t)samples;
 }

@@ -67,7 +67,8 @@ static inline gp_status net_fill(net *n, uint32_t levels, gp_error *err)
     for (uint32_t i = 0; i < n->graph->parameter_count; i++)
         for (int64_t k = 0; k < n->graph->parameters[i].count && n->graph->parameters[i].shape.rank == 1; k++)
             n->parameters[n->graph->parameters[i].offset + (size_t)k] =
-                (float)(net_random(3, (uint32_t)k) % 100) * 0.004f - 0.2f;
+                (float)(net_random(3, (uint32_t)k) % 100) * 0.004f - 0.2f +
+                (n->graph->parameters[i].initializer == GP_INIT_ONES ? 1.0f : 0.0f);
     for (size_t i = 0; i < NET_BATCH_MAX * n->pixels; i++) {
         n->bytes[i] = (uint8_t)(net_random(1, (uint32_t)i) % levels * (255 / (levels - 1)));
         n->floats[i] = n->bytes[i];

@@ -41,7 +41,7 @@ static gp_ref_run *ask_oracle(const net *n, gp_phase phase, uint32_t count)
     return run;
 }
 
-/* The worst parameter's error, against its own norm or a hundredth of the whole gradient's, if that is more. */
+/* The worst parameter's error, against its own norm or a twentieth of the whole gradient's, if that is more. */
 static double gradient_error(const net *n, const float *got, const double *expected)
 {
     double norm = 0, worst = 0;
@@ -51,7 +51,7 @@ static double gradient_error(const net *n, const float *got, const double *expec
     for (uint32_t i = 0; i < n->graph->parameter_count; i++) {
         const gp_parameter *parameter = &n->graph->parameters[i];
         double error = distance(got + parameter->offset, expected + parameter->offset,
-                                (size_t)parameter->count, 0.01 * sqrt(norm));
+                                (size_t)parameter->count, 0.05 * sqrt(norm));
 
         worst = error > worst || isnan(error) ? error : worst;
     }

@@ -331,3 +331,81 @@ TEST(gradients_above_the_threshold_are_clipped_in_three_ways)
         check_adaptive(json);
     }
 }
+
+/* Two ranks' sums about the running mean add up to those of the batch, whatever the ranks' own means are. */
+TEST(running_statistics_move_towards_the_moments_of_all_ranks_together)
+{
+    enum { PIXELS = 4, FIRST = 3, ALL = 8 };
+    const gp_shape input = gp_shape3(2, 2, 2);
+    float *w, *g;
+    gp_graph *graph = NULL;
+    gp_error err;
+
+    REQUIRE_OK(net_graph(&graph, &input, "n batchnorm momentum=0.25 | f fc outputs=2 | l crossentropy", &err),
+               err);
+    w = calloc(graph->blob_count, sizeof(float));
+    g = calloc(graph->blob_count, sizeof(float));
+    const gp_parameter *mean = &graph->parameters[2], *variance = &graph->parameters[3];
+
+    CHECK_TEXT("n.mean", mean->name);
+    CHECK_INT(PIXELS, mean->per_sample);
+    CHECK_INT(graph->blob_count - 4, graph->learned_count);
+    for (int c = 0; c < 2; c++) {
+        double running = 3.0 + c, sum = 0, squares = 0, m, v = 0;
+
+        w[mean->offset + (size_t)c] = (float)running;
+        w[variance->offset + (size_t)c] = 2.0f;
+        for (int i = 0; i < ALL * PIXELS; i++) {
+            double x = 5.0 * c + 0.5 * (i % 7) + (i < FIRST * PIXELS ? 10.0 : 0.0);
+
+            sum += x;
+            g[mean->offset + (size_t)c] += (float)(x - running);
+            g[variance->offset + (size_t)c] += (float)((x - running) * (x - running));
+        }
+        m = sum / (ALL * PIXELS);
+        for (int i = 0; i < ALL * PIXELS; i++) {
+            double x = 5.0 * c + 0.5 * (i % 7) + (i < FIRST * PIXELS ? 10.0 : 0.0);
+
+            squares += (x - m) * (x - m);
+        }
+        v = squares / (ALL * PIXELS - 1);
+        if (c == 1)
+            gp_statistics_commit(graph, w, g, ALL);
+        else
+            continue;
+        CHECK_NEAR(0.75 * running + 0.25 * m, w[mean->offset + 1], 1e-5);
+        CHECK_NEAR(0.75 * 2.0 + 0.25 * v, w[variance->offset + 1], 1e-5);
+    }
+    for (size_t i = 0; i < graph->blob_count; i++)
+        if ((i < mean->offset || i >= mean->offset + 4) && w[i] != 0.0f)
+            GP_TEST_FAIL("parameter %zu moved", i);
+    free(w);
+    free(g);
+    gp_graph_free(graph);
+}
+
+TEST(the_optimiser_leaves_running_statistics_alone_and_out_of_the_norm)
+{
+    const gp_shape input = gp_shape3(1, 1, 1);
+    gp_train_options options =
+        options_of("{\"gradient-threshold\": 1.0, \"gradient-threshold-method\": \"global-l2norm\"}");
+    gp_graph *graph = NULL;
+    gp_optim *optim = NULL;
+    float w[16] = { 0 }, g[16] = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(net_graph(&graph, &input, "n batchnorm | f fc outputs=2;bias=false | l crossentropy", &err),
+               err);
+    REQUIRE(graph->blob_count <= 16);
+    REQUIRE_OK(gp_optim_new(&optim, graph, &options, &err), err);
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        for (int64_t i = 0; i < graph->parameters[p].count; i++)
+            g[graph->parameters[p].offset + (size_t)i] =
+                graph->parameters[p].statistic == GP_STATISTIC_NONE ? 0.25f : 1000.0f;
+    gp_optim_step(optim, w, g, 1.0, 0.5);
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        CHECK_NEAR(graph->parameters[p].statistic == GP_STATISTIC_NONE ? -0.125 : 0.0,
+                   w[graph->parameters[p].offset], 1e-7);
+    gp_optim_free(optim);
+    gp_graph_free(graph);
+}

@@ -45,4 +45,8 @@ float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
  *   gradients  summed over all ranks      weight  the reduced total weight, > 0 */
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);
 
+/* Move running statistics towards the moments of a step of that many samples, all ranks' together.  gradients: the
+ * reduced blob, with the statistics' sums where parameters have gradients. */
+void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples);
+
 #endif

@@ -3,7 +3,7 @@
  *
  * Which kernels run what is a fixed rule: a small network (gp_lanes_suits) is one lanes segment; of any other,
  * oneDNN takes the runs that it claims and the lanes kernels the rest.  Without the oneDNN module everything is
- * lanes: right, but slow for large networks, so it is logged. */
+ * lanes: right, but slow for large networks, so it is logged.  What the lanes kernels do not know is plain loops. */
 #include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/lanes.h"
+#include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/segment.h"
 #include "worker/backend/cpu/threads.h"
 
@@ -173,33 +174,48 @@ static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
     return ops >= train->op && ops < train->op + train->count ? GP_PHASE_TRAIN : GP_PHASE_INFER;
 }
 
+/* The next segment without oneDNN. */
+static size_t own_segment(const gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
+                          const gp_segment_ops **who, gp_error *err)
+{
+    gp_phase phase = phase_of(graph, ops);
+    size_t claimed = backend->lanes->claim(graph, phase, ops, count, backend->threads);
+
+    *who = backend->lanes;
+    if (claimed == 0) {
+        *who = &gp_segment_loops;
+        claimed = gp_segment_loops.claim(graph, phase, ops, count, backend->threads);
+    }
+    if (claimed == 0)
+        gp_fail(err, GP_EUNSUPPORTED, "the CPU has no kernel for op %s", gp_op_name(ops[0].code));
+    return claimed != 0 && backend->split ? 1 : claimed;
+}
+
 /* The next segment from ops[0] on: whose, and how long.  0: nobody can run it, *err says why. */
 static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
                            const gp_segment_ops **who, gp_error *err)
 {
     gp_phase phase = phase_of(graph, ops);
     const gp_segment_ops *onednn;
-    size_t claimed, lanes = 1;
+    size_t claimed, alone = 1;
     bool small = backend->only_lanes;
 
-    *who = backend->lanes;
-    if (backend->split && count > 0)
-        return 1;
     if (!backend->only_lanes && !backend->only_onednn && gp_lanes_suits(&small, graph, phase, err) != GP_OK)
         return 0;
     if (small)
-        return backend->lanes->claim(graph, phase, ops, count, backend->threads);
+        return own_segment(backend, graph, ops, count, who, err);
     onednn = find_onednn(backend, err);
     if (onednn == NULL)
-        return backend->only_onednn ? 0 : backend->lanes->claim(graph, phase, ops, count, backend->threads);
+        return backend->only_onednn ? 0 : own_segment(backend, graph, ops, count, who, err);
     claimed = onednn->claim(graph, phase, ops, count, backend->threads);
     if (claimed != 0) {
         *who = onednn;
         return claimed;
     }
-    while (lanes < count && onednn->claim(graph, phase, ops + lanes, count - lanes, backend->threads) == 0)
-        lanes++;
-    return lanes;
+    claimed = own_segment(backend, graph, ops, count, who, err);
+    while (alone < claimed && onednn->claim(graph, phase, ops + alone, count - alone, backend->threads) == 0)
+        alone++;
+    return alone < claimed ? alone : claimed;
 }
 
 static size_t cpu_claim(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count)
@@ -237,7 +253,7 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
 static bool lives_in_buffers(gp_value_role role)
 {
     return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_SAVED ||
-           role == GP_VALUE_ACTIVATION_GRADIENT;
+           role == GP_VALUE_CALL || role == GP_VALUE_ACTIVATION_GRADIENT;
 }
 
 static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
@@ -250,7 +266,7 @@ static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
     if (each > (size_t)CPU_VALUE_BYTES_MAX / plan->options.micro_batch)
         return gp_fail(err, GP_ELIMIT, "a value of %zu bytes for each of %u samples is too large", each,
                        plan->options.micro_batch);
-    bytes = each * plan->options.micro_batch;
+    bytes = each * (v->role == GP_VALUE_CALL ? 1 : plan->options.micro_batch);
     plan->values[value] = gp_aligned_calloc(64, bytes);
     if (plan->values[value] == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of activations; use a smaller batch", bytes);

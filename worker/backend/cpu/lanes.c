@@ -72,6 +72,9 @@ gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_er
         *(parameter->shape.rank == 4 ? &conv : &fc) += parameter->count;
     }
     *out = false;
+    for (uint32_t i = 0; i < request.count; i++)
+        if (!gp_lanes_knows(request.ops[i].code))
+            return GP_OK;
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
         return GP_OK;
     status = gp_lanes_plan(&segment, &request, LANES_DIRECT, err);
@@ -338,11 +341,14 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
 static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
                           uint32_t threads)
 {
+    size_t known = 0;
+
     (void)graph;
     (void)phase;
-    (void)ops;
     (void)threads;
-    return count; /* every op there is */
+    while (known < count && gp_lanes_knows(ops[known].code))
+        known++;
+    return known;
 }
 
 #define LANES_VTABLE(ISA)                                                                                    \

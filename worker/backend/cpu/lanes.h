@@ -180,6 +180,9 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
                         gp_error *err);
 void gp_lanes_plan_free(lanes_segment *segment);
 
+/* Whether there is a step for the op. */
+bool gp_lanes_knows(gp_opcode code);
+
 /* The instruction set that options->kernels asks for (NULL or "lanes": the best of this CPU; "avx2"; after a comma,
  * "unfused" or "direct").  GP_EINVAL: unknown, GP_ENODEV: not of this CPU. */
 gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const char *kernels, gp_error *err);

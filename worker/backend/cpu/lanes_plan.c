@@ -382,11 +382,35 @@ static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
         return plan_simple(p, LANES_SOFTMAX_XENT, i, GP_NO_VALUE, err);
     case GP_OP_ADD:
         return plan_simple(p, LANES_ADD, i, op->in[1], err);
-    case GP_OP_COUNT:
+    default:
         break;
     }
     return gp_fail(err, GP_EUNSUPPORTED, "the lanes kernels have no op %d; use another backend",
                    (int)op->code);
+}
+
+bool gp_lanes_knows(gp_opcode code)
+{
+    switch (code) {
+    case GP_OP_CONV2D:
+    case GP_OP_CONV2D_BACKWARD_DATA:
+    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
+    case GP_OP_FC:
+    case GP_OP_FC_BACKWARD_DATA:
+    case GP_OP_FC_BACKWARD_WEIGHTS:
+    case GP_OP_RELU:
+    case GP_OP_RELU_BACKWARD:
+    case GP_OP_POOL:
+    case GP_OP_POOL_BACKWARD:
+    case GP_OP_RESHAPE:
+    case GP_OP_DROPOUT:
+    case GP_OP_DROPOUT_BACKWARD:
+    case GP_OP_SOFTMAX_XENT:
+    case GP_OP_ADD:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static gp_status planner_init(lanes_planner *p, gp_error *err)

@@ -219,6 +219,28 @@ gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run
     return GP_OK;
 }
 
+gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    const gp_segment *segment = run->segment;
+    gp_loop_call call = { .op = step->op,
+                          .batch = run->batch,
+                          .memory = &segment->memory,
+                          .rows = segment->micro_batch,
+                          .threads = segment->threads,
+                          .packed = step->packed };
+
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        bool in = step->roles[i] < GP_OP_VALUES_MAX;
+        int slot = in ? step->roles[i] : step->roles[i] - GP_OP_VALUES_MAX;
+
+        *(in ? &call.in[slot] : &call.out[slot]) = (gp_loop_operand){
+            .data = step->data[i],
+            .shape = segment->graph->values[in ? step->op->in[slot] : step->op->out[slot]].shape,
+        };
+    }
+    return step->plain->run(&call, err);
+}
+
 /* One sample: its loss in nats, and whether its largest logit is the label's. */
 static void softmax_row(const gp_segment *segment, size_t sample, const float *logits, size_t classes,
                         int32_t label, float *dlogits)

@@ -760,6 +760,111 @@ static void loop_emit(translator *t, gp_onednn_loop loop, const gp_op *op, uint3
     value_written(t, out);
 }
 
+/* Whether a value lies as activations do: per sample, in one form or the other. */
+static bool is_activation(const translator *t, uint32_t value)
+{
+    gp_value_role role = t->request->graph->values[value].role;
+
+    return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_ACTIVATION_GRADIENT;
+}
+
+/* Packed where that saves a reorder, or where nothing speaks for the other. */
+static gp_onednn_form plain_form(const translator *t, const gp_op *op)
+{
+    bool packed = false, dense = false;
+
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        uint32_t value = op->in[i];
+
+        if (value == GP_NO_VALUE || !is_activation(t, value))
+            continue;
+        packed = packed || (t->forms[value][PACKED] != ONEDNN_NONE && !one_order(shape_of(t, value)));
+        dense = dense || (t->forms[value][DENSE] != ONEDNN_NONE && t->forms[value][PACKED] == ONEDNN_NONE);
+    }
+    return packed || !dense ? PACKED : DENSE;
+}
+
+/* A value that one layer keeps for its own backward pass, in the order its loop likes. */
+static uint32_t kept_tensor(translator *t, uint32_t value)
+{
+    bool call = t->request->graph->values[value].role == GP_VALUE_CALL;
+    void *crossing = t->request->values[value];
+    dnnl_dims_t dims = { call ? 1 : t->segment->micro_batch, (dnnl_dim_t)count_of(t, value) };
+    size_t bytes = (size_t)(dims[0] * dims[1]) * sizeof(float);
+
+    if (going(t) && t->forms[value][DENSE] == ONEDNN_NONE)
+        t->forms[value][DENSE] =
+            tensor_new(t, md_new(t, 2, dims, dnnl_ab),
+                       buffer_new(t, crossing == NULL ? LIFE_RUN : LIFE_FOREIGN, crossing, bytes));
+    return going(t) ? t->forms[value][DENSE] : ONEDNN_NONE;
+}
+
+static uint32_t flat_parameter(translator *t, uint32_t value, bool gradient)
+{
+    dnnl_dims_t dims = { (dnnl_dim_t)count_of(t, value) };
+    shim_md md = md_new(t, 1, dims, dnnl_a);
+    uint32_t tensor = ONEDNN_NONE;
+
+    if (going(t) && gradient)
+        gradient_note(t, value);
+    if (going(t))
+        tensor = gradient ? gradient_tensor(t, value, md) : parameter_tensor(t, value, md);
+    shim_md_free(md);
+    return tensor;
+}
+
+/* ONEDNN_NONE: labels and sums, which a loop finds in its call. */
+static uint32_t plain_operand(translator *t, uint32_t value, gp_onednn_form form, bool output)
+{
+    switch (t->request->graph->values[value].role) {
+    case GP_VALUE_PARAMETER:
+        return flat_parameter(t, value, false);
+    case GP_VALUE_PARAMETER_GRADIENT:
+        return flat_parameter(t, value, true);
+    case GP_VALUE_SAVED:
+    case GP_VALUE_CALL:
+        return kept_tensor(t, value);
+    case GP_VALUE_LABELS:
+    case GP_VALUE_SUMS:
+        return ONEDNN_NONE;
+    default:
+        return output ? value_write(t, value, form) : value_read(t, value, form);
+    }
+}
+
+/* The first output stands last: it may take over the first input's memory. */
+static void translate_plain(translator *t, const gp_op *op)
+{
+    const gp_loop *loop = gp_loop_find(op->code);
+    gp_onednn_form form = loop->dense ? DENSE : plain_form(t, op);
+    gp_onednn_step step = { .loop = gp_onednn_loop_plain,
+                            .plain = loop,
+                            .op = op,
+                            .packed = form == PACKED,
+                            .in_place = loop->in_place };
+
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        uint32_t tensor = op->in[i] == GP_NO_VALUE ? ONEDNN_NONE : plain_operand(t, op->in[i], form, false);
+
+        if (tensor != ONEDNN_NONE)
+            step_argument(&step, i, tensor);
+    }
+    for (int i = GP_OP_VALUES_MAX; i-- > 0;) {
+        uint32_t value = op->out[i];
+        uint32_t tensor = value == GP_NO_VALUE || value == t->request->graph->scores
+                              ? ONEDNN_NONE
+                              : plain_operand(t, value, form, true);
+
+        if (tensor != ONEDNN_NONE)
+            step_argument(&step, i + GP_OP_VALUES_MAX, tensor);
+    }
+    step_emit(t, &step);
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++)
+        if (op->out[i] != GP_NO_VALUE && op->out[i] != t->request->graph->scores &&
+            is_activation(t, op->out[i]))
+            value_written(t, op->out[i]);
+}
+
 /* Another shape on the same bytes: no step at all, but where the bytes are to cross, or are in nhwc order. */
 static void translate_reshape(translator *t, const gp_op *op)
 {
@@ -802,6 +907,10 @@ static void translate_softmax_xent(translator *t, const gp_op *op)
 
 static void translate_op(translator *t, const gp_op *op)
 {
+    if (gp_loop_find(op->code) != NULL) {
+        translate_plain(t, op);
+        return;
+    }
     switch (op->code) {
     case GP_OP_CONV2D:
     case GP_OP_FC:

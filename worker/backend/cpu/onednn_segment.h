@@ -15,11 +15,12 @@
 #define GP_ONEDNN_SEGMENT_H
 
 #include "worker/backend/cpu/dnnl_shim.h"
+#include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/segment.h"
 
 typedef enum gp_onednn_form { DENSE, PACKED, FORMS } gp_onednn_form;
 
-enum { ONEDNN_ARGUMENTS_MAX = 8, ONEDNN_ALIGNMENT = 64 };
+enum { ONEDNN_ARGUMENTS_MAX = 12, ONEDNN_ALIGNMENT = 64 };
 #define ONEDNN_NONE UINT32_MAX /* no such tensor, buffer, primitive */
 
 typedef enum gp_onednn_life {
@@ -55,7 +56,8 @@ struct gp_onednn_step {
     dnnl_primitive_t primitive; /* borrowed from the segment; NULL: a loop */
     gp_onednn_loop loop;
     uint32_t argument_count;
-    int roles[ONEDNN_ARGUMENTS_MAX]; /* DNNL_ARG_...; unused by loops */
+    int roles
+        [ONEDNN_ARGUMENTS_MAX]; /* DNNL_ARG_...; of a plain loop, its slot: outputs from GP_OP_VALUES_MAX on */
     uint32_t tensors[ONEDNN_ARGUMENTS_MAX];
     bool in_place; /* the last tensor may lie on the first one's buffer if nobody reads that later */
     dnnl_exec_arg_t arguments[ONEDNN_ARGUMENTS_MAX]; /* filled when buffers are placed, as is data */
@@ -66,6 +68,9 @@ struct gp_onednn_step {
                               * pixel * channels + channel; channels = 1 where the order is dense */
     uint32_t layer;
     double rate;
+    const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
+    const gp_op *op;
+    bool packed;
 };
 
 /* What a loop is given beside its step. */
@@ -154,6 +159,7 @@ gp_status gp_onednn_loop_dropout(const gp_onednn_step *, const gp_onednn_run *,
                                  gp_error *); /* x -> y; also backward */
 gp_status gp_onednn_loop_accumulate(const gp_onednn_step *, const gp_onednn_run *,
                                     gp_error *); /* part -> gradient */
+gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* step->plain */
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 

@@ -1,0 +1,73 @@
+/* Leaky rectified linear unit (Maas et al., ICML 2013): a slope below zero, so that no unit dies. */
+#include <stddef.h>
+
+#include "common/model/graph.h"
+
+typedef struct leakyrelu_settings {
+    double slope;
+} leakyrelu_settings;
+
+static const gp_param leakyrelu_params[] = {
+    { "slope", NULL, GP_PARAM_F64, offsetof(leakyrelu_settings, slope), .fallback = 0.01, .min = 0.0,
+      .max = 1.0, .seed_name = "Scale", .torch_name = "negative_slope",
+      .help = "factor of negative numbers" },
+    { 0 },
+};
+
+static gp_status leakyrelu_infer(gp_infer *infer, gp_error *err)
+{
+    (void)err;
+    infer->output = infer->inputs[0];
+    return GP_OK;
+}
+
+static gp_op leakyrelu_op(const gp_lowering *lowering, gp_opcode code)
+{
+    const leakyrelu_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(code);
+
+    op.function = GP_ACTIVATION_LEAKY_RELU;
+    op.factor[0] = settings->slope;
+    return op;
+}
+
+static gp_status leakyrelu_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = leakyrelu_op(lowering, GP_OP_ACTIVATION);
+
+    op.in[0] = lowering->x[0];
+    op.out[0] = lowering->y;
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static gp_status leakyrelu_backward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = leakyrelu_op(lowering, GP_OP_ACTIVATION_BACKWARD);
+
+    if (lowering->dx[0] == GP_NO_VALUE)
+        return GP_OK;
+    op.in[0] = lowering->y;
+    op.in[1] = lowering->dy;
+    op.out[0] = lowering->dx[0];
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static const gp_kind_check leakyrelu_checks[] = {
+    { { 3, { 2, 3, 5 } }, NULL, 3, false },
+    { { 1, { 7 } }, "slope=0.3", 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_leakyrelu = {
+    .name = "leakyrelu",
+    .onnx = "LeakyRelu",
+    .help = "x where x is positive, slope times x elsewhere",
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = leakyrelu_params,
+    .settings_bytes = sizeof(leakyrelu_settings),
+    .checks = leakyrelu_checks,
+    .infer = leakyrelu_infer,
+    .forward = leakyrelu_forward,
+    .backward = leakyrelu_backward,
+};

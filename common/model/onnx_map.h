@@ -1,0 +1,19 @@
+/* onnx_map.h -- what onnx_map.c and onnx_layers.c, which has the operators of one layer each, share. */
+#ifndef GP_ONNX_MAP_H
+#define GP_ONNX_MAP_H
+
+#include "common/model/onnx_node.h"
+
+/* The layer of a node; the node's first output is the layer's. */
+gp_status gp_onnx_node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
+                             const char *settings, gp_onnx_value *const *inputs, size_t input_count,
+                             gp_error *err);
+
+/* One function per operator, in the table of onnx_map.c. */
+gp_status gp_onnx_map_batchnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_global_pool(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_clip(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_leaky_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_function(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+
+#endif

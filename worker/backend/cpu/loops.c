@@ -1,0 +1,222 @@
+/* loops.c -- the table of loops, the element-wise ones, and the segment that runs a loop by itself. */
+#include "worker/backend/cpu/loops_inside.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+/* --- element by element ------------------------------------------------------------------------------ */
+
+static size_t element_count(const gp_loop_call *call)
+{
+    return (size_t)gp_shape_count(&call->out[0].shape) * call->rows;
+}
+
+LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_range range = loop_range_of(element_count(call), 16, thread, threads);
+    const float *x = call->in[0].data;
+    float *y = call->out[0].data;
+    const float low = (float)call->op->factor[0], high = (float)call->op->factor[1];
+
+    switch (call->op->function) {
+    case GP_ACTIVATION_LEAKY_RELU:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = x[i] > 0.0f ? x[i] : low * x[i];
+        break;
+    case GP_ACTIVATION_CLIP:
+        for (size_t i = range.first; i < range.end; i++) {
+            float raised = x[i] > low ? x[i] : low;
+
+            y[i] = raised < high ? raised : high;
+        }
+        break;
+    case GP_ACTIVATION_SIGMOID:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = 1.0f / (1.0f + expf(-x[i]));
+        break;
+    case GP_ACTIVATION_TANH:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = tanhf(x[i]);
+        break;
+    }
+}
+
+static gp_status activation_run(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, element_count(call), activation_share);
+    return GP_OK;
+}
+
+LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_range range = loop_range_of(element_count(call), 16, thread, threads);
+    const float *y = call->in[0].data, *dy = call->in[1].data;
+    float *dx = call->out[0].data;
+    const float low = (float)call->op->factor[0], high = (float)call->op->factor[1];
+
+    switch (call->op->function) {
+    case GP_ACTIVATION_LEAKY_RELU:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = y[i] > 0.0f ? dy[i] : low * dy[i];
+        break;
+    case GP_ACTIVATION_CLIP:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = (y[i] > low) & (y[i] < high) ? dy[i] : 0.0f;
+        break;
+    case GP_ACTIVATION_SIGMOID:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = dy[i] * y[i] * (1.0f - y[i]);
+        break;
+    case GP_ACTIVATION_TANH:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+        break;
+    }
+}
+
+static gp_status activation_backward_run(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, element_count(call), activation_backward_share);
+    return GP_OK;
+}
+
+/* --- the table --------------------------------------------------------------------------------------- */
+
+const gp_loop *gp_loop_find(gp_opcode code)
+{
+    static const gp_loop loops[GP_OP_COUNT] = {
+        [GP_OP_BATCHNORM] = { gp_loop_batchnorm, .in_place = false },
+        [GP_OP_BATCHNORM_BACKWARD] = { gp_loop_batchnorm_backward, .in_place = false },
+        [GP_OP_BATCHNORM_INFER] = { gp_loop_batchnorm_infer, .in_place = true },
+        [GP_OP_ACTIVATION] = { activation_run, .in_place = true },
+        [GP_OP_ACTIVATION_BACKWARD] = { activation_backward_run, .in_place = true },
+    };
+
+    assert((unsigned)code < GP_OP_COUNT);
+    return loops[code].run == NULL ? NULL : &loops[code];
+}
+
+/* --- a segment ---------------------------------------------------------------------------------------- */
+
+struct gp_segment {
+    gp_loop_call call;
+    const gp_loop *loop;
+    const gp_graph *graph;
+    gp_plan_memory memory;
+    bool forward;
+};
+
+static size_t loops_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
+                          uint32_t threads)
+{
+    (void)graph;
+    (void)phase;
+    (void)threads;
+    return count > 0 && gp_loop_find(ops[0].code) != NULL;
+}
+
+static gp_loop_operand operand_of(const gp_segment *segment, const gp_segment_request *request,
+                                  uint32_t value)
+{
+    const gp_value *about;
+    gp_loop_operand operand = { .data = NULL };
+
+    if (value == GP_NO_VALUE)
+        return operand;
+    about = &request->graph->values[value];
+    operand.shape = about->shape;
+    if (about->role == GP_VALUE_PARAMETER) /* read only */
+        operand.data = (float *)(uintptr_t)segment->memory.parameters +
+                       request->graph->parameters[about->parameter].offset;
+    else if (about->role == GP_VALUE_PARAMETER_GRADIENT)
+        operand.data = segment->memory.gradients + request->graph->parameters[about->parameter].offset;
+    else
+        operand.data = request->values[value];
+    return operand;
+}
+
+static gp_status loops_compile(gp_segment **out, const gp_segment_request *request, gp_error *err)
+{
+    const gp_ops *list = &request->graph->ops[request->phase];
+    gp_segment *segment = gp_calloc(1, sizeof(*segment));
+
+    assert(request->count == 1);
+    if (segment == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a segment");
+    segment->graph = request->graph;
+    segment->memory = *request->memory;
+    segment->loop = gp_loop_find(request->ops->code);
+    segment->forward = request->ops < list->op + list->forward_count;
+    segment->call = (gp_loop_call){ .op = request->ops,
+                                    .memory = &segment->memory,
+                                    .rows = request->micro_batch,
+                                    .threads = request->threads };
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        segment->call.in[i] = operand_of(segment, request, request->ops->in[i]);
+        segment->call.out[i] = operand_of(segment, request, request->ops->out[i]);
+    }
+    *out = segment;
+    return GP_OK;
+}
+
+static void loops_free(gp_segment *segment)
+{
+    gp_free(segment);
+}
+
+/* A rank without samples still takes part in the sum. */
+static void gradients_clear(const gp_segment *segment)
+{
+    const gp_op *op = segment->call.op;
+
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++)
+        if (op->out[i] != GP_NO_VALUE &&
+            segment->graph->values[op->out[i]].role == GP_VALUE_PARAMETER_GRADIENT)
+            memset(segment->call.out[i].data, 0,
+                   (size_t)gp_shape_count(&segment->call.out[i].shape) * sizeof(float));
+}
+
+static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
+{
+    int64_t start = gp_now_ns();
+    gp_status status = GP_OK;
+
+    segment->call.batch = batch;
+    if (batch->count == 0 && batch->first)
+        gradients_clear(segment);
+    /* What stands in rows that are no samples is finite: it is never read as one. */
+    for (int i = 0; i < GP_OP_VALUES_MAX && batch->count != 0; i++) {
+        uint32_t in = segment->call.op->in[i];
+
+        if (in != GP_NO_VALUE && segment->call.in[i].data != NULL &&
+            (segment->graph->values[in].role == GP_VALUE_ACTIVATION ||
+             segment->graph->values[in].role == GP_VALUE_ACTIVATION_GRADIENT))
+            loop_clear_rest(&segment->call, &segment->call.in[i]);
+    }
+    if (batch->count != 0)
+        status = segment->loop->run(&segment->call, err);
+    *(segment->forward ? &times->forward_ns : &times->backward_ns) += gp_now_ns() - start;
+    return status;
+}
+
+static size_t loops_memory_bytes(const gp_segment *segment)
+{
+    return sizeof(*segment);
+}
+
+const gp_segment_ops gp_segment_loops = {
+    .name = "loops",
+    .reads_samples = false,
+    .claim = loops_claim,
+    .compile = loops_compile,
+    .free = loops_free,
+    .run = loops_run,
+    .memory_bytes = loops_memory_bytes,
+};
