@@ -234,12 +234,13 @@ TEST(a_command_has_no_other_descriptors_no_blocked_signals_and_a_group_of_its_ow
 {
     stage s = stage_open();
 
-    SHELL(&s, 1,
-          "ls /proc/$$/fd | tr '\\n' ' '; grep -E 'Sig(Blk|Ign)' /proc/self/status | cut -f2 | tr '\\n' "
-          "' ';"
-          "awk -v me=$$ '{print ($5 == me)}' /proc/$$/stat");
+    ASK(&s, 1, "ls", "/proc/self/fd"); /* 3 is that folder */
     CHECK_INT(0, end_of(&s, 1).exit_code);
-    CHECK_TEXT("0 1 2 0000000000000000 0000000000000000 1\n", said(s.out));
+    ASK(&s, 2, "grep", "-E", "-h", "-o", "Sig(Blk|Ign).*", "/proc/self/status");
+    CHECK_INT(0, end_of(&s, 2).exit_code);
+    SHELL(&s, 3, "exec awk -v me=$$ '{print ($5 == me)}' /proc/$$/stat");
+    CHECK_INT(0, end_of(&s, 3).exit_code);
+    CHECK_TEXT("0\n1\n2\n3\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n1\n", said(s.out));
     stage_close(&s);
 }
 
