@@ -12,6 +12,8 @@
 gp_status control_run_open(control *c, gp_error *err)
 {
     control_run_watch(c);
+    if (c->runner != NULL && gp_runner_link_fresh(c->runner) && c->work == WORK_TASKS)
+        return GP_OK; /* asked again: the first answer was lost with its link when the lease was renewed */
     if (c->runner != NULL)
         return gp_fail(err, GP_EBUSY, "worker %u still ends the commands that ran before; try again",
                        c->options->index);

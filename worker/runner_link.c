@@ -117,6 +117,11 @@ int gp_runner_link_fd(const gp_runner_link *runner)
     return runner->pidfd;
 }
 
+bool gp_runner_link_fresh(const gp_runner_link *runner)
+{
+    return runner->client >= 0;
+}
+
 int gp_runner_link_take(gp_runner_link *runner)
 {
     int client = runner->client;

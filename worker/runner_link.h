@@ -18,6 +18,9 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
 /* Readable when the runner has ended. */
 int gp_runner_link_fd(const gp_runner_link *runner);
 
+/* Whether the client's end of the socket has not been fetched yet. */
+bool gp_runner_link_fresh(const gp_runner_link *runner);
+
 /* The client's end of the socket, given away once: -1 afterwards. */
 int gp_runner_link_take(gp_runner_link *runner);
 
