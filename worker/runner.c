@@ -102,6 +102,7 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     gp_runner_spec spec;
     void *memory = NULL;
     job *place = job_find(r, 0);
+    int64_t started_ns;
     pid_t pid = 0;
 
     *exit_code = 126;
@@ -112,10 +113,11 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
                        GP_RUNNER_JOBS_MAX);
     gp_status status = gp_runner_spec_read(&spec, &memory, fds[0], request->spec_bytes, err);
 
+    started_ns = gp_now_ns();
     if (status == GP_OK)
         status = gp_runner_start(&pid, exit_code, &spec, fds + 1, err);
     if (status == GP_OK) {
-        *place = (job){ .id = request->job, .pid = pid, .started_ns = gp_now_ns() };
+        *place = (job){ .id = request->job, .pid = pid, .started_ns = started_ns };
         r->running++;
         answer_add(r, GP_RUNNER_STARTED, request->job)->pid = (uint32_t)pid;
     }

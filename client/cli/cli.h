@@ -57,6 +57,8 @@ typedef struct cli_command {
     bool leases;        /* takes --workers, --devices, --execution-environment, --no-wait */
     bool trains;        /* takes the options of gp_train_options_table */
     int words_max;      /* positional words; -1 = any number */
+    bool runs;          /* words behind -- are a command of others: left alone */
+    int error_code;     /* of errors that are the command line's or the pool's; 0 = CLI_USAGE, CLI_FAILED */
     bool rest_is_words; /* from the first word on nothing is an option: it is another command */
     /* May be NULL.  What is wrong with the words is found here, before a pool is looked for: also of a job that is
      * only submitted.  CLI_OK: run may be called. */
@@ -70,6 +72,8 @@ struct cli_call {
     cli_lease lease;
     const char *words[CLI_WORDS_MAX];
     int word_count;
+    const char *const *rest; /* of commands that run others: what stands behind --; NULL = there is no -- */
+    int rest_count;
     const char *train[CLI_WORDS_MAX + 1]; /* "name=value", NULL-terminated; owned */
     int train_count;
     int argc;

@@ -48,7 +48,7 @@ int cli_fail(const cli_call *call, const gp_error *error)
     job_self_error(error);
     if (error->code == GP_ECANCELED)
         return CLI_INTERRUPTED;
-    return CLI_FAILED;
+    return call->command->error_code != 0 ? call->command->error_code : CLI_FAILED;
 }
 
 int cli_usage(const cli_call *call, const char *format, ...)
@@ -60,7 +60,7 @@ int cli_usage(const cli_call *call, const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fprintf(stderr, "\nTry 'gradpool %s --help'.\n", call->command->name);
-    return CLI_USAGE;
+    return call->command->error_code != 0 ? call->command->error_code : CLI_USAGE;
 }
 
 /* ---- help ---- */
@@ -222,6 +222,21 @@ static int call_take_option(cli_call *call, int *at)
     return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
 }
 
+/* -n N and -nN: --workers N. */
+static int call_take_workers(cli_call *call, int *at)
+{
+    const char *value = call->argv[*at] + 2;
+    gp_error err;
+
+    if (*value == '\0' && *at + 1 == call->argc)
+        return cli_usage(call, "-n needs a value: the number of workers");
+    if (*value == '\0')
+        value = call->argv[++*at];
+    gp_status status = gp_params_set(gp_params_find(cli_lease_options, "workers"), &call->lease, value, &err);
+
+    return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
 static int call_parse(cli_call *call)
 {
     bool words_only = false;
@@ -232,8 +247,15 @@ static int call_parse(cli_call *call)
         const char *word = call->argv[at];
         int code = CLI_OK;
 
+        if (!words_only && strcmp(word, "--") == 0 && call->command->runs) {
+            call->rest = (const char *const *)call->argv + at + 1;
+            call->rest_count = call->argc - at - 1;
+            return CLI_OK;
+        }
         if (!words_only && strcmp(word, "--") == 0)
             words_only = true;
+        else if (!words_only && call->command->leases && strncmp(word, "-n", 2) == 0)
+            code = call_take_workers(call, &at);
         else if (!words_only && (strcmp(word, "-h") == 0))
             ((cli_common *)call->options)->help = true;
         else if (!words_only && strncmp(word, "--", 2) == 0)
@@ -257,7 +279,7 @@ bool cli_given(const cli_call *call, const char *name)
 {
     const gp_param *param = gp_params_find(gp_train_options_table, name);
 
-    for (int i = 2; i < call->argc; i++) {
+    for (int i = 2; i < call->argc - call->rest_count; i++) {
         const char *word = call->argv[i];
         char given[80];
 

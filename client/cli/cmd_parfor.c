@@ -1,0 +1,227 @@
+/* cmd_parfor.c -- a command for every input, over the pool's workers; GNU parallel's manners where it has them. */
+#include <stddef.h>
+#include <string.h>
+
+#include "client/cli/crew.h"
+#include "client/cli/runs.h"
+
+typedef struct parfor_options {
+    cli_common common;
+    char arg_file[512], stdin_path[512], joblog[512], slots[24];
+    bool null_ended, unordered, line_buffer, tag, keep_going, shell, resume, resume_failed, progress, dry_run;
+    int halt;
+    int64_t retries;
+    double timeout;
+} parfor_options;
+
+static const char *const halt_words[] = { "never", "soon", "now", NULL };
+
+#define PARFOR_FIELD(field) .offset = offsetof(parfor_options, field)
+
+static const gp_param parfor_params[] = {
+    { .name = "arg-file",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(arg_file),
+      .count = 512,
+      .help = "an input: the lines of FILE, - = standard input; read as they are needed" },
+    { .name = "null",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(null_ended),
+      .help = "values of --arg-file end with a zero byte (find -print0)" },
+    { .name = "slots-per-worker",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(slots),
+      .count = 24,
+      .fallback_text = "1",
+      .help = "commands at once on each worker: a number, or cores = as many as it has cores" },
+    { .name = "unordered",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(unordered),
+      .help = "print each job's output when it ends, not in the order of the inputs" },
+    { .name = "line-buffer",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(line_buffer),
+      .help = "print whole lines as they come, those of all jobs mixed" },
+    { .name = "tag",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(tag),
+      .help = "put the job's input before each line" },
+    { .name = "shell",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(shell),
+      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
+    { .name = "stdin",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(stdin_path),
+      .count = 512,
+      .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
+    { .name = "halt",
+      .type = GP_PARAM_WORD,
+      PARFOR_FIELD(halt),
+      .words = halt_words,
+      .help = "at a failure: never = all jobs run; soon = no new ones; now = those that run are ended" },
+    { .name = "keep-going",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(keep_going),
+      .help = "all jobs run whatever fails: --halt never, the default" },
+    { .name = "retries",
+      .type = GP_PARAM_I64,
+      PARFOR_FIELD(retries),
+      .min = 0,
+      .max = 1000,
+      .help = "run a command that failed again, so often" },
+    { .name = "timeout",
+      .type = GP_PARAM_F64,
+      PARFOR_FIELD(timeout),
+      .min = 0,
+      .max = 315360000,
+      .unit = "seconds",
+      .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
+    { .name = "joblog",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(joblog),
+      .count = 512,
+      .help = "write a line for each job that ended into FILE, in GNU parallel's columns" },
+    { .name = "resume",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(resume),
+      .help = "leave out the jobs that are in --joblog" },
+    { .name = "resume-failed",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(resume_failed),
+      .help = "leave out the jobs that succeeded according to --joblog" },
+    { .name = "progress",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(progress),
+      .help = "show what is done on standard error" },
+    { .name = "dry-run",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(dry_run),
+      .help = "print the commands instead of running them" },
+    { .name = "json",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(common.json),
+      .help = "print one JSON object a job, on a line each" },
+    CLI_COMMON_PARAMS(parfor_options),
+    { 0 },
+};
+
+/* Options that contradict each other, before anything is done. */
+static int parfor_check(cli_call *call)
+{
+    const parfor_options *options = call->options;
+
+    if (runs_object_form(call))
+        return runs_refuse_object(call);
+    if (call->rest_count == 0)
+        return cli_usage(call, "the command is missing; it comes behind --: gradpool parfor 1:10 -- echo {}");
+    if (options->line_buffer && (options->unordered || options->common.json))
+        return cli_usage(call, "--line-buffer prints lines as they come; drop --%s",
+                         options->unordered ? "unordered" : "json");
+    if (options->common.json && options->tag)
+        return cli_usage(call, "--tag has no effect with --json; each object names its inputs");
+    if (options->keep_going && options->halt != CREW_NEVER)
+        return cli_usage(call, "--keep-going and --halt %s contradict each other", halt_words[options->halt]);
+    if ((options->resume || options->resume_failed) && options->joblog[0] == '\0')
+        return cli_usage(call, "--resume needs --joblog FILE, which says what is done");
+    if (options->null_ended && options->arg_file[0] == '\0')
+        return cli_usage(call, "--null has no effect without --arg-file");
+    if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
+        return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
+    return CLI_OK;
+}
+
+/* GNU parallel's exit status: the number of jobs that failed, 101 = more than 100; with --halt that of the first. */
+static int parfor_code(const crew_options *crew, const crew_result *result)
+{
+    if (result->interrupted)
+        return CLI_INTERRUPTED;
+    if (result->failed > 0 && crew->halt != CREW_NEVER)
+        return result->first_code;
+    return result->failed > 100 ? 101 : (int)result->failed;
+}
+
+static gp_status parfor_prepare(const cli_call *call, crew_options *crew, gp_error *err)
+{
+    const parfor_options *options = call->options;
+    const char *names[INPUTS_SOURCES_MAX];
+    int count = 0;
+    gp_status status =
+        inputs_new(&crew->inputs, call->words, call->word_count,
+                   options->arg_file[0] != '\0' ? options->arg_file : NULL, options->null_ended, err);
+
+    if (status != GP_OK)
+        return status;
+    for (; count < inputs_sources(crew->inputs); count++)
+        names[count] = inputs_name(crew->inputs, count);
+    status = template_new(&crew->command, call->rest, call->rest_count, names, count,
+                          runs_by_shell(call, options->shell), err);
+    if (status == GP_OK)
+        status = runs_slots(&crew->slots, options->slots, err);
+    if (status == GP_OK && options->joblog[0] != '\0')
+        status = joblog_open(&crew->joblog, options->joblog,
+                             options->resume_failed ? JOBLOG_RESUME_FAILED
+                             : options->resume      ? JOBLOG_RESUME
+                                                    : JOBLOG_FRESH,
+                             err);
+    return status;
+}
+
+static int parfor_run(cli_call *call)
+{
+    const parfor_options *options = call->options;
+    crew_options crew = { .call = call,
+                          .stdin_path = options->stdin_path,
+                          .halt = (crew_halt)options->halt,
+                          .retries = (int)options->retries,
+                          .timeout_s = options->timeout,
+                          .lines = options->line_buffer,
+                          .ordered = !options->unordered,
+                          .tagged = options->tag,
+                          .json = options->common.json,
+                          .progress = options->progress };
+    crew_result result = { 0 };
+    gp_error err, closing;
+    gp_status status = parfor_prepare(call, &crew, &err);
+
+    cli_catch_interrupts();
+    if (status == GP_OK)
+        status = options->dry_run ? crew_print(&crew, &err) : runs_crew(&crew, &result, &err);
+    if (joblog_close(crew.joblog, &closing) != GP_OK && status == GP_OK) {
+        err = closing;
+        status = err.code;
+    }
+    template_free(crew.command);
+    inputs_free(crew.inputs);
+    return status == GP_OK ? parfor_code(&crew, &result) : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_parfor;
+const cli_command cli_command_parfor = {
+    .name = "parfor",
+    .summary = "run a command for every input, over the pool's workers",
+    .usage = "[-n N] [options] INPUT... -- COMMAND {}",
+    .examples =
+        "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
+        "  gradpool parfor lr=0.01,0.1 seed=1:5 -- ./train --lr {lr} --seed {seed} --out run-{#}\n"
+        "  gradpool parfor 1:8 -- 'echo {} | md5sum'\n"
+        "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
+        "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
+        "\nInputs: FIRST:LAST, FIRST:STEP:LAST, a,b,c, each with NAME= before it or not; several make every\n"
+        "combination.  In the command {} is the value, {NAME} and {2} that of one input, {#} the job's "
+        "number,\n"
+        "{%} its place; {.} {/} {//} {/.} a path without extension, its base name, folder, base name "
+        "without\n"
+        "extension.  Without any of them the value is put behind the command.\n"
+        "\nExit code: how many jobs failed, 101 = more than 100; with --halt that of the first one; 255 = "
+        "the\n"
+        "command line is wrong or the pool failed; 130 = interrupted.\n",
+    .options = parfor_params,
+    .options_bytes = sizeof(parfor_options),
+    .leases = true,
+    .runs = true,
+    .error_code = RUNS_ERROR,
+    .words_max = -1,
+    .check = parfor_check,
+    .run = parfor_run,
+};
