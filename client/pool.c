@@ -349,27 +349,37 @@ void gp_pool_close(gp_pool *pool)
 
 /* ---- leases ---- */
 
-/* Whether every link of the present generation has answered; hello and attach go out together. */
-static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
+gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err)
 {
     gp_hello hello = { .role = GP_ROLE_CLIENT,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
                        .pid = (uint32_t)getpid() };
     gp_attach attach = { .client_pid = (uint32_t)getpid() };
-    uint64_t waits[GP_MEMBERS_MAX];
-    uint32_t missing = pool->grant.slots_count;
 
     snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
     memcpy(attach.token, pool->grant.token, sizeof(attach.token));
-    for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
-        gp_status status = gp_channel_connect(&pool->workers[i], pool->grant.slots[i].endpoint, &worker_link,
-                                              POOL_LINK_MS, err);
+    gp_channel_close(pool->workers[rank], 0);
+    pool->workers[rank] = NULL;
+    gp_status status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint,
+                                          &worker_link, POOL_LINK_MS, err);
 
-        if (status == GP_OK)
-            status = pool_tell_worker(pool, i, &gp_msg_hello, &hello, NULL, 0, NULL, err);
-        if (status == GP_OK)
-            status = pool_tell_worker(pool, i, &gp_msg_attach, &attach, NULL, 0, &waits[i], err);
+    if (status == GP_OK)
+        status = pool_tell_worker(pool, rank, &gp_msg_hello, &hello, NULL, 0, NULL, err);
+    if (status == GP_OK)
+        status = pool_tell_worker(pool, rank, &gp_msg_attach, &attach, NULL, 0, attached, err);
+    return status;
+}
+
+/* Whether every link of the present generation has answered; hello and attach go out together. */
+static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
+{
+    uint64_t waits[GP_MEMBERS_MAX];
+    uint32_t missing = pool->grant.slots_count;
+
+    for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
+        gp_status status = pool_dial_worker(pool, i, &waits[i], err);
+
         if (status != GP_OK)
             return status;
     }

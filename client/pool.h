@@ -89,6 +89,10 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 /* After a member was replaced: attach to the new generation. */
 gp_status pool_attach(gp_pool *pool, gp_error *err);
 
+/* One worker of the present grant, whose old link (if any) is closed: connect, hello and attach.  *attached is the
+ * correlation of the ok_reply that will come. */
+gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err);
+
 /* Give the lease back; accepts a handle without one. */
 void pool_release(gp_pool *pool);
 

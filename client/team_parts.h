@@ -31,9 +31,9 @@ typedef struct team_call {
     uint64_t id;      /* 0 = a new one; of a block: the same for all its ranks, from team_new_id() */
     uint64_t value;
     const void *payload;
-    size_t bytes;      /* more than GP_LINK_INLINE_MAX travel as a blob, unless there is `shared` */
-    bool borrowed;     /* payload stays where it is until `done`; false: it is copied */
-    gp_shared *shared; /* the blob; NULL = none.  Kept alive by the unit */
+    size_t bytes;            /* more than GP_LINK_INLINE_MAX travel as a blob, unless there is `shared` */
+    bool borrowed;           /* payload stays where it is until `done`; false: it is copied */
+    const gp_shared *shared; /* the blob; NULL = none.  Kept alive by the unit */
 } team_call;
 
 /* Where and how often; zero-initialise. */
@@ -86,6 +86,10 @@ gp_status team_check(const gp_team *team, gp_error *err);
  * GP_EPEER and others: the team is broken (all its units have ended then). */
 gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
                      gp_error *err);
+
+/* The same without a limit and whatever `stop` says: for units that were canceled and must end before the caller's
+ * memory goes.  Ends at the latest when their workers have been replaced. */
+void team_drive_out(gp_team *team, bool (*until)(void *context), void *context);
 
 /* ---- units ---- */
 

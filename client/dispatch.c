@@ -1,0 +1,789 @@
+#include "client/dispatch.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+enum { WORDS = (DISPATCH_LEVELS + 63) / 64, LONG_NS = 1000000, TIMERS_FIRST = 64 };
+
+/* Units by priority, highest first, then in the order of coming.  `used` has a bit for each level that has any. */
+typedef struct level_queue {
+    uint64_t used[WORDS];
+    uint32_t used_words; /* bit = word */
+    uint32_t count;
+    unit_list levels[DISPATCH_LEVELS];
+} level_queue;
+
+_Static_assert(WORDS <= 32, "the words of a queue fit one summary");
+
+typedef struct lane { /* a worker */
+    bool up, near, full;
+    unit_list sent;   /* in the order of the ring */
+    unit_list urgent; /* ready; before everything else */
+    unit_list dying;
+    uint32_t sent_count;
+    double load_ns;   /* of what is sent, by estimate */
+    int64_t since_ns; /* when the first of them came to be the first */
+} lane;
+
+typedef struct timer {
+    int64_t when_ns;
+    team_unit *unit;
+} timer;
+
+struct dispatch {
+    dispatch_hooks hooks;
+    uint32_t workers;
+    uint64_t gpus;
+    lane *lanes;         /* [workers] */
+    level_queue *queues; /* [QUEUE_WORKER + workers] */
+    timer *timers;       /* a heap by when_ns */
+    uint32_t timer_count, timer_room;
+    unit_list held, over;
+    uint64_t held_count, ready_count, sent_count;
+    uint64_t rerun, stolen;
+    float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* by function; 0 = not known */
+};
+
+enum { QUEUE_ANY, QUEUE_CPU, QUEUE_GPU, QUEUE_WORKER };
+
+/* ---- lists ---- */
+
+void unit_list_append(unit_list *list, team_unit *unit)
+{
+    unit->next = NULL;
+    unit->previous = list->last;
+    if (list->last != NULL)
+        list->last->next = unit;
+    else
+        list->first = unit;
+    list->last = unit;
+}
+
+static void unit_list_prepend(unit_list *list, team_unit *unit)
+{
+    unit->previous = NULL;
+    unit->next = list->first;
+    if (list->first != NULL)
+        list->first->previous = unit;
+    else
+        list->last = unit;
+    list->first = unit;
+}
+
+void unit_list_remove(unit_list *list, team_unit *unit)
+{
+    if (unit->previous != NULL)
+        unit->previous->next = unit->next;
+    else
+        list->first = unit->next;
+    if (unit->next != NULL)
+        unit->next->previous = unit->previous;
+    else
+        list->last = unit->previous;
+    unit->next = unit->previous = NULL;
+}
+
+/* ---- queues ---- */
+
+static uint32_t level_of(const team_unit *unit)
+{
+    return (uint32_t)(GP_PRIORITY_MAX - unit->priority);
+}
+
+static level_queue *queue_of(dispatch *d, const team_unit *unit)
+{
+    if (unit->wish != 0)
+        return &d->queues[QUEUE_WORKER + unit->wish - 1];
+    return &d->queues[unit->needs == GP_NEEDS_GPU   ? QUEUE_GPU
+                      : unit->needs == GP_NEEDS_CPU ? QUEUE_CPU
+                                                    : QUEUE_ANY];
+}
+
+static team_unit *queue_first(const level_queue *queue)
+{
+    if (queue->used_words == 0)
+        return NULL;
+    uint32_t word = (uint32_t)__builtin_ctz(queue->used_words);
+
+    return queue->levels[word * 64 + (uint32_t)__builtin_ctzll(queue->used[word])].first;
+}
+
+/* front: it was in here before, and keeps its place in the order. */
+static void ready_put(dispatch *d, team_unit *unit, bool front)
+{
+    unit->state = UNIT_READY;
+    d->ready_count++;
+    if (unit->urgent) {
+        unit_list *urgent = &d->lanes[unit->wish - 1].urgent;
+
+        if (front)
+            unit_list_prepend(urgent, unit);
+        else
+            unit_list_append(urgent, unit);
+        return;
+    }
+    level_queue *queue = queue_of(d, unit);
+    uint32_t level = level_of(unit);
+
+    if (front)
+        unit_list_prepend(&queue->levels[level], unit);
+    else
+        unit_list_append(&queue->levels[level], unit);
+    queue->used[level / 64] |= (uint64_t)1 << level % 64;
+    queue->used_words |= 1u << level / 64;
+    queue->count++;
+}
+
+static void ready_remove(dispatch *d, team_unit *unit)
+{
+    d->ready_count--;
+    if (unit->urgent) {
+        unit_list_remove(&d->lanes[unit->wish - 1].urgent, unit);
+        return;
+    }
+    level_queue *queue = queue_of(d, unit);
+    uint32_t level = level_of(unit);
+
+    unit_list_remove(&queue->levels[level], unit);
+    queue->count--;
+    if (queue->levels[level].first == NULL) {
+        queue->used[level / 64] &= ~((uint64_t)1 << level % 64);
+        if (queue->used[level / 64] == 0)
+            queue->used_words &= ~(1u << level / 64);
+    }
+}
+
+/* The better of two that a worker could be given. */
+static team_unit *better(team_unit *a, team_unit *b)
+{
+    if (a == NULL || b == NULL)
+        return a == NULL ? b : a;
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? a : b;
+    return a->id <= b->id ? a : b;
+}
+
+static bool has_gpu(const dispatch *d, uint32_t worker)
+{
+    return (d->gpus >> (worker - 1) & 1) != 0;
+}
+
+static team_unit *ready_for(const dispatch *d, uint32_t worker)
+{
+    const lane *l = &d->lanes[worker - 1];
+
+    if (l->urgent.first != NULL)
+        return l->urgent.first;
+    team_unit *unit = better(queue_first(&d->queues[QUEUE_ANY]),
+                             queue_first(&d->queues[has_gpu(d, worker) ? QUEUE_GPU : QUEUE_CPU]));
+
+    return better(unit, queue_first(&d->queues[QUEUE_WORKER + worker - 1]));
+}
+
+/* ---- deadlines: a binary heap; each unit has at most one ---- */
+
+static void timer_place(dispatch *d, uint32_t at, timer entry)
+{
+    d->timers[at] = entry;
+    entry.unit->timer = at + 1;
+}
+
+static void timer_up(dispatch *d, uint32_t at)
+{
+    timer moving = d->timers[at];
+
+    while (at > 0 && d->timers[(at - 1) / 2].when_ns > moving.when_ns) {
+        timer_place(d, at, d->timers[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    timer_place(d, at, moving);
+}
+
+static void timer_down(dispatch *d, uint32_t at)
+{
+    timer moving = d->timers[at];
+
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+
+        if (child + 1 < d->timer_count && d->timers[child + 1].when_ns < d->timers[child].when_ns)
+            child++;
+        if (child >= d->timer_count || d->timers[child].when_ns >= moving.when_ns)
+            break;
+        timer_place(d, at, d->timers[child]);
+        at = child;
+    }
+    timer_place(d, at, moving);
+}
+
+static void timer_clear(dispatch *d, team_unit *unit)
+{
+    if (unit->timer == 0)
+        return;
+    uint32_t at = unit->timer - 1;
+
+    unit->timer = 0;
+    if (at == --d->timer_count)
+        return;
+    timer_place(d, at, d->timers[d->timer_count]);
+    timer_down(d, at);
+    timer_up(d, at);
+}
+
+/* Room for one more: the unit has none yet. */
+static gp_status timer_reserve(dispatch *d, gp_error *err)
+{
+    if (d->timer_count < d->timer_room)
+        return GP_OK;
+    uint32_t room = d->timer_room == 0 ? TIMERS_FIRST : 2 * d->timer_room;
+    timer *grown = gp_realloc_array(d->timers, room, sizeof(*grown));
+
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u deadlines", room);
+    d->timers = grown;
+    d->timer_room = room;
+    return GP_OK;
+}
+
+static void timer_set(dispatch *d, team_unit *unit, int64_t when_ns)
+{
+    timer_clear(d, unit);
+    if (timer_reserve(d, NULL) != GP_OK)
+        return; /* late is what a deadline then is */
+    d->timers[d->timer_count] = (timer){ .when_ns = when_ns, .unit = unit };
+    unit->timer = ++d->timer_count;
+    timer_up(d, d->timer_count - 1);
+}
+
+/* ---- making ---- */
+
+gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
+                       gp_error *err)
+{
+    dispatch *d = gp_calloc(1, sizeof(*d));
+
+    assert(workers >= 1 && workers <= GP_MEMBERS_MAX);
+    if (d != NULL) {
+        d->hooks = *hooks;
+        d->workers = workers;
+        d->gpus = gpus;
+        d->lanes = gp_calloc(workers, sizeof(*d->lanes));
+        d->queues = gp_calloc(QUEUE_WORKER + workers, sizeof(*d->queues));
+    }
+    if (d == NULL || d->lanes == NULL || d->queues == NULL) {
+        dispatch_free(d);
+        return gp_fail(err, GP_ENOMEM, "no memory for the queues of %u workers", workers);
+    }
+    *out = d;
+    return GP_OK;
+}
+
+void dispatch_free(dispatch *d)
+{
+    if (d == NULL)
+        return;
+    gp_free(d->lanes);
+    gp_free(d->queues);
+    gp_free(d->timers);
+    gp_free(d);
+}
+
+/* ---- beginning and ending ---- */
+
+gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool follow, gp_error *err)
+{
+    unit_edge *edge = gp_malloc(sizeof(*edge));
+
+    (void)d;
+    if (edge == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a dependency");
+    *edge = (unit_edge){ .next = before->edges, .unit = unit, .id = unit->id, .follow = follow };
+    before->edges = edge;
+    unit->holds++;
+    return GP_OK;
+}
+
+gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_error *err)
+{
+    assert(unit->state == UNIT_FREE && unit->wish <= d->workers && (!unit->urgent || unit->wish != 0));
+    if (start_by_ns != 0 || unit->run_ms_max != 0) {
+        gp_status status = timer_reserve(d, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    if (start_by_ns != 0)
+        timer_set(d, unit, start_by_ns);
+    if (unit->holds != 0) {
+        unit->state = UNIT_HELD;
+        unit_list_append(&d->held, unit);
+        d->held_count++;
+    } else {
+        ready_put(d, unit, false);
+    }
+    return GP_OK;
+}
+
+static float *estimate_of(dispatch *d, const team_unit *unit)
+{
+    return unit->kind == GP_CALL_RUN && unit->function <= GP_TASK_FUNCTIONS_MAX ? &d->run_ns[unit->function]
+                                                                                : NULL;
+}
+
+static double expected_ns(dispatch *d, const team_unit *unit)
+{
+    const float *estimate = estimate_of(d, unit);
+
+    return estimate != NULL && *estimate > 0 ? (double)*estimate : LONG_NS;
+}
+
+/* The first of the ring is the one that runs: its time counts from now. */
+static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
+{
+    team_unit *first = l->sent.first;
+
+    l->since_ns = now_ns;
+    if (first != NULL && first->run_ms_max != 0 && !first->canceled) {
+        first->run_timed = true;
+        timer_set(d, first, now_ns + (int64_t)first->run_ms_max * 1000000);
+    }
+}
+
+static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    lane *l = &d->lanes[unit->worker - 1];
+    bool first = l->sent.first == unit;
+
+    unit_list_remove(&l->sent, unit);
+    l->sent_count--;
+    d->sent_count--;
+    l->load_ns = l->sent_count == 0 ? 0 : l->load_ns - (double)unit->expected_ns;
+    if (l->load_ns < 0)
+        l->load_ns = 0;
+    if (first)
+        lane_first_changed(d, l, now_ns);
+}
+
+static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    timer_clear(d, unit);
+    unit->run_timed = false;
+    if (unit->state == UNIT_HELD) {
+        unit_list_remove(&d->held, unit);
+        d->held_count--;
+    } else if (unit->state == UNIT_READY) {
+        ready_remove(d, unit);
+    } else if (unit->state == UNIT_SENT) {
+        lane_remove(d, unit, now_ns);
+    } else if (unit->state == UNIT_DYING) {
+        unit_list_remove(&d->lanes[unit->worker - 1].dying, unit);
+    }
+    unit->state = UNIT_FREE;
+}
+
+static void over_at(dispatch *d, team_unit *unit, gp_status status, int64_t now_ns)
+{
+    detach(d, unit, now_ns);
+    unit->state = UNIT_OVER;
+    unit->status = (uint16_t)status;
+    unit_list_append(&d->over, unit);
+}
+
+void dispatch_over(dispatch *d, team_unit *unit, gp_status status)
+{
+    if (unit->state == UNIT_OVER || unit->state == UNIT_ENDED || unit->state == UNIT_FREE)
+        return;
+    over_at(d, unit, status, unit->worker == 0 ? 0 : d->lanes[unit->worker - 1].since_ns);
+}
+
+team_unit *dispatch_next_over(dispatch *d)
+{
+    team_unit *unit = d->over.first;
+
+    if (unit != NULL) {
+        unit_list_remove(&d->over, unit);
+        unit->state = UNIT_ENDED;
+    }
+    return unit;
+}
+
+void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
+{
+    unit_edge *edge = unit->edges, *next;
+
+    unit->edges = NULL;
+    for (; edge != NULL; edge = next) {
+        team_unit *waiting = edge->unit;
+
+        next = edge->next;
+        /* It may have ended before this one, and be another by now. */
+        if (waiting->id == edge->id && waiting->state == UNIT_HELD) {
+            if (edge->follow && waiting->wish == 0)
+                waiting->wish = unit->worker;
+            if (status != GP_OK) {
+                waiting->orphan = true;
+                dispatch_over(d, waiting, GP_ECANCELED);
+            } else if (--waiting->holds == 0) {
+                unit_list_remove(&d->held, waiting);
+                d->held_count--;
+                ready_put(d, waiting, false);
+            }
+        }
+        gp_free(edge);
+    }
+}
+
+/* ---- sending ---- */
+
+static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32_t up)
+{
+    double after_ns = l->load_ns + expected_ns(d, unit);
+
+    if (l->sent_count < 2 || unit->urgent)
+        return true;
+    if (l->sent_count >= DISPATCH_DEPTH_MAX || after_ns > DISPATCH_FILL_NS)
+        return false;
+    return after_ns <= DISPATCH_EAGER_NS || l->sent_count < d->ready_count / (2 * up);
+}
+
+static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now_ns)
+{
+    lane *l = &d->lanes[worker - 1];
+
+    unit->attempts++; /* what is sent says so */
+    if (!d->hooks.send(d->hooks.context, worker, unit)) {
+        unit->attempts--;
+        l->full = true;
+        return false;
+    }
+    ready_remove(d, unit);
+    unit->state = UNIT_SENT;
+    unit->worker = (uint8_t)worker;
+    unit_list_append(&l->sent, unit);
+    unit->expected_ns = (float)expected_ns(d, unit);
+    l->load_ns += (double)unit->expected_ns;
+    d->sent_count++;
+    if (l->sent_count++ == 0)
+        lane_first_changed(d, l, now_ns);
+    return true;
+}
+
+/* The one of those workers that has the least to do; the client's own core comes last. */
+static uint32_t lightest(const dispatch *d, uint64_t among)
+{
+    uint32_t best = 0;
+
+    for (; among != 0; among &= among - 1) {
+        uint32_t worker = (uint32_t)__builtin_ctzll(among) + 1;
+        const lane *l = &d->lanes[worker - 1], *b = best == 0 ? NULL : &d->lanes[best - 1];
+
+        if (b == NULL || (l->sent_count == 0) > (b->sent_count == 0) ||
+            ((l->sent_count == 0) == (b->sent_count == 0) &&
+             (l->sent_count == 0 && l->near != b->near ? b->near : l->load_ns < b->load_ns)))
+            best = worker;
+    }
+    return best;
+}
+
+static uint64_t lanes_up(const dispatch *d, uint32_t *count)
+{
+    uint64_t up = 0;
+
+    *count = 0;
+    for (uint32_t w = 1; w <= d->workers; w++)
+        if (d->lanes[w - 1].up) {
+            up |= (uint64_t)1 << (w - 1);
+            ++*count;
+        }
+    return up;
+}
+
+static void send_ready(dispatch *d, int64_t now_ns)
+{
+    uint32_t up;
+    uint64_t open = lanes_up(d, &up);
+
+    while (d->ready_count > 0 && open != 0) {
+        uint32_t worker = lightest(d, open);
+        team_unit *unit = ready_for(d, worker);
+
+        if (unit == NULL || !lane_wants(d, &d->lanes[worker - 1], unit, up) ||
+            !lane_send(d, worker, unit, now_ns))
+            open &= ~((uint64_t)1 << (worker - 1));
+    }
+}
+
+/* ---- taking back ---- */
+
+/* Take a call out of its ring as if it had never been sent. */
+static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
+        return false;
+    if (unit->run_timed)
+        timer_clear(d, unit); /* else it is the time by which it has to begin, and holds */
+    unit->run_timed = false;
+    lane_remove(d, unit, now_ns);
+    unit->state = UNIT_FREE;
+    unit->attempts--;
+    return true;
+}
+
+static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
+{
+    return unit->wish == 0 && !unit->canceled &&
+           (unit->needs == GP_NEEDS_NOTHING || (unit->needs == GP_NEEDS_GPU) == has_gpu(d, to));
+}
+
+/* When what waits there is worth being moved. */
+static int64_t steal_ns(const lane *l)
+{
+    return l->load_ns >= DISPATCH_STEAL_NS ? l->since_ns : l->since_ns + DISPATCH_STEAL_NS;
+}
+
+static uint32_t idle_worker(const dispatch *d)
+{
+    for (uint32_t w = 1; w <= d->workers; w++)
+        if (d->lanes[w - 1].up && d->lanes[w - 1].sent_count == 0)
+            return w;
+    return 0;
+}
+
+/* Half of what waits behind the running call of the busiest goes back into the queue. */
+static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
+{
+    const lane *from = NULL;
+    uint32_t moved = 0;
+
+    for (uint32_t w = 1; w <= d->workers; w++) {
+        const lane *l = &d->lanes[w - 1];
+
+        if (l->sent_count >= 2 && now_ns >= steal_ns(l) && movable(d, l->sent.last, idle) &&
+            (from == NULL || l->load_ns > from->load_ns))
+            from = l;
+    }
+    if (from == NULL)
+        return false;
+    for (uint32_t want = from->sent_count / 2; moved < want; moved++) {
+        team_unit *unit = from->sent.last;
+
+        if (!movable(d, unit, idle) || !take_back(d, unit, now_ns))
+            break;
+        ready_put(d, unit, true);
+    }
+    d->stolen += moved;
+    return moved > 0;
+}
+
+void dispatch_fill(dispatch *d, int64_t now_ns)
+{
+    uint32_t idle;
+
+    if (d->ready_count > 0)
+        send_ready(d, now_ns);
+    while (d->sent_count >= 2 && (idle = idle_worker(d)) != 0 && ready_for(d, idle) == NULL) {
+        if (!steal_for(d, idle, now_ns))
+            return;
+        send_ready(d, now_ns);
+        if (d->lanes[idle - 1].sent_count == 0)
+            return; /* no room in its ring */
+    }
+}
+
+/* ---- answers ---- */
+
+static void estimate_update(dispatch *d, const team_unit *unit, int64_t ran_ns)
+{
+    float *estimate = estimate_of(d, unit);
+    float ran = ran_ns > 0 ? (float)ran_ns : 1;
+
+    if (estimate != NULL)
+        *estimate = *estimate == 0 ? ran : *estimate + (ran - *estimate) / 8;
+}
+
+gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status status, int64_t ran_ns,
+                            int64_t now_ns, team_unit **out)
+{
+    lane *l = &d->lanes[worker - 1];
+    team_unit *unit = l->sent.first;
+
+    l->full = false;
+    while (unit != NULL && unit->id != id)
+        unit = unit->next;
+    if (unit == NULL)
+        return GP_ENOENT;
+    detach(d, unit, now_ns);
+    if (status == GP_OK)
+        estimate_update(d, unit, ran_ns);
+    if (status != GP_OK && !unit->canceled && unit->tries < unit->retries_max) {
+        unit->tries++;
+        unit->attempts--; /* those are counted for deaths */
+        ready_put(d, unit, false);
+        return GP_EBUSY;
+    }
+    unit->state = UNIT_ENDED;
+    *out = unit;
+    return GP_OK;
+}
+
+/* ---- workers ---- */
+
+void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns)
+{
+    lane *l = &d->lanes[worker - 1];
+
+    l->up = true;
+    l->full = false;
+    l->since_ns = now_ns;
+}
+
+void dispatch_worker_near(dispatch *d, uint32_t worker, bool near)
+{
+    d->lanes[worker - 1].near = near;
+}
+
+void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
+{
+    lane *l = &d->lanes[worker - 1];
+
+    l->up = false;
+    /* From the last to the first, so that those which go back keep their order. */
+    for (team_unit *unit = l->sent.last, *previous; unit != NULL; unit = previous) {
+        previous = unit->previous;
+        bool begun = !take_back(d, unit, now_ns);
+
+        if (begun)
+            detach(d, unit, now_ns);
+        if (unit->once || unit->canceled) {
+            over_at(d, unit, unit->once ? GP_ESTALE : GP_ECANCELED, now_ns);
+        } else if (begun && unit->attempts >= unit->attempts_max) {
+            unit->state = UNIT_DYING;
+            unit_list_append(&l->dying, unit);
+        } else {
+            d->rerun += begun;
+            ready_put(d, unit, true);
+        }
+    }
+    for (team_unit *unit = l->urgent.first, *next; unit != NULL; unit = next) {
+        next = unit->next;
+        if (unit->once)
+            over_at(d, unit, GP_ESTALE, now_ns);
+    }
+}
+
+team_unit *dispatch_dying(const dispatch *d, uint32_t worker)
+{
+    return d->lanes[worker - 1].dying.first;
+}
+
+/* ---- canceling, deadlines ---- */
+
+void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    if (unit->state == UNIT_HELD || unit->state == UNIT_READY || unit->state == UNIT_DYING) {
+        over_at(d, unit, GP_ECANCELED, now_ns);
+    } else if (unit->state == UNIT_SENT && !unit->canceled) {
+        if (take_back(d, unit, now_ns)) {
+            over_at(d, unit, GP_ECANCELED, now_ns);
+            return;
+        }
+        unit->canceled = true;
+        timer_set(d, unit, now_ns + DISPATCH_KILL_NS);
+        d->hooks.stop(d->hooks.context, unit->worker, unit);
+    }
+}
+
+static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    const lane *l;
+
+    timer_clear(d, unit);
+    if (unit->state == UNIT_HELD || unit->state == UNIT_READY) {
+        over_at(d, unit, GP_ETIMEDOUT, now_ns);
+        return;
+    }
+    if (unit->state != UNIT_SENT)
+        return;
+    if (unit->canceled) {
+        d->hooks.replace(d->hooks.context, unit->worker, unit);
+        return;
+    }
+    l = &d->lanes[unit->worker - 1];
+    if (unit->run_ms_max != 0 && l->sent.first == unit) {
+        unit->begun_late = true;
+        dispatch_cancel(d, unit, now_ns);
+    } else if (take_back(d, unit, now_ns)) {
+        over_at(d, unit, GP_ETIMEDOUT, now_ns);
+    }
+}
+
+void dispatch_tick(dispatch *d, int64_t now_ns)
+{
+    while (d->timer_count > 0 && d->timers[0].when_ns <= now_ns)
+        timer_fired(d, d->timers[0].unit, now_ns);
+}
+
+int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
+{
+    int64_t next = d->timer_count > 0 ? d->timers[0].when_ns : INT64_MAX;
+    uint32_t idle = d->sent_count >= 2 ? idle_worker(d) : 0;
+
+    if (idle == 0)
+        return next;
+    for (uint32_t w = 1; w <= d->workers; w++) {
+        const lane *l = &d->lanes[w - 1];
+
+        if (l->sent_count < 2 || !movable(d, l->sent.last, idle))
+            continue;
+        int64_t when = steal_ns(l);
+
+        if (when <= now_ns) /* tried in vain: it is about to answer */
+            when = now_ns + DISPATCH_STEAL_NS;
+        next = when < next ? when : next;
+    }
+    return next;
+}
+
+dispatch_counts dispatch_get_counts(const dispatch *d)
+{
+    return (dispatch_counts){ .waiting = d->held_count + d->ready_count,
+                              .sent = d->sent_count,
+                              .rerun = d->rerun,
+                              .stolen = d->stolen };
+}
+
+uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first)
+{
+    const lane *l = &d->lanes[worker - 1];
+
+    if (first != NULL)
+        *first = l->sent.first;
+    return l->sent_count;
+}
+
+bool dispatch_stuck(const dispatch *d)
+{
+    for (uint32_t w = 1; w <= d->workers; w++)
+        if (d->lanes[w - 1].up && d->lanes[w - 1].full && d->lanes[w - 1].sent_count == 0)
+            return true;
+    return false;
+}
+
+void dispatch_over_all(dispatch *d, gp_status status)
+{
+    while (d->held.first != NULL)
+        dispatch_over(d, d->held.first, status);
+    for (uint32_t q = 0; q < QUEUE_WORKER + d->workers; q++)
+        for (team_unit *unit; (unit = queue_first(&d->queues[q])) != NULL;)
+            dispatch_over(d, unit, status);
+    for (uint32_t w = 1; w <= d->workers; w++) {
+        while (d->lanes[w - 1].urgent.first != NULL)
+            dispatch_over(d, d->lanes[w - 1].urgent.first, status);
+        while (d->lanes[w - 1].sent.first != NULL)
+            dispatch_over(d, d->lanes[w - 1].sent.first, status);
+        while (d->lanes[w - 1].dying.first != NULL)
+            dispatch_over(d, d->lanes[w - 1].dying.first, status);
+    }
+}

@@ -1,0 +1,165 @@
+/* dispatch.h -- which call goes to which worker, when, and how often: no sockets, rings, threads or clock in here.
+ *
+ *   HELD --those it comes after ended--> READY --send--> SENT --answer--> ENDED
+ *                                          ^              | |
+ *                                          |--- revoked --' |--- its worker died, no attempt left ---> DYING ---> ENDED
+ *                                          '--- error, retries left; or its worker died, attempts left
+ *
+ * A ready call waits in a queue of those that want its worker, its kind of device, or any; within one by priority and
+ * then age.  Each worker is sent at least two calls, and as many as fill about 200 us by what such calls took lately,
+ * so it never waits for us and little has to be taken back.  What waits behind a long call is taken back when another
+ * worker runs dry.
+ *
+ * Whoever calls in here does what the hooks ask at once, and ends what dispatch_next_over() gives. */
+#ifndef GP_DISPATCH_H
+#define GP_DISPATCH_H
+
+#include "client/team_parts.h"
+#include "proto/limits.h"
+
+enum {
+    DISPATCH_LEVELS = 2 * GP_PRIORITY_MAX + 1,
+    DISPATCH_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
+    DISPATCH_DEPTH_MAX = 1024,
+    DISPATCH_FILL_NS = 200000,     /* of calls in a ring, by estimate */
+    DISPATCH_EAGER_NS = 20000,     /* of them although few are left for the others */
+    DISPATCH_STEAL_NS = 50000,     /* a call that waits longer than this is worth being moved */
+    DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
+    DISPATCH_ATTEMPTS = 3,
+};
+
+typedef enum unit_state {
+    UNIT_FREE,
+    UNIT_HELD,
+    UNIT_READY,
+    UNIT_SENT,
+    UNIT_DYING,
+    UNIT_OVER, /* it ends here, without a worker: given by dispatch_next_over() */
+    UNIT_ENDED,
+} unit_state;
+
+/* One that comes after another; the id tells whether the unit is still that one. */
+typedef struct unit_edge {
+    struct unit_edge *next;
+    team_unit *unit;
+    uint64_t id;
+    bool follow;
+} unit_edge;
+
+/* A call on its way.  A million of them may wait: mind its size. */
+struct team_unit {
+    team_unit *next, *previous; /* of the list that its state says */
+    uint64_t id;
+    uint64_t position; /* in the ring */
+    unit_edge *edges;
+    uint64_t value;
+    int64_t first;
+    gp_shared *shared;
+    union {
+        unsigned char in_place[DISPATCH_INLINE_MAX];
+        void *memory; /* longer than that; ours unless `borrowed` */
+    } payload;
+    uint32_t bytes; /* of the payload beside the blob */
+    uint32_t function, count;
+    uint32_t attempt;         /* said to the worker; 0 = counted */
+    uint32_t holds;           /* those it comes after that have not ended */
+    uint32_t timer;           /* place in the heap, from 1 */
+    uint32_t run_ms_max;      /* 0 = none */
+    float expected_ns;        /* SENT: by estimate when it was sent */
+    uint16_t kind, flags;     /* of the record */
+    uint16_t attempts, tries; /* begun so often (deaths); so often retried (errors) */
+    uint16_t attempts_max, retries_max;
+    int16_t priority;
+    uint16_t status; /* gp_status, of OVER */
+    uint8_t worker;  /* SENT: where; then where it was last; 0 = never */
+    uint8_t wish;    /* this worker only; 0 = any */
+    uint8_t needs;   /* GP_NEEDS_... */
+    uint8_t state;   /* unit_state */
+    bool urgent : 1; /* before everything else of its worker */
+    bool once : 1;   /* means nothing to another process: over when its worker dies */
+    bool borrowed : 1;
+    bool canceled : 1;   /* asked to end while it ran */
+    bool run_timed : 1;  /* its timer is run_ms_max, begun */
+    bool orphan : 1;     /* one that it comes after failed */
+    bool begun_late : 1; /* ended because of run_ms_max */
+    bool is_future : 1;  /* who owns it */
+};
+
+typedef struct unit_list {
+    team_unit *first, *last;
+} unit_list;
+
+void unit_list_append(unit_list *list, team_unit *unit);
+void unit_list_remove(unit_list *list, team_unit *unit);
+
+typedef struct dispatch_hooks {
+    /* Put it into the ring: false = there is no room now. */
+    bool (*send)(void *context, uint32_t worker, team_unit *unit);
+    /* Whether the worker has not begun it and never will. */
+    bool (*revoke)(void *context, uint32_t worker, team_unit *unit);
+    /* Ask a running one to end; replace its worker because it did not. */
+    void (*stop)(void *context, uint32_t worker, team_unit *unit);
+    void (*replace)(void *context, uint32_t worker, team_unit *unit);
+    void *context;
+} dispatch_hooks;
+
+typedef struct dispatch dispatch;
+
+typedef struct dispatch_counts {
+    uint64_t waiting, sent; /* units now */
+    uint64_t rerun, stolen; /* so far */
+} dispatch_counts;
+
+/* gpus: bit w - 1 is set when worker w has one. */
+gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
+                       gp_error *err);
+void dispatch_free(dispatch *d); /* forgets the units, which are others' */
+
+/* A unit of state FREE with its fields filled, id and all.  start_by_ns: over with GP_ETIMEDOUT when not begun by then;
+ * 0 = none.  GP_ENOMEM. */
+gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_error *err);
+/* Before submit: unit comes after `before`, which has not ended; follow: and on its worker. */
+gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool follow, gp_error *err);
+
+/* Send what can be sent, take back what is better elsewhere. */
+void dispatch_fill(dispatch *d, int64_t now_ns);
+
+/* The worker answered.  GP_OK: *out has ended, and is settled by dispatch_settle() after it was told of.  GP_EBUSY: it
+ * failed and is tried again.  GP_ENOENT: no such call is there (a late duplicate).
+ * ran_ns: how long it took, by the worker. */
+gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status status, int64_t ran_ns,
+                            int64_t now_ns, team_unit **out);
+/* It has ended with that status: those that come after it go on, or are over. */
+void dispatch_settle(dispatch *d, team_unit *unit, gp_status status);
+
+void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns);
+/* Its answers have all been taken.  Units without an attempt left are DYING, to be given to dispatch_over() when more
+ * is known. */
+void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns);
+/* The first unit that is DYING there; NULL = none. */
+team_unit *dispatch_dying(const dispatch *d, uint32_t worker);
+/* Whether the worker shares a core with the client: it is chosen last. */
+void dispatch_worker_near(dispatch *d, uint32_t worker, bool near);
+
+/* Not begun: it is over.  Running: it is asked to end.  Ended: nothing. */
+void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns);
+/* A unit of state HELD, READY, SENT or DYING is over with that status, come what may. */
+void dispatch_over(dispatch *d, team_unit *unit, gp_status status);
+/* The next unit that is over (and was not given yet), now ENDED; NULL = none. */
+team_unit *dispatch_next_over(dispatch *d);
+
+/* Deadlines that have passed. */
+void dispatch_tick(dispatch *d, int64_t now_ns);
+/* When dispatch_tick() or dispatch_fill() will have something to do although nothing came; INT64_MAX = never. */
+int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
+
+dispatch_counts dispatch_get_counts(const dispatch *d);
+/* Calls in the worker's ring, and the first of them: the one that it runs, if it runs any. */
+uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
+/* Whether there may be something to send that found no room. */
+bool dispatch_stuck(const dispatch *d);
+
+/* Every unit that has not ended is over with that status. */
+void dispatch_over_all(dispatch *d, gp_status status);
+
+#endif

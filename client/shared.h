@@ -1,0 +1,35 @@
+/* shared.h -- bytes in a sealed memory file: made once, mapped by every worker of the host that needs them.
+ *
+ * Users are the handle that the caller has and the calls that name it; a team keeps a reference of its own for as long
+ * as workers have it, and tells them when no user is left (team.h).  Counting is for any thread. */
+#ifndef GP_SHARED_H
+#define GP_SHARED_H
+
+#include <stdatomic.h>
+
+#include "client/gradpool.h"
+
+struct gp_shared {
+    _Atomic uint32_t users;
+    _Atomic uint32_t references; /* the users as one, and teams */
+    int fd;
+    size_t bytes;
+    uint64_t number; /* of the blob: one in the process */
+    void *writing;   /* of gp_shared_map(), until the first use */
+};
+
+/* Seal it against everything; the first use does.  GP_EIO. */
+gp_status shared_seal(gp_shared *shared, gp_error *err);
+
+void shared_use(gp_shared *shared);   /* one user more */
+void shared_leave(gp_shared *shared); /* accepts NULL */
+void shared_keep(gp_shared *shared);
+void shared_drop(gp_shared *shared);
+
+/* Grows each time one has lost its last user. */
+uint64_t shared_left_count(void);
+
+/* A file's content as one, private to the caller.  bytes_max: GP_ELIMIT. */
+gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path, gp_error *err);
+
+#endif

@@ -1,0 +1,766 @@
+#include "client/team.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+/* The team whose callback this thread is in. */
+static _Thread_local const gp_team *calling __attribute__((tls_model("initial-exec")));
+
+/* ---- entering, leaving ---- */
+
+bool team_in_callback(const gp_team *team)
+{
+    return calling == team;
+}
+
+const gp_team *team_callback_begin(const gp_team *team)
+{
+    const gp_team *before = calling;
+
+    calling = team;
+    return before;
+}
+
+void team_callback_end(const gp_team *before)
+{
+    calling = before;
+}
+
+void team_log_line(gp_team *team, uint32_t worker, const char *line)
+{
+    const gp_team *before = team_callback_begin(team);
+
+    team->log(team->context, team_worker_index(team, worker), line);
+    team_callback_end(before);
+}
+
+void team_lock(gp_team *team)
+{
+    if (calling != team)
+        pthread_mutex_lock(&team->mutex);
+}
+
+void team_unlock(gp_team *team)
+{
+    if (calling != team)
+        pthread_mutex_unlock(&team->mutex);
+}
+
+void team_enter(gp_team *team)
+{
+    if (calling == team)
+        return;
+    pthread_mutex_lock(&team->mutex);
+    team->calls++;
+    team->now_ns = gp_now_ns();
+    if (team->watching) { /* the other thread sleeps in our place: wake it, so that it looks when we have left */
+        uint64_t one = 1;
+        ssize_t ignored = write(team->kick, &one, sizeof(one));
+
+        (void)ignored;
+        team->watching = false;
+        team_awake(team);
+    }
+}
+
+void team_leave(gp_team *team)
+{
+    if (calling == team)
+        return;
+    if (team->left_seen != shared_left_count())
+        team_release_unused(team);
+    if (team->units != 0)
+        team_background_begin(team);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+gp_status team_check(const gp_team *team, gp_error *err)
+{
+    if (team->broken != GP_OK)
+        return gp_fail(err, team->broken, "%s", team->why.message);
+    return GP_OK;
+}
+
+void team_break(gp_team *team, const gp_error *why)
+{
+    if (team->broken != GP_OK)
+        return;
+    team->broken = why->code;
+    team->why = *why;
+    dispatch_over_all(team->dispatch, why->code);
+    for (team_lasting *l = team->lasting; l != NULL; l = l->next)
+        if (l->status == GP_ETIMEDOUT) {
+            l->status = why->code;
+            l->error = *why;
+        }
+}
+
+/* ---- units ---- */
+
+/* One that futures do not own. */
+typedef struct loose_unit {
+    team_unit unit;
+    team_done_fn done;
+    void *context;
+} loose_unit;
+
+void unit_payload_free(team_unit *unit)
+{
+    if (unit->bytes > DISPATCH_INLINE_MAX && !unit->borrowed)
+        gp_free(unit->payload.memory);
+    unit->bytes = 0;
+    shared_leave(unit->shared);
+    unit->shared = NULL;
+}
+
+static gp_status unit_take_payload(team_unit *unit, const team_call *call, gp_error *err)
+{
+    if (call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
+        return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
+                       GP_LINK_INLINE_MAX);
+    if (call->bytes > GP_LINK_INLINE_MAX)
+        return gp_shared_new(&unit->shared, call->payload, call->bytes, err);
+    gp_shared *shared = (gp_shared *)call->shared; /* its bytes stay as they are: it is counted, and sealed */
+
+    if (shared != NULL) {
+        gp_status status = shared_seal(shared, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    if (call->bytes <= DISPATCH_INLINE_MAX) {
+        if (call->bytes != 0)
+            memcpy(unit->payload.in_place, call->payload, call->bytes);
+    } else if (call->borrowed) {
+        unit->borrowed = true;
+        memcpy(&unit->payload.memory, &call->payload, sizeof(call->payload)); /* never written through */
+    } else {
+        unit->payload.memory = gp_malloc(call->bytes);
+        if (unit->payload.memory == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for an argument of %zu bytes", call->bytes);
+        memcpy(unit->payload.memory, call->payload, call->bytes);
+    }
+    unit->bytes = (uint32_t)call->bytes;
+    if (shared != NULL) {
+        shared_use(shared);
+        unit->shared = shared;
+    }
+    return GP_OK;
+}
+
+gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, gp_error *err)
+{
+    unit->id = call->id != 0 ? call->id : team_new_id(team);
+    unit->kind = call->kind;
+    unit->flags = call->flags;
+    unit->function = call->function;
+    unit->first = call->first;
+    unit->count = call->count;
+    unit->attempt = call->attempt;
+    unit->value = call->value;
+    return unit_take_payload(unit, call, err);
+}
+
+static uint16_t small(uint32_t count)
+{
+    return count > UINT16_MAX - 1 ? UINT16_MAX - 1 : (uint16_t)count;
+}
+
+static gp_status terms_check(const gp_team *team, const team_terms *terms, gp_error *err)
+{
+    if (terms->worker > team->size)
+        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, terms->worker,
+                       team->size);
+    if (terms->priority < -GP_PRIORITY_MAX || terms->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", terms->priority,
+                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    return GP_OK;
+}
+
+gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, const team_terms *terms,
+                      team_done_fn done, void *context, gp_error *err)
+{
+    static const team_terms usual;
+    loose_unit *loose;
+    gp_status status = team_check(team, err);
+
+    if (terms == NULL)
+        terms = &usual;
+    if (status == GP_OK)
+        status = terms_check(team, terms, err);
+    if (status != GP_OK)
+        return status;
+    loose = gp_calloc(1, sizeof(*loose));
+    if (loose == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a call");
+    loose->done = done;
+    loose->context = context;
+    team_unit *unit = &loose->unit;
+
+    unit->wish = (uint8_t)terms->worker;
+    unit->needs = (uint8_t)terms->needs;
+    unit->priority = (int16_t)terms->priority;
+    unit->urgent = terms->urgent && terms->worker != 0;
+    unit->attempts_max = small(terms->attempts == 0 ? DISPATCH_ATTEMPTS : terms->attempts);
+    unit->retries_max = small(terms->retries);
+    unit->run_ms_max =
+        terms->run_ms_max > 0 && terms->run_ms_max < UINT32_MAX ? (uint32_t)terms->run_ms_max : 0;
+    status = unit_fill(team, unit, call, err);
+    if (status == GP_OK)
+        status = dispatch_submit(team->dispatch, unit, 0, err);
+    if (status != GP_OK) {
+        unit_payload_free(unit);
+        gp_free(loose);
+        return status;
+    }
+    team->units++;
+    team_send(team);
+    if (out != NULL)
+        *out = unit;
+    return GP_OK;
+}
+
+void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
+{
+    loose_unit *loose = (loose_unit *)unit;
+    const gp_team *before;
+
+    assert(unit->state == UNIT_ENDED);
+    team->units--;
+    if (unit->is_future) {
+        future_ended(team, unit, outcome);
+        return;
+    }
+    unit_payload_free(unit);
+    dispatch_settle(team->dispatch, unit, outcome->status);
+    before = team_callback_begin(team);
+    if (loose->done != NULL)
+        loose->done(team, loose->context, outcome);
+    team_callback_end(before);
+    gp_free(loose);
+}
+
+static void over_words(gp_team *team, const team_unit *unit, char *text, size_t bytes)
+{
+    const char *words = "";
+
+    if (team->broken != GP_OK) {
+        snprintf(text, bytes, "%s", team->why.message);
+        return;
+    }
+    if (unit->status == GP_EPEER) {
+        char death[GP_ERROR_MESSAGE_MAX - 100];
+
+        team_death_words(team, unit->worker, death, sizeof(death));
+        snprintf(text, bytes, "%s while it ran this call%s", death,
+                 unit->attempts_max > 1 ? ", as others before it: it is not tried again" : "");
+        return;
+    }
+    if (unit->status == GP_ETIMEDOUT)
+        words = "it was not begun within the time given";
+    else if (unit->orphan)
+        words = "one that it comes after did not end with a result";
+    else if (unit->begun_late)
+        words = "it ran longer than it may, and did not end when it was told to: its worker was replaced";
+    else if (unit->canceled)
+        words = "canceled; it did not end when it was told to: its worker was replaced";
+    else if (unit->status == GP_ECANCELED)
+        words = "canceled before it began";
+    else
+        words = "its worker was replaced";
+    snprintf(text, bytes, "%s", words);
+}
+
+void team_end_over(gp_team *team)
+{
+    for (team_unit *unit; (unit = dispatch_next_over(team->dispatch)) != NULL;) {
+        char sentence[GP_ERROR_MESSAGE_MAX];
+        team_outcome outcome = { .status = (gp_status)unit->status,
+                                 .sentence = sentence,
+                                 .worker = unit->worker,
+                                 .attempts = unit->attempts };
+
+        over_words(team, unit, sentence, sizeof(sentence));
+        team_end(team, unit, &outcome);
+    }
+}
+
+void team_unit_cancel(gp_team *team, team_unit *unit)
+{
+    dispatch_cancel(team->dispatch, unit, team->now_ns);
+}
+
+typedef struct asked {
+    bool ended;
+    team_bytes *out;
+    gp_status status;
+    gp_error error;
+} asked;
+
+static void asked_done(gp_team *team, void *context, const team_outcome *outcome)
+{
+    asked *a = context;
+
+    (void)team;
+    a->ended = true;
+    a->status = outcome->status;
+    if (outcome->status != GP_OK)
+        gp_fail(&a->error, outcome->status, "%s", outcome->sentence);
+    else if (a->out != NULL)
+        a->status = team_bytes_take(a->out, outcome, &a->error);
+}
+
+static bool asked_ended(void *context)
+{
+    return ((const asked *)context)->ended;
+}
+
+gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_bytes *out, gp_error *err)
+{
+    asked a = { .out = out };
+    team_unit *unit;
+    gp_status status = team_submit(&unit, team, call, &(team_terms){ .worker = worker, .urgent = true },
+                                   asked_done, &a, err);
+
+    if (status != GP_OK)
+        return status;
+    status = team_drive(team, asked_ended, &a, -1, err);
+    if (status != GP_OK && !a.ended) { /* `stop`: the unit must not outlive what it writes to */
+        team_unit_cancel(team, unit);
+        team_drive_out(team, asked_ended, &a);
+        if (a.ended && a.status == GP_OK && out != NULL)
+            team_bytes_deinit(out);
+        return status;
+    }
+    return a.status == GP_OK ? GP_OK : gp_fail(err, a.status, "%s", a.error.message);
+}
+
+uint64_t team_new_id(gp_team *team)
+{
+    return ++team->id_next;
+}
+
+uint64_t team_waiting(const gp_team *team)
+{
+    return team->units;
+}
+
+void team_send(gp_team *team)
+{
+    dispatch_fill(team->dispatch, team->now_ns);
+    team_flush(team);
+}
+
+void team_flush(gp_team *team)
+{
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (worker->dirty) {
+            worker->dirty = false;
+            gp_link_commit(worker->link);
+            gp_link_ring(worker->link);
+        }
+    }
+}
+
+/* ---- payloads nobody uses any more ---- */
+
+static void given_release(gp_team *team, const team_given *given)
+{
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if ((given->workers >> (w - 1) & 1) == 0 || worker->stage != TEAM_UP || worker->corrupt)
+            continue;
+        gp_call *call = gp_link_reserve(worker->link, 0);
+
+        if (call == NULL)
+            continue; /* its ring is full: it keeps the mapping until the link ends */
+        call->kind = GP_CALL_RELEASE;
+        call->blob = given->shared->number;
+        worker->dirty = true;
+    }
+}
+
+void team_release_unused(gp_team *team)
+{
+    team->left_seen = shared_left_count();
+    for (uint32_t i = team->given_count; i > 0; i--) {
+        team_given *given = &team->given[i - 1];
+
+        if (atomic_load(&given->shared->users) != 0)
+            continue;
+        given_release(team, given);
+        shared_drop(given->shared);
+        *given = team->given[--team->given_count];
+    }
+    team_flush(team);
+}
+
+/* ---- what lasts ---- */
+
+static void lasting_free(team_lasting *l)
+{
+    if (l->call.payload != NULL) {
+        void *payload;
+
+        memcpy(&payload, &l->call.payload, sizeof(payload));
+        gp_free(payload);
+    }
+    shared_leave(l->shared);
+    gp_free(l);
+}
+
+static void lasting_done(gp_team *team, void *context, const team_outcome *outcome)
+{
+    team_lasting *l = context;
+
+    l->pending--;
+    if (l->removed) {
+        if (l->pending == 0)
+            lasting_free(l);
+        return;
+    }
+    if (outcome->status == GP_ESTALE && outcome->answer == NULL)
+        return; /* its worker died: said again to the next */
+    if (outcome->status != GP_OK && l->status == GP_ETIMEDOUT) {
+        l->status = outcome->status;
+        gp_fail(&l->error, outcome->status, "%s", outcome->sentence);
+    }
+    if (outcome->worker != 0)
+        l->answered |= (uint64_t)1 << (outcome->worker - 1);
+    if (l->status == GP_ETIMEDOUT && (l->answered & l->wanted) == l->wanted)
+        l->status = GP_OK;
+    (void)team;
+}
+
+static gp_status lasting_say(gp_team *team, team_lasting *l, uint32_t worker, gp_error *err)
+{
+    const team_terms terms = { .worker = worker, .urgent = true, .attempts = 1 };
+    team_unit *unit;
+    team_call call = l->call;
+    gp_status status;
+
+    call.id = 0;
+    call.borrowed = false;
+    l->answered &= ~((uint64_t)1 << (worker - 1));
+    l->pending++;
+    status = team_submit(&unit, team, &call, &terms, lasting_done, l, err);
+    if (status == GP_OK)
+        unit->once = true;
+    else
+        l->pending--;
+    return status;
+}
+
+void team_lasting_replay(gp_team *team, uint32_t worker)
+{
+    for (team_lasting *l = team->lasting; l != NULL; l = l->next) {
+        gp_error err;
+
+        if ((l->wanted >> (worker - 1) & 1) == 0)
+            continue;
+        if (lasting_say(team, l, worker, &err) != GP_OK) {
+            team_break(team, &err);
+            return;
+        }
+    }
+}
+
+static gp_status lasting_copy(team_lasting **out, const team_call *call, gp_error *err)
+{
+    team_lasting *l = gp_calloc(1, sizeof(*l));
+    gp_status status = GP_OK;
+
+    if (l == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a call to all workers");
+    l->call = *call;
+    l->call.payload = NULL;
+    l->status = GP_ETIMEDOUT;
+    if (call->bytes > GP_LINK_INLINE_MAX) {
+        status = gp_shared_new(&l->shared, call->payload, call->bytes, err);
+        l->call.bytes = 0;
+    } else if (call->bytes > 0) {
+        void *copy = gp_malloc(call->bytes);
+
+        if (copy == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", call->bytes);
+        else
+            l->call.payload = memcpy(copy, call->payload, call->bytes);
+    }
+    if (status == GP_OK && call->shared != NULL) {
+        l->shared = (gp_shared *)call->shared;
+        shared_use(l->shared);
+    }
+    l->call.shared = l->shared;
+    if (status != GP_OK) {
+        lasting_free(l);
+        return status;
+    }
+    *out = l;
+    return GP_OK;
+}
+
+gp_status team_lasting_add(team_lasting **out, gp_team *team, const team_call *call, uint32_t worker,
+                           gp_error *err)
+{
+    team_lasting *l = NULL;
+    gp_status status = team_check(team, err);
+
+    if (status == GP_OK && worker > team->size)
+        status = gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, worker,
+                         team->size);
+    if (status == GP_OK && call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
+        status = gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
+                         GP_LINK_INLINE_MAX);
+    if (status == GP_OK)
+        status = lasting_copy(&l, call, err);
+    if (status != GP_OK)
+        return status;
+    l->team = team;
+    l->wanted = worker != 0 ? (uint64_t)1 << (worker - 1) : UINT64_MAX >> (64 - team->size);
+    l->previous = team->lasting_last;
+    if (team->lasting_last != NULL)
+        team->lasting_last->next = l;
+    else
+        team->lasting = l;
+    team->lasting_last = l;
+    EACH_WORKER(team, w)
+    if (status == GP_OK && (l->wanted >> (w - 1) & 1) != 0 && team_worker_up(team, w))
+        status = lasting_say(team, l, w, err);
+    if (status != GP_OK) {
+        team_lasting_remove(team, l);
+        return status;
+    }
+    *out = l;
+    return GP_OK;
+}
+
+static bool lasting_known(void *context)
+{
+    return ((const team_lasting *)context)->status != GP_ETIMEDOUT;
+}
+
+gp_status team_lasting_wait(gp_team *team, team_lasting *lasting, gp_error *err)
+{
+    gp_status status = team_drive(team, lasting_known, lasting, -1, err);
+
+    return status == GP_OK ? team_lasting_check(lasting, err) : status;
+}
+
+gp_status team_lasting_check(const team_lasting *lasting, gp_error *err)
+{
+    if (lasting->status == GP_OK)
+        return GP_OK;
+    return gp_fail(err, lasting->status, "%s",
+                   lasting->status == GP_ETIMEDOUT ? "not every worker has answered yet"
+                                                   : lasting->error.message);
+}
+
+void team_lasting_remove(gp_team *team, team_lasting *lasting)
+{
+    if (lasting == NULL)
+        return;
+    if (lasting->previous != NULL)
+        lasting->previous->next = lasting->next;
+    else
+        team->lasting = lasting->next;
+    if (lasting->next != NULL)
+        lasting->next->previous = lasting->previous;
+    else
+        team->lasting_last = lasting->previous;
+    lasting->removed = true;
+    if (lasting->pending == 0)
+        lasting_free(lasting);
+}
+
+/* ---- workers ---- */
+
+uint32_t team_size(const gp_team *team)
+{
+    return team->size;
+}
+
+bool team_worker_up(const gp_team *team, uint32_t worker)
+{
+    return team->workers[worker - 1].stage == TEAM_UP;
+}
+
+bool team_all_up(const gp_team *team)
+{
+    return team->up == team->size;
+}
+
+uint32_t team_worker_index(const gp_team *team, uint32_t worker)
+{
+    return team->workers[worker - 1].index;
+}
+
+uint32_t team_generation(const gp_team *team)
+{
+    return team->pool->generation;
+}
+
+uint32_t team_worker_cores(const gp_team *team, uint32_t worker)
+{
+    return team->pool->grant.slots[worker - 1].core_count;
+}
+
+uint64_t team_worker_running(const gp_team *team, uint32_t worker)
+{
+    const team_worker *w = &team->workers[worker - 1];
+
+    return w->stage == TEAM_UP ? gp_link_running(w->link) : 0;
+}
+
+void team_worker_progress(const gp_team *team, uint32_t worker, uint32_t *collectives, int32_t *awaited)
+{
+    const team_worker *w = &team->workers[worker - 1];
+
+    *collectives = 0;
+    *awaited = -1;
+    if (w->stage == TEAM_UP)
+        gp_link_get_progress(w->link, collectives, awaited);
+}
+
+/* ---- open, close ---- */
+
+static gp_status team_make(gp_team *team, const gp_team_options *options, gp_error *err)
+{
+    team->stop = options->stop;
+    team->log = options->log;
+    team->context = options->context;
+    team->opened_ns = team->now_ns = gp_now_ns();
+    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
+        team->workers[i].door = -1;
+    pthread_mutex_init(&team->mutex, NULL);
+    team->kick = -1;
+    team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (team->bell >= 0)
+        team->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return team->kick >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+}
+
+/* A handle of its own to the pool, with the lease. */
+static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
+{
+    const gp_pool_options same = {
+        .pool = pool->places.pool, .attach_only = true, .note = pool->note, .context = pool->note_context
+    };
+    gp_lease_request request = options->lease;
+    uint64_t gpus = 0;
+    dispatch_hooks hooks = team_hooks;
+    gp_status status = gp_pool_open(&team->pool, &same, err);
+
+    if (status != GP_OK)
+        return status;
+    if (request.priority == 0)
+        request.priority = options->priority;
+    status = pool_lease(team->pool, &request,
+                        options->purpose != NULL ? options->purpose : program_invocation_short_name,
+                        options->stop, err);
+    if (status != GP_OK)
+        return status;
+    team->size = team->pool->grant.slots_count;
+    for (uint32_t i = 0; i < team->size; i++) {
+        team->workers[i].index = team->pool->grant.slots[i].index;
+        team->workers[i].incarnation = team->pool->grant.slots[i].incarnation;
+        if (team->pool->grant.slots[i].device_kind == GP_DEVICE_CUDA)
+            gpus |= (uint64_t)1 << i;
+    }
+    hooks.context = team;
+    return dispatch_new(&team->dispatch, &hooks, team->size, gpus, err);
+}
+
+gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *options, gp_error *err)
+{
+    static const gp_team_options usual;
+    gp_team *team;
+    gp_status status;
+
+    if (options == NULL)
+        options = &usual;
+    if (options->priority < -GP_PRIORITY_MAX || options->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", options->priority,
+                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    team = gp_calloc(1, sizeof(*team));
+    if (team == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a team");
+    status = team_make(team, options, err);
+    if (status == GP_OK)
+        status = team_lease(team, pool, options, err);
+    if (status == GP_OK)
+        status = team_link_all(team, err);
+    if (status != GP_OK) {
+        gp_team_close(team);
+        return status;
+    }
+    *out = team;
+    return GP_OK;
+}
+
+/* Tell idle workers in order; one that still runs something is taken from it by the end of the lease. */
+static void team_part(gp_team *team)
+{
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+        gp_call *call =
+            worker->stage == TEAM_UP && !worker->corrupt ? gp_link_reserve(worker->link, 0) : NULL;
+
+        if (call != NULL) {
+            call->kind = GP_CALL_CLOSE;
+            worker->dirty = true;
+        }
+    }
+    team_flush(team);
+}
+
+void gp_team_close(gp_team *team)
+{
+    static const gp_error closed = { GP_ECANCELED, "the team was closed" };
+
+    if (team == NULL)
+        return;
+    team_background_end(team);
+    if (team->dispatch != NULL) {
+        team_break(team, &closed);
+        team_end_over(team);
+        team_part(team);
+    }
+    while (team->lasting != NULL)
+        team_lasting_remove(team, team->lasting);
+    queues_free(team);
+    functions_free(team);
+    values_free(team);
+    EACH_WORKER(team, w)
+    team_worker_close(team, w);
+    gp_pool_close(team->pool);
+    for (uint32_t i = 0; i < team->given_count; i++)
+        shared_drop(team->given[i].shared);
+    gp_free(team->given);
+    futures_free(team);
+    dispatch_free(team->dispatch);
+    if (team->bell >= 0)
+        close(team->bell);
+    if (team->kick >= 0)
+        close(team->kick);
+    pthread_mutex_destroy(&team->mutex);
+    gp_free(team);
+}
+
+uint32_t gp_team_size(const gp_team *team)
+{
+    return team->size;
+}

@@ -1,0 +1,547 @@
+/* team_drive.c -- a team in motion: answers, waiting, and the thread that drives while no call is made.
+ *
+ * Whoever waits drives.  The background thread takes its place when no call has been made for a millisecond and calls
+ * are under way; a call that comes finds the mutex free (the thread sleeps without it), tells the links that nobody
+ * sleeps, and the thread stands back. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/team.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+enum { DRAIN_MAX = 1024, PARK_AFTER = 50 };
+
+/* ---- bytes from workers ---- */
+
+void team_bytes_deinit(team_bytes *bytes)
+{
+    if (bytes->mapped != 0)
+        munmap(bytes->data, bytes->mapped);
+    else
+        gp_free(bytes->data);
+    *bytes = (team_bytes){ 0 };
+}
+
+gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error *err)
+{
+    if (outcome->blob != NULL && outcome->blob->data != NULL) {
+        *out = *outcome->blob;
+        *outcome->blob = (team_bytes){ 0 };
+        return GP_OK;
+    }
+    out->data = gp_malloc(outcome->bytes);
+    if (out->data == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a result of %zu bytes", outcome->bytes);
+    if (outcome->bytes != 0)
+        memcpy(out->data, outcome->data, outcome->bytes);
+    out->bytes = outcome->bytes;
+    out->mapped = 0;
+    return GP_OK;
+}
+
+/* A blob that the answer names, mapped.  GP_EPROTO: there is none such. */
+static gp_status blob_map(gp_team *team, uint32_t w, uint64_t number, uint64_t bytes, team_bytes *out)
+{
+    int fd = team_blob_take(team, w, number);
+    struct stat facts;
+    int seals;
+
+    if (fd < 0)
+        return GP_EPROTO;
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size < 0 ||
+        (uint64_t)facts.st_size < bytes || bytes == 0) {
+        close(fd);
+        return GP_EPROTO;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+
+    close(fd);
+    if (memory == MAP_FAILED)
+        return GP_ENOMEM;
+    *out = (team_bytes){ .data = memory, .bytes = bytes, .mapped = bytes };
+    return GP_OK;
+}
+
+/* ---- answers ---- */
+
+/* A record: the header copied, and where its payload lies. */
+typedef struct taken {
+    gp_answer head;
+    const unsigned char *inlined;
+    size_t inlined_bytes;
+} taken;
+
+static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, size_t room)
+{
+    return (size_t)snprintf(sentence, room, "worker %" PRIu32 ": ", team->workers[w - 1].index);
+}
+
+/* Text from a worker, of printable bytes and at most so many. */
+static void text_copy(char *out, size_t room, const unsigned char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (; used < bytes && used + 1 < room && text[used] != '\0'; used++)
+        out[used] = text[used] < ' ' ? ' ' : (char)text[used];
+    out[used] = '\0';
+}
+
+static void on_done(gp_team *team, uint32_t w, const taken *t)
+{
+    team_bytes blob = { 0 };
+    char sentence[GP_ERROR_MESSAGE_MAX] = "";
+    gp_status status = gp_status_known((long)t->head.status) ? (gp_status)t->head.status : GP_EINTERNAL;
+    int64_t ran_ns = (int64_t)(t->head.ended_ns - t->head.begun_ns);
+    team_unit *unit;
+    gp_status mapped =
+        t->head.blob == 0 ? GP_OK : blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+
+    if (mapped == GP_EPROTO) {
+        team_worker_corrupt(team, w, "a result names a payload that did not come");
+        return;
+    }
+    if (ran_ns < 0)
+        ran_ns = 0;
+    if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
+        team_bytes_deinit(&blob);
+        return; /* tried again; or nobody waits for it any more */
+    }
+    if (mapped != GP_OK) {
+        status = mapped;
+        snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
+                 (unsigned long long)t->head.payload_bytes);
+    } else if (status != GP_OK && unit->canceled) {
+        status = GP_ECANCELED;
+        sentence_begin(team, w, sentence, sizeof(sentence));
+        strcat(sentence,
+               unit->begun_late ? "it ran longer than it may and was canceled" : "canceled while it ran");
+    } else if (status != GP_OK) {
+        size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
+
+        text_copy(sentence + used, sizeof(sentence) - used, t->inlined, t->inlined_bytes);
+    }
+    team_outcome outcome = { .status = status,
+                             .sentence = sentence,
+                             .worker = w,
+                             .attempts = unit->attempts,
+                             .answer = &t->head,
+                             .data = blob.data != NULL ? blob.data : (const void *)t->inlined,
+                             .bytes = blob.data != NULL ? blob.bytes : t->inlined_bytes,
+                             .ended_ns = team->now_ns,
+                             .begun_ns = team->now_ns - ran_ns,
+                             .blob = &blob };
+
+    if (status != GP_OK)
+        outcome.bytes = 0;
+    team_end(team, unit, &outcome);
+    team_bytes_deinit(&blob);
+}
+
+/* An item for a queue.  False: its queue is full, and the ring is left as it is until there is room. */
+static bool on_item(gp_team *team, uint32_t w, const taken *t)
+{
+    char name[GP_TASK_NAME_MAX + 1];
+    size_t length = strnlen((const char *)t->inlined, t->inlined_bytes);
+    team_bytes blob = { 0 };
+
+    if (length == 0 || length > GP_TASK_NAME_MAX || (t->head.blob == 0 && length == t->inlined_bytes)) {
+        team_worker_corrupt(team, w, "an item for a queue without a name");
+        return true;
+    }
+    memcpy(name, t->inlined, length);
+    name[length] = '\0';
+    if (queue_blocks(team, name))
+        return false;
+    if (t->head.blob == 0) {
+        queue_take(team, w, name, t->inlined + length + 1, t->inlined_bytes - length - 1);
+        return true;
+    }
+    gp_status status = blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+
+    if (status == GP_EPROTO)
+        team_worker_corrupt(team, w, "an item for a queue names a payload that did not come");
+    else if (status != GP_OK)
+        team->info.log_dropped++;
+    else
+        queue_take(team, w, name, blob.data, blob.bytes);
+    team_bytes_deinit(&blob);
+    return true;
+}
+
+static void on_line(gp_team *team, uint32_t w, const taken *t)
+{
+    char line[4096];
+
+    if (team->log == NULL)
+        return;
+    text_copy(line, sizeof(line), t->inlined, t->inlined_bytes);
+    team_log_line(team, w, line);
+}
+
+/* False: the record stays. */
+static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t payload_max)
+{
+    taken t = { .inlined = record->payload, .inlined_bytes = payload_max };
+
+    memcpy((void *)&t.head, (const void *)record, sizeof(t.head));
+    if (t.head.blob == 0) {
+        if (t.head.payload_bytes > t.inlined_bytes) { /* it was changed since it was checked */
+            team_worker_corrupt(team, w, "a record's length");
+            return true;
+        }
+        t.inlined_bytes = t.head.payload_bytes;
+    }
+    switch (t.head.kind) {
+    case GP_ANSWER_DONE:
+        on_done(team, w, &t);
+        return true;
+    case GP_ANSWER_QUEUE:
+        return on_item(team, w, &t);
+    case GP_ANSWER_LOG:
+        on_line(team, w, &t);
+        return true;
+    case GP_ANSWER_DROPPED:
+        team->info.log_dropped += t.head.value;
+        return true;
+    default:
+        team_worker_corrupt(team, w, "a record of unknown kind");
+        return true;
+    }
+}
+
+bool team_drain(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+    bool any = false;
+
+    for (int count = 0; count < DRAIN_MAX && !worker->corrupt; count++) {
+        const void *record;
+        gp_error err;
+        gp_status status = gp_link_next(worker->link, &record, &err);
+
+        if (status == GP_ETIMEDOUT)
+            break;
+        if (status != GP_OK) {
+            team_worker_corrupt(team, w, err.message);
+            break;
+        }
+        if (!on_record(team, w, record, gp_link_payload_max(worker->link))) {
+            worker->blocked = true;
+            break;
+        }
+        gp_link_drop(worker->link);
+        any = true;
+    }
+    return any;
+}
+
+static bool readable(const team_worker *worker)
+{
+    return worker->stage == TEAM_UP && !worker->corrupt && !worker->blocked;
+}
+
+bool team_pump(gp_team *team)
+{
+    bool any = false;
+
+    team->now_ns = gp_now_ns();
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (readable(worker) && gp_link_pending(worker->link))
+            any |= team_drain(team, w);
+    }
+    dispatch_tick(team->dispatch, team->now_ns);
+    if (team->now_ns - team->looked_ns > (int64_t)TEAM_LOOK_MS * 1000000)
+        team_look(team);
+    team_link_tick(team);
+    team_end_over(team);
+    if (team->left_seen != shared_left_count())
+        team_release_unused(team);
+    if (team->broken == GP_OK)
+        team_send(team);
+    return any;
+}
+
+/* ---- waiting ---- */
+
+/* Who holds the mutex drives by itself; to stand in line for it would cost that thread a wake-up. */
+static void background_lock(gp_team *team)
+{
+    while (pthread_mutex_trylock(&team->mutex) != 0)
+        gp_sleep_ms(1);
+}
+
+void team_awake(gp_team *team)
+{
+    if (!team->asleep)
+        return;
+    team->asleep = false;
+    EACH_WORKER(team, w)
+    if (worker_of(team, w)->link != NULL)
+        gp_link_awake(worker_of(team, w)->link);
+}
+
+static bool team_pending(const gp_team *team)
+{
+    EACH_WORKER(team, w)
+    if (readable(&team->workers[w - 1]) && gp_link_pending(team->workers[w - 1].link))
+        return true;
+    return false;
+}
+
+/* Whether to spin is sensible: no worker that has calls needs the core that we would hold. */
+static bool team_may_spin(gp_team *team)
+{
+    int core = sched_getcpu();
+    bool may = false;
+
+    EACH_WORKER(team, w)
+    {
+        const team_worker *worker = worker_of(team, w);
+        bool near = worker->stage == TEAM_UP && gp_link_peer_core(worker->link) == core;
+
+        dispatch_worker_near(team->dispatch, w, near);
+        if (dispatch_sent(team->dispatch, w, NULL) == 0)
+            continue;
+        if (near)
+            return false;
+        may = true;
+    }
+    return may;
+}
+
+static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
+{
+    for (uint32_t turn = 1; !team_pending(team); turn++) {
+        if (turn % 32 == 0 && gp_now_ns() - begin_ns >= ns)
+            return false;
+        gp_relax();
+    }
+    return true;
+}
+
+static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
+{
+    int64_t until = now_ns + (int64_t)(team->stop != NULL ? TEAM_STOP_MS : TEAM_SLEEP_MS) * 1000000;
+    int64_t timer = dispatch_next_ns(team->dispatch, now_ns), link = INT64_MAX;
+
+    if (team->up < team->size)
+        link = team_link_next_ns(team);
+    if (dispatch_stuck(team->dispatch) && now_ns + 1000000 < until)
+        until = now_ns + 1000000; /* a full door says nothing when it has room again */
+    until = timer < until ? timer : until;
+    until = link < until ? link : until;
+    until = end_ns < until ? end_ns : until;
+    return until > now_ns ? until - now_ns : 0;
+}
+
+/* Announce the sleep on every link.  False: there are answers. */
+static bool team_fall_asleep(gp_team *team)
+{
+    bool quiet = true;
+
+    team->asleep = true;
+    EACH_WORKER(team, w)
+    if (readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link))
+        quiet = false;
+    return quiet && !gp_channel_pending(team->pool->scheduler);
+}
+
+/* Sleep on everything; background: without the mutex.  False: there was something to read but on the bell. */
+static bool team_poll(gp_team *team, int64_t ns, bool background)
+{
+    struct pollfd fds[2 * GP_MEMBERS_MAX + 4];
+    struct timespec time;
+    nfds_t count = 0;
+    bool news = false;
+
+    fds[count++] = (struct pollfd){ .fd = team->bell, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = background ? team->kick : -1, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = team->pool->door, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = gp_channel_fd(team->pool->scheduler), .events = POLLIN };
+    EACH_WORKER(team, w)
+    {
+        const team_worker *worker = worker_of(team, w);
+
+        fds[count++] = (struct pollfd){ .fd = worker->door, .events = POLLIN };
+        if (worker->stage == TEAM_ATTACHING || worker->stage == TEAM_OPENING) {
+            if (gp_channel_pending(team->pool->workers[w - 1]))
+                return false;
+            fds[count++] =
+                (struct pollfd){ .fd = gp_channel_fd(team->pool->workers[w - 1]), .events = POLLIN };
+        }
+    }
+    time = (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+    if (background) {
+        team->watching = true;
+        pthread_mutex_unlock(&team->mutex);
+    }
+    int ready = ppoll(fds, count, &time, NULL);
+
+    if (background) {
+        background_lock(team);
+        team->watching = false;
+    }
+    for (nfds_t i = 0; ready > 0 && i < count; i++) {
+        uint64_t ignored;
+
+        if (fds[i].revents == 0)
+            continue;
+        if (i >= 2)
+            news = true;
+        else if (read(fds[i].fd, &ignored, sizeof(ignored)) < 0)
+            continue; /* another took it */
+    }
+    return !news;
+}
+
+static void team_sleep(gp_team *team, int64_t end_ns, bool background)
+{
+    int64_t now_ns = gp_now_ns(), ns = sleep_ns(team, now_ns, end_ns);
+    bool news = false;
+
+    if (team_fall_asleep(team))
+        news = !team_poll(team, ns, background);
+    else
+        news = !team_pending(team);
+    team_awake(team);
+    if (news)
+        team_look(team);
+}
+
+static void team_wait(gp_team *team, int64_t end_ns)
+{
+    int64_t begin_ns = gp_now_ns();
+    int64_t spin_ns = team_may_spin(team) ? gp_spin_begin(&team->spin) : 0;
+
+    if (spin_ns > 0 && team_spin(team, begin_ns, spin_ns)) {
+        gp_spin_end(&team->spin, 0);
+        return;
+    }
+    team_sleep(team, end_ns, false);
+    gp_spin_end(&team->spin, gp_now_ns() - begin_ns);
+}
+
+static gp_status drive(gp_team *team, bool (*until)(void *context), void *context, int64_t end_ns,
+                       bool heedless, gp_error *err)
+{
+    while (!until(context)) {
+        bool moved = team_pump(team);
+
+        if (until(context))
+            return GP_OK;
+        if (team->broken != GP_OK)
+            return team_check(team, err);
+        if (!heedless && team->stop != NULL && *team->stop != 0)
+            return gp_fail(err, GP_ECANCELED, "stopped while it waited");
+        if (team->now_ns >= end_ns)
+            return gp_fail(err, GP_ETIMEDOUT, "it did not end within the time given");
+        if (!moved)
+            team_wait(team, end_ns);
+    }
+    return GP_OK;
+}
+
+gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
+                     gp_error *err)
+{
+    int64_t end_ns = INT64_MAX;
+
+    if (team_in_callback(team))
+        return until(context) ? GP_OK
+                              : gp_fail(err, GP_ESTATE, "a callback may not wait for what its team does");
+    if (timeout_ms >= 0 && timeout_ms < INT64_MAX / 2000000)
+        end_ns = gp_now_ns() + timeout_ms * 1000000;
+    return drive(team, until, context, end_ns, false, err);
+}
+
+void team_drive_out(gp_team *team, bool (*until)(void *context), void *context)
+{
+    if (!team_in_callback(team))
+        drive(team, until, context, INT64_MAX, true, NULL);
+}
+
+/* ---- the background thread ---- */
+
+/* Sleep without the mutex.  True: nobody has made a call meanwhile. */
+static bool background_rest(gp_team *team, int ms)
+{
+    uint64_t calls = team->calls, ignored;
+    struct pollfd kick = { .fd = team->kick, .events = POLLIN };
+
+    pthread_mutex_unlock(&team->mutex);
+    if (poll(&kick, 1, ms) > 0 && read(team->kick, &ignored, sizeof(ignored)) < 0)
+        ignored = 0;
+    background_lock(team);
+    return team->calls == calls;
+}
+
+static void *background(void *context)
+{
+    gp_team *team = context;
+    int idle = 0;
+
+    background_lock(team);
+    while (!team->ending) {
+        if (team->units == 0 && ++idle > PARK_AFTER) {
+            team->parked = true;
+            background_rest(team, -1);
+            team->parked = false;
+            idle = 0;
+        } else if (background_rest(team, 1)) {
+            uint64_t calls = team->calls;
+
+            while (team->units != 0 && team->calls == calls && !team->ending && team->broken == GP_OK)
+                if (!team_pump(team))
+                    team_sleep(team, INT64_MAX, true);
+        }
+    }
+    pthread_mutex_unlock(&team->mutex);
+    return NULL;
+}
+
+void team_background_begin(gp_team *team)
+{
+    if (!team->started) {
+        sigset_t all, before;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        team->started = pthread_create(&team->thread, NULL, background, team) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    } else if (team->parked) {
+        uint64_t one = 1;
+        ssize_t ignored = write(team->kick, &one, sizeof(one));
+
+        (void)ignored;
+        team->parked = false;
+    }
+}
+
+void team_background_end(gp_team *team)
+{
+    uint64_t one = 1;
+
+    if (!team->started)
+        return;
+    pthread_mutex_lock(&team->mutex);
+    team->ending = true;
+    pthread_mutex_unlock(&team->mutex);
+    ssize_t ignored = write(team->kick, &one, sizeof(one));
+
+    (void)ignored;
+    pthread_join(team->thread, NULL);
+    team->started = false;
+}

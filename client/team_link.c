@@ -1,0 +1,646 @@
+/* team_link.c -- a team's workers: links made, doors read, deaths and replacements. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GP_TASK_NO_ABI
+#include <gradpool/task.h>
+
+#include "client/team.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+/* ---- lack of memory: told from other kills by the kernel's own count ---- */
+
+static uint64_t count_in(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "re");
+    char name[64];
+    unsigned long long value;
+    uint64_t found = UINT64_MAX;
+
+    if (file == NULL)
+        return found;
+    while (fscanf(file, "%63s %llu", name, &value) == 2)
+        if (strcmp(name, key) == 0)
+            found = value;
+    fclose(file);
+    return found;
+}
+
+/* The file that counts the kills where that process lives: its control group's, else the whole system's. */
+static void kills_find(char path[256], uint32_t pid)
+{
+    char source[40], line[300];
+    FILE *file;
+
+    snprintf(source, sizeof(source), "/proc/%" PRIu32 "/cgroup", pid);
+    snprintf(path, 256, "/proc/vmstat");
+    file = fopen(source, "re");
+    if (file == NULL)
+        return;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        char events[256];
+        size_t used = strcspn(line, "\n");
+
+        line[used] = '\0';
+        if (strncmp(line, "0::/", 4) != 0 ||
+            (size_t)snprintf(events, sizeof(events), "/sys/fs/cgroup%.200s%smemory.events", line + 3,
+                             line[4] == '\0' ? "" : "/") >= sizeof(events))
+            continue;
+        if (count_in(events, "oom_kill") != UINT64_MAX)
+            memcpy(path, events, sizeof(events));
+    }
+    fclose(file);
+}
+
+static void kills_begin(team_worker *worker, uint32_t pid)
+{
+    kills_find(worker->kills_path, pid);
+    worker->kills = count_in(worker->kills_path, "oom_kill");
+}
+
+static bool killed_by_lack(const team_worker *worker)
+{
+    return worker->kills != UINT64_MAX && count_in(worker->kills_path, "oom_kill") > worker->kills;
+}
+
+void team_death_words(const gp_team *team, uint32_t worker, char *text, size_t bytes)
+{
+    const team_worker *w = &team->workers[worker - 1];
+    const gp_worker_lost *lost = &w->lost;
+
+    if (!w->lost_known)
+        snprintf(text, bytes, "worker %" PRIu32 " died, how is not known; its log is %s", w->index,
+                 team->pool->grant.slots[worker - 1].log);
+    else if (lost->signal == SIGKILL && w->out_of_memory)
+        snprintf(text, bytes,
+                 "worker %" PRIu32 " was killed because memory ran out (signal 9); its log is %s", w->index,
+                 lost->log);
+    else if (lost->signal > 0)
+        snprintf(text, bytes, "worker %" PRIu32 " was killed by signal %" PRId32 " (%s); its log is %s",
+                 w->index, lost->signal,
+                 sigdescr_np(lost->signal) == NULL ? "unknown" : sigdescr_np(lost->signal), lost->log);
+    else if (lost->signal == 0 && lost->exit_code >= 0)
+        snprintf(text, bytes, "worker %" PRIu32 " exited with code %" PRId32 "; its log is %s", w->index,
+                 lost->exit_code, lost->log);
+    else
+        snprintf(text, bytes, "%s", lost->cause);
+}
+
+/* ---- hooks of the dispatch ---- */
+
+static team_given *given_find(gp_team *team, gp_shared *shared, gp_error *err)
+{
+    for (uint32_t i = team->given_count; i > 0; i--)
+        if (team->given[i - 1].shared == shared)
+            return &team->given[i - 1];
+    if (team->given_count == team->given_room) {
+        uint32_t room = team->given_room == 0 ? 16 : 2 * team->given_room;
+        team_given *grown = gp_realloc_array(team->given, room, sizeof(*grown));
+
+        if (grown == NULL) {
+            gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " payloads", room);
+            return NULL;
+        }
+        team->given = grown;
+        team->given_room = room;
+    }
+    shared_keep(shared);
+    team->given[team->given_count] = (team_given){ .shared = shared };
+    return &team->given[team->given_count++];
+}
+
+/* Its descriptor goes through the door once per worker, before the record that names it. */
+static bool give(gp_team *team, uint32_t w, gp_shared *shared)
+{
+    gp_error err;
+    uint64_t bit = (uint64_t)1 << (w - 1);
+    const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
+    team_given *given = given_find(team, shared, &err);
+
+    if (given == NULL)
+        return false;
+    if ((given->workers & bit) != 0)
+        return true;
+    if (gp_door_send_fd(worker_of(team, w)->door, &request, shared->fd, &err) != GP_OK)
+        return false; /* its queue is full, or it is dead: the door will say so */
+    given->workers |= bit;
+    return true;
+}
+
+static bool hook_send(void *context, uint32_t w, team_unit *unit)
+{
+    gp_team *team = context;
+    team_worker *worker = worker_of(team, w);
+    const void *payload = unit->bytes > DISPATCH_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
+    gp_call *call;
+
+    if (worker->corrupt || (unit->shared != NULL && !give(team, w, unit->shared)))
+        return false;
+    call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
+    if (call == NULL)
+        return false;
+    call->kind = unit->kind;
+    call->flags = unit->flags;
+    call->function = unit->function;
+    call->id = unit->id;
+    call->first = unit->first;
+    call->count = unit->count;
+    call->attempt = unit->attempt != 0 ? unit->attempt : (uint32_t)unit->attempts + unit->tries;
+    call->value = unit->value;
+    memcpy(call->payload, payload, unit->bytes);
+    if (unit->shared != NULL) {
+        if (unit->bytes > 0)
+            call->payload[unit->bytes] = '\0'; /* beside a blob the length of a text is not said */
+        call->blob = unit->shared->number;
+        call->payload_bytes = unit->shared->bytes;
+    }
+    unit->position = gp_link_position(worker->link);
+    worker->dirty = true;
+    return true;
+}
+
+static bool hook_revoke(void *context, uint32_t w, team_unit *unit)
+{
+    gp_team *team = context;
+    team_worker *worker = worker_of(team, w);
+
+    return worker->link != NULL && gp_link_revoke(worker->link, unit->position);
+}
+
+void team_worker_stop(gp_team *team, uint32_t w, uint64_t id)
+{
+    team_worker *worker = worker_of(team, w);
+    gp_error ignored;
+
+    if (worker->stage != TEAM_UP)
+        return;
+    gp_link_cancel(worker->link, id);
+    pool_try_worker(team->pool, w - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id }, &ignored);
+}
+
+void team_worker_replace(gp_team *team, uint32_t w, const char *reason)
+{
+    team_worker *worker = worker_of(team, w);
+    gp_worker_replace request = { .index = worker->index, .incarnation = worker->incarnation };
+    gp_error ignored;
+
+    if (worker->replacing || worker->stage == TEAM_DOWN)
+        return;
+    worker->replacing = true;
+    snprintf(request.reason, sizeof(request.reason), "%s", reason);
+    pool_tell(team->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
+}
+
+static void hook_stop(void *context, uint32_t w, team_unit *unit)
+{
+    team_worker_stop(context, w, unit->id);
+}
+
+static void hook_replace(void *context, uint32_t w, team_unit *unit)
+{
+    team_worker_replace(context, w,
+                        unit->begun_late ? "a call ran longer than it may and did not end within 1 s"
+                                         : "a call was canceled and did not end within 1 s");
+}
+
+const dispatch_hooks team_hooks = {
+    .send = hook_send, .revoke = hook_revoke, .stop = hook_stop, .replace = hook_replace
+};
+
+/* ---- blobs from workers ---- */
+
+static void blob_keep(gp_team *team, uint32_t w, uint64_t number, int fd)
+{
+    team_worker *worker = worker_of(team, w);
+
+    if (worker->blob_count == worker->blob_room && worker->blob_room < TEAM_BLOBS_MAX) {
+        uint32_t room = worker->blob_room == 0 ? 8 : 2 * worker->blob_room;
+        team_blob *grown = gp_realloc_array(worker->blobs, room, sizeof(*grown));
+
+        if (grown != NULL) {
+            worker->blobs = grown;
+            worker->blob_room = room;
+        }
+    }
+    if (worker->blob_count == worker->blob_room) {
+        close(fd);
+        team_worker_corrupt(team, w,
+                            "it sent more descriptors than it named, or there is no memory for them");
+        return;
+    }
+    worker->blobs[worker->blob_count++] = (team_blob){ number, fd };
+}
+
+/* All that waits behind the door; false: it is at its end. */
+static bool door_read(gp_team *team, uint32_t w)
+{
+    for (;;) {
+        gp_door_request request;
+        int fd = -1;
+        gp_error ignored;
+        gp_status status = gp_door_receive_fd(worker_of(team, w)->door, &request, &fd, 0, &ignored);
+
+        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0)
+            blob_keep(team, w, request.lease, fd);
+        else if (status == GP_OK && fd >= 0)
+            close(fd);
+        else if (status == GP_EPROTO)
+            team_worker_corrupt(team, w, "what it sent through its door is no request");
+        else if (status == GP_ETIMEDOUT)
+            return true;
+        else if (status != GP_OK)
+            return false;
+    }
+}
+
+int team_blob_take(gp_team *team, uint32_t w, uint64_t number)
+{
+    team_worker *worker = worker_of(team, w);
+
+    for (int look = 0; look < 2; look++) {
+        for (uint32_t i = 0; i < worker->blob_count; i++)
+            if (worker->blobs[i].number == number) {
+                int fd = worker->blobs[i].fd;
+
+                worker->blobs[i] = worker->blobs[--worker->blob_count];
+                return fd;
+            }
+        door_read(team, w); /* its end is seen again by who looks for it */
+    }
+    return -1;
+}
+
+/* ---- stages ---- */
+
+void team_worker_close(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+
+    gp_link_free(worker->link);
+    worker->link = NULL;
+    if (worker->door >= 0)
+        close(worker->door);
+    worker->door = -1;
+    while (worker->blob_count > 0)
+        close(worker->blobs[--worker->blob_count].fd);
+    gp_free(worker->blobs);
+    worker->blobs = NULL;
+    worker->blob_room = 0;
+    for (uint32_t i = 0; i < team->given_count; i++)
+        team->given[i].workers &= ~((uint64_t)1 << (w - 1));
+}
+
+void team_worker_corrupt(gp_team *team, uint32_t w, const char *what)
+{
+    team_worker *worker = worker_of(team, w);
+    char reason[GP_TEXT_REASON];
+
+    if (worker->corrupt)
+        return;
+    worker->corrupt = true;
+    snprintf(reason, sizeof(reason), "a task has damaged its memory: %.180s", what);
+    team_worker_replace(team, w, reason);
+}
+
+/* What is known of its death makes those calls end that will not be tried again. */
+static void facts_settle(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+    team_unit *unit;
+
+    worker->facts_ms = 0;
+    while ((unit = dispatch_dying(team->dispatch, w)) != NULL)
+        dispatch_over(team->dispatch, unit, GP_EPEER);
+}
+
+static void worker_down(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+    bool was_up = worker->stage == TEAM_UP;
+
+    if (worker->stage == TEAM_DOWN)
+        return;
+    if (was_up) {
+        while (!worker->corrupt && !worker->blocked && team_drain(team, w))
+            ;
+        team->up--;
+        team->info.worker_deaths++;
+    }
+    worker->stage = TEAM_DOWN;
+    worker->out_of_memory = killed_by_lack(worker);
+    worker->dirty = false;
+    worker->down_ms = gp_now_ms();
+    worker->dial_ms = INT64_MAX; /* when a grant comes */
+    dispatch_worker_down(team->dispatch, w, gp_now_ns());
+    team_worker_close(team, w);
+    worker->corrupt = worker->blocked = worker->replacing = false;
+    if (worker->lost_known)
+        facts_settle(team, w);
+    else if (dispatch_dying(team->dispatch, w) != NULL)
+        worker->facts_ms = worker->down_ms + TEAM_FACTS_MS;
+}
+
+static gp_status worker_dial(gp_team *team, uint32_t w, gp_error *err)
+{
+    team_worker *worker = worker_of(team, w);
+
+    worker->dial_ms = gp_now_ms() + TEAM_REDIAL_MS;
+    gp_status status = pool_dial_worker(team->pool, w - 1, &worker->awaited, err);
+
+    if (status == GP_OK)
+        worker->stage = TEAM_ATTACHING;
+    return status;
+}
+
+/* Attached: send the descriptors through its door and ask it to take the link. */
+static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
+{
+    team_worker *worker = worker_of(team, w);
+    const gp_slot *slot = &team->pool->grant.slots[w - 1];
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_CLIENT,
+                            .pid = (uint32_t)getpid() };
+    gp_door_request request = { .what = GP_DOOR_SEGMENT,
+                                .lease = team->pool->lease,
+                                .generation = team->pool->generation };
+    gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
+    gp_door_reply reply;
+    int segment = -1;
+
+    memcpy(hello.session, team->pool->session, sizeof(hello.session));
+    memcpy(request.token, team->pool->grant.token, sizeof(request.token));
+    team_worker_close(team, w);
+    kills_begin(worker, slot->pid);
+    gp_status status = gp_door_connect(&worker->door, &reply, slot->door, &hello, TEAM_DOOR_MS, err);
+
+    if (status == GP_OK)
+        status = gp_link_new(&worker->link, &segment, err);
+    if (status == GP_OK)
+        status = gp_door_send_fd(worker->door, &request, segment, err);
+    request.what = GP_DOOR_BELL;
+    if (status == GP_OK)
+        status = gp_door_send_fd(worker->door, &request, team->bell, err);
+    if (segment >= 0)
+        close(segment);
+    if (status == GP_OK)
+        status =
+            pool_tell_worker(team->pool, w - 1, &gp_msg_task_open, &open, NULL, 0, &worker->awaited, err);
+    if (status == GP_OK)
+        worker->stage = TEAM_OPENING;
+    return status;
+}
+
+static void worker_up(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+
+    worker->stage = TEAM_UP;
+    worker->dial_ms = INT64_MAX;
+    worker->lost_known = false;
+    team->up++;
+    if (team->asleep)
+        gp_link_asleep(worker->link);
+    dispatch_worker_up(team->dispatch, w, gp_now_ns());
+    team_lasting_replay(team, w);
+}
+
+/* It could not be linked: perhaps it is dead and the scheduler will say so, perhaps it is only slow. */
+static void worker_failed(gp_team *team, uint32_t w, const gp_error *why)
+{
+    team_worker *worker = worker_of(team, w);
+
+    if (why->code == GP_EVERSION || why->code == GP_EUNSUPPORTED || why->code == GP_EPERM) {
+        gp_error words = *why;
+
+        gp_error_prefix(&words, "worker %" PRIu32, worker->index);
+        team_break(team, &words);
+    }
+    team_worker_close(team, w);
+    worker->stage = TEAM_DOWN;
+    worker->dial_ms = gp_now_ms() + TEAM_REDIAL_MS;
+}
+
+/* ---- messages ---- */
+
+static void on_worker(gp_team *team, const pool_message *message)
+{
+    uint32_t w = message->rank + 1;
+    team_worker *worker = worker_of(team, w);
+    gp_task_ready ready;
+    gp_error err = { 0 };
+    gp_status status = GP_OK;
+
+    if (worker->awaited == 0 || message->in.envelope.correlation != worker->awaited)
+        return;
+    if (message->in.type == &gp_msg_error_reply)
+        status = pool_error_from(&message->in, &err);
+    else if (worker->stage == TEAM_ATTACHING && message->in.type == &gp_msg_ok_reply)
+        status = worker_link(team, w, &err);
+    else if (worker->stage == TEAM_OPENING && message->in.type == &gp_msg_task_ready) {
+        worker->awaited = 0;
+        status = gp_incoming_decode(&message->in, &ready, &err);
+        if (status == GP_OK && (ready.link_version != GP_LINK_VERSION || ready.task_abi != GP_TASK_ABI))
+            status = gp_fail(&err, GP_EVERSION,
+                             "it speaks link %" PRIu32 " and task ABI %" PRIu32 ", this %d and %d",
+                             ready.link_version, ready.task_abi, GP_LINK_VERSION, GP_TASK_ABI);
+        if (status == GP_OK)
+            worker_up(team, w);
+    }
+    if (status != GP_OK)
+        worker_failed(team, w, &err);
+}
+
+static void on_lost(gp_team *team, const gp_incoming *in)
+{
+    gp_worker_lost lost;
+    gp_error ignored;
+
+    if (in->envelope.lease != team->pool->lease || gp_incoming_decode(in, &lost, &ignored) != GP_OK)
+        return;
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (worker->index != lost.index || worker->incarnation != lost.incarnation)
+            continue;
+        worker->lost = lost;
+        worker->lost_known = true;
+        if (worker->door >= 0)
+            door_read(team, w); /* what it sent before its end */
+        worker_down(team, w);
+        facts_settle(team, w);
+    }
+}
+
+/* The members of the new generation: who is the same keeps link and channel. */
+static void on_grant(gp_team *team)
+{
+    gp_pool *pool = team->pool;
+    gp_error err;
+
+    pool->regranted = false;
+    if (pool->grant.slots_count != team->size) {
+        gp_fail(&err, GP_EPROTO, "the lease has %" PRIu32 " workers now and had %" PRIu32,
+                pool->grant.slots_count, team->size);
+        team_break(team, &err);
+        return;
+    }
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+        const gp_slot *slot = &pool->grant.slots[w - 1];
+
+        if (slot->index == worker->index && slot->incarnation == worker->incarnation &&
+            worker->stage == TEAM_UP)
+            continue;
+        if (slot->index != worker->index || slot->incarnation != worker->incarnation) {
+            if (worker->door >= 0)
+                door_read(team, w);
+            worker_down(team, w);
+        }
+        team_worker_close(team, w);
+        worker->stage = TEAM_DOWN;
+        worker->awaited = 0;
+        worker->index = slot->index;
+        worker->incarnation = slot->incarnation;
+        worker->dial_ms = 0;
+    }
+}
+
+static void on_message(gp_team *team, const pool_message *message)
+{
+    gp_error why;
+
+    if (message->from == POOL_WORKER)
+        on_worker(team, message);
+    else if (message->in.type == &gp_msg_worker_lost)
+        on_lost(team, &message->in);
+    if (team->pool->regranted)
+        on_grant(team);
+    if (team->pool->revoked) {
+        gp_fail(&why, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
+        team_break(team, &why);
+    }
+}
+
+static void look_at_doors(gp_team *team)
+{
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (worker->door < 0 || door_read(team, w))
+            continue;
+        if (worker->stage == TEAM_UP)
+            worker_down(team, w);
+        else
+            worker_failed(team, w, &(gp_error){ GP_EPEER, "its door is closed" });
+    }
+}
+
+void team_look(gp_team *team)
+{
+    team->looked_ns = gp_now_ns();
+    if (team->broken != GP_OK)
+        return;
+    look_at_doors(team);
+    for (;;) {
+        pool_message message;
+        gp_error err;
+        gp_status status = pool_next(team->pool, &message, 0, &err);
+
+        if (status != GP_OK) {
+            team_break(team, &err);
+            return;
+        }
+        if (message.from == POOL_NOBODY)
+            return;
+        on_message(team, &message);
+        pool_message_close(&message);
+    }
+}
+
+/* ---- time ---- */
+
+int64_t team_link_next_ns(const gp_team *team)
+{
+    int64_t next_ms = INT64_MAX;
+
+    EACH_WORKER(team, w)
+    {
+        const team_worker *worker = &team->workers[w - 1];
+        int64_t own_ms =
+            worker->stage == TEAM_DOWN && worker->dial_ms != INT64_MAX ? worker->dial_ms : INT64_MAX;
+
+        if (worker->stage != TEAM_UP && worker->down_ms + TEAM_REPLACE_MS < own_ms)
+            own_ms = worker->down_ms + TEAM_REPLACE_MS;
+        if (worker->facts_ms != 0 && worker->facts_ms < own_ms)
+            own_ms = worker->facts_ms;
+        next_ms = own_ms < next_ms ? own_ms : next_ms;
+    }
+    return next_ms == INT64_MAX ? INT64_MAX : next_ms * 1000000;
+}
+
+void team_link_tick(gp_team *team)
+{
+    int64_t now_ms = team->up < team->size ? gp_now_ms() : 0;
+
+    if (now_ms == 0 || team->broken != GP_OK)
+        return;
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+        gp_error err;
+
+        if (worker->facts_ms != 0 && worker->facts_ms <= now_ms)
+            facts_settle(team, w);
+        if (worker->stage == TEAM_UP)
+            continue;
+        if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(team, w, &err) != GP_OK)
+            worker_failed(team, w, &err);
+        if (now_ms - worker->down_ms > TEAM_REPLACE_MS) {
+            gp_fail(&err, GP_ETIMEDOUT,
+                    "worker %" PRIu32 " died and was not replaced within %d s; the scheduler's log is %s",
+                    worker->index, TEAM_REPLACE_MS / 1000, team->pool->places.scheduler_log);
+            team_break(team, &err);
+        }
+    }
+}
+
+/* ---- the first time ---- */
+
+static bool all_up_or_broken(void *context)
+{
+    return team_all_up(context);
+}
+
+gp_status team_link_all(gp_team *team, gp_error *err)
+{
+    int64_t now_ms = gp_now_ms();
+    gp_status status;
+
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+        gp_error why;
+
+        worker->down_ms = now_ms;
+        worker->stage = TEAM_ATTACHING;
+        if (worker_link(team, w, &why) != GP_OK)
+            worker_failed(team, w, &why);
+    }
+    status = team_drive(team, all_up_or_broken, team, TEAM_OPEN_MS, err);
+    if (status == GP_ETIMEDOUT)
+        return gp_fail(err, GP_ETIMEDOUT,
+                       "%" PRIu32 " of %" PRIu32 " leased workers did not open their link in time",
+                       team->size - team->up, team->size);
+    return status;
+}
