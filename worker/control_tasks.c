@@ -182,18 +182,20 @@ void control_tasks_regroup(control *c)
     atomic_store(&c->seat->size, c->grant.members_count);
 }
 
-static void block_end(control *c)
+/* End the waits of the block that runs: of that call only, if one is named.  What runs changes before the comm does, so
+ * under the lock neither is of a later block. */
+static void block_end(control *c, uint64_t call)
 {
     pthread_mutex_lock(&c->train.lock);
-    if (c->train.comm != NULL)
+    if (c->train.comm != NULL && (call == 0 || gp_link_running(c->seat->link) == call))
         gp_comm_abort(c->train.comm, c->train.generation);
     pthread_mutex_unlock(&c->train.lock);
 }
 
 void control_tasks_cancel(control *c, const gp_task_stop *stop)
 {
-    if (c->seat != NULL && gp_link_running(c->seat->link) == stop->call)
-        block_end(c);
+    if (c->seat != NULL && stop->call != 0)
+        block_end(c, stop->call);
 }
 
 void control_tasks_lost(control *c, uint32_t index)
@@ -202,5 +204,5 @@ void control_tasks_lost(control *c, uint32_t index)
 
     for (uint32_t rank = 0; rank < world && rank < c->grant.members_count; rank++)
         if (c->grant.members[rank].index == index)
-            block_end(c);
+            block_end(c, 0);
 }
