@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "worker/exact.h"
 #include "worker/fault.h"
 #include "worker/trainer_state.h"
 
@@ -59,6 +60,10 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_loader_free(trainer->loader);
     gp_loader_free(trainer->validation_loader);
     gp_comm_free(trainer->comm); /* the arena goes with it */
+    if (trainer->options.reproducible) {
+        gp_free(trainer->header);
+        gp_free(trainer->gradients);
+    }
     gp_optim_free(trainer->optim);
     gp_free(trainer->parameters);
     gp_free(trainer->best);
@@ -107,6 +112,44 @@ static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *be
     return status;
 }
 
+void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
+                      uint32_t *count)
+{
+    uint32_t blocks = (total + REPRODUCIBLE_BLOCK - 1) / REPRODUCIBLE_BLOCK;
+
+    if (!trainer->options.reproducible) {
+        gp_split(total, trainer->world, rank, first, count);
+        return;
+    }
+    gp_split(blocks, trainer->world, rank, first, count);
+    *first = *first * REPRODUCIBLE_BLOCK < total ? *first * REPRODUCIBLE_BLOCK : total;
+    *count = *count * REPRODUCIBLE_BLOCK < total - *first ? *count * REPRODUCIBLE_BLOCK : total - *first;
+}
+
+/* What can have the same bits on any number of workers. */
+static gp_status trainer_check_reproducible(gp_trainer *trainer, gp_error *err)
+{
+    if (!trainer->options.reproducible)
+        return GP_OK;
+    if (trainer->graph->couples_samples)
+        return gp_fail(
+            err, GP_EINVAL,
+            "network %s couples the samples of a call (batch norm), so its bits depend on who computes them; "
+            "reproducible needs layers that do not, such as group norm",
+            trainer->spec->name);
+    if (trainer->options.micro_batch_size != 0)
+        return gp_fail(err, GP_EINVAL,
+                       "reproducible computes blocks of %d samples; leave micro-batch-size (%" PRId64
+                       ") at 0",
+                       REPRODUCIBLE_BLOCK, trainer->options.micro_batch_size);
+    if ((trainer->world_batch + REPRODUCIBLE_BLOCK - 1) / REPRODUCIBLE_BLOCK > GP_EXACT_TERMS)
+        return gp_fail(err, GP_ELIMIT,
+                       "reproducible adds up at most %d blocks of %d samples; mini-batch-size is %" PRIu32,
+                       GP_EXACT_TERMS, REPRODUCIBLE_BLOCK, trainer->world_batch);
+    trainer->micro_batch = REPRODUCIBLE_BLOCK;
+    return GP_OK;
+}
+
 static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
 {
     uint32_t samples = gp_store_get_info(trainer->data)->count;
@@ -128,7 +171,7 @@ static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
                        "micro-batch-size is %" PRIu32
                        ", but network %s couples the samples of a call; leave it at 0",
                        trainer->micro_batch, trainer->spec->name);
-    return GP_OK;
+    return trainer_check_reproducible(trainer, err);
 }
 
 static gp_status trainer_new_loaders(gp_trainer *trainer, gp_error *err)
@@ -190,6 +233,24 @@ static gp_status trainer_cut_buckets(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
+/* With `reproducible`, what is exchanged is integers; the plan writes into memory of our own. */
+static gp_status trainer_take_exact(gp_trainer *trainer, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count;
+    void *range;
+    gp_status status =
+        gp_comm_arena_alloc(trainer->comm, (EXACT_COUNT + 2 * count) * sizeof(int64_t), &range, err);
+
+    if (status != GP_OK)
+        return status;
+    trainer->exact = range;
+    trainer->header = gp_aligned_calloc(64, HEADER_COUNT * sizeof(double));
+    trainer->gradients = gp_aligned_calloc(64, count * sizeof(float));
+    return trainer->header != NULL && trainer->gradients != NULL
+               ? GP_OK
+               : gp_fail(err, GP_ENOMEM, "no memory for gradients of %zu parameters", count);
+}
+
 static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err)
 {
     gp_comm_rendezvous rendezvous = *group;
@@ -198,6 +259,11 @@ static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *gro
     void *range;
     gp_status status = gp_comm_new(&trainer->comm, &gp_comm_shm, err);
 
+    if (trainer->options.reproducible) {
+        header_bytes = EXACT_COUNT * sizeof(int64_t);
+        blob_bytes = 2 * trainer->graph->blob_count * sizeof(int64_t);
+    }
+
     if (status != GP_OK)
         return status;
     rendezvous.arena_bytes = header_bytes + blob_bytes + 128; /* two ranges, each aligned to 64 bytes */
@@ -205,6 +271,8 @@ static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *gro
     if (atomic_load(&trainer->control->stop) == 2)
         return gp_fail(err, GP_ECANCELED, "stopped before the training began");
     status = gp_comm_form(trainer->comm, &rendezvous, err);
+    if (status == GP_OK && trainer->options.reproducible)
+        return trainer_take_exact(trainer, err);
     if (status == GP_OK)
         status = gp_comm_arena_alloc(trainer->comm, header_bytes, &range, err);
     if (status != GP_OK)
@@ -263,7 +331,8 @@ static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
                               .sums = trainer->header };
     gp_plan_options options = { .phase = GP_PHASE_TRAIN,
                                 .micro_batch = trainer->micro_batch,
-                                .sample_dtype = gp_store_get_info(trainer->data)->dtype };
+                                .sample_dtype = gp_store_get_info(trainer->data)->dtype,
+                                .threads = trainer->options.reproducible ? 1 : 0 };
     gp_status status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph,
                                                      &options, &memory, err);
 
@@ -400,7 +469,9 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
         .memory_bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
                         LOADER_DEPTH * (uint64_t)trainer->micro_batch * data->sample_bytes,
     };
-    gp_split(trainer->world_batch, trainer->world, trainer->rank, &first, &ready->batch_rank);
+    gp_trainer_share(trainer, trainer->world_batch, trainer->rank, &first, &ready->batch_rank);
+    if (trainer->options.reproducible)
+        ready->memory_bytes += 2 * trainer->graph->blob_count * sizeof(int64_t);
     if (trainer->validation_plan != NULL)
         ready->memory_bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
 }

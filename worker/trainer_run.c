@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/exact.h"
 #include "worker/fault.h"
 #include "worker/trainer_state.h"
 
@@ -34,7 +35,7 @@ static bool cursor_next(cursor *at, const gp_trainer *trainer, call *out)
     if (at->epoch >= trainer->options.max_epochs)
         return false;
     out->batch = samples - at->first < trainer->world_batch ? samples - at->first : trainer->world_batch;
-    gp_split(out->batch, trainer->world, trainer->rank, &share_first, &share);
+    gp_trainer_share(trainer, out->batch, trainer->rank, &share_first, &share);
     out->epoch = at->epoch;
     out->position = share_first + at->done;
     out->first = at->first + (uint32_t)out->position;
@@ -92,10 +93,72 @@ static gp_status trainer_exchange(void *context, size_t final_count, gp_error *e
     return status;
 }
 
+/* ---- exchange of integers: what a block gave is added to ours, then all ranks' are added ---- */
+
+static void exact_begin(gp_trainer *trainer, bool gradients)
+{
+    size_t count = EXACT_COUNT + (gradients ? 2 * trainer->graph->blob_count : 0);
+
+    memset(trainer->exact, 0, count * sizeof(int64_t));
+}
+
+/* After a call that overwrote sums and gradients. */
+static void exact_take(gp_trainer *trainer, bool gradients)
+{
+    size_t count = trainer->graph->blob_count;
+    int64_t *sums = trainer->exact, *high = trainer->exact + EXACT_COUNT;
+
+    sums[EXACT_BAD] += (int64_t)gp_exact_add_f64(sums, sums + GP_SUMS, trainer->header, GP_SUMS);
+    if (gradients)
+        sums[EXACT_BAD] += (int64_t)gp_exact_add(high, high + count, trainer->gradients, count);
+}
+
+static gp_status exact_exchange_gradients(gp_trainer *trainer, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count, total = 2 * count;
+    size_t part = (size_t)trainer->options.exchange_bucket_bytes / sizeof(int64_t);
+    int64_t *words = trainer->exact + EXACT_COUNT;
+    int64_t begin_ns = gp_now_ns();
+    gp_status status = GP_OK;
+
+    for (size_t first = 0; first < total && status == GP_OK; first += part) {
+        gp_fault_point("exchange");
+        status = gp_comm_all_reduce(trainer->comm, words + first, total - first < part ? total - first : part,
+                                    GP_I64, GP_COMM_SUM, err);
+        trainer_progress(trainer);
+    }
+    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    if (status == GP_OK)
+        gp_exact_get(trainer->gradients, words, words + count, count);
+    return status;
+}
+
+static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
+{
+    int64_t *sums = trainer->exact;
+    gp_status status;
+
+    sums[EXACT_SAMPLES] = (int64_t)samples;
+    sums[EXACT_STOP] = atomic_load(&trainer->control->stop) == 1;
+    status = gp_comm_all_reduce(trainer->comm, sums, EXACT_COUNT, GP_I64, GP_COMM_SUM, err);
+    gp_exact_get_f64(trainer->header, sums, sums + GP_SUMS, GP_SUMS);
+    trainer->header[HEADER_STOP] = (double)sums[EXACT_STOP];
+    trainer->header[HEADER_SAMPLES] = (double)sums[EXACT_SAMPLES];
+    if (sums[EXACT_BAD] != 0)
+        trainer->header[GP_SUM_LOSS] = NAN;
+    return status;
+}
+
 static gp_status trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
 {
     int64_t begin_ns = gp_now_ns();
     gp_status status;
+
+    if (trainer->options.reproducible) {
+        status = exact_exchange_header(trainer, samples, err);
+        trainer->exchange_ns += gp_now_ns() - begin_ns;
+        return status;
+    }
 
     trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
     trainer->header[HEADER_SAMPLES] = (double)samples;
@@ -119,10 +182,13 @@ static gp_status trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *e
 static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
                                  gp_train_record *record, gp_error *err)
 {
+    bool exact = trainer->options.reproducible;
     int64_t waited_ns;
     gp_status status;
 
     record->samples = 0;
+    if (exact)
+        exact_begin(trainer, true);
     do {
         gp_loader_batch *loaded;
 
@@ -139,20 +205,26 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
                                                .samples = loaded->samples,
                                                .labels = loaded->labels,
                                                .count = last->count,
-                                               .first = last->first_call,
-                                               .last = last->last_call,
+                                               .first = last->first_call || exact,
+                                               .last = last->last_call || exact,
                                                .seed = (uint64_t)trainer->options.seed,
                                                .step = trainer->step,
                                                .position = last->position,
                                            },
-                                           trainer_exchange, trainer, err);
+                                           exact ? NULL : trainer_exchange, trainer, err);
         gp_loader_release(trainer->loader, loaded);
+        if (status == GP_OK && exact) {
+            status = trainer->backend_ops->sync(trainer->backend, err);
+            exact_take(trainer, true);
+        }
         record->samples += last->count;
         trainer_progress(trainer);
         if (status == GP_OK)
             status = trainer_request(trainer, ahead, err);
     } while (status == GP_OK && !last->last_call);
-    return status == GP_OK ? trainer->backend_ops->sync(trainer->backend, err) : status;
+    if (status == GP_OK)
+        status = trainer->backend_ops->sync(trainer->backend, err);
+    return status == GP_OK && exact ? exact_exchange_gradients(trainer, err) : status;
 }
 
 /* Of the step that is about to be committed. */
@@ -244,6 +316,7 @@ static gp_status validation_request(gp_trainer *trainer, const validation_share 
 
 static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_error *err)
 {
+    bool exact = trainer->options.reproducible;
     gp_loader_batch *loaded;
     gp_status status = trainer_check_stop(trainer, err);
 
@@ -257,11 +330,15 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
                                            .samples = loaded->samples,
                                            .labels = loaded->labels,
                                            .count = loaded->count,
-                                           .first = first,
-                                           .last = last,
+                                           .first = first || exact,
+                                           .last = last || exact,
                                        },
                                        NULL, NULL, err);
     gp_loader_release(trainer->validation_loader, loaded);
+    if (status == GP_OK && exact) {
+        status = trainer->backend_ops->sync(trainer->backend, err);
+        exact_take(trainer, false);
+    }
     trainer_progress(trainer);
     return status;
 }
@@ -292,8 +369,10 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     validation_share share;
     gp_status status = GP_OK;
 
-    gp_split(total, trainer->world, trainer->rank, &share.first, &share.count);
+    gp_trainer_share(trainer, total, trainer->rank, &share.first, &share.count);
     share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;
+    if (trainer->options.reproducible)
+        exact_begin(trainer, false);
     for (uint32_t i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
         status = validation_request(trainer, &share, i, err);
     for (uint32_t i = 0; i < share.calls && status == GP_OK; i++) {

@@ -11,6 +11,12 @@
 /* The head of the arena: float64 sums over ranks, reduced once a step.  The first GP_SUMS are the plan's. */
 enum { HEADER_STOP = GP_SUMS, HEADER_SAMPLES, HEADER_COUNT };
 
+/* What a call computes with `reproducible`: by one thread, rounded once, added up as integers (exact.h). */
+enum { REPRODUCIBLE_BLOCK = 16 };
+
+/* The head of the exact arena: GP_SUMS high words, as many low ones, then plain counts. */
+enum { EXACT_STOP = 2 * GP_SUMS, EXACT_SAMPLES, EXACT_BAD, EXACT_COUNT };
+
 /* Slots of the loader: one in use, one ready, one being filled. */
 enum { LOADER_DEPTH = 3 };
 
@@ -31,8 +37,9 @@ struct gp_trainer {
     gp_sampler sampler, validation_sampler;
     gp_loader *loader, *validation_loader;
     gp_comm *comm;
-    double *header;    /* [HEADER_COUNT], in the arena */
-    float *gradients;  /* the blob, in the arena */
+    double *header;   /* [HEADER_COUNT], in the arena; own memory where `exact` is what is exchanged */
+    float *gradients; /* the blob, likewise */
+    int64_t *exact; /* with `reproducible`, in the arena: [EXACT_COUNT], then the blob's high and low words */
     float *parameters; /* the blob */
     float *best; /* the blob of the lowest validation loss so far; NULL where the last weights are kept */
     gp_plan *plan, *validation_plan;
@@ -54,6 +61,10 @@ struct gp_trainer {
     double best_loss;      /* of the validations so far; the same on all ranks */
     int64_t no_better;     /* validations since */
 };
+
+/* Our share of `total` samples: of rank `rank` samples [*first, *first + *count), whole blocks with `reproducible`. */
+void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
+                      uint32_t *count);
 
 /* trainer.c: the state as it stands, its blobs borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);

@@ -47,6 +47,7 @@ typedef struct gp_train_options {
     char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
     int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
+    bool reproducible;             /* the same bits on any number of workers */
     char weights_initializer[32];  /* glorot, he, normal:S */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */

@@ -521,6 +521,69 @@ TEST(the_best_weights_are_those_of_the_lowest_validation_loss)
     job_free(shorter);
 }
 
+/* ---- the same bits on any number of ranks ---- */
+
+static train_job *reproducible_job(void)
+{
+    train_job *job = job_new("digits:1000", "{\"max-epochs\": 3, \"mini-batch-size\": 100, \"lr\": 0.05,"
+                                            " \"weights-initializer\": \"he\", \"reproducible\": true}");
+
+    strcpy(job->validation, "=");
+    job->dropout = true;
+    return job;
+}
+
+TEST(reproducible_gives_the_same_losses_and_weights_on_any_number_of_ranks)
+{
+    train_job *one = reproducible_job();
+
+    run_ranks(1, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)one->results[0].done.status);
+    CHECK_INT(30, one->results[0].records);
+    CHECK(one->results[0].losses[29] < 0.6 * one->results[0].losses[0]); /* it learns */
+    for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+        train_job *more = reproducible_job();
+
+        run_ranks(ranks, rank_body);
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            CHECK_STATUS(GP_OK, (gp_status)more->results[rank].done.status);
+            CHECK(memcmp(one->results[0].losses, more->results[rank].losses, 30 * sizeof(double)) == 0);
+            CHECK(memcmp(one->results[0].weights, more->results[rank].weights,
+                         sizeof(one->results[0].weights)) == 0);
+            CHECK(one->results[0].check.loss == more->results[rank].check.loss);
+        }
+        job_free(more);
+    }
+    job_free(one);
+}
+
+TEST(a_reproducible_step_is_the_default_one_to_rounding)
+{
+    static const char *const options =
+        "{\"max-epochs\": 1, \"mini-batch-size\": 64, \"lr\": 0, \"reproducible\": %s}";
+    char text[160];
+    double norm = 0, error = 0;
+
+    snprintf(text, sizeof(text), options, "false");
+    train_job *usual = job_new("digits:64", text);
+
+    run_ranks(2, rank_body);
+    snprintf(text, sizeof(text), options, "true");
+    train_job *exact = job_new("digits:64", text);
+
+    run_ranks(2, rank_body);
+    for (size_t i = 0; i < LENET; i++) {
+        double difference = usual->results[0].gradients[i] - exact->results[0].gradients[i];
+
+        norm += (double)usual->results[0].gradients[i] * usual->results[0].gradients[i];
+        error += difference * difference;
+    }
+    CHECK(norm > 0);
+    CHECK_NEAR(0.0, sqrt(error / norm), 1e-6);
+    job_free(usual);
+    job_free(exact);
+}
+
 /* ---- checkpoints ---- */
 
 static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
@@ -605,6 +668,36 @@ TEST(a_training_that_is_killed_and_resumed_has_the_bits_of_one_that_was_not)
 {
     check_resumed(2, true);
     check_resumed(1, true);
+}
+
+TEST(a_reproducible_training_goes_on_with_another_number_of_ranks_bit_for_bit)
+{
+    char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
+
+    REQUIRE(mkdtemp(directory) != NULL);
+    train_job *straight = resume_job(", \"reproducible\": true");
+
+    run_ranks(1, rank_body);
+    CHECK_INT(60, straight->results[0].done.step);
+    snprintf(more, sizeof(more), ", \"reproducible\": true, \"checkpoint-path\": \"%s\"", directory);
+    train_job *first = resume_job(more);
+
+    first->stop_rank = 1;
+    first->stop_step = 23;
+    run_ranks(3, rank_body);
+    CHECK_INT(24, first->results[0].done.step);
+    snprintf(more, sizeof(more), ", \"reproducible\": true, \"resume\": \"%s\"", directory);
+    train_job *second = resume_job(more);
+
+    run_ranks(2, rank_body);
+    CHECK_INT(60, second->results[1].done.step);
+    CHECK(memcmp(straight->results[0].weights, second->results[1].weights,
+                 sizeof(straight->results[0].weights)) == 0);
+    CHECK(straight->results[0].check.loss == second->results[0].check.loss);
+    job_free(straight);
+    job_free(first);
+    job_free(second);
+    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 TEST(a_full_disk_stops_no_training)

@@ -26,6 +26,7 @@ typedef struct gp_plan_options {
     gp_phase phase;
     uint32_t micro_batch;  /* samples per call, at most */
     gp_dtype sample_dtype; /* of batch->samples: GP_U8 or GP_F32 */
+    uint32_t threads;      /* that a call is computed by; 0 = all of the backend's */
 } gp_plan_options;
 
 /* Memory that outlives the plan and belongs to the caller. */

@@ -351,7 +351,7 @@ static gp_status compile_cuts(gp_plan *plan, gp_error *err)
                                        .ops = plan->graph->ops[plan->options.phase].op + at->first,
                                        .count = at->count,
                                        .micro_batch = plan->options.micro_batch,
-                                       .threads = plan->backend->threads,
+                                       .threads = plan->options.threads,
                                        .sample_dtype = plan->options.sample_dtype,
                                        .memory = &plan->memory,
                                        .values = plan->values,
@@ -382,6 +382,8 @@ static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph 
     plan->backend = backend;
     plan->graph = graph;
     plan->options = *options;
+    if (options->threads == 0 || options->threads > backend->threads)
+        plan->options.threads = backend->threads;
     plan->memory = *memory;
     status = make_cuts(plan, err);
     if (status == GP_OK)
@@ -449,7 +451,7 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
     assert(batch->labels != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER);
     prepare_threads(plan->backend);
     if (plan->input != NULL)
-        gp_threads_run(plan->backend->threads, normalize_share, &call);
+        gp_threads_run(plan->options.threads, normalize_share, &call);
     for (uint32_t c = 0; c < plan->cut_count; c++) {
         cut *at = &plan->cuts[c];
         gp_status status = at->ops->run(at->segment, batch, &plan->times, err);
