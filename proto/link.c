@@ -48,6 +48,14 @@ typedef struct link_segment {
     unsigned char answer_bytes[GP_LINK_RING_BYTES];
 } link_segment;
 
+/* PROTOCOL.md has these. */
+_Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, answers) == 192 &&
+                   offsetof(link_segment, bell) == 320 && offsetof(link_segment, client_sleeps) == 384 &&
+                   offsetof(link_segment, cancel) == 392 && offsetof(link_segment, running) == 448 &&
+                   offsetof(link_segment, call_bytes) == 4096 &&
+                   sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
+               "the segment is pinned");
+
 /* What one side knows by itself of one ring. */
 typedef struct link_end {
     link_ring *ring;

@@ -28,8 +28,9 @@
 enum {
     GP_DOOR_SEGMENT = 100, /* client: the link's memfd */
     GP_DOOR_BELL = 101,    /* client: its eventfd */
-    GP_DOOR_BLOB = 102,   /* either: a memfd; sealed against resizing and, from the client, against writing */
-    GP_DOOR_RUNNER = 110, /* worker: the socket to its runner (commands) */
+    /* Either: a memfd, sealed against shrinking.  Objects and files are sealed against growing and writing too; the
+     * writer of an argument may go on writing, at the cost of the tasks that read it. */
+    GP_DOOR_BLOB = 102,
 };
 
 enum {

@@ -229,6 +229,29 @@ gp_status gp_blob_file_new(int *out, gp_error *err)
     return GP_OK;
 }
 
+gp_status gp_blob_file_of(const void *data, size_t bytes, int *out, gp_error *err)
+{
+    size_t written = 0;
+    int fd;
+    gp_status status = gp_blob_file_new(&fd, err);
+
+    if (status != GP_OK)
+        return status;
+    while (written < bytes) {
+        ssize_t now = write(fd, (const char *)data + written, bytes - written);
+
+        if (now > 0) {
+            written += (size_t)now;
+        } else if (now == 0 || errno != EINTR) {
+            status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
+            close(fd);
+            return status;
+        }
+    }
+    *out = fd;
+    return GP_OK;
+}
+
 gp_status gp_blobs_send(gp_blobs *b, int fd, uint64_t *number, gp_error *err)
 {
     gp_door_request request = { .what = GP_DOOR_BLOB, .lease = b->sent + 1 };

@@ -42,5 +42,7 @@ gp_status gp_blobs_send(gp_blobs *blobs, int fd, uint64_t *number, gp_error *err
 
 /* gp_blob_file_new -- an empty memory file for what is sent.  GP_EIO. */
 gp_status gp_blob_file_new(int *out, gp_error *err);
+/* The same with these bytes in it.  GP_ENOMEM. */
+gp_status gp_blob_file_of(const void *data, size_t bytes, int *out, gp_error *err);
 
 #endif

@@ -20,10 +20,25 @@ enum { LOG_LINE_MAX = 1000 };
 void gp_result_close(gp_result *result)
 {
     if (result->fd >= 0) {
-        munmap(result->data, result->bytes);
+        if (result->data != NULL)
+            munmap(result->data, result->bytes);
         close(result->fd);
     }
     *result = (gp_result){ .fd = -1 };
+}
+
+/* Copied by write(2): the pages need not be cleared first, nor faulted in one by one. */
+static gp_status result_write(gp_result *result, const void *data, size_t bytes, gp_error *err)
+{
+    gp_status status;
+
+    gp_result_close(result);
+    status = gp_blob_file_of(data, bytes, &result->fd, err);
+    if (status != GP_OK)
+        return status;
+    result->bytes = bytes;
+    result->given = true;
+    return GP_OK;
 }
 
 static gp_status result_map(gp_result *result, size_t bytes, gp_error *err)
@@ -52,7 +67,7 @@ gp_status gp_result_room(gp_task *task, size_t bytes, void **out, gp_error *err)
     gp_result *result = &task->result;
     gp_status status = GP_OK;
 
-    if (result->fd < 0 || result->bytes != bytes) {
+    if (result->fd < 0 || result->bytes != bytes || result->data == NULL) {
         gp_result_close(result);
         if (bytes > GP_LINK_INLINE_MAX)
             status = result_map(result, bytes, err);
@@ -72,7 +87,8 @@ void gp_result_answer(gp_result *result, gp_outcome *out)
     out->data = result->data;
     out->bytes = result->bytes;
     if (result->fd >= 0) {
-        munmap(result->data, result->bytes);
+        if (result->data != NULL)
+            munmap(result->data, result->bytes);
         out->fd = result->fd;
         *result = (gp_result){ .fd = -1 };
     }
@@ -86,8 +102,11 @@ static gp_status result_room(gp_task *task, void **out, size_t bytes, gp_error *
 gp_status gp_task_result(gp_task *task, const void *data, size_t bytes, gp_error *err)
 {
     void *room;
-    gp_status status = result_room(task, &room, bytes, err);
+    gp_status status;
 
+    if (task->room == NULL && bytes > GP_LINK_INLINE_MAX)
+        return result_write(&task->result, data, bytes, err);
+    status = result_room(task, &room, bytes, err);
     if (status == GP_OK && bytes != 0)
         memmove(room, data, bytes);
     return status;

@@ -128,9 +128,9 @@ bool gp_tasks_canceled(const gp_tasks *tasks);
 
 /* A result: in memory of the task's owner, or in a memfd. */
 typedef struct gp_result {
-    void *data; /* NULL: none was given */
+    void *data; /* NULL: none was given, or it is in the memfd only */
     size_t bytes;
-    int fd;     /* of a large one, mapped at data; else -1 */
+    int fd;     /* of a large one; else -1 */
     bool given; /* also when it has no bytes */
 } gp_result;
 

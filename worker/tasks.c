@@ -9,7 +9,6 @@
  * control does it (gp_seat_nudge). */
 #include "worker/tasks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -146,29 +145,10 @@ void gp_tasks_commit_news(gp_tasks *t)
     gp_link_ring(t->link);
 }
 
-/* The bytes as a memfd. */
-static gp_status bytes_file(const void *data, size_t bytes, int *out, gp_error *err)
-{
-    gp_status status = gp_blob_file_new(out, err);
-    size_t written = 0;
-
-    while (status == GP_OK && written < bytes) {
-        ssize_t now = write(*out, (const char *)data + written, bytes - written);
-
-        if (now > 0)
-            written += (size_t)now;
-        else if (now == 0 || errno != EINTR)
-            status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
-    }
-    if (status != GP_OK && *out >= 0)
-        close(*out);
-    return status;
-}
-
 gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64_t *number, gp_error *err)
 {
     int fd = -1;
-    gp_status status = bytes_file(data, bytes, &fd, err);
+    gp_status status = gp_blob_file_of(data, bytes, &fd, err);
 
     if (status != GP_OK)
         return status;

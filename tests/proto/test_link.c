@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -138,6 +139,64 @@ TEST(a_call_is_either_taken_or_revoked)
     gp_link_drop(p.worker);
     for (int i = 0; i < 3; i++)
         CHECK(!gp_link_revoke(p.client, at[i])); /* dropped long ago */
+    pair_close(&p);
+}
+
+enum { RACES = 100000 };
+
+/* Another process takes what it can and notes it in the call's own place of `taken`. */
+static void race_worker(gp_link *link, unsigned char *taken)
+{
+    for (uint64_t got = 0; got < RACES;) {
+        const gp_call *call = next_call(link);
+
+        if (call == NULL) {
+            sched_yield();
+            continue;
+        }
+        if (gp_call_take(call))
+            taken[call->id] = 1;
+        gp_link_drop(link);
+        got++;
+    }
+}
+
+TEST(two_processes_never_both_have_a_call_and_never_neither)
+{
+    unsigned char *taken = mmap(NULL, RACES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static unsigned char revoked[RACES];
+    uint64_t both = 0, neither = 0, of_each[2] = { 0 };
+    int status = -1;
+    pair p;
+    pid_t pid;
+
+    REQUIRE(pair_open(&p) && taken != MAP_FAILED);
+    pid = fork();
+    if (pid == 0) {
+        race_worker(p.worker, taken);
+        _exit(0);
+    }
+    for (uint64_t id = 0; id < RACES;) {
+        if (!send_call(p.client, id, id % 300)) {
+            sched_yield();
+            continue;
+        }
+        if (id % 2 == 0)
+            revoked[id] = gp_link_revoke(p.client, gp_link_position(p.client));
+        id++;
+    }
+    waitpid(pid, &status, 0);
+    CHECK_INT(0, status);
+    for (uint64_t id = 0; id < RACES; id++) {
+        both += taken[id] && revoked[id];
+        neither += !taken[id] && !revoked[id];
+        of_each[0] += taken[id];
+        of_each[1] += revoked[id];
+    }
+    CHECK_INT(0, both);
+    CHECK_INT(0, neither);
+    CHECK(of_each[0] >= RACES / 2 && of_each[1] > 0);
+    munmap(taken, RACES);
     pair_close(&p);
 }
 
