@@ -1,0 +1,110 @@
+/* job.c -- what the tests run as a job instead of the gradpool command: GRADPOOL_CLIENT names it.
+ *
+ *   train append FILE MS      wait so long, then append "JOB ATTEMPT PID" to FILE, and end well
+ *   train show FILE           write directory, umask and environment there
+ *   train exit N | train abort | train lost   end so; lost: as one whose pool is gone
+ *   train until FILE          until FILE is there, whatever SIGTERM says
+ *   train print N MS          N lines, so long apart
+ *   train count FOLDER MS     fails when three are in FOLDER at once */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/job_self.h"
+#include "common/base/clock.h"
+
+extern char **environ;
+
+static int append(const char *path, const char *attempt)
+{
+    char line[100];
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int bytes = snprintf(line, sizeof(line), "%s %s %d\n", getenv("GRADPOOL_JOB"), attempt, (int)getpid());
+
+    return fd >= 0 && write(fd, line, (size_t)bytes) == bytes ? 0 : 1;
+}
+
+static int show(const char *path)
+{
+    char directory[4096];
+    FILE *file = fopen(path, "w");
+    mode_t mask = umask(0);
+
+    if (file == NULL || getcwd(directory, sizeof(directory)) == NULL)
+        return 1;
+    fprintf(file, "directory %s\numask %03o\n", directory, (unsigned)mask);
+    for (char **at = environ; *at != NULL; at++)
+        fprintf(file, "%s\n", *at);
+    return fclose(file) == 0 ? 0 : 1;
+}
+
+/* Marks that this process is there; others' marks that are there too are counted. */
+static int count(const char *folder, long ms)
+{
+    char mine[300];
+    int there = 0;
+    DIR *directory;
+
+    snprintf(mine, sizeof(mine), "%s/%d", folder, (int)getpid());
+    close(open(mine, O_WRONLY | O_CREAT, 0600));
+    gp_sleep_ms(ms);
+    directory = opendir(folder);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        there += entry->d_name[0] != '.';
+    closedir(directory);
+    unlink(mine);
+    return there >= 3 ? 1 : 0;
+}
+
+static int run(int argc, char **argv, const char *attempt)
+{
+    const char *verb = argc > 2 ? argv[2] : "", *word = argc > 3 ? argv[3] : "";
+    long ms = argc > 4 ? atol(argv[4]) : 0;
+
+    if (strcmp(verb, "append") == 0) {
+        gp_sleep_ms(ms);
+        return append(word, attempt);
+    }
+    if (strcmp(verb, "show") == 0)
+        return show(word);
+    if (strcmp(verb, "exit") == 0)
+        return atoi(word);
+    if (strcmp(verb, "abort") == 0)
+        abort();
+    if (strcmp(verb, "lost") == 0) {
+        job_self_error(&(gp_error){ .code = GP_EPEER, .message = "the scheduler is gone" });
+        return 1;
+    }
+    if (strcmp(verb, "count") == 0)
+        return count(word, ms);
+    for (int i = 0; strcmp(verb, "print") == 0 && i < atoi(word); i++) {
+        printf("line %d\n", i + 1);
+        fflush(stdout);
+        gp_sleep_ms(ms);
+    }
+    if (strcmp(verb, "until") == 0) {
+        signal(SIGTERM, SIG_IGN);
+        while (access(word, F_OK) != 0)
+            gp_sleep_ms(2);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    char attempt[16];
+    int code;
+
+    snprintf(attempt, sizeof(attempt), "%s",
+             getenv("GRADPOOL_JOB_ATTEMPT") != NULL ? getenv("GRADPOOL_JOB_ATTEMPT") : "0");
+    job_self_begin(argc, argv);
+    code = run(argc, argv, attempt);
+    job_self_end(code);
+    return code;
+}
