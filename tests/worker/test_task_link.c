@@ -69,12 +69,17 @@ static bool link_with_calls(void)
     return last.head.status == GP_OK;
 }
 
-static void link_close(void)
+static void link_hang_up(void)
 {
     gp_link_free(client.link);
     close(client.segment);
     close(client.bell);
     close(client.door);
+}
+
+static void link_close(void)
+{
+    link_hang_up();
     stage_close();
 }
 
@@ -195,7 +200,7 @@ TEST(a_client_that_closes_its_link_can_train_or_open_another)
         call_new(&client, GP_CALL_CLOSE, NULL, 0);
         call_send(&client);
         CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client.door, &request, NULL, PATIENCE_MS, &err));
-        close(client.door);
+        link_hang_up();
         if (link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1))) {
             CHECK_STATUS(GP_OK, last.head.status);
             CHECK(run(&client, function_of(&client, "empty"), NULL, 0));
@@ -262,6 +267,31 @@ TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
         CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never begun */
     }
     link_close();
+}
+
+/* Of the daemon's own functions, objects must see those that are promised to them and no others. */
+TEST(a_worker_exports_the_interface_of_tasks_and_nothing_else)
+{
+    static const char *const interface[] = { "gp_task_", "gp_combine_", "gp_fail", "gp_error_prefix",
+                                             "gp_status_" };
+    FILE *names = popen("nm -D --defined-only " STAGE_PROGRAM, "r");
+    char line[300], name[200];
+    uint32_t exported = 0;
+
+    REQUIRE(names != NULL);
+    while (fgets(line, sizeof(line), names) != NULL) {
+        bool known = false;
+
+        if (sscanf(line, "%*s %*s %199s", name) != 1 || strncmp(name, "gp_", 3) != 0)
+            continue;
+        for (size_t i = 0; i < sizeof(interface) / sizeof(interface[0]); i++)
+            known |= strncmp(name, interface[i], strlen(interface[i])) == 0;
+        if (!known)
+            GP_TEST_FAIL("%s is exported", name);
+        exported++;
+    }
+    pclose(names);
+    CHECK(exported > 40);
 }
 
 /* The worker answers others while it computes. */
