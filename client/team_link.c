@@ -408,8 +408,9 @@ static void worker_up(gp_team *team, uint32_t w)
     team->up++;
     if (team->asleep)
         gp_link_asleep(worker->link);
-    dispatch_worker_up(team->dispatch, w, gp_now_ns());
+    /* First all that lasts, then the worker is open: else a call that waits would slip in behind the first of them. */
     team_lasting_replay(team, w);
+    dispatch_worker_up(team->dispatch, w, gp_now_ns());
 }
 
 /* It could not be linked: perhaps it is dead and the scheduler will say so, perhaps it is only slow. */
