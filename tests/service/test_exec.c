@@ -1,0 +1,646 @@
+/* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths.
+ *
+ * A command that says who it is writes its pid into a file of the test's folder; "nothing is left" is asked of those. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "common/base/json.h"
+#include "tests/service/pools.h"
+
+enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, ARGUMENTS_MAX = 40, PIDS_MAX = 64 };
+
+static char out[OUT_BYTES], err[ERR_BYTES];
+
+/* ---- running gradpool ---- */
+
+static const char *in_root(const char *name)
+{
+    static char paths[4][200];
+    static int next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+static void slurp(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(in_root(name), "w");
+
+    fputs(text, file);
+    fclose(file);
+}
+
+/* in >= 0 is its standard input, sink >= 0 its standard output. */
+static pid_t start(int in, int sink, const char *const *arguments)
+{
+    const char *vector[ARGUMENTS_MAX] = { "gradpool" };
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char program[600];
+    int count = 1;
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
+    for (; arguments[count - 1] != NULL && count < ARGUMENTS_MAX - 1; count++)
+        vector[count] = arguments[count - 1];
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    int files[] = { in >= 0 ? in : open("/dev/null", O_RDONLY),
+                    sink >= 0 ? sink : open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+    if (chdir(in_root("w")) != 0)
+        _exit(99);
+    for (int i = 0; i < 3; i++)
+        if (dup2(files[i], i) < 0)
+            _exit(99);
+    execv(program, (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
+static struct rusage usage;
+
+/* Its exit code; -1 = it was killed. */
+static int finish(pid_t child)
+{
+    int state;
+
+    if (wait4(child, &state, 0, &usage) != child)
+        abort();
+    slurp(in_root("out"), out, sizeof(out));
+    slurp(in_root("err"), err, sizeof(err));
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+#define START(...) start(-1, -1, (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(...)   finish(START(__VA_ARGS__))
+
+#define RUN_CODE(expected, ...)                                                                              \
+    do {                                                                                                     \
+        int code_ = RUN(__VA_ARGS__);                                                                        \
+        if (code_ != (expected))                                                                             \
+            GP_TEST_FAIL("exit code %d, expected %d: %s", code_, expected, err);                             \
+    } while (0)
+
+/* A pool of two workers and an empty folder. */
+static void exec_begin(void)
+{
+    pools_begin(NULL);
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
+    if (RUN("up", "--workers", "2") != 0)
+        GP_TEST_FAIL("no pool: %s", err);
+}
+
+/* ---- who is alive ---- */
+
+static const char *in_w(const char *name)
+{
+    static char path[220];
+
+    snprintf(path, sizeof(path), "%s/w/%s", pools_root, name);
+    return path;
+}
+
+static int lines_of(const char *name)
+{
+    FILE *file = fopen(in_w(name), "r");
+    int count = 0;
+
+    for (int c; file != NULL && (c = fgetc(file)) != EOF;)
+        count += c == '\n';
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+static bool wait_for_lines(const char *name, int count)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+
+    while (lines_of(name) < count && gp_now_ms() < deadline)
+        gp_sleep_ms(2);
+    if (lines_of(name) < count)
+        GP_TEST_FAIL("%s has %d lines, not %d", name, lines_of(name), count);
+    return lines_of(name) >= count;
+}
+
+static int pids_of(const char *name, pid_t *pids)
+{
+    FILE *file = fopen(in_w(name), "r");
+    int count = 0;
+
+    while (file != NULL && count < PIDS_MAX && fscanf(file, "%d", &pids[count]) == 1)
+        count++;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+/* How many of them live after that time, which is given up early when none does. */
+static int alive_after(const char *name, double seconds)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(seconds) * 1e3);
+    pid_t pids[PIDS_MAX];
+    int count = pids_of(name, pids), alive;
+
+    do {
+        alive = 0;
+        for (int i = 0; i < count; i++)
+            alive += process_alive(pids[i]);
+        if (alive > 0)
+            gp_sleep_ms(2);
+    } while (alive > 0 && gp_now_ms() < deadline);
+    return alive;
+}
+
+/* Of worker `index` (from 1) or, with 0, of the scheduler. */
+static pid_t pid_of(uint32_t index)
+{
+    gp_pool *pool;
+    gp_status_reply *reply;
+    pid_t pid = 0;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
+        return 0;
+    if (pool_status(pool, &reply, NULL) == GP_OK) {
+        pid = (pid_t)reply->scheduler_pid;
+        for (uint32_t i = 0; i < reply->workers_count && index > 0; i++)
+            if (reply->workers[i].slot.index == index)
+                pid = (pid_t)reply->workers[i].slot.pid;
+        gp_free(reply);
+    }
+    gp_pool_close(pool);
+    return pid;
+}
+
+/* Writes the pids of a shell, of a child in a session of its own whose parents have ended, and of one in a pipe. */
+#define SURVIVORS                                                                                            \
+    "(setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >> pids; sleep 100; sleep 100' &) & "                    \
+    "sh -c 'echo $$ >> pids; exec sleep 100' | cat & echo $$ >> pids; "
+
+/* ---- what a command gets ---- */
+
+TEST(commands_have_the_directory_umask_environment_and_input_of_the_client)
+{
+    char expected[200];
+
+    exec_begin();
+    write_file("w/in", "from a file\n");
+    umask(0027);
+    setenv("GP_TEST_WORDS", "two  words", 1);
+    RUN_CODE(0, "parfor", "1:2", "--stdin", "in", "--", "sh", "-c",
+             "pwd; umask; echo \"$GP_TEST_WORDS\"; cat; echo $0", "{}");
+    umask(022);
+    unsetenv("GP_TEST_WORDS");
+    snprintf(expected, sizeof(expected),
+             "%s/w\n0027\ntwo  words\nfrom a file\n1\n%s/w\n0027\ntwo  words\nfrom a file\n2\n", pools_root,
+             pools_root);
+    CHECK_TEXT(expected, out);
+    RUN_CODE(0, "parfor", "1:1", "--", "sh", "-c", "cat; ulimit -Sn; echo $GRADPOOL_SIZE $GRADPOOL_JOB");
+    snprintf(expected, sizeof(expected), "%ld\n2 1\n", sysconf(_SC_OPEN_MAX));
+    CHECK_TEXT(expected, out);
+    pools_end();
+}
+
+TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
+{
+    exec_begin();
+    RUN_CODE(0, "spmd", "--", "echo $GRADPOOL_INDEX of $GRADPOOL_SIZE on $GRADPOOL_WORKER; echo {#} bad >&2");
+    CHECK(strcmp(out, "1: 1 of 2 on 1\n2: 2 of 2 on 2\n") == 0 ||
+          strcmp(out, "2: 2 of 2 on 2\n1: 1 of 2 on 1\n") == 0);
+    CHECK_CONTAINS(err, "1: 1 bad\n");
+    CHECK_CONTAINS(err, "2: 2 bad\n");
+    RUN_CODE(0, "spmd", "-n", "1", "--tag=no", "--", "echo", "$HOME", "{#}");
+    CHECK_TEXT("$HOME 1\n", out);
+    RUN_CODE(0, "spmd", "--group", "--tag=no", "--", "sleep 0.$((3 - GRADPOOL_INDEX)); echo $GRADPOOL_INDEX");
+    CHECK_TEXT("1\n2\n", out);
+    pools_end();
+}
+
+TEST(spmd_ends_the_others_when_one_fails_and_keeps_going_when_told_to)
+{
+    exec_begin();
+    RUN_CODE(7, "spmd", "--", "echo $$ >> pids; if [ $GRADPOOL_INDEX = 2 ]; then exit 7; fi; sleep 100");
+    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_CONTAINS(err, "on worker 2: exit code 7");
+    RUN_CODE(7, "spmd", "--keep-going", "--", "[ $GRADPOOL_INDEX = 2 ] && exit 7; sleep 0.2; echo done");
+    CHECK_TEXT("1: done\n", out);
+    pools_end();
+}
+
+/* ---- output ---- */
+
+TEST(output_comes_whole_and_in_the_order_of_the_inputs)
+{
+    char expected[4096];
+    size_t used = 0;
+
+    exec_begin();
+    RUN_CODE(0, "parfor", "1:30", "--slots-per-worker", "3", "--",
+             "echo begin {}; sleep 0.0$(( (7 * {}) % 5 )); echo end {}");
+    for (int i = 1; i <= 30; i++)
+        used += (size_t)snprintf(expected + used, sizeof(expected) - used, "begin %d\nend %d\n", i, i);
+    CHECK_TEXT(expected, out);
+    RUN_CODE(0, "parfor", "0.3,0.0", "--unordered", "--", "sleep {}; echo {}");
+    CHECK_TEXT("0.0\n0.3\n", out);
+    RUN_CODE(0, "parfor", "x=1,2", "y=a,b", "--tag", "--", "echo {y}{x}; echo");
+    CHECK_TEXT("1 a\ta1\n1 a\t\n1 b\tb1\n1 b\t\n2 a\ta2\n2 a\t\n2 b\tb2\n2 b\t\n", out);
+    pools_end();
+}
+
+TEST(ten_thousand_lines_of_each_job_are_whole_and_in_order)
+{
+    int next[5] = { 0, 1, 1, 1, 1 }, total = 0, value, job;
+
+    exec_begin();
+    RUN_CODE(0, "parfor", "1:4", "--", "seq 1 10000 | sed s/^/{}-/");
+    for (char *line = strtok(out, "\n"); line != NULL; line = strtok(NULL, "\n"), total++) {
+        REQUIRE(sscanf(line, "%d-%d", &job, &value) == 2);
+        CHECK(job == total / 10000 + 1 && value == total % 10000 + 1);
+    }
+    CHECK_INT(40000, total);
+    total = 0;
+    RUN_CODE(0, "parfor", "1:4", "--slots-per-worker", "2", "--line-buffer", "--tag", "--",
+             "seq 1 10000 | sed s/^/line-/ #");
+    for (char *line = strtok(out, "\n"); line != NULL; line = strtok(NULL, "\n"), total++) {
+        REQUIRE(sscanf(line, "%d\tline-%d", &job, &value) == 2 && job >= 1 && job <= 4);
+        CHECK_INT(next[job], value);
+        next[job]++;
+    }
+    CHECK_INT(40000, total);
+    pools_end();
+}
+
+TEST(a_reader_that_goes_away_ends_the_run)
+{
+    int pipes[2];
+
+    exec_begin();
+    REQUIRE(pipe(pipes) == 0);
+    close(pipes[0]);
+    pid_t child = start(-1, pipes[1], (const char *const[]){ "parfor", "1:1000000", "--", "echo", NULL });
+
+    close(pipes[1]);
+    CHECK_INT(255, finish(child));
+    CHECK_CONTAINS(err, "standard output could not be written");
+    pools_end();
+}
+
+TEST(json_has_an_object_for_each_job)
+{
+    gp_json *json = NULL;
+    gp_error e;
+
+    exec_begin();
+    RUN_CODE(1, "parfor", "a=x,y", "--json", "--", "printf '%s \\377\"' {a}; echo oops >&2; [ {a} = x ]");
+    char *second = strchr(out, '\n') + 1;
+
+    second[-1] = '\0';
+    REQUIRE_OK(gp_json_parse(&json, out, strlen(out), &e), e);
+    CHECK_TEXT("x", gp_json_text(gp_json_member(gp_json_member(json, "inputs"), "a"), ""));
+    CHECK_TEXT("x ?\"", gp_json_text(gp_json_member(json, "stdout"), ""));
+    CHECK_TEXT("oops\n", gp_json_text(gp_json_member(json, "stderr"), ""));
+    CHECK_INT(0, gp_json_integer(gp_json_member(json, "exit_code"), -1));
+    gp_json_free(json);
+    REQUIRE_OK(gp_json_parse(&json, second, strlen(second) - 1, &e), e);
+    CHECK_INT(2, gp_json_integer(gp_json_member(json, "job"), -1));
+    CHECK_INT(1, gp_json_integer(gp_json_member(json, "exit_code"), -1));
+    CHECK_TEXT("exit code 1", gp_json_text(gp_json_member(json, "failure"), ""));
+    gp_json_free(json);
+    pools_end();
+}
+
+/* ---- failures ---- */
+
+TEST(exit_codes_signals_and_what_cannot_start_are_told_apart_and_counted)
+{
+    exec_begin();
+    RUN_CODE(4, "parfor", "SEGV,3,ABRT,0,127", "--",
+             "ulimit -c 0; case {} in [A-Z]*) kill -{} $$;; *) exit {};; esac");
+    CHECK_CONTAINS(err, "4 of 5 failed: ");
+    CHECK_CONTAINS(err, "job 1: signal 11 (Segmentation fault)");
+    CHECK_CONTAINS(err, "job 2: exit code 3");
+    CHECK_CONTAINS(err, "job 3: signal 6 (Aborted)");
+    CHECK_CONTAINS(err, "job 5: exit code 127");
+    RUN_CODE(1, "parfor", "1:1", "--", "no-such-program");
+    CHECK_CONTAINS(err, "command 'no-such-program' was not found; PATH is ");
+    RUN_CODE(101, "parfor", "1:120", "--quiet", "--", "false");
+    CHECK_TEXT("", err);
+    RUN_CODE(139, "spmd", "-n", "1", "--", "ulimit -c 0; kill -SEGV $$");
+    RUN_CODE(127, "spmd", "--", "no-such-program");
+    pools_end();
+}
+
+TEST(what_is_wrong_with_the_words_is_said_and_nothing_is_run)
+{
+    exec_begin();
+    RUN_CODE(255, "parfor", "1:3");
+    CHECK_CONTAINS(err, "the command is missing");
+    RUN_CODE(255, "parfor", "--", "true");
+    CHECK_CONTAINS(err, "nothing to run over");
+    RUN_CODE(255, "parfor", "foo", "--", "true");
+    CHECK_CONTAINS(err, "--arg-file foo");
+    RUN_CODE(255, "parfor", "1:3", "--slots-per-worker", "0", "--", "true");
+    CHECK_CONTAINS(err, "--slots-per-worker is '0'");
+    RUN_CODE(255, "parfor", "1:3", "--resume", "--", "true");
+    CHECK_CONTAINS(err, "--joblog");
+    RUN_CODE(255, "parfor", "1:3", "--no-such-option", "--", "true");
+    RUN_CODE(255, "parfor", "1:3", "-n", "9", "--", "true");
+    CHECK_CONTAINS(err, "2");
+    RUN_CODE(255, "spmd", "true");
+    CHECK_CONTAINS(err, "gradpool spmd -- true");
+    RUN_CODE(255, "spmd", "--stdin", "missing", "--", "true");
+    CHECK_CONTAINS(err, "cannot read --stdin missing");
+    RUN_CODE(0, "parfor", "1:2", "--", "sh", "-c", "echo \"$@\"", "--no-such-option", "--", "--pool", "x");
+    CHECK_TEXT("-- --pool x 1\n-- --pool x 2\n", out);
+    pools_end();
+}
+
+TEST(a_failure_stops_what_the_words_say)
+{
+    exec_begin();
+    RUN_CODE(9, "parfor", "1:50", "-n", "1", "--halt", "soon", "--", "echo {}; [ {} -ne 3 ] || exit 9");
+    CHECK_TEXT("1\n2\n3\n", out);
+    RUN_CODE(9, "parfor", "100,0.1", "--halt", "now", "--", "echo $$ >> pids; sleep {}; exit 9");
+    CHECK_INT(0, alive_after("pids", 0));
+    RUN_CODE(1, "parfor", "1:20", "--keep-going", "--unordered", "--", "[ {} -ne 3 ]");
+    pools_end();
+}
+
+TEST(failures_are_retried_and_what_takes_too_long_is_ended)
+{
+    int64_t begin = gp_now_ms();
+
+    exec_begin();
+    RUN_CODE(0, "parfor", "1:4", "--retries", "2", "--",
+             "echo try {}; echo >> n{}; [ $(wc -l < n{}) -eq 3 ]");
+    CHECK_TEXT("try 1\ntry 2\ntry 3\ntry 4\n", out); /* only the last one's words */
+    RUN_CODE(1, "parfor", "1:2", "--retries", "1", "--", "echo >> m{}; [ {} = 2 ]");
+    CHECK_INT(2, lines_of("m1"));
+    CHECK_INT(1, lines_of("m2"));
+    RUN_CODE(2, "parfor", "1:3", "--timeout", "0.2", "--joblog", "log", "--",
+             "echo $$ >> pids; [ {} = 3 ] || { echo late; sleep 100; }");
+    CHECK_TEXT("late\nlate\n", out);
+    CHECK_CONTAINS(err, "job 1: ended after 0.2");
+    CHECK_INT(0, alive_after("pids", 0));
+    slurp(in_w("log"), out, sizeof(out));
+    CHECK_CONTAINS(out, "\t-1\t15\techo ");
+    CHECK(gp_now_ms() - begin < pools_patience(30) * 1e3);
+    pools_end();
+}
+
+TEST(the_job_log_has_the_columns_of_gnu_parallel_and_a_run_goes_on_from_it)
+{
+    static const char heading[] =
+        "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
+
+    exec_begin();
+    RUN_CODE(2, "parfor", "1:4", "--joblog", "log", "--", "test", "{}", "-gt", "2");
+    slurp(in_w("log"), out, sizeof(out));
+    CHECK(strncmp(out, heading, sizeof(heading) - 1) == 0);
+    CHECK_CONTAINS(out, "\t0\t0\t1\t0\ttest 1 -gt 2\n");
+    CHECK_CONTAINS(out, "\t0\t0\t0\t0\ttest 4 -gt 2\n");
+    CHECK_INT(5, lines_of("log"));
+    RUN_CODE(0, "parfor", "1:6", "--joblog", "log", "--resume", "--", "echo");
+    CHECK_TEXT("5\n6\n", out);
+    RUN_CODE(0, "parfor", "1:7", "--joblog", "log", "--resume-failed", "--", "echo");
+    CHECK_TEXT("1\n2\n7\n", out);
+    /* A line that a crash cut off does not count, and spoils nothing. */
+    FILE *log = fopen(in_w("log"), "a");
+
+    fputs("8\tworker 1\t17", log);
+    fclose(log);
+    RUN_CODE(0, "parfor", "1:9", "--joblog", "log", "--resume", "--", "echo");
+    CHECK_TEXT("8\n9\n", out);
+    RUN_CODE(0, "parfor", "1:9", "--joblog", "log", "--resume", "--dry-run", "--", "echo");
+    CHECK_TEXT("", out);
+    write_file("w/other", "no log\n");
+    RUN_CODE(255, "parfor", "1:9", "--joblog", "other", "--resume", "--", "echo");
+    CHECK_CONTAINS(err, "other is no job log");
+    pools_end();
+}
+
+/* ---- inputs ---- */
+
+TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
+{
+    int pipes[2];
+
+    exec_begin();
+    write_file("w/list", "one\ntwo words\n");
+    RUN_CODE(0, "parfor", "--arg-file", "list", "n=1:2", "--", "echo", "{1}-{n}");
+    CHECK_TEXT("one-1\none-2\ntwo words-1\ntwo words-2\n", out);
+    /* One that gives a line and then nothing: the line's job is run and printed meanwhile. */
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    pid_t child =
+        start(pipes[0], -1, (const char *const[]){ "parfor", "--arg-file", "-", "--", "touch", NULL });
+
+    CHECK_INT(2, write(pipes[1], "x\n", 2));
+    for (int i = 0; i < 1000 && access(in_w("x"), F_OK) != 0; i++)
+        gp_sleep_ms(5);
+    CHECK(access(in_w("x"), F_OK) == 0);
+    CHECK_INT(2, write(pipes[1], "y\n", 2));
+    close(pipes[1]);
+    close(pipes[0]);
+    CHECK_INT(0, finish(child));
+    CHECK(access(in_w("y"), F_OK) == 0);
+    pools_end();
+}
+
+TEST(endless_input_is_read_in_bounded_memory)
+{
+    int pipes[2];
+
+    exec_begin();
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t yes = fork();
+
+    if (yes == 0) {
+        dup2(pipes[1], 1);
+        execlp("yes", "yes", "some words to fill the line", (char *)NULL);
+        _exit(98);
+    }
+    close(pipes[1]);
+    pid_t child = start(pipes[0], -1,
+                        (const char *const[]){ "parfor", "--arg-file", "-", "--halt", "now", "--",
+                                               "test {#} -lt 300 #", NULL });
+
+    close(pipes[0]);
+    CHECK_INT(1, finish(child));
+    CHECK(usage.ru_maxrss < 64 << 10); /* KiB */
+    kill(yes, SIGKILL);
+    waitpid(yes, NULL, 0);
+    pools_end();
+}
+
+/* ---- deaths ---- */
+
+TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
+{
+    char expected[400];
+    size_t used = 0;
+
+    exec_begin();
+    pid_t victim = pid_of(2);
+    pid_t child = START("parfor", "1:40", "--joblog", "log", "--", "echo {} >> begun; sleep 0.05; echo {}");
+
+    REQUIRE(wait_for_lines("begun", 8));
+    kill(victim, SIGKILL);
+    CHECK_INT(0, finish(child));
+    for (int i = 1; i <= 40; i++)
+        used += (size_t)snprintf(expected + used, sizeof(expected) - used, "%d\n", i);
+    CHECK_TEXT(expected, out);
+    CHECK_INT(41, lines_of("log"));
+    CHECK(lines_of("begun") <= 41); /* at most the one that ran there is run again */
+    CHECK_CONTAINS(err, "worker 2 was lost");
+    CHECK(victim != pid_of(2));
+    pools_end();
+}
+
+TEST(what_runs_on_the_other_workers_is_not_touched_by_a_death)
+{
+    exec_begin();
+    pid_t child = START("parfor", "1:2", "--", "echo {} >> begun; sleep 0.$((8 / {})); echo {}");
+
+    REQUIRE(wait_for_lines("begun", 2));
+    kill(pid_of(1), SIGKILL);
+    CHECK_INT(0, finish(child));
+    CHECK_TEXT("1\n2\n", out);
+    CHECK_INT(3, lines_of("begun"));
+    pools_end();
+}
+
+/* The command's parent is the runner, whose parent is the worker. */
+TEST(a_job_that_kills_its_worker_fails_after_three_and_the_others_are_done)
+{
+    exec_begin();
+    RUN_CODE(
+        1, "parfor", "1:6", "--joblog", "log", "--",
+        "echo >> n{}; [ {} != 3 ] || { kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); sleep 10; }; echo {}");
+    CHECK_TEXT("1\n2\n4\n5\n6\n", out);
+    CHECK_INT(3, lines_of("n3"));
+    CHECK_CONTAINS(err, "job 3: worker ");
+    CHECK_CONTAINS(err, "died under it");
+    pools_end();
+}
+
+TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
+{
+    exec_begin();
+    pid_t workers[] = { pid_of(1), pid_of(2) };
+
+    RUN_CODE(0, "parfor", "1:4", "--",
+             "if [ {} = 2 ] && [ ! -e once ]; then echo > once; " SURVIVORS
+             "kill -KILL $PPID; sleep 100; fi; echo {}");
+    CHECK_TEXT("1\n2\n3\n4\n", out);
+    CHECK(lines_of("pids") >= 1);
+    CHECK_INT(0, alive_after("pids", 1));
+    CHECK_INT(workers[0], pid_of(1));
+    CHECK_INT(workers[1], pid_of(2));
+    pools_end();
+}
+
+TEST(nothing_outlives_a_killed_client)
+{
+    exec_begin();
+    pid_t child = START("parfor", "1:8", "--slots-per-worker", "4", "--", SURVIVORS "sleep 100");
+
+    REQUIRE(wait_for_lines("pids", 24));
+    kill(child, SIGKILL);
+    CHECK_INT(-1, finish(child));
+    CHECK_INT(0, alive_after("pids", 0.1));
+    RUN_CODE(0, "spmd", "--", "true"); /* and the workers are free */
+    pools_end();
+}
+
+TEST(nothing_outlives_a_killed_worker)
+{
+    exec_begin();
+    pid_t victim = pid_of(1);
+    pid_t child = START("spmd", "--", SURVIVORS "sleep 100");
+
+    REQUIRE(wait_for_lines("pids", 6));
+    kill(victim, SIGKILL);
+    CHECK_INT(255, finish(child));
+    CHECK_CONTAINS(err, "on worker 1: worker 1 died under it");
+    CHECK_INT(0, alive_after("pids", 0.1)); /* the others were ended, as one failed */
+    pools_end();
+}
+
+TEST(nothing_outlives_a_killed_scheduler)
+{
+    exec_begin();
+    pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
+    pid_t child = START("parfor", "1:2", "--", SURVIVORS "sleep 100");
+
+    REQUIRE(wait_for_lines("pids", 6));
+    kill(scheduler, SIGKILL);
+    CHECK_INT(255, finish(child));
+    CHECK_CONTAINS(err, "the scheduler of pool default");
+    CHECK_INT(0, alive_after("pids", 1));
+    for (int i = 0; i < 2000 && (process_alive(workers[0]) || process_alive(workers[1])); i++)
+        gp_sleep_ms(5);
+    pools_end();
+}
+
+TEST(what_commands_leave_behind_ends_with_the_lease)
+{
+    exec_begin();
+    RUN_CODE(0, "parfor", "1:4", "--", SURVIVORS "sleep 0.1 #");
+    /* The next lease is granted when the last one's processes are gone. */
+    RUN_CODE(0, "spmd", "--", "true");
+    CHECK(lines_of("pids") >= 4);
+    CHECK_INT(0, alive_after("pids", 0));
+    pools_end();
+}
+
+/* ---- Ctrl-C ---- */
+
+TEST(the_first_interrupt_asks_the_commands_to_end)
+{
+    exec_begin();
+    pid_t child = START("parfor", "1:20", "--joblog", "log", "--",
+                        "trap 'echo asked {}; exit 0' TERM; echo $$ >> pids; while :; do sleep 0.01; done");
+
+    REQUIRE(wait_for_lines("pids", 2));
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    CHECK_TEXT("asked 1\nasked 2\n", out);
+    CHECK_INT(2, lines_of("pids"));
+    CHECK_INT(0, alive_after("pids", 0));
+    pools_end();
+}
+
+TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
+{
+    exec_begin();
+    pid_t child = START("parfor", "1:20", "--joblog", "log", "--",
+                        "trap '' TERM; echo $$ >> pids; sleep 100; sleep 100");
+    int64_t begin;
+
+    REQUIRE(wait_for_lines("pids", 2));
+    begin = gp_now_ms();
+    kill(child, SIGINT);
+    gp_sleep_ms(100);
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    CHECK(gp_now_ms() - begin < pools_patience(1.9) * 1e3);
+    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_INT(1, lines_of("log")); /* the heading */
+    pools_end();
+}
