@@ -269,6 +269,46 @@ TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
     link_close();
 }
 
+/* What was short before is taken to be short again: that one is wrong must not hold back the answer before it. */
+TEST(an_answer_is_announced_while_the_next_call_takes_unexpectedly_long)
+{
+    uint32_t work, shortly = 0, long_ms = 5000;
+    uint64_t first;
+
+    if (link_with_calls()) {
+        work = function_of(&client, "work");
+        for (int i = 0; i < 20; i++)
+            run(&client, work, &shortly, sizeof(shortly));
+        call_new(&client, GP_CALL_RUN, &shortly, sizeof(shortly))->function = work;
+        first = client.id;
+        run_send(&client, work, &long_ms, sizeof(long_ms));
+        CHECK(answer(&client, first)); /* sleeps on the bell */
+        CHECK(!gp_link_pending(client.link));
+        CHECK_INT(first + 1, gp_link_running(client.link));
+    }
+    link_close();
+}
+
+TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_the_process)
+{
+    worker *w = &s.workers[0];
+    gp_incoming in;
+
+    if (link_with_calls()) {
+        run_send(&client, function_of(&client, "work"), &(uint32_t){ 60000 }, 4);
+        for (int i = 0; i < 4000 && gp_link_running(client.link) != client.id; i++)
+            usleep(5000);
+        tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
+        for (int i = 0; i < 2 && await(s.scheduler, 0, &in); i++) {
+            CHECK_INT(GP_ID(beat), in.envelope.message); /* and not revoked: a scheduler replaces it */
+            gp_incoming_close(&in);
+        }
+        kill(w->pid, SIGTERM);
+        CHECK_INT(0, wait_exit(w));
+    }
+    link_close();
+}
+
 /* Of the daemon's own functions, objects must see those that are promised to them and no others. */
 TEST(a_worker_exports_the_interface_of_tasks_and_nothing_else)
 {

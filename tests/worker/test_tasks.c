@@ -728,33 +728,75 @@ TEST(a_task_that_waits_for_room_can_be_canceled)
 
 /* ---- bytes of any kind ---- */
 
+static const uint16_t random_kinds[] = {
+    GP_CALL_OBJECT,
+    GP_CALL_FUNCTION,
+    GP_CALL_FILE,
+    GP_CALL_RUN,
+    GP_CALL_PUT,
+    GP_CALL_GET,
+    GP_CALL_FETCH,
+    GP_CALL_FORGET,
+    GP_CALL_LOOP_OPEN,
+    GP_CALL_LOOP,
+    GP_CALL_LOOP_CLOSE,
+    GP_CALL_COMBINE,
+    77,
+};
+
+/* Mostly small, so that some of it means something. */
+static uint64_t random_number(void)
+{
+    return rand() % 16 == 0 ? (uint64_t)rand() << (rand() % 33) : (uint64_t)rand() % 5;
+}
+
+static void random_call(void)
+{
+    union {
+        gp_task_loop loop;
+        unsigned char bytes[400];
+    } payload;
+    size_t bytes = (size_t)rand() % sizeof(payload);
+    gp_call *call;
+
+    for (size_t i = 0; i < sizeof(payload); i++)
+        payload.bytes[i] = (unsigned char)(rand() % 3 == 0 ? 0 : rand());
+    if (rand() % 2 == 0)
+        payload.loop = (gp_task_loop){ .first = (int64_t)random_number(),
+                                       .step = (int64_t)random_number(),
+                                       .total = random_number(),
+                                       .input_bytes = (uint32_t)random_number(),
+                                       .output_bytes = (uint32_t)random_number(),
+                                       .reduce_bytes = (uint32_t)random_number() * 8,
+                                       .reduce_block = (uint32_t)random_number(),
+                                       .combine = (uint32_t)random_number(),
+                                       .reduce_kind = (uint32_t)random_number(),
+                                       .argument_bytes = random_number() };
+    call =
+        call_new(&s.client, random_kinds[(size_t)rand() % (sizeof(random_kinds) / 2)], payload.bytes, bytes);
+    call->flags = (uint16_t)(rand() % 4);
+    call->function = (uint32_t)random_number();
+    call->count = (uint32_t)random_number();
+    call->first = (int64_t)random_number();
+    call->value = 1 + random_number();
+    if (rand() % 4 == 0) {
+        call->blob = rand() % 50 == 0 ? blob_put(&s.client, file_of(payload.bytes, bytes, ALL_SEALS))
+                                      : 1 + (uint64_t)rand() % s.client.blob;
+        call->payload_bytes = (uint64_t)rand() % 500;
+    }
+}
+
 TEST(random_calls_are_answered_or_end_the_link_and_break_nothing)
 {
     int64_t deadline = gp_now_ms() + 2000;
-    static const uint16_t kinds[] = { GP_CALL_OBJECT, GP_CALL_FUNCTION, GP_CALL_FILE,     GP_CALL_RUN,
-                                      GP_CALL_PUT,    GP_CALL_GET,      GP_CALL_FUNCTION, 77 };
     uint64_t calls = 0, answers = 0;
 
     srand(4711);
     link_with_calls();
+    for (int i = 0; i < 4; i++)
+        function_of(&s.client, "empty");
     for (; gp_now_ms() < deadline && calls < 100000; calls++) {
-        unsigned char payload[400];
-        size_t bytes = (size_t)rand() % sizeof(payload);
-        gp_call *call;
-
-        for (size_t i = 0; i < bytes; i++)
-            payload[i] = (unsigned char)(rand() % 3 == 0 ? 0 : rand());
-        call = call_new(&s.client, kinds[rand() % 8], payload, bytes);
-        call->flags = (uint16_t)(rand() % 4);
-        call->function = (uint32_t)(rand() % 8 == 0 ? rand() : rand() % 5);
-        call->count = (uint32_t)(rand() % 8 == 0 ? rand() : rand() % 5);
-        call->first = rand();
-        call->value = (uint64_t)rand();
-        if (rand() % 4 == 0) {
-            call->blob = rand() % 50 == 0 ? blob_put(&s.client, file_of(payload, bytes, ALL_SEALS))
-                                          : 1 + (uint64_t)rand() % s.client.blob;
-            call->payload_bytes = (uint64_t)rand() % 500;
-        }
+        random_call();
         if (!answer(&s.client, call_send(&s.client)))
             break;
         answers++;

@@ -226,6 +226,21 @@ GP_TASK gp_status flood(gp_task *task, gp_error *err)
     return gp_task_result(task, what, bytes, err);
 }
 
+/* Busy for so many milliseconds, whatever is asked of it. */
+GP_TASK gp_status work(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const uint32_t *ms = gp_task_argument(task, &bytes);
+    struct timespec begun, now;
+
+    (void)err;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < *ms);
+    return GP_OK;
+}
+
 GP_TASK gp_status wait_ms(gp_task *task, gp_error *err)
 {
     size_t bytes;
