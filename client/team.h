@@ -5,6 +5,7 @@
  *   team_drive.c  answers, waiting, the thread that drives while no call is made
  *   dispatch.c    which call goes where (pure)
  *   future.c, function.c, values.c, queue.c, shared.c   what users see
+ *   spmd.c, parfor.c, parfor_chunk.c                    blocks and loops
  *
  * A worker's way:
  *
@@ -126,6 +127,14 @@ struct gp_team {
     struct gp_function_entry *functions;
     struct team_value *values;
     gp_queue *queues;
+
+    /* Blocks and loops (spmd.c, parfor.c). */
+    struct {
+        uint32_t group; /* of the last block; 0 = none */
+        uint32_t group_world, group_generation;
+        bool group_spoilt; /* the next block needs another */
+        uint32_t loop;     /* of the last loop */
+    } numbers;
 
     /* The background thread (team_drive.c). */
     pthread_t thread;

@@ -120,7 +120,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         status = mapped;
         snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
                  (unsigned long long)t->head.payload_bytes);
-    } else if (status != GP_OK && unit->canceled) {
+    } else if (status != GP_OK && unit->canceled &&
+               (unit->kind != GP_CALL_BLOCK || status == GP_ECANCELED)) { /* ranks may fail by themselves */
         status = GP_ECANCELED;
         sentence_begin(team, w, sentence, sizeof(sentence));
         strcat(sentence,

@@ -1,0 +1,516 @@
+/* test_parfor.c -- loops on real workers: where results go, the bits of reductions, failures, deaths, bounds. */
+#include "tests/service/pools.h"
+
+#include "client/gradpool.h"
+#include "proto/reduction.h"
+
+static gp_pool *pool;
+static gp_team *team;
+static gp_error err;
+
+static bool team_begin(uint32_t workers, const volatile sig_atomic_t *stop)
+{
+    gp_team_options options = { .stop = stop };
+
+    pools_begin(NULL);
+    pool = NULL;
+    team = NULL;
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
+        gp_team_open(&team, pool, &options, &err) != GP_OK) {
+        GP_TEST_FAIL("%s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static void team_end_all(void)
+{
+    gp_team_close(team);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+static const gp_function *function(const char *name)
+{
+    char path[600];
+    const gp_function *found = NULL;
+
+    snprintf(path, sizeof(path), "%s:%s", TASKS_LOOPS, name);
+    if (gp_function_find(&found, team, path, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    return found;
+}
+
+static gp_status loop(gp_parfor_request request)
+{
+    gp_status status;
+
+    err.message[0] = '\0';
+    status = gp_parfor(team, &request, &err);
+    if (status == GP_OK && err.message[0] != '\0')
+        GP_TEST_FAIL("an error text without an error: %s", err.message);
+    return status;
+}
+
+/* ---- arrays ---- */
+
+enum { ELEMENTS = 200000 };
+
+TEST(arrays_are_cut_up_and_put_together)
+{
+    double *input = gp_malloc(ELEMENTS * sizeof(*input)), *output = gp_calloc(ELEMENTS, sizeof(*output));
+    double argument[5000] = { 0 };
+    size_t wrong = 0;
+
+    REQUIRE(input != NULL && output != NULL && team_begin(3, NULL));
+    for (int k = 0; k < ELEMENTS; k++)
+        input[k] = k;
+    for (int round = 0; round < 4; round++) {
+        size_t count = round < 2 ? 1 : 5000; /* within the record, and beyond it */
+        uint32_t chunk = round % 2 == 0 ? 0 : 7001;
+
+        argument[count - 1] = 0.25 + round;
+        REQUIRE_OK(loop((gp_parfor_request){ .function = function("add"),
+                                             .argument = argument,
+                                             .bytes = count * sizeof(double),
+                                             .first = 1,
+                                             .last = ELEMENTS,
+                                             .input = input,
+                                             .input_bytes = sizeof(double),
+                                             .output = output,
+                                             .output_bytes = sizeof(double),
+                                             .chunk = chunk }),
+                   err);
+        for (int k = 0; k < ELEMENTS; k++)
+            wrong += output[k] != k + 0.25 + round;
+        CHECK_INT(0, wrong);
+    }
+    gp_free(input);
+    gp_free(output);
+    team_end_all();
+}
+
+TEST(ranges_run_up_and_down_and_may_be_empty)
+{
+    uint64_t output[40] = { 0 };
+    gp_parfor_request request = { .output = output, .output_bytes = 8 };
+
+    REQUIRE(team_begin(2, NULL));
+    request.function = function("draws");
+    request.first = 10;
+    request.last = -9;
+    request.step = -3;
+    REQUIRE_OK(loop(request), err);
+    CHECK(output[6] != 0 && output[7] == 0);
+    request.step = 1;
+    REQUIRE_OK(loop(request), err);
+    CHECK(output[7] == 0);
+    request.first = INT64_MIN;
+    request.last = INT64_MAX;
+    CHECK_STATUS(GP_ELIMIT, loop(request));
+    request.function = NULL;
+    CHECK_STATUS(GP_EINVAL, loop(request));
+    team_end_all();
+}
+
+TEST(an_iteration_draws_the_same_numbers_wherever_it_runs)
+{
+    static uint64_t first[3000][2], second[3000][2];
+    gp_parfor_request request = { .first = 1, .last = 3000, .output_bytes = 16, .seed = 5 };
+
+    REQUIRE(team_begin(3, NULL));
+    request.function = function("draws");
+    request.output = first;
+    request.chunk = 1000;
+    REQUIRE_OK(loop(request), err);
+    request.output = second;
+    request.chunk = 7;
+    REQUIRE_OK(loop(request), err);
+    CHECK(memcmp(first, second, sizeof(first)) == 0);
+    request.seed = 6;
+    REQUIRE_OK(loop(request), err);
+    CHECK(memcmp(first, second, sizeof(first)) != 0);
+    CHECK(first[0][0] != first[0][1] && first[0][0] != first[1][0]);
+    team_end_all();
+}
+
+/* ---- results one by one ---- */
+
+typedef struct listener {
+    int64_t last, count, sum, stop_at;
+    size_t wrong;
+    bool ordered;
+} listener;
+
+static bool hear(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    listener *l = context;
+    int64_t said;
+
+    memcpy(&said, data, sizeof(said));
+    l->wrong += said != iteration || bytes != (iteration % 3 == 0 ? 3000 : 8) || iteration % 5 == 0;
+    if (l->ordered)
+        l->wrong += iteration <= l->last;
+    l->last = iteration;
+    l->count++;
+    l->sum += iteration;
+    return l->count != l->stop_at;
+}
+
+TEST(results_come_in_order_or_as_finished_each_once)
+{
+    REQUIRE(team_begin(3, NULL));
+    for (int round = 0; round < 4; round++) {
+        listener l = { .ordered = round % 2 == 0 };
+
+        REQUIRE_OK(loop((gp_parfor_request){ .function = function("tell"),
+                                             .first = 1,
+                                             .last = 20000,
+                                             .each = hear,
+                                             .unordered = !l.ordered,
+                                             .context = &l,
+                                             .in_flight = round < 2 ? 0 : 50 }),
+                   err);
+        CHECK_INT(0, l.wrong);
+        CHECK_INT(16000, l.count);
+        CHECK_INT(20000LL * 20001 / 2 - 5 * 4000LL * 4001 / 2, l.sum);
+    }
+    team_end_all();
+}
+
+TEST(a_listener_that_has_enough_ends_the_loop)
+{
+    listener l = { .ordered = true, .stop_at = 100 };
+
+    REQUIRE(team_begin(2, NULL));
+    CHECK_STATUS(
+        GP_OK,
+        loop((gp_parfor_request){
+            .function = function("tell"), .first = 1, .last = 1000000000, .each = hear, .context = &l }));
+    CHECK_INT(100, l.count);
+    CHECK_INT(0, l.wrong);
+    team_end_all();
+}
+
+/* ---- a source without an end ---- */
+
+typedef struct source {
+    int64_t given, taken, limit, most;
+    size_t wrong;
+} source;
+
+static bool source_next(void *context, void *item)
+{
+    source *s = context;
+
+    if (s->given == s->limit)
+        return false;
+    s->given++;
+    memcpy(item, &s->given, sizeof(s->given));
+    if (s->given - s->taken > s->most)
+        s->most = s->given - s->taken;
+    return true;
+}
+
+static bool source_each(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    source *s = context;
+    int64_t item = 0;
+
+    if (bytes == sizeof(item))
+        memcpy(&item, data, sizeof(item));
+    s->wrong += item != ++s->taken || iteration != s->taken - 1;
+    if (s->taken % 100 == 0)
+        gp_sleep_ms(1); /* slower than the workers */
+    return s->taken != 5000;
+}
+
+TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
+{
+    source s = { .limit = -1 };
+    int64_t pause = 0;
+
+    REQUIRE(team_begin(2, NULL));
+    gp_parfor_request request = { .function = function("echo"),
+                                  .argument = &pause,
+                                  .bytes = sizeof(pause),
+                                  .next = source_next,
+                                  .input_bytes = sizeof(int64_t),
+                                  .each = source_each,
+                                  .context = &s,
+                                  .in_flight = 64 };
+
+    CHECK_STATUS(GP_OK, loop(request));
+    CHECK_INT(5000, s.taken);
+    CHECK_INT(0, s.wrong);
+    CHECK(s.most <= 64);
+
+    s = (source){ .limit = 3000 };
+    pause = 200; /* the first takes long: the others wait for their turn */
+    request.in_flight = 0;
+    CHECK_STATUS(GP_OK, loop(request));
+    CHECK_INT(3000, s.taken);
+    CHECK_INT(0, s.wrong);
+    s = (source){ .limit = 0 };
+    CHECK_STATUS(GP_OK, loop(request));
+    CHECK_INT(0, s.taken);
+    team_end_all();
+}
+
+TEST(a_source_may_be_reduced)
+{
+    source s = { .limit = 1003 };
+    double once[2], again[2];
+    gp_parfor_request request = { .next = source_next,
+                                  .input_bytes = sizeof(int64_t),
+                                  .context = &s,
+                                  .reduction = GP_REDUCTION_SUM_F64,
+                                  .reduced = once,
+                                  .reduced_bytes = sizeof(once) };
+
+    REQUIRE(team_begin(2, NULL));
+    request.function = function("series");
+    REQUIRE_OK(loop(request), err);
+    s = (source){ .limit = 1003 };
+    request.reduced = again;
+    request.in_flight = 30;
+    REQUIRE_OK(loop(request), err);
+    CHECK(memcmp(once, again, sizeof(once)) == 0);
+    team_end_all();
+}
+
+/* ---- reductions ---- */
+
+typedef struct extremes {
+    uint64_t count;
+    double least, greatest;
+    uint64_t least_at, greatest_at, shape;
+} extremes;
+
+static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dying)
+{
+    static const uint32_t chunks[] = { 0, 1, 100, 5000 };
+    int64_t pause = 300;
+    char combine[600];
+
+    REQUIRE(team_begin(workers, NULL));
+    snprintf(combine, sizeof(combine), "%s:extremes_combine", TASKS_LOOPS);
+    for (int round = 0; round < 4; round++) {
+        double got[3] = { 0 };
+        extremes at = { 0 };
+        bool first = sums[0] == 0;
+        gp_status_reply *rows = dying ? pools_settled(pool) : NULL;
+        pid_t victim = rows == NULL ? 0 : (pid_t)rows->workers[round % workers].slot.pid;
+        pid_t killer = victim == 0 ? 0 : fork();
+
+        gp_free(rows);
+        if (killer == 0 && victim != 0) {
+            gp_sleep_ms(3 + 4 * round);
+            kill(victim, SIGKILL);
+            _exit(0);
+        }
+        REQUIRE_OK(loop((gp_parfor_request){ .function = function("series"),
+                                             .argument = dying ? &(int64_t){ 1000 } : &pause,
+                                             .bytes = sizeof(pause),
+                                             .first = 1,
+                                             .last = 20011,
+                                             .chunk = chunks[round],
+                                             .reduction = GP_REDUCTION_SUM_F64,
+                                             .reduced = got,
+                                             .reduced_bytes = sizeof(got) }),
+                   err);
+        if (killer > 0)
+            waitpid(killer, NULL, 0);
+        if (first)
+            memcpy(sums, got, sizeof(got));
+        CHECK(memcmp(sums, got, sizeof(got)) == 0);
+        REQUIRE_OK(loop((gp_parfor_request){ .function = function("extremes_of"),
+                                             .argument = &pause,
+                                             .bytes = sizeof(pause),
+                                             .first = 1,
+                                             .last = 20011,
+                                             .chunk = chunks[round],
+                                             .reduction = GP_REDUCTION_COMBINE,
+                                             .combine = combine,
+                                             .reduced = &at,
+                                             .reduced_bytes = sizeof(at) }),
+                   err);
+        CHECK_INT(20011, at.count);
+        if (first)
+            *found = at;
+        CHECK(memcmp(found, &at, sizeof(at)) == 0);
+    }
+    team_end_all();
+}
+
+TEST(a_reduction_has_the_same_bits_on_any_number_of_workers_with_any_chunks_and_through_deaths)
+{
+    double sums[3] = { 0 };
+    extremes found = { 0 };
+
+    reduce_on(1, sums, &found, false);
+    reduce_on(2, sums, &found, false);
+    reduce_on(3, sums, &found, true);
+    reduce_on(5, sums, &found, false);
+}
+
+TEST(long_loops_and_large_accumulators_reduce_too)
+{
+    static double wide[50000];
+    double narrow = 0;
+    int64_t none = 0;
+
+    REQUIRE(team_begin(2, NULL));
+    REQUIRE_OK(loop((gp_parfor_request){ .function = function("nothing"),
+                                         .first = 1,
+                                         .last = 30000000,
+                                         .reduction = GP_REDUCTION_MAX_F64,
+                                         .reduced = &narrow,
+                                         .reduced_bytes = sizeof(narrow) }),
+               err);
+    CHECK(isinf(narrow) && narrow < 0);
+    REQUIRE_OK(loop((gp_parfor_request){ .function = function("series"),
+                                         .first = 1,
+                                         .last = 40,
+                                         .reduction = GP_REDUCTION_SUM_F64,
+                                         .reduced = wide,
+                                         .reduced_bytes = sizeof(wide) }),
+               err);
+    CHECK(wide[49999] > 0);
+    REQUIRE_OK(loop((gp_parfor_request){ .function = function("nothing"),
+                                         .first = 1,
+                                         .last = 0,
+                                         .reduction = GP_REDUCTION_SUM_I64,
+                                         .reduced = &none,
+                                         .reduced_bytes = sizeof(none) }),
+               err);
+    CHECK_INT(0, none);
+    CHECK_STATUS(GP_EINVAL, loop((gp_parfor_request){ .function = function("nothing"),
+                                                      .last = 3,
+                                                      .reduction = GP_REDUCTION_SUM_I64,
+                                                      .reduced = &none,
+                                                      .reduced_bytes = 5 }));
+    CHECK_CONTAINS(err.message, "5 bytes");
+    CHECK_STATUS(GP_EINVAL, loop((gp_parfor_request){ .function = function("nothing"),
+                                                      .last = 3,
+                                                      .reduction = GP_REDUCTION_COMBINE,
+                                                      .reduced = &none,
+                                                      .reduced_bytes = 8 }));
+    team_end_all();
+}
+
+/* ---- failures, deaths, stops ---- */
+
+TEST(the_first_failing_iteration_ends_the_loop_and_is_named)
+{
+    int64_t at = 777;
+    double begin;
+
+    REQUIRE(team_begin(2, NULL));
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_ENOENT, loop((gp_parfor_request){ .function = function("fails_at"),
+                                                      .argument = &at,
+                                                      .bytes = sizeof(at),
+                                                      .first = 1,
+                                                      .last = 1000000000 }));
+    CHECK(gp_now_seconds() - begin < pools_patience(2));
+    CHECK(strncmp(err.message, "iteration ", 10) == 0);
+    CHECK(atoi(err.message + 10) >= 777);
+    CHECK_CONTAINS(err.message, ": worker ");
+    CHECK_CONTAINS(err.message, "is too much");
+    at = 5;
+    CHECK_STATUS(GP_ENOENT, loop((gp_parfor_request){ .function = function("fails_at"),
+                                                      .argument = &at,
+                                                      .bytes = sizeof(at),
+                                                      .first = 1,
+                                                      .last = 100,
+                                                      .chunk = 100 }));
+    CHECK_CONTAINS(err.message, "iteration 5: worker ");
+    CHECK_CONTAINS(err.message, "5 is too much");
+    team_end_all();
+}
+
+TEST(a_chunk_whose_worker_dies_is_begun_again_and_what_was_finished_is_not)
+{
+    uint64_t output[200] = { 0 };
+    int64_t argument[2] = { 60, 0 };
+    unsigned again = 0;
+    gp_parfor_request request = { .argument = argument,
+                                  .bytes = sizeof(argument),
+                                  .first = 1,
+                                  .last = 200,
+                                  .output = output,
+                                  .output_bytes = 8 };
+
+    REQUIRE(team_begin(2, NULL));
+    request.function = function("dies_at");
+    REQUIRE_OK(loop(request), err);
+    for (uint64_t k = 0; k < 200; k++) {
+        CHECK_INT(k, output[k] % 1000);
+        again += output[k] >= 2000;
+    }
+    CHECK(output[59] >= 2000);
+    CHECK(again <= 8); /* one chunk; what waited behind it was not begun */
+    argument[1] = 1;   /* whenever it is begun */
+    CHECK_STATUS(GP_EPEER, loop(request));
+    CHECK_CONTAINS(err.message, "60");
+    CHECK_CONTAINS(err.message, "worker ");
+    argument[0] = 1000;
+    REQUIRE_OK(loop(request), err);
+    team_end_all();
+}
+
+static volatile sig_atomic_t stop;
+
+static void set_stop(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static void count_progress(void *context, uint64_t done, uint64_t total)
+{
+    uint64_t *last = context;
+
+    CHECK(done >= last[0] && done <= total);
+    CHECK_INT(5000, total);
+    last[0] = done;
+    last[1]++;
+}
+
+TEST(stop_ends_a_loop_and_progress_is_told)
+{
+    uint64_t progress[2] = { 0 };
+    double begin;
+
+    stop = 0;
+    REQUIRE(team_begin(2, &stop));
+    signal(SIGALRM, set_stop);
+    ualarm(100000, 0);
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_ECANCELED,
+                 loop((gp_parfor_request){ .function = function("slow"), .first = 1, .last = 100 }));
+    CHECK(gp_now_seconds() - begin < pools_patience(1.5));
+    stop = 0;
+    REQUIRE_OK(loop((gp_parfor_request){ .function = function("echo"),
+                                         .argument = &(int64_t){ 20 },
+                                         .bytes = 8,
+                                         .first = 1,
+                                         .last = 5000,
+                                         .progress = count_progress,
+                                         .context = progress }),
+               err);
+    CHECK_INT(5000, progress[0]);
+    CHECK(progress[1] >= 1);
+    team_end_all();
+}
+
+TEST(many_loops_leave_nothing_behind)
+{
+    REQUIRE(team_begin(2, NULL));
+    const gp_function *nothing = function("nothing");
+
+    for (int round = 0; round < 2000; round++)
+        REQUIRE_OK(loop((gp_parfor_request){ .function = nothing, .first = 1, .last = 1 + round % 7 }), err);
+    team_end_all();
+}

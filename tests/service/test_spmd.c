@@ -1,0 +1,407 @@
+/* test_spmd.c -- blocks on real workers: talk, failures, deaths, what is left behind. */
+#include "tests/service/pools.h"
+
+#include "client/gradpool.h"
+
+static gp_pool *pool;
+static gp_team *team;
+
+static bool team_begin(uint32_t workers, const volatile sig_atomic_t *stop)
+{
+    gp_team_options options = { .stop = stop };
+    gp_error err;
+
+    pools_begin(NULL);
+    pool = NULL;
+    team = NULL;
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
+        gp_team_open(&team, pool, &options, &err) != GP_OK) {
+        GP_TEST_FAIL("%s", err.message);
+        return false;
+    }
+    return true;
+}
+
+static void team_end_all(void)
+{
+    gp_team_close(team);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+static const gp_function *function(const char *name)
+{
+    char path[600];
+    const gp_function *found = NULL;
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s:%s", TASKS_RANKS, name);
+    if (gp_function_find(&found, team, path, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    return found;
+}
+
+static gp_status block_on(gp_block **block, const char *name, uint32_t n, const char *argument, gp_error *err)
+{
+    gp_spmd_request request = { .function = function(name),
+                                .argument = argument,
+                                .bytes = argument == NULL ? 0 : strlen(argument) + 1,
+                                .workers_min = n,
+                                .workers_max = n };
+
+    err->message[0] = '\0';
+    return gp_spmd(block, team, &request, err);
+}
+
+static gp_status block_ends(const char *name, uint32_t n, const char *argument, gp_error *err)
+{
+    gp_block *block;
+    gp_status status = block_on(&block, name, n, argument, err);
+
+    gp_block_free(block);
+    return status;
+}
+
+/* A block in which all talk to all works. */
+static void check_whole(uint32_t size)
+{
+    const void *data;
+    size_t bytes;
+    gp_block *block;
+    gp_error err;
+
+    CHECK_STATUS(GP_OK, block_on(&block, "sum", 0, NULL, &err));
+    if (err.message[0] != '\0')
+        GP_TEST_FAIL("%s", err.message);
+    CHECK_INT(size, block == NULL ? 0 : gp_block_size(block));
+    for (uint32_t index = 1; block != NULL && index <= size; index++) {
+        CHECK_STATUS(GP_OK, gp_block_result(block, index, &data, &bytes, &err));
+        CHECK_NEAR(size * (size + 1) / 2.0, *(const double *)data, 0);
+    }
+    gp_block_free(block);
+}
+
+static bool index_is_refused(gp_block *block, uint32_t index)
+{
+    const void *data;
+    size_t bytes;
+
+    return gp_block_result(block, index, &data, &bytes, NULL) == GP_EINVAL;
+}
+
+static double seconds_since(double begin)
+{
+    return gp_now_seconds() - begin;
+}
+
+TEST(all_or_some_workers_take_part_and_each_gives_its_result)
+{
+    uint64_t random[3] = { 0 };
+    gp_block *block;
+    gp_error err;
+
+    REQUIRE(team_begin(3, NULL));
+    check_whole(3);
+    for (uint32_t n = 1; n <= 3; n++) {
+        const uint64_t *facts;
+        const void *data;
+        size_t bytes;
+
+        CHECK_STATUS(GP_OK, block_on(&block, "about", n, "abc", &err));
+        REQUIRE(block != NULL && gp_block_size(block) == n);
+        for (uint32_t index = 1; index <= n; index++) {
+            CHECK_STATUS(GP_OK, gp_block_result(block, index, &data, &bytes, &err));
+            facts = data;
+            CHECK_INT(index, facts[0]);
+            CHECK_INT(n, facts[1]);
+            CHECK_INT(4 << 8, facts[2]);
+            CHECK(random[index - 1] == 0 || random[index - 1] == facts[3]); /* the same stream each time */
+            random[index - 1] = facts[3];
+        }
+        CHECK(index_is_refused(block, n + 1));
+        gp_block_free(block);
+    }
+    CHECK(random[0] != random[1] && random[1] != random[2]);
+    check_whole(3);
+    team_end_all();
+}
+
+TEST(a_range_of_workers_takes_as_many_as_there_are_and_too_many_are_refused)
+{
+    gp_spmd_request request = { .workers_min = 2, .workers_max = 10 };
+    gp_block *block;
+    gp_error err;
+
+    REQUIRE(team_begin(3, NULL));
+    request.function = function("empty");
+    CHECK_STATUS(GP_OK, gp_spmd(&block, team, &request, &err));
+    CHECK_INT(3, gp_block_size(block));
+    gp_block_free(block);
+    request.workers_min = 4;
+    CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
+    CHECK(block == NULL);
+    CHECK_CONTAINS(err.message, "4 workers");
+    CHECK_CONTAINS(err.message, "has 3");
+    request.workers_max = 3;
+    CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
+    request.function = NULL;
+    CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
+    team_end_all();
+}
+
+TEST(large_results_stay_on_the_workers_until_they_are_fetched)
+{
+    gp_block *blocks[5];
+    gp_error err;
+
+    REQUIRE(team_begin(2, NULL));
+    for (int k = 0; k < 5; k++)
+        CHECK_STATUS(GP_OK, block_on(&blocks[k], "large", 0, NULL, &err));
+    for (int k = 4; k >= 0; k -= 2) {
+        for (uint32_t index = 1; index <= 2; index++) {
+            const unsigned char *content;
+            const void *data, *again;
+            size_t bytes;
+
+            REQUIRE_OK(gp_block_result(blocks[k], index, &data, &bytes, &err), err);
+            content = data;
+            CHECK_INT(1 << 20, bytes);
+            CHECK(content[0] == index && content[bytes - 1] == index);
+            REQUIRE_OK(gp_block_result(blocks[k], index, &again, &bytes, &err), err);
+            CHECK(data == again);
+        }
+    }
+    for (int k = 0; k < 5; k++)
+        gp_block_free(blocks[k]);
+    check_whole(2);
+    team_end_all();
+}
+
+TEST(a_large_argument_reaches_all_ranks)
+{
+    size_t bytes = 5 << 20, got;
+    char *argument = gp_malloc(bytes);
+    const uint64_t *facts;
+    const void *data;
+    gp_shared *shared;
+    gp_block *block;
+    gp_error err;
+
+    REQUIRE(argument != NULL && team_begin(2, NULL));
+    memset(argument, 9, bytes);
+    for (int round = 0; round < 2; round++) {
+        gp_spmd_request request = { .function = function("about"), .argument = argument, .bytes = bytes };
+
+        if (round == 1) {
+            REQUIRE_OK(gp_shared_new(&shared, argument, bytes, &err), err);
+            request = (gp_spmd_request){ .function = function("about"), .shared = shared };
+        }
+        CHECK_STATUS(GP_OK, gp_spmd(&block, team, &request, &err));
+        for (uint32_t index = 1; index <= 2; index++) {
+            REQUIRE_OK(gp_block_result(block, index, &data, &got, &err), err);
+            facts = data;
+            CHECK(facts[2] == (bytes << 8 | 9));
+        }
+        gp_block_free(block);
+    }
+    gp_shared_free(shared);
+    gp_free(argument);
+    team_end_all();
+}
+
+TEST(one_failure_ends_the_block_within_a_second_and_is_told_first)
+{
+    double begin;
+    gp_block *block;
+    gp_error err, own;
+    const void *data;
+    size_t bytes;
+
+    REQUIRE(team_begin(3, NULL));
+    check_whole(3);
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_ENOENT, block_on(&block, "one_fails", 0, NULL, &err));
+    CHECK(seconds_since(begin) < pools_patience(1));
+    CHECK_CONTAINS(err.message, "worker 2");
+    CHECK_CONTAINS(err.message, "the second rank found nothing");
+    REQUIRE(block != NULL);
+    CHECK(gp_block_result(block, 1, &data, &bytes, &own) != GP_OK);
+    CHECK_STATUS(GP_ENOENT, gp_block_result(block, 2, &data, &bytes, &own));
+    CHECK_STATUS(GP_ECANCELED, gp_block_result(block, 3, &data, &bytes, &own));
+    CHECK_CONTAINS(own.message, "worker 3");
+    gp_block_free(block);
+    check_whole(3);
+
+    CHECK_STATUS(GP_EINVAL, block_on(&block, "all_fail", 0, NULL, &err));
+    CHECK_CONTAINS(err.message, "rank 3 fails");
+    for (uint32_t index = 1; index <= 3; index++) {
+        char words[40];
+
+        snprintf(words, sizeof(words), "rank %u fails", index);
+        CHECK_STATUS(GP_EINVAL, gp_block_result(block, index, &data, &bytes, &own));
+        CHECK_CONTAINS(own.message, words);
+    }
+    gp_block_free(block);
+    check_whole(3);
+    team_end_all();
+}
+
+TEST(who_does_not_end_when_told_is_replaced)
+{
+    double begin;
+    gp_error err;
+
+    REQUIRE(team_begin(2, NULL));
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_EINVAL, block_ends("deaf", 0, NULL, &err));
+    CHECK(seconds_since(begin) < pools_patience(3));
+    CHECK_CONTAINS(err.message, "the first rank fails");
+    check_whole(2);
+    team_end_all();
+}
+
+TEST(nobody_waits_for_a_rank_that_has_ended)
+{
+    static const char *const ways[] = { "b", "r", "a", "c" };
+    gp_error err;
+
+    REQUIRE(team_begin(2, NULL));
+    for (size_t k = 0; k < 4; k++) {
+        double begin = gp_now_seconds();
+
+        CHECK_STATUS(GP_ESTATE, block_ends("mismatched", 0, ways[k], &err));
+        CHECK(seconds_since(begin) < pools_patience(1));
+        CHECK_CONTAINS(err.message, "worker 2 ");
+        CHECK_CONTAINS(err.message, "worker 1 ");
+        CHECK_CONTAINS(err.message, "has ended its part");
+        check_whole(2);
+    }
+    team_end_all();
+}
+
+TEST(a_message_that_nobody_received_is_gone_with_its_block)
+{
+    gp_error err;
+
+    REQUIRE(team_begin(2, NULL));
+    for (int round = 0; round < 3; round++) {
+        CHECK_STATUS(GP_OK, block_ends("litter", 0, NULL, &err));
+        CHECK_STATUS(GP_OK, block_ends("tidy", 0, NULL, &err));
+    }
+    team_end_all();
+}
+
+TEST(a_death_ends_the_block_names_the_worker_and_the_next_block_is_whole)
+{
+    gp_error err;
+
+    REQUIRE(team_begin(3, NULL));
+    for (int round = 0; round < 4; round++) {
+        CHECK_STATUS(GP_EPEER, block_ends("one_dies", 0, round % 2 == 0 ? "wait" : "compute", &err));
+        CHECK_CONTAINS(err.message, "worker 3");
+        CHECK_CONTAINS(err.message, "killed by signal 9");
+        check_whole(3);
+    }
+    CHECK_STATUS(GP_EPEER, block_ends("one_dies", 2, "wait", &err));
+    CHECK_CONTAINS(err.message, "worker 2");
+    check_whole(3);
+    team_end_all();
+}
+
+static volatile sig_atomic_t stop;
+
+static void set_stop(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+TEST(stop_and_a_time_limit_end_a_block)
+{
+    gp_spmd_request request = { .run_ms_max = 100 };
+    double begin;
+    gp_block *block;
+    gp_error err;
+
+    stop = 0;
+    REQUIRE(team_begin(2, &stop));
+    request.function = function("nap");
+    begin = gp_now_seconds();
+    CHECK(gp_spmd(&block, team, &request, &err) != GP_OK);
+    CHECK(seconds_since(begin) < pools_patience(1.5));
+    gp_block_free(block);
+    check_whole(2);
+
+    signal(SIGALRM, set_stop);
+    ualarm(100000, 0);
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_ECANCELED, block_ends("nap", 0, NULL, &err));
+    CHECK(seconds_since(begin) < pools_patience(1.5));
+    stop = 0;
+    check_whole(2);
+    team_end_all();
+}
+
+static unsigned descriptors_of(pid_t pid)
+{
+    char path[40];
+    unsigned count = 0;
+    DIR *folder;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    folder = opendir(path);
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+static long resident_kib(pid_t pid)
+{
+    char path[40], line[200];
+    long kib = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+TEST(ten_thousand_empty_blocks_leave_nothing_behind)
+{
+    gp_spmd_request request = { 0 };
+    unsigned descriptors[3] = { 0 };
+    long memory[3] = { 0 };
+    gp_status_reply *rows;
+    pid_t pids[3] = { getpid() };
+    gp_block *block;
+    gp_error err;
+
+    REQUIRE(team_begin(2, NULL));
+    rows = pools_settled(pool);
+    REQUIRE(rows != NULL);
+    for (int k = 0; k < 2; k++)
+        pids[k + 1] = (pid_t)rows->workers[k].slot.pid;
+    gp_free(rows);
+    request.function = function("empty");
+    for (int round = 0; round < 10000; round++) {
+        REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
+        gp_block_free(block);
+        for (int k = 0; k < 3 && round == 1000; k++) {
+            descriptors[k] = descriptors_of(pids[k]);
+            memory[k] = resident_kib(pids[k]);
+        }
+    }
+    for (int k = 0; k < 3; k++) {
+        CHECK_INT(descriptors[k], descriptors_of(pids[k]));
+        if (resident_kib(pids[k]) > memory[k] + 2048)
+            GP_TEST_FAIL("process %d grew from %ld to %ld KiB", k, memory[k], resident_kib(pids[k]));
+    }
+    team_end_all();
+}
