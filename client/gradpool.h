@@ -116,7 +116,8 @@ typedef struct gp_train_facts { /* known before the first step */
     uint32_t steps_per_epoch, epochs;
     uint64_t samples, validation_samples, parameters, memory_bytes; /* memory: of rank 0 */
     uint32_t classes;
-    double ready_ms; /* of the slowest rank */
+    double ready_ms;           /* of the slowest rank */
+    double initial_learn_rate; /* that is used: solver's default and scale-lr worked out */
 } gp_train_facts;
 
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */

@@ -71,8 +71,8 @@ static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
 
 static gp_status run_parse_options(gp_run *run, gp_error *err)
 {
-    gp_buffer buffer;
-    gp_json_writer writer;
+    const char *batch = NULL, *batch_per_worker = NULL;
+    gp_train_options trial;
     gp_init_rule rule;
 
     gp_params_default(gp_train_options_table, &run->options);
@@ -92,13 +92,32 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
 
         if (status != GP_OK)
             return status;
+        if (strcmp(param->name, "mini-batch-size") == 0)
+            batch = *option;
+        if (strcmp(param->name, "mini-batch-size-per-worker") == 0)
+            batch_per_worker = *option;
     }
-    gp_status status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
+    if (batch != NULL && batch_per_worker != NULL)
+        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
+    trial = run->options; /* what can be wrong is told before workers are waited for */
+    gp_status status = gp_train_options_scale(&trial, 1, err);
+
+    if (status == GP_OK)
+        status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
 
     if (status == GP_OK)
         status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
     if (status == GP_OK)
         status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
+    return status;
+}
+
+/* With what depends on the number of workers worked out. */
+static gp_status run_write_options(gp_run *run, gp_error *err)
+{
+    gp_buffer buffer;
+    gp_json_writer writer;
+    gp_status status = gp_train_options_scale(&run->options, run->world, err);
 
     if (status != GP_OK)
         return status;
@@ -372,6 +391,11 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 static gp_status run_begin(gp_run *run, gp_error *err)
 {
+    run->world = run->pool->grant.slots_count;
+    gp_status scaled = run_write_options(run, err);
+
+    if (scaled != GP_OK)
+        return scaled;
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
         { .data = run->options_text, .bytes = run->options_bytes },
@@ -380,7 +404,7 @@ static gp_status run_begin(gp_run *run, gp_error *err)
     size_t payload_count = run->training->network.weights != NULL ? 3 : 2;
 
     run->begun_ms = gp_now_ms();
-    run->world = run->pool->grant.slots_count;
+    run->facts.initial_learn_rate = run->options.initial_learn_rate;
     run->facts.workers = run->world;
     run->begin.workers = run->world;
     for (uint32_t rank = 0; rank < run->world; rank++)

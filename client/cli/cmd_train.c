@@ -65,7 +65,7 @@ static const gp_param train_params[] = {
     { 0 },
 };
 
-enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8 };
+enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6 };
 
 /* What the callbacks need. */
 typedef struct gp_session {
@@ -77,19 +77,53 @@ typedef struct gp_session {
     gp_error failed; /* of the folder; GP_OK = none */
 } gp_session;
 
-static void train_print_options(const cli_call *call)
+/* As given and, where they depend on workers or solver, as they came out. */
+static void train_options_of(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
 {
-    gp_train_options options;
-    size_t column = 0;
-
-    gp_params_default(gp_train_options_table, &options);
+    gp_params_default(gp_train_options_table, options);
     for (int i = 0; i < call->train_count; i++) {
         char name[80];
         const char *equals = strchr(call->train[i], '=');
 
         snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
-        gp_params_set(gp_params_find(gp_train_options_table, name), &options, equals + 1, NULL);
+        gp_params_set(gp_params_find(gp_train_options_table, name), options, equals + 1, NULL);
     }
+    gp_train_options_resolve(options);
+    options->mini_batch_size = facts->batch;
+    options->initial_learn_rate = facts->initial_learn_rate;
+}
+
+/* The rate at the begin of each epoch, where it has moved by a hundredth since the last one printed. */
+static void train_print_rates(const gp_train_options *options, const gp_train_facts *facts)
+{
+    gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
+    double told = NAN;
+    int count = 0;
+
+    if (options->learn_rate_schedule == GP_SCHEDULE_NONE && options->learn_rate_warmup == 0)
+        return;
+    for (uint32_t epoch = 1; epoch <= facts->epochs; epoch++) {
+        place.epoch = epoch;
+        place.step = (uint64_t)(epoch - 1) * facts->steps_per_epoch + 1;
+        double rate = gp_train_learn_rate(options, &place);
+
+        if (fabs(rate - told) <= 0.01 * fabs(told))
+            continue;
+        if (count++ == RATES_SHOWN) {
+            printf(", ...");
+            break;
+        }
+        printf("%s%.4g from epoch %" PRIu32, count == 1 ? "learning rate " : ", ", rate, epoch);
+        told = rate;
+    }
+    printf("\n");
+}
+
+static void train_print_options(const gp_train_options *given)
+{
+    const gp_train_options options = *given;
+    size_t column = 0;
+
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
         char value[80];
         size_t bytes =
@@ -109,7 +143,11 @@ static void train_print_facts(const gp_session *session, const gp_train_facts *f
 {
     char memory[40];
 
-    train_print_options(session->call);
+    gp_train_options options;
+
+    train_options_of(session->call, facts, &options);
+    train_print_options(&options);
+    train_print_rates(&options, facts);
     printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, facts->workers == 1 ? "" : "s",
            facts->batch);
     for (uint32_t i = 0; i < facts->workers && i < SHARES_SHOWN; i++)

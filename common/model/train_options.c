@@ -1,7 +1,9 @@
 #include "common/model/train_options.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 static const char *const schedules[] = { "none", "piecewise", "exponential", "cosine", "polynomial", NULL };
@@ -41,6 +43,19 @@ const gp_param gp_train_options_table[] = {
       .seed_name = "MiniBatchSize",
       .torch_name = "DataLoader(batch_size) x world",
       .help = "samples of one step, over all workers" },
+    { .name = "mini-batch-size-per-worker",
+      .type = GP_PARAM_I64,
+      AT(mini_batch_size_per_worker),
+      .min = 0,
+      .max = 1 << 20,
+      .unit = "samples",
+      .torch_name = "DataLoader(batch_size)",
+      .help = "instead of mini-batch-size: so many for each worker; 0 = not given" },
+    { .name = "scale-lr",
+      .type = GP_PARAM_TEXT,
+      AT(scale_lr),
+      .count = 32,
+      .help = "linear:BASE multiplies the rate by mini-batch / BASE; empty: the rate is used as given" },
     { .name = "initial-learn-rate",
       .alias = "lr",
       .type = GP_PARAM_F64,
@@ -303,6 +318,30 @@ void gp_train_options_resolve(gp_train_options *options)
         options->initial_learn_rate = options->solver == GP_SOLVER_SGDM ? 0.01 : 0.001;
     if (options->squared_gradient_decay_factor < 0)
         options->squared_gradient_decay_factor = options->solver == GP_SOLVER_RMSPROP ? 0.9 : 0.999;
+}
+
+gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp_error *err)
+{
+    const gp_param *batch = gp_params_find(gp_train_options_table, "mini-batch-size");
+    int64_t base;
+    char rest;
+
+    gp_train_options_resolve(options);
+    if (options->mini_batch_size_per_worker != 0)
+        options->mini_batch_size = options->mini_batch_size_per_worker * workers;
+    if ((double)options->mini_batch_size > batch->max)
+        return gp_fail(err, GP_EINVAL,
+                       "%" PRId64 " samples for each of %" PRIu32 " workers are %" PRId64
+                       "; a mini-batch has at most %.0f",
+                       options->mini_batch_size_per_worker, workers, options->mini_batch_size, batch->max);
+    if (options->scale_lr[0] == '\0')
+        return GP_OK;
+    if (sscanf(options->scale_lr, "linear:%" SCNd64 "%c", &base, &rest) != 1 || base < 1)
+        return gp_fail(err, GP_EINVAL, "scale-lr is '%s'; it must be linear:BASE, as in linear:256",
+                       options->scale_lr);
+    options->initial_learn_rate *= (double)options->mini_batch_size / (double)base;
+    options->scale_lr[0] = '\0'; /* done */
+    return GP_OK;
 }
 
 bool gp_train_keeps_best(const gp_train_options *options)

@@ -24,7 +24,9 @@ typedef enum gp_output { GP_OUTPUT_AUTO, GP_OUTPUT_LAST, GP_OUTPUT_BEST } gp_out
 typedef struct gp_train_options {
     int solver; /* gp_solver */
     int64_t max_epochs;
-    int64_t mini_batch_size; /* samples of one step over all workers */
+    int64_t mini_batch_size;            /* samples of one step over all workers */
+    int64_t mini_batch_size_per_worker; /* 0 = mini_batch_size says; else the client multiplies */
+    char scale_lr[32];                  /* "linear:BASE_BATCH": the client scales the rate; "" = as given */
     double initial_learn_rate;
     int learn_rate_schedule; /* gp_schedule */
     double learn_rate_drop_factor;
@@ -62,6 +64,11 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
 /* Values that depend on others take what is usual for them: initial-learn-rate (0.01 of sgdm, else 0.001) and
  * squared-gradient-decay-factor (0.9 of rmsprop, else 0.999). */
 void gp_train_options_resolve(gp_train_options *options);
+
+/* gp_train_options_scale -- what depends on the number of workers: the mini-batch of mini-batch-size-per-worker, then
+ * the rate by scale-lr (Goyal et al., "Accurate, large minibatch SGD", 2017: rate x batch / base batch).  Resolves first.
+ * GP_EINVAL: scale-lr is not "linear:N"; a mini-batch beyond its ceiling. */
+gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp_error *err);
 
 /* Whether the weights of the lowest validation loss are kept, not the last ones. */
 bool gp_train_keeps_best(const gp_train_options *options);

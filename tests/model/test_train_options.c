@@ -107,6 +107,27 @@ TEST(the_usual_rate_and_decay_depend_on_the_solver)
     CHECK_NEAR(0.9, options.squared_gradient_decay_factor, 0.0);
 }
 
+TEST(what_depends_on_the_number_of_workers_is_worked_out_once)
+{
+    gp_train_options options;
+    gp_error err;
+
+    REQUIRE_OK(parse(&options,
+                     "{\"mini-batch-size-per-worker\": 32, \"lr\": 0.1, \"scale-lr\": \"linear:64\"}", &err),
+               err);
+    REQUIRE_OK(gp_train_options_scale(&options, 4, &err), err);
+    CHECK_INT(128, options.mini_batch_size);
+    CHECK_NEAR(0.2, options.initial_learn_rate, 1e-16);
+    REQUIRE_OK(gp_train_options_scale(&options, 4, &err), err);
+    CHECK_NEAR(0.2, options.initial_learn_rate, 1e-16);
+    strcpy(options.scale_lr, "square:64");
+    CHECK_STATUS(GP_EINVAL, gp_train_options_scale(&options, 4, &err));
+    CHECK_CONTAINS(err.message, "linear:BASE");
+    options.mini_batch_size_per_worker = 1 << 20;
+    CHECK_STATUS(GP_EINVAL, gp_train_options_scale(&options, 64, &err));
+    CHECK_CONTAINS(err.message, "samples for each of 64 workers");
+}
+
 TEST(cosine_and_polynomial_go_from_the_initial_rate_to_the_final_one)
 {
     gp_train_options options;
