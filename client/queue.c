@@ -76,7 +76,7 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
     *item = (queue_item){ .worker = team_worker_index(team, worker), .bytes = bytes };
     if (bytes != 0)
         memcpy(item->data, data, bytes);
-    if (queue->count >= queue->options.depth) { /* keep_newest */
+    if (queue->options.keep_newest && queue->count >= queue->options.depth) {
         gp_free(item_pop(queue));
         queue->dropped++;
     }

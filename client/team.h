@@ -56,13 +56,15 @@ typedef struct team_worker {
     int64_t down_ms;  /* since when it is not up */
     int door;
     gp_link *link;
-    bool dirty;   /* records are reserved that were not committed */
-    bool blocked; /* its next answer is an item for a queue that is full */
-    bool corrupt; /* what it sends is nonsense: its replacement was asked for */
+    bool dirty;      /* records are reserved that were not committed */
+    bool blocked;    /* its next answer is an item for a queue that is full */
+    bool last_words; /* it is dead: what it said is taken, although a queue is full */
+    bool corrupt;    /* what it sends is nonsense: its replacement was asked for */
     bool replacing;
     team_blob *blobs; /* that came, unnamed */
     uint32_t blob_count, blob_room;
-    uint64_t kills; /* by lack of memory, where it lives, when it came up */
+    int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
+    uint64_t kills;   /* by lack of memory, where it lives, when it came up */
     char kills_path[256];
     /* Of the process that died last: */
     bool lost_known;

@@ -96,6 +96,27 @@ static void text_copy(char *out, size_t room, const unsigned char *text, size_t 
     out[used] = '\0';
 }
 
+/* The worker's clock counts from the time when it took its link.  An answer that is seen now was not written later than
+ * now: of all such limits the earliest is the best guess of when that was. */
+static void clock_compare(team_worker *worker, const gp_answer *answer)
+{
+    int64_t began_ns = gp_now_ns() - (int64_t)(answer->ended_ns & INT64_MAX);
+
+    if (answer->kind == GP_ANSWER_DONE && began_ns < worker->clock_ns)
+        worker->clock_ns = began_ns;
+}
+
+/* When it ended, by our clock; what a worker says is no more than a hint. */
+static int64_t ended_at(const gp_team *team, uint32_t w, const gp_answer *head)
+{
+    const team_worker *worker = &team->workers[w - 1];
+    int64_t since_ns = (int64_t)(head->ended_ns & INT64_MAX);
+
+    if (worker->clock_ns < 0 || since_ns > team->now_ns - worker->clock_ns)
+        return team->now_ns;
+    return worker->clock_ns + since_ns;
+}
+
 static void on_done(gp_team *team, uint32_t w, const taken *t)
 {
     team_bytes blob = { 0 };
@@ -110,6 +131,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         team_worker_corrupt(team, w, "a result names a payload that did not come");
         return;
     }
+    int64_t ended_ns = ended_at(team, w, &t->head);
+
     if (ran_ns < 0)
         ran_ns = 0;
     if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
@@ -138,8 +161,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
                              .answer = &t->head,
                              .data = blob.data != NULL ? blob.data : (const void *)t->inlined,
                              .bytes = blob.data != NULL ? blob.bytes : t->inlined_bytes,
-                             .ended_ns = team->now_ns,
-                             .begun_ns = team->now_ns - ran_ns,
+                             .ended_ns = ended_ns,
+                             .begun_ns = ended_ns - ran_ns,
                              .blob = &blob };
 
     if (status != GP_OK)
@@ -161,7 +184,7 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     }
     memcpy(name, t->inlined, length);
     name[length] = '\0';
-    if (queue_blocks(team, name))
+    if (!worker_of(team, w)->last_words && queue_blocks(team, name))
         return false;
     if (t->head.blob == 0) {
         queue_take(team, w, name, t->inlined + length + 1, t->inlined_bytes - length - 1);
@@ -236,6 +259,8 @@ bool team_drain(gp_team *team, uint32_t w)
             team_worker_corrupt(team, w, err.message);
             break;
         }
+        if (count == 0)
+            clock_compare(worker, record);
         if (!on_record(team, w, record, gp_link_payload_max(worker->link))) {
             worker->blocked = true;
             break;

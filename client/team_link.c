@@ -328,8 +328,11 @@ static void worker_down(gp_team *team, uint32_t w)
     if (worker->stage == TEAM_DOWN)
         return;
     if (was_up) {
-        while (!worker->corrupt && !worker->blocked && team_drain(team, w))
+        worker->blocked = false;
+        worker->last_words = true;
+        while (!worker->corrupt && team_drain(team, w))
             ;
+        worker->last_words = false;
         team->up--;
         team->info.worker_deaths++;
     }
@@ -408,6 +411,7 @@ static void worker_up(gp_team *team, uint32_t w)
     team->up++;
     if (team->asleep)
         gp_link_asleep(worker->link);
+    worker->clock_ns = INT64_MAX;
     /* First all that lasts, then the worker is open: else a call that waits would slip in behind the first of them. */
     team_lasting_replay(team, w);
     dispatch_worker_up(team->dispatch, w, gp_now_ns());
