@@ -1,0 +1,13 @@
+/* behave_abi.c -- an object of an ABI that no worker has. */
+#define GP_TASK_NO_ABI
+#include <gradpool/task.h>
+
+__attribute__((visibility("default"))) extern uint32_t gp_task_object_abi;
+__attribute__((visibility("default"))) uint32_t gp_task_object_abi = 4000;
+
+GP_TASK gp_status nothing(gp_task *task, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    return GP_OK;
+}

@@ -1,0 +1,28 @@
+/* behave_tasks.h -- what the tasks of behave_tasks.so take and give, for the tests that call them. */
+#ifndef GP_TEST_BEHAVE_TASKS_H
+#define GP_TEST_BEHAVE_TASKS_H
+
+#include <stdint.h>
+
+typedef struct behave_place { /* result of where, nap, stubborn */
+    int64_t pid;
+    uint32_t worker, index, size, attempt;
+} behave_place;
+
+typedef struct behave_tally { /* argument of tally */
+    int64_t number, ms;
+    char path[112];
+} behave_tally;
+
+typedef struct behave_one { /* argument of one_of_many */
+    int64_t rank;           /* from 1 */
+    char does[32];          /* "fail", "leave", or a way to die */
+    char others[32];        /* "barrier", "receive", "spin" */
+} behave_one;
+
+typedef struct behave_iteration { /* argument of loop tasks */
+    int64_t iteration;            /* the one that is special */
+    char does[32];                /* "fail", or a way to die */
+} behave_iteration;
+
+#endif
