@@ -6,7 +6,7 @@
  *   3. it sends task_open (ZeroMQ), which names no descriptor: the worker looks for those of this token
  *   4. task_ready comes back, or error_reply
  * From then on the connection is known, and GP_DOOR_BLOB goes both ways with the blob's number in `lease`.  A blob is
- * sent before the record that names it is committed.  Numbers are the sender's, from 1, and never used twice.
+ * sent before the record that names it is committed.  Numbers are the sender's, above 0, in any order, and never used twice.
  * A blob from the client may be named by any number of calls and stays mapped until GP_CALL_RELEASE names it or the
  * link ends; what a call made of it (a value, a file, an object) stays beyond that.  A blob from the worker is named
  * once and is the client's from then on.  A record with a blob has the blob's size in payload_bytes; its inline bytes

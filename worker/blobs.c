@@ -17,7 +17,7 @@
 #include "proto/task_wire.h"
 
 enum {
-    ARRIVE_MS = 5000, /* for a descriptor that was sent before the record that names it */
+    ARRIVE_MS = 5000, /* for control to look */
     SEND_SLICE_MS = 50,
 };
 
@@ -29,24 +29,26 @@ typedef struct blob {
 
 struct gp_blobs {
     int door;
+    gp_mailbox *mailbox;
     uint64_t sent; /* number of the last one; compute's */
     atomic_bool closed;
 
     pthread_mutex_t lock;
     pthread_cond_t came;
-    uint64_t newest; /* number of the last that came */
+    uint64_t looks_begun, looks_ended; /* of control, through the whole door */
     uint32_t count;
     uint64_t numbers[GP_LINK_BLOBS_MAX]; /* apart from the rest, because they are searched */
     blob blobs[GP_LINK_BLOBS_MAX];
 };
 
-gp_status gp_blobs_new(gp_blobs **out, int door, gp_error *err)
+gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err)
 {
     gp_blobs *b = gp_calloc(1, sizeof(*b));
     pthread_condattr_t monotonic;
 
     if (b == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the blobs of a link");
+    b->mailbox = mailbox;
     b->door = fcntl(door, F_DUPFD_CLOEXEC, 0);
     if (b->door < 0) {
         gp_free(b);
@@ -83,15 +85,23 @@ void gp_blobs_free(gp_blobs *b)
 
 /* ---- control ---- */
 
+static blob *blob_here(gp_blobs *b, uint64_t number)
+{
+    for (uint32_t i = 0; i < b->count; i++)
+        if (b->numbers[i] == number)
+            return &b->blobs[i];
+    return NULL;
+}
+
 static gp_status blob_append(gp_blobs *b, uint64_t number, int fd, gp_error *err)
 {
-    if (number <= b->newest || fd < 0)
-        return gp_fail(err, GP_EPROTO, "blob %llu came %s; the last had number %llu",
-                       (unsigned long long)number, fd < 0 ? "without a descriptor" : "out of order",
-                       (unsigned long long)b->newest);
+    if (number == 0 || fd < 0 || blob_here(b, number) != NULL)
+        return gp_fail(err, GP_EPROTO, "blob %llu came %s", (unsigned long long)number,
+                       number == 0 ? "without a number"
+                       : fd < 0    ? "without a descriptor"
+                                   : "twice");
     if (b->count == GP_LINK_BLOBS_MAX)
         return gp_fail(err, GP_ELIMIT, "the client holds %d blobs here and sent another", GP_LINK_BLOBS_MAX);
-    b->newest = number;
     b->numbers[b->count] = number;
     b->blobs[b->count++] = (blob){ .fd = fd };
     return GP_OK;
@@ -110,6 +120,21 @@ gp_status gp_blobs_add(gp_blobs *b, uint64_t number, int fd, gp_error *err)
     return status;
 }
 
+void gp_blobs_look_begin(gp_blobs *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->looks_begun++;
+    pthread_mutex_unlock(&b->lock);
+}
+
+void gp_blobs_look_end(gp_blobs *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->looks_ended = b->looks_begun;
+    pthread_cond_signal(&b->came);
+    pthread_mutex_unlock(&b->lock);
+}
+
 void gp_blobs_close(gp_blobs *b)
 {
     pthread_mutex_lock(&b->lock);
@@ -120,24 +145,27 @@ void gp_blobs_close(gp_blobs *b)
 
 /* ---- compute: what came; with the lock held ---- */
 
-/* The blob, which stays until compute itself releases it; NULL with the error. */
+/* The blob, which stays until compute itself releases it; NULL with the error.  What was sent before the record that we
+ * have read is found by a look that begins now, if it was not found already. */
 static blob *blob_find(gp_blobs *b, uint64_t number, gp_error *err)
 {
     int64_t deadline = gp_now_ns() + (int64_t)ARRIVE_MS * 1000000;
     struct timespec until = { .tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000 };
+    uint64_t before = b->looks_begun;
+    blob *found = blob_here(b, number);
     int late = 0;
 
-    while (b->newest < number && late == 0 && !atomic_load(&b->closed))
+    if (found == NULL)
+        gp_mailbox_wake(b->mailbox);
+    while (found == NULL && b->looks_ended <= before && late == 0 && !atomic_load(&b->closed)) {
         late = pthread_cond_timedwait(&b->came, &b->lock, &until);
-    for (uint32_t i = 0; i < b->count; i++)
-        if (b->numbers[i] == number)
-            return &b->blobs[i];
-    if (b->newest < number && late == 0)
+        found = blob_here(b, number);
+    }
+    if (found == NULL && atomic_load(&b->closed))
         gp_fail(err, GP_ECANCELED, "the link ends");
-    else
-        gp_fail(err, GP_EPROTO, "blob %llu %s", (unsigned long long)number,
-                b->newest < number ? "did not come through the door" : "is not here");
-    return NULL;
+    else if (found == NULL)
+        gp_fail(err, GP_EPROTO, "blob %llu is not here", (unsigned long long)number);
+    return found;
 }
 
 static gp_status blob_map(blob *found, uint64_t number, uint64_t bytes, gp_error *err)

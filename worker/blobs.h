@@ -1,8 +1,8 @@
 /* blobs.h -- memory files that came through the door beside a link, by number; and those that go the other way.
  *
- * Control adds what arrives.  Compute maps what calls name, when they name it, and gives it back on the client's word;
- * a record can be faster than the descriptor that was sent before it, because they come by different ways: then compute
- * waits.  Under one lock. */
+ * Control adds what arrives.  Compute maps what calls name, when they name it, and gives it back on the client's word.
+ * A record can be faster than the descriptor that was sent before it, because they come by different ways: compute then
+ * waits until control has looked through the whole door once more.  Under one lock. */
 #ifndef GP_BLOBS_H
 #define GP_BLOBS_H
 
@@ -11,25 +11,30 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "worker/mailbox.h"
 
 typedef struct gp_blobs gp_blobs;
 
-/* gp_blobs_new -- door: the connection that blobs are sent through; duplicated. */
-gp_status gp_blobs_new(gp_blobs **out, int door, gp_error *err);
+/* gp_blobs_new -- for one link.
+ *   door     the connection that blobs are sent through; duplicated
+ *   mailbox  wakes control when compute misses something (borrowed) */
+gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err);
 void gp_blobs_free(gp_blobs *blobs); /* accepts NULL; unmaps and closes all */
 
 /* ---- control ---- */
 
-/* gp_blobs_add -- fd is handed over, whatever is returned.  GP_EPROTO: a number that is not larger than all before, or
- * no descriptor.  GP_ELIMIT: GP_LINK_BLOBS_MAX are here. */
+/* Before and after control looks through the door. */
+void gp_blobs_look_begin(gp_blobs *blobs);
+void gp_blobs_look_end(gp_blobs *blobs);
+/* gp_blobs_add -- fd is handed over, whatever is returned.  GP_EPROTO: number 0 or one that is here, or no descriptor.
+ * GP_ELIMIT: GP_LINK_BLOBS_MAX are here. */
 gp_status gp_blobs_add(gp_blobs *blobs, uint64_t number, int fd, gp_error *err);
 /* Nothing more will come or can be sent: waits end with GP_ECANCELED. */
 void gp_blobs_close(gp_blobs *blobs);
 
 /* ---- compute ---- */
 
-/* gp_blobs_map -- the first `bytes` of that blob, mapped read-only until it is released; waits for it at most five
- * seconds.  GP_EPROTO: there is none, it is shorter, or it is not sealed against shrinking.  GP_ECANCELED. */
+/* gp_blobs_map -- the first `bytes` of that blob, mapped read-only until it is released.  GP_EPROTO: there is none, it is shorter, or it is not sealed against shrinking.  GP_ECANCELED. */
 gp_status gp_blobs_map(gp_blobs *blobs, uint64_t number, uint64_t bytes, const void **data, gp_error *err);
 /* gp_blobs_file -- a descriptor of that blob's file, the caller's.  Errors as above. */
 gp_status gp_blobs_file(gp_blobs *blobs, uint64_t number, int *fd, gp_error *err);

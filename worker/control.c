@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/runner_wire.h"
+#include "worker/blobs.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"
 #include "worker/tasks.h"
@@ -209,7 +210,10 @@ static void beat(control *c)
 void control_doors(control *c)
 {
     gp_door_event event;
+    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* nothing in here frees it */
 
+    if (blobs != NULL)
+        gp_blobs_look_begin(blobs);
     for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event))
         switch (event.kind) {
         case GP_DOOR_KNOCK:
@@ -233,6 +237,8 @@ void control_doors(control *c)
         case GP_DOOR_NOTHING:
             break;
         }
+    if (blobs != NULL)
+        gp_blobs_look_end(blobs);
 }
 
 static void signals_serve(control *c)

@@ -100,7 +100,7 @@ static gp_status seat_open(control *c, task_offer *offer, gp_error *err)
 {
     bool spin = !c->options->device->shared;
     gp_status status = gp_seat_new(&c->seat, offer->segment, offer->bell,
-                                   gp_door_peer_fd(c->door, offer->door_id), spin, err);
+                                   gp_door_peer_fd(c->door, offer->door_id), c->mailbox, spin, err);
 
     if (status != GP_OK)
         return status;

@@ -49,7 +49,8 @@ enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
 
 /* ---- the seat ---- */
 
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, bool spin, gp_error *err)
+gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
+                      gp_error *err)
 {
     gp_seat *seat = gp_calloc(1, sizeof(*seat));
     gp_status status;
@@ -57,7 +58,7 @@ gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, bool spin,
     if (seat == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
     seat->bell = -1;
-    status = gp_blobs_new(&seat->blobs, door, err);
+    status = gp_blobs_new(&seat->blobs, door, mailbox, err);
     if (status == GP_OK)
         status = gp_link_map(&seat->link, segment, bell, spin, err);
     if (status != GP_OK) {

@@ -9,9 +9,11 @@
 /* gp_seat_new -- for a link whose segment and bell came through the door.
  *   segment, bell  handed over on GP_OK only
  *   door           the connection that they came through (borrowed): blobs go through a copy of it
+ *   mailbox        wakes control (borrowed)
  *   spin           the worker has cores of its own
  * GP_EPROTO, GP_EVERSION: no link of ours. */
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, bool spin, gp_error *err);
+gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
+                      gp_error *err);
 void gp_seat_free(gp_seat *seat); /* accepts NULL; compute has left it */
 
 /* Make compute leave the link: a task that runs is asked to end, waits end.  Any thread. */

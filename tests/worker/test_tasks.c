@@ -15,7 +15,9 @@ typedef struct served {
     gp_train_control train;
     gp_worker_device device;
     gp_objects *objects;
-    pthread_t compute;
+    pthread_t compute, control;
+    atomic_bool blind; /* control looks at nothing */
+    atomic_bool over;
     int door; /* the worker's end */
 } served;
 
@@ -40,7 +42,23 @@ static void *compute_main(void *argument)
     return argument;
 }
 
-/* Everything but the thread. */
+/* All that control does here is to look through a door where nothing is, so that waits for blobs end. */
+static void *control_main(void *argument)
+{
+    struct pollfd woken = { .fd = gp_mailbox_fd(s.mailbox), .events = POLLIN };
+
+    while (!atomic_load(&s.over)) {
+        poll(&woken, 1, 1000);
+        gp_mailbox_calm(s.mailbox);
+        if (atomic_load(&s.blind))
+            continue;
+        gp_blobs_look_begin(s.seat->blobs);
+        gp_blobs_look_end(s.seat->blobs);
+    }
+    return argument;
+}
+
+/* Everything but the threads. */
 static void link_make(void)
 {
     int doors[2];
@@ -51,7 +69,8 @@ static void link_make(void)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) != 0 ||
         (objects == NULL && gp_objects_new(&objects, &err) != GP_OK) ||
         gp_mailbox_new(&s.mailbox, &err) != GP_OK ||
-        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), doors[0], false, &err) != GP_OK)
+        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), doors[0], s.mailbox, false, &err) !=
+            GP_OK)
         abort();
     s.door = doors[0];
     s.client.door = doors[1];
@@ -66,7 +85,8 @@ static void link_make(void)
 static void link_begin(void)
 {
     link_make();
-    if (pthread_create(&s.compute, NULL, compute_main, NULL) != 0)
+    if (pthread_create(&s.compute, NULL, compute_main, NULL) != 0 ||
+        pthread_create(&s.control, NULL, control_main, NULL) != 0)
         abort();
 }
 
@@ -93,6 +113,9 @@ static void link_free(void)
 static void link_join(void)
 {
     pthread_join(s.compute, NULL);
+    atomic_store(&s.over, true);
+    gp_mailbox_wake(s.mailbox);
+    pthread_join(s.control, NULL);
     link_free();
 }
 
@@ -242,6 +265,8 @@ TEST(a_call_waits_for_a_blob_that_is_slower_than_its_record)
 
     link_with_calls();
     echo = function_of(&s.client, "echo");
+    atomic_store(&s.blind, true);
+    usleep(10000);
     call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
     call->function = echo;
     call->blob = s.client.blob + 1;
@@ -260,12 +285,14 @@ TEST(a_client_that_never_releases_is_stopped)
     uint64_t number = 0;
 
     link_make();
-    while (number < GP_LINK_BLOBS_MAX)
-        if (gp_blobs_add(s.seat->blobs, ++number, file_of("x", 1, 0), &err) != GP_OK)
+    while (number < GP_LINK_BLOBS_MAX) /* in an order of its own */
+        if (gp_blobs_add(s.seat->blobs, 1 + (number++ * 7 % GP_LINK_BLOBS_MAX), file_of("x", 1, 0), &err) !=
+            GP_OK)
             break;
     CHECK_INT(GP_LINK_BLOBS_MAX, number);
     CHECK_STATUS(GP_ELIMIT, gp_blobs_add(s.seat->blobs, ++number, file_of("x", 1, 0), &err));
     CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 5, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 0, file_of("x", 1, 0), &err));
     CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, number + 1, -1, &err));
     link_free();
 }
