@@ -30,7 +30,8 @@ int cli_home(void)
     if (status == GP_OK) {
         status = pool_status(pool, &reply, &err);
         if (status == GP_OK)
-            status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, 1, &jobs, &err);
+            status =
+                pool_jobs_page(pool, 0, 1 << GP_JOB_ROW_RUNNING | 1 << GP_JOB_ROW_STOPPING, 1, &jobs, &err);
         gp_pool_close(pool);
     }
     if (status != GP_OK) {

@@ -1,177 +1,5 @@
-/* test_jobs.c -- background jobs with real daemons: what is acknowledged survives, runs once, ends once. */
-#include <fcntl.h>
-#include <sys/wait.h>
-
-#include "tests/service/pools.h"
-
-enum { PATIENCE_MS = 20000 };
-
-static gp_pool *pool;
-static gp_error err;
-
-static const char *in_root(const char *name)
-{
-    static char paths[8][300];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
-}
-
-/* Jobs are what tests/fake/job.c says, or the real command. */
-static void stage_begin(bool fake)
-{
-    char path[600];
-
-    pools_begin(NULL);
-    snprintf(path, sizeof(path), fake ? "%s/tests/fake_job" : "%s/bin/gradpool",
-             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
-    setenv("GRADPOOL_CLIENT", path, 1);
-    setenv("HOME", pools_root, 1);
-    pool = NULL;
-}
-
-static bool open_pool(void)
-{
-    gp_pool_close(pool);
-    pool = NULL;
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) == GP_OK)
-        return true;
-    GP_TEST_FAIL("no pool: %s", err.message);
-    return false;
-}
-
-static void stage_end(void)
-{
-    gp_pool_close(pool);
-    pool = NULL;
-    if (gp_test_failures != 0) {
-        char command[200];
-
-        snprintf(command, sizeof(command), "tail -n 30 %s/state/*/default/log/scheduler.log", pools_root);
-        if (system(command) != 0)
-            printf("     no log\n");
-    }
-    pools_end();
-}
-
-static uint64_t submit_words(const char *const *words)
-{
-    uint64_t job = 0;
-
-    if (gp_job_submit(&job, pool, &(gp_job_request){ .words = words }, &err) != GP_OK)
-        GP_TEST_FAIL("submit: %s", err.message);
-    return job;
-}
-
-#define SUBMIT(...) submit_words((const char *const[]){ __VA_ARGS__, NULL })
-
-static gp_job_info wait_end(uint64_t job)
-{
-    gp_job_info info = { .exit_code = -2 };
-
-    if (gp_job_wait(&info, pool, &job, 1, false, PATIENCE_MS, NULL, &err) != GP_OK)
-        GP_TEST_FAIL("job %d: %s", (int)job, err.message);
-    return info;
-}
-
-static gp_job_info look(uint64_t job)
-{
-    gp_job_info info = { .exit_code = -2 };
-
-    if (gp_job_get(&info, pool, job, &err) != GP_OK)
-        GP_TEST_FAIL("job %d: %s", (int)job, err.message);
-    return info;
-}
-
-static bool await_state(uint64_t job, gp_job_state state)
-{
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
-        if (look(job).state == state || gp_test_failures != 0)
-            return gp_test_failures == 0;
-    return false;
-}
-
-static bool await_file(const char *path)
-{
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
-        if (access(path, F_OK) == 0)
-            return true;
-    return false;
-}
-
-static void touch(const char *path)
-{
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-
-    if (fd < 0)
-        abort();
-    close(fd);
-}
-
-static char *slurp(const char *path)
-{
-    static char text[1 << 16];
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
-
-    text[got] = '\0';
-    if (file != NULL)
-        fclose(file);
-    return text;
-}
-
-static pid_t scheduler_pid(void)
-{
-    return (pid_t)pool->scheduler_pid;
-}
-
-static void kill_scheduler(void)
-{
-    pid_t pid = scheduler_pid();
-
-    kill(pid, SIGKILL);
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive(pid) && gp_now_ms() < end;)
-        gp_sleep_ms(1);
-}
-
-/* The gradpool command; out and err of it in files of the root. */
-static pid_t start_command(const char *name, const char *const *words)
-{
-    const char *vector[20] = { "gradpool" };
-    char program[600], path[300];
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool",
-             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
-    for (int i = 0; words[i] != NULL && i < 18; i++)
-        vector[i + 1] = words[i];
-    fflush(stdout);
-    pid_t child = fork();
-
-    if (child != 0)
-        return child;
-    snprintf(path, sizeof(path), "%s/%s.out", pools_root, name);
-    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    snprintf(path, sizeof(path), "%s/%s.err", pools_root, name);
-    int errors = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    if (dup2(out, 1) < 0 || dup2(errors, 2) < 0 || chdir(pools_root) != 0)
-        _exit(99);
-    execv(program, (char *const *)(uintptr_t)vector);
-    _exit(98);
-}
-
-static int finish(pid_t child)
-{
-    int state = 0;
-
-    waitpid(child, &state, 0);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-}
-
-#define START(name, ...) start_command(name, (const char *const[]){ __VA_ARGS__, NULL })
+/* test_jobs.c -- background jobs with real daemons: what they are given, how they end, who may watch. */
+#include "tests/service/jobs_stage.h"
 
 /* ---- what a job is ---- */
 
@@ -376,6 +204,49 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* history, long after */
     CHECK_CONTAINS(slurp(in_root("late.out")), "line 30\n");
+    stage_end();
+}
+
+TEST(every_listing_shows_jobs)
+{
+    gp_json *json = NULL;
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    SUBMIT("train", "until", in_root("end"));
+    SUBMIT("train", "exit", "3");
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    CHECK_INT(0, finish(START("a", "jobs")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "running");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "queued");
+    CHECK_INT(0, finish(START("a", "jobs", "--json")));
+    const char *text = slurp(in_root("a.out"));
+
+    REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
+    CHECK_INT(3, gp_json_count(json));
+    CHECK_INT(3, gp_json_integer(gp_json_member(gp_json_element(json, 0), "job"), 0)); /* the newest first */
+    CHECK_TEXT("queued", gp_json_text(gp_json_member(gp_json_element(json, 0), "state"), ""));
+    gp_json_free(json);
+    CHECK_INT(0, finish(START("a", "status", "--json")));
+    text = slurp(in_root("a.out"));
+    REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
+    CHECK_INT(3, gp_json_count(gp_json_member(json, "jobs")));
+    gp_json_free(json);
+    CHECK_INT(0, finish(START("a", "top", "--once")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
+    CHECK_INT(0, finish(start_command("a", (const char *const[]){ NULL })));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "jobs: 2 running, 1 queued");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "gradpool logs 2 -f");
+    touch(in_root("end"));
+    CHECK_INT(GP_JOB_FAILED, wait_end(3).state);
+    CHECK_INT(GP_JOB_DONE, wait_end(job).state);
+    CHECK_INT(0, finish(START("a", "jobs")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "no jobs run or wait");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "3 have ended: 2 done, 1 failed");
+    CHECK_INT(0, finish(START("a", "jobs", "--all")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "failed");
     stage_end();
 }
 
@@ -588,7 +459,7 @@ TEST(a_training_whose_scheduler_is_killed_is_attempted_again)
 
     stage_begin(false);
     REQUIRE(open_pool());
-    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "12");
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "6");
 
     snprintf(path, sizeof(path), "%s/metrics.jsonl", look(job).folder);
     CHECK(await_file(path));
@@ -600,182 +471,5 @@ TEST(a_training_whose_scheduler_is_killed_is_attempted_again)
     CHECK_INT(2, info.attempts);
     snprintf(path, sizeof(path), "%s/log", look(job).folder);
     CHECK_CONTAINS(slurp(path), "== attempt 2 ==");
-    stage_end();
-}
-
-/* ---- kill -9 of everything, at any moment ---- */
-
-enum { ROUNDS = 32, SUBMITS_MAX = 900 };
-
-typedef struct gp_history {
-    uint64_t acknowledged;               /* seqs 1 .. acknowledged were */
-    uint64_t ids[SUBMITS_MAX];           /* by seq */
-    gp_job_state ended[SUBMITS_MAX * 2]; /* by id: as it was first seen to have ended */
-    uint32_t runs_then[SUBMITS_MAX * 2]; /* and how often it had run then */
-} gp_history;
-
-static gp_history *history;
-
-/* A client that submits until it is killed, one by one. */
-static void submit_for_ever(void)
-{
-    const char *const words[] = { "train", "append", in_root("ran"), "3", NULL };
-    gp_job_request request = { .words = words, .key = { 42 } };
-
-    gp_pool_close(pool); /* the parent's, if any: this process has its own */
-    pool = NULL;
-    while (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) != GP_OK)
-        gp_sleep_ms(1);
-    for (uint64_t seq = history->acknowledged + 1; seq < SUBMITS_MAX; seq++) {
-        uint64_t job;
-
-        request.seq = seq;
-        if (gp_job_submit(&job, pool, &request, &err) != GP_OK)
-            _exit(1);
-        history->ids[seq] = job;
-        __atomic_store_n(&history->acknowledged, seq, __ATOMIC_SEQ_CST);
-    }
-    for (;;)
-        pause();
-}
-
-/* SIGKILL to every process whose environment has our directories: daemons and jobs. */
-static uint32_t kill_everything(void)
-{
-    DIR *all = opendir("/proc");
-    uint32_t count = 0;
-
-    for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
-        char path[300], text[1 << 15];
-        int pid = atoi(entry->d_name);
-        ssize_t got = -1;
-
-        if (pid <= 1 || pid == (int)getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-        if (fd >= 0) {
-            got = read(fd, text, sizeof(text) - 1);
-            close(fd);
-        }
-        if (got > 0 && memmem(text, (size_t)got, pools_root, strlen(pools_root)) != NULL)
-            count += kill(pid, SIGKILL) == 0;
-    }
-    closedir(all);
-    return count;
-}
-
-static uint32_t runs_of(uint64_t job)
-{
-    char line[100];
-    FILE *file = fopen(in_root("ran"), "r");
-    uint32_t count = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        count += strtoull(line, NULL, 10) == job;
-    if (file != NULL)
-        fclose(file);
-    return count;
-}
-
-static uint64_t listed, listed_before; /* how many; the id listed last */
-
-static bool check_listed(void *context, const gp_job_info *job)
-{
-    (void)context;
-    listed++;
-    CHECK(listed_before == 0 || job->id < listed_before);
-    listed_before = job->id;
-    if (job->id >= SUBMITS_MAX * 2) {
-        GP_TEST_FAIL("job %d is too many", (int)job->id);
-        return false;
-    }
-    CHECK(job->attempts <= 3);
-    CHECK(job->state != GP_JOB_FAILED && job->state != GP_JOB_CANCELED);
-    if (history->ended[job->id] != 0) {
-        CHECK_INT(history->ended[job->id], job->state);
-        CHECK_INT(history->runs_then[job->id], runs_of(job->id)); /* nothing runs after its end */
-    } else if (gp_job_state_ended(job->state)) {
-        history->ended[job->id] = job->state;
-        history->runs_then[job->id] = runs_of(job->id);
-        CHECK(job->state != GP_JOB_DONE || history->runs_then[job->id] >= 1);
-        CHECK(history->runs_then[job->id] <= job->attempts);
-    }
-    return true;
-}
-
-/* Against all that was ever acknowledged. */
-static void check_history(void)
-{
-    gp_job_info info;
-
-    listed = listed_before = 0;
-    CHECK_STATUS(GP_OK, gp_job_list(pool, true, check_listed, NULL, &err));
-    CHECK(listed >= history->acknowledged && listed <= history->acknowledged + 1);
-    for (uint64_t seq = 1; seq <= history->acknowledged; seq++) {
-        CHECK(seq == 1 || history->ids[seq] > history->ids[seq - 1]); /* never used again */
-        if (gp_job_get(&info, pool, history->ids[seq], &err) != GP_OK)
-            GP_TEST_FAIL("submit %d, acknowledged as job %d: %s", (int)seq, (int)history->ids[seq],
-                         err.message);
-    }
-}
-
-static void check_ends(void)
-{
-    uint32_t done = 0, lost = 0, again = 0;
-
-    for (uint64_t seq = 1; seq <= history->acknowledged && gp_test_failures == 0; seq++) {
-        gp_job_info info = wait_end(history->ids[seq]);
-
-        done += info.state == GP_JOB_DONE;
-        lost += info.state == GP_JOB_LOST;
-        again += info.attempts > 1;
-        if (info.state == GP_JOB_DONE && runs_of(info.id) == 0)
-            GP_TEST_FAIL("job %d is done and never ran", (int)info.id);
-    }
-    printf("     %d jobs acknowledged: %u done, %u of them not at the first attempt, %u lost\n",
-           (int)history->acknowledged, done, again, lost);
-    CHECK_INT(history->acknowledged, done + lost);
-}
-
-TEST(what_was_acknowledged_survives_the_death_of_everything_at_any_moment)
-{
-    uint32_t killed = 0;
-
-    stage_begin(true);
-    history = mmap(NULL, sizeof(*history), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    srand(12345);
-    for (int round = 0; round < ROUNDS && gp_test_failures == 0; round++) {
-        uint64_t before = history->acknowledged;
-
-        fflush(stdout);
-        pid_t client = fork();
-
-        if (client == 0)
-            submit_for_ever();
-        for (int64_t end = gp_now_ms() + PATIENCE_MS;
-             __atomic_load_n(&history->acknowledged, __ATOMIC_SEQ_CST) == before && gp_now_ms() < end;)
-            gp_sleep_ms(1);
-        CHECK(history->acknowledged > before);
-        gp_sleep_ms(rand() % 40);
-        if (round % 3 == 2)
-            kill(client, SIGKILL); /* the client first, sometimes */
-        killed += kill_everything();
-        kill(client, SIGKILL);
-        waitpid(client, NULL, 0);
-        if (round % 4 == 3) { /* between the rounds, and at the end */
-            killed += kill_everything();
-            if (open_pool())
-                check_history();
-            gp_pool_close(pool);
-            pool = NULL;
-        }
-    }
-    REQUIRE(open_pool());
-    check_ends();
-    check_history();
-    printf("     %u processes were killed\n", killed);
-    munmap(history, sizeof(*history));
     stage_end();
 }

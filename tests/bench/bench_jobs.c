@@ -1,0 +1,175 @@
+/* bench_jobs.c -- how fast jobs are made durable.
+ *
+ *   bench_jobs [COUNT]      COUNT: jobs of the batched figures (default 20000)
+ *
+ * A pool of its own, whose jobs never begin (they wait behind one that sleeps).  Prints one JSON object a line:
+ * submits one by one (each waits for its own commit), batched from one client, batched from four clients at once; the
+ * same number of fsyncs by hand, as the floor; and what a queued job costs the scheduler in memory.  Durable means:
+ * after the answer, kill -9 of everything loses nothing (tests/service/test_jobs_kill.c); for power loss the disk must
+ * honour fsync. */
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GP_TEST_NO_MAIN
+#include "tests/service/jobs_stage.h"
+
+enum { ONE_BY_ONE = 300, CLIENTS = 4, FSYNCS = 300 };
+
+static const char *const words[] = {
+    "train", "--network", "lenet", "--data", "digits", "--epochs", "3", NULL
+};
+
+static long scheduler_rss_kib(void)
+{
+    char path[64], line[200];
+    long kib = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)scheduler_pid());
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void row(const char *name, double per_second, double p50_ms, double p99_ms)
+{
+    printf("{\"bench\": \"jobs\", \"case\": \"%s\", \"per_second\": %.0f", name, per_second);
+    if (p50_ms > 0)
+        printf(", \"p50_ms\": %.3f, \"p99_ms\": %.3f", p50_ms, p99_ms);
+    printf("}\n");
+}
+
+static void bench_fsync(void)
+{
+    static double ms[FSYNCS];
+    char page[4096] = { 1 };
+    double begin = gp_now_seconds();
+    int fd = open(in_root("fsync"), O_RDWR | O_CREAT, 0600);
+
+    for (int i = 0; i < FSYNCS; i++) {
+        double then = gp_now_seconds();
+
+        if (pwrite(fd, page, sizeof(page), (off_t)i * (off_t)sizeof(page)) < 0 || fdatasync(fd) != 0)
+            abort();
+        ms[i] = (gp_now_seconds() - then) * 1e3;
+    }
+    close(fd);
+    qsort(ms, FSYNCS, sizeof(ms[0]), compare);
+    row("append a page and fdatasync, by hand", FSYNCS / (gp_now_seconds() - begin), ms[FSYNCS / 2],
+        ms[FSYNCS * 99 / 100]);
+}
+
+static void bench_one_by_one(void)
+{
+    static double ms[ONE_BY_ONE];
+    double begin = gp_now_seconds();
+
+    for (int i = 0; i < ONE_BY_ONE; i++) {
+        double then = gp_now_seconds();
+        uint64_t job;
+
+        if (gp_job_submit(&job, pool, &(gp_job_request){ .words = words }, &err) != GP_OK)
+            abort();
+        ms[i] = (gp_now_seconds() - then) * 1e3;
+    }
+    qsort(ms, ONE_BY_ONE, sizeof(ms[0]), compare);
+    row("submit one by one", ONE_BY_ONE / (gp_now_seconds() - begin), ms[ONE_BY_ONE / 2],
+        ms[ONE_BY_ONE * 99 / 100]);
+}
+
+static double submit_many(size_t count)
+{
+    gp_job_request *requests = gp_calloc(count, sizeof(*requests));
+    uint64_t *jobs = gp_calloc(count, sizeof(*jobs));
+    double begin;
+
+    if (requests == NULL || jobs == NULL)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        requests[i].words = words;
+    begin = gp_now_seconds();
+    if (gp_job_submit_many(jobs, pool, requests, count, &err) != GP_OK) {
+        printf("%s\n", err.message);
+        abort();
+    }
+    begin = gp_now_seconds() - begin;
+    gp_free(requests);
+    gp_free(jobs);
+    return begin;
+}
+
+/* Each client is a process of its own; the time is from the first to the last. */
+static void bench_clients(size_t count)
+{
+    double begin = gp_now_seconds();
+    pid_t clients[CLIENTS];
+
+    gp_pool_close(pool);
+    pool = NULL;
+    fflush(stdout);
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = fork();
+        if (clients[i] == 0) {
+            if (!open_pool())
+                _exit(1);
+            submit_many(count / CLIENTS);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        waitpid(clients[i], NULL, 0);
+    row("submit batched, 4 clients", (double)count / (gp_now_seconds() - begin), 0, 0);
+    if (!open_pool())
+        abort();
+}
+
+/* Beside this program, unless the environment says otherwise. */
+static void find_build(void)
+{
+    char path[512] = "";
+
+    if (readlink("/proc/self/exe", path, sizeof(path) - 1) <= 0 || strstr(path, "/bench/") == NULL)
+        return;
+    *strstr(path, "/bench/") = '\0';
+    setenv("GP_BUILD_DIR", path, 0);
+}
+
+int main(int count, char **arguments)
+{
+    size_t jobs = count > 1 ? strtoul(arguments[1], NULL, 10) : 20000;
+    double begin;
+    uint32_t canceled;
+
+    find_build();
+    stage_begin(true);
+    bench_fsync();
+    if (!open_pool())
+        return 1;
+    SUBMIT("train", "append", "/dev/null", "600000");
+    SUBMIT("train", "append", "/dev/null", "600000");
+    bench_one_by_one();
+    long before = scheduler_rss_kib();
+
+    row("submit batched, 1 client", (double)jobs / submit_many(jobs), 0, 0);
+    printf("{\"bench\": \"jobs\", \"case\": \"memory of a queued job\", \"bytes\": %.0f}\n",
+           (double)(scheduler_rss_kib() - before) * 1024 / (double)jobs);
+    bench_clients(jobs);
+    begin = gp_now_seconds();
+    if (gp_job_cancel(&canceled, pool, 0, &err) != GP_OK)
+        abort();
+    row("cancel all", canceled / (gp_now_seconds() - begin), 0, 0);
+    stage_end();
+    return 0;
+}

@@ -1,0 +1,179 @@
+/* jobs_stage.h -- a pool for tests of background jobs; most run tests/fake/job.c instead of the command. */
+#ifndef GP_TEST_JOBS_STAGE_H
+#define GP_TEST_JOBS_STAGE_H
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "tests/service/pools.h"
+
+enum { PATIENCE_MS = 20000 };
+
+static gp_pool *pool;
+static gp_error err;
+
+static inline const char *in_root(const char *name)
+{
+    static char paths[8][300];
+    static int next;
+    char *path = paths[next++ % 8];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+/* Jobs are what tests/fake/job.c says, or the real command. */
+static inline void stage_begin(bool fake)
+{
+    char path[600];
+
+    pools_begin(NULL);
+    snprintf(path, sizeof(path), fake ? "%s/tests/fake_job" : "%s/bin/gradpool",
+             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+    setenv("GRADPOOL_CLIENT", path, 1);
+    setenv("HOME", pools_root, 1);
+    pool = NULL;
+}
+
+static inline bool open_pool(void)
+{
+    gp_pool_close(pool);
+    pool = NULL;
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("no pool: %s", err.message);
+    return false;
+}
+
+static inline void stage_end(void)
+{
+    gp_pool_close(pool);
+    pool = NULL;
+    if (gp_test_failures != 0) {
+        char command[200];
+
+        snprintf(command, sizeof(command), "tail -n 30 %s/state/*/default/log/scheduler.log", pools_root);
+        if (system(command) != 0)
+            printf("     no log\n");
+    }
+    pools_end();
+}
+
+static inline uint64_t submit_words(const char *const *words)
+{
+    uint64_t job = 0;
+
+    if (gp_job_submit(&job, pool, &(gp_job_request){ .words = words }, &err) != GP_OK)
+        GP_TEST_FAIL("submit: %s", err.message);
+    return job;
+}
+
+#define SUBMIT(...) submit_words((const char *const[]){ __VA_ARGS__, NULL })
+
+static inline gp_job_info wait_end(uint64_t job)
+{
+    gp_job_info info = { .exit_code = -2 };
+
+    if (gp_job_wait(&info, pool, &job, 1, false, PATIENCE_MS, NULL, &err) != GP_OK)
+        GP_TEST_FAIL("job %d: %s", (int)job, err.message);
+    return info;
+}
+
+static inline gp_job_info look(uint64_t job)
+{
+    gp_job_info info = { .exit_code = -2 };
+
+    if (gp_job_get(&info, pool, job, &err) != GP_OK)
+        GP_TEST_FAIL("job %d: %s", (int)job, err.message);
+    return info;
+}
+
+static inline bool await_state(uint64_t job, gp_job_state state)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
+        if (look(job).state == state || gp_test_failures != 0)
+            return gp_test_failures == 0;
+    return false;
+}
+
+static inline bool await_file(const char *path)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
+        if (access(path, F_OK) == 0)
+            return true;
+    return false;
+}
+
+static inline void touch(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+
+    if (fd < 0)
+        abort();
+    close(fd);
+}
+
+static inline char *slurp(const char *path)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+    return text;
+}
+
+static inline pid_t scheduler_pid(void)
+{
+    return (pid_t)pool->scheduler_pid;
+}
+
+static inline void kill_scheduler(void)
+{
+    pid_t pid = scheduler_pid();
+
+    kill(pid, SIGKILL);
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive(pid) && gp_now_ms() < end;)
+        gp_sleep_ms(1);
+}
+
+/* The gradpool command; out and err of it in files of the root. */
+static inline pid_t start_command(const char *name, const char *const *words)
+{
+    const char *vector[20] = { "gradpool" };
+    char program[600], path[300];
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool",
+             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+    for (int i = 0; words[i] != NULL && i < 18; i++)
+        vector[i + 1] = words[i];
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    snprintf(path, sizeof(path), "%s/%s.out", pools_root, name);
+    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    snprintf(path, sizeof(path), "%s/%s.err", pools_root, name);
+    int errors = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    if (dup2(out, 1) < 0 || dup2(errors, 2) < 0 || chdir(pools_root) != 0)
+        _exit(99);
+    execv(program, (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
+static inline int finish(pid_t child)
+{
+    int state = 0;
+
+    waitpid(child, &state, 0);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+#define START(name, ...) start_command(name, (const char *const[]){ __VA_ARGS__, NULL })
+
+#endif
