@@ -245,7 +245,8 @@ void gp_link_ring(gp_link *link)
 
             (void)ignored;
         }
-    } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0) {
+    } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0 &&
+               atomic_exchange(&segment->worker_sleeps, 0) != 0) {
         gp_link_wake(link);
     }
 }
