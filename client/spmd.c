@@ -69,7 +69,6 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
     block_rank *rank = context;
     gp_block *block = rank->block;
 
-    (void)team;
     rank->unit = NULL;
     rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
     rank->died = outcome->answer == NULL && outcome->status == GP_EPEER;
@@ -78,6 +77,9 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
         rank_take(rank, outcome);
     else
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
+    if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
+        gp_error_prefix(&rank->error, "worker %u",
+                        team_worker_index(team, (uint32_t)(rank - block->ranks) + 1));
     block->running--;
     if (rank->error.code == GP_OK)
         return;

@@ -289,8 +289,8 @@ typedef struct extremes {
 
 static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dying)
 {
-    static const uint32_t chunks[] = { 0, 1, 100, 5000 };
-    int64_t pause = 300;
+    static const uint32_t chunks[] = { 0, 3, 100, 5000 };
+    int64_t pause = 60;
     char combine[600];
 
     REQUIRE(team_begin(workers, NULL));
@@ -310,10 +310,10 @@ static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dy
             _exit(0);
         }
         REQUIRE_OK(loop((gp_parfor_request){ .function = function("series"),
-                                             .argument = dying ? &(int64_t){ 1000 } : &pause,
+                                             .argument = dying ? &(int64_t){ 400 } : &pause,
                                              .bytes = sizeof(pause),
                                              .first = 1,
-                                             .last = 20011,
+                                             .last = 10007,
                                              .chunk = chunks[round],
                                              .reduction = GP_REDUCTION_SUM_F64,
                                              .reduced = got,
@@ -328,14 +328,14 @@ static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dy
                                              .argument = &pause,
                                              .bytes = sizeof(pause),
                                              .first = 1,
-                                             .last = 20011,
+                                             .last = 10007,
                                              .chunk = chunks[round],
                                              .reduction = GP_REDUCTION_COMBINE,
                                              .combine = combine,
                                              .reduced = &at,
                                              .reduced_bytes = sizeof(at) }),
                    err);
-        CHECK_INT(20011, at.count);
+        CHECK_INT(10007, at.count);
         if (first)
             *found = at;
         CHECK(memcmp(found, &at, sizeof(at)) == 0);
