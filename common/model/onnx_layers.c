@@ -115,3 +115,218 @@ gp_status gp_onnx_map_function(gp_onnx_mapping *m, const Onnx__NodeProto *node, 
             kind = gp_kinds[i]->name;
     return status == GP_OK ? gp_onnx_node_layer(m, node, kind, NULL, &x, 1, err) : status;
 }
+
+/* ---- shapes ---- */
+
+enum { LIST_MAX = 8 };
+
+/* A short list of whole numbers: the k-th input, int64 or int32, or before it was one, an attribute.  *count is 0 when
+ * it is absent. */
+static gp_status node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
+                           int64_t list[LIST_MAX], size_t *count, gp_error *err)
+{
+    const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(node, name);
+    const Onnx__TensorProto *tensor;
+    gp_status status = gp_onnx_node_constant(m, node, k, &tensor, err);
+    bool numbers = true;
+
+    if (status != GP_OK)
+        return status;
+    *count = tensor != NULL ? (size_t)gp_onnx_count(tensor) : attribute != NULL ? attribute->n_ints : 0;
+    if (*count > LIST_MAX)
+        return gp_fail(err, GP_EUNSUPPORTED, "its %s are %zu numbers; %d are read", name, *count, LIST_MAX);
+    for (size_t i = 0; i < *count && numbers; i++) {
+        if (tensor == NULL)
+            list[i] = attribute->ints[i];
+        else
+            numbers = gp_onnx_int64_at(tensor, (int64_t)i, &list[i]);
+    }
+    return numbers ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "its %s are not int64 numbers", name);
+}
+
+/* An axis of [N, C, H, W] as one of [C, H, W]. */
+static gp_status sample_axis(int64_t axis, const gp_shape *shape, int64_t *out, gp_error *err)
+{
+    *out = (axis < 0 ? axis + 1 + (int64_t)shape->rank : axis) - 1;
+    if (*out < 0 || *out >= (int64_t)shape->rank)
+        return gp_fail(err, GP_EUNSUPPORTED, "axis %" PRId64 " is not supported; 1 to %u are", axis,
+                       shape->rank);
+    return GP_OK;
+}
+
+gp_status gp_onnx_map_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
+    char settings[48];
+    int64_t axis;
+    gp_status status = gp_onnx_node_int(node, "axis", 1, &axis, err);
+
+    for (size_t k = 0; k < node->n_input && status == GP_OK; k++)
+        status = gp_onnx_node_data(m, node, k, &x[k], err);
+    if (status != GP_OK)
+        return status;
+    const gp_shape shape = gp_onnx_shape_of(m, x[0]);
+
+    status = sample_axis(axis, &shape, &axis, err);
+    if (status != GP_OK)
+        return status;
+    snprintf(settings, sizeof(settings), "axis=%" PRId64, axis);
+    return gp_onnx_node_layer(m, node, "concat", settings, x, node->n_input, err);
+}
+
+/* "key=1,2,3" */
+static void put_list(char *settings, size_t bytes, const char *key, const int64_t *list, size_t count)
+{
+    size_t used = strlen(settings);
+
+    used += (size_t)snprintf(settings + used, bytes - used, "%s%s=", used == 0 ? "" : ";", key);
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(settings + used, bytes - used, "%s%" PRId64, i == 0 ? "" : ",", list[i]);
+}
+
+/* An end as ONNX counts it: negative from the back, beyond an end the end itself. */
+static int64_t slice_end(int64_t end, int64_t size)
+{
+    if (end < 0)
+        end = end < -size ? 0 : end + size;
+    return end > size ? size : end;
+}
+
+gp_status gp_onnx_map_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    int64_t starts[LIST_MAX], ends[LIST_MAX], axes[LIST_MAX], steps[LIST_MAX], start[3] = { 0 },
+                                                                               size[3] = { 0 };
+    size_t start_count, end_count, axis_count, step_count;
+    char settings[160] = "";
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = node_list(m, node, 1, "starts", starts, &start_count, err);
+    if (status == GP_OK)
+        status = node_list(m, node, 2, "ends", ends, &end_count, err);
+    if (status == GP_OK)
+        status = node_list(m, node, 3, "axes", axes, &axis_count, err);
+    if (status == GP_OK)
+        status = node_list(m, node, 4, "steps", steps, &step_count, err);
+    if (status != GP_OK)
+        return status;
+    const gp_shape shape = gp_onnx_shape_of(m, x);
+
+    if (start_count == 0 || start_count != end_count || (axis_count != 0 && axis_count != start_count) ||
+        (step_count != 0 && step_count != start_count))
+        return gp_fail(err, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
+    for (size_t i = 0; i < start_count && status == GP_OK; i++) {
+        int64_t axis;
+
+        if (step_count != 0 && steps[i] != 1)
+            return gp_fail(err, GP_EUNSUPPORTED, "a step of %" PRId64 " is not supported; 1 is", steps[i]);
+        status = sample_axis(axis_count == 0 ? (int64_t)i : axes[i], &shape, &axis, err);
+        if (status != GP_OK)
+            return status;
+        start[axis] = slice_end(starts[i], shape.dim[axis]);
+        size[axis] = slice_end(ends[i], shape.dim[axis]) - start[axis];
+        if (size[axis] < 1)
+            return gp_fail(err, GP_EUNSUPPORTED, "nothing is left along axis %" PRId64, axis + 1);
+    }
+    put_list(settings, sizeof(settings), "start", start, 3);
+    put_list(settings, sizeof(settings), "size", size, 3);
+    return gp_onnx_node_layer(m, node, "crop", settings, &x, 1, err);
+}
+
+gp_status gp_onnx_map_pad(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    const Onnx__AttributeProto *mode = gp_onnx_node_attribute(node, "mode");
+    const Onnx__TensorProto *constant;
+    int64_t pads[LIST_MAX];
+    size_t count;
+    char settings[160] = "";
+    float value;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = node_list(m, node, 1, "pads", pads, &count, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_constant(m, node, 2, &constant, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "value", 0.0f, &value, err);
+    if (status != GP_OK)
+        return status;
+    if (constant != NULL && gp_onnx_floats(constant) != NULL && gp_onnx_count(constant) == 1)
+        value = gp_onnx_float_at(gp_onnx_floats(constant), 0);
+    if (mode != NULL && (mode->s.len != 8 || memcmp(mode->s.data, "constant", 8) != 0))
+        return gp_fail(err, GP_EUNSUPPORTED, "its mode is not constant");
+    if (value != 0.0f)
+        return gp_fail(err, GP_EUNSUPPORTED, "padding with %g is not supported; with 0 is", (double)value);
+    if (count != 8 || pads[0] != 0 || pads[1] != 0 || pads[4] != 0 || pads[5] != 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "padding of height and width is supported, and of nothing else");
+    put_list(settings, sizeof(settings), "padding", (const int64_t[]){ pads[2], pads[3], pads[6], pads[7] },
+             4);
+    return gp_onnx_node_layer(m, node, "pad", settings, &x, 1, err);
+}
+
+/* To [N, features] or [N, C, H, W]; 0 keeps a dimension, -1 is what is left. */
+gp_status gp_onnx_map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    int64_t to[LIST_MAX];
+    size_t count;
+    char settings[96] = "";
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_fixed_int(node, "allowzero", 0, err);
+    if (status == GP_OK)
+        status = node_list(m, node, 1, "shape", to, &count, err);
+    if (status != GP_OK)
+        return status;
+    const gp_shape shape = gp_onnx_shape_of(m, x);
+    const int64_t elements = gp_shape_count(&shape);
+    bool keeps = count > 0 && (to[0] == 0 || to[0] == -1 || (m->batch != 0 && to[0] == m->batch));
+
+    if (count != 2 && count != 4)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "only a reshape to two or four dimensions, [N, -1] or [N, C, H, W], is supported");
+    for (size_t i = 1; i < count; i++)
+        keeps = keeps && to[i] >= -1 && (to[0] != -1 || to[i] != -1);
+    if (!keeps)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "a reshape to [%" PRId64 ", %" PRId64
+                       "%s] is not supported; [N, -1] and [N, C, H, W] are",
+                       to[0], to[1], count == 2 ? "" : ", ...");
+    if (count == 4) {
+        put_list(settings, sizeof(settings), "shape", to + 1, 3);
+        return gp_onnx_node_layer(m, node, "reshape", settings, &x, 1, err);
+    }
+    if (to[1] == 0 ? shape.dim[0] != elements : to[1] != -1 && to[1] != elements)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "it reshapes to %" PRId64 " features and a sample has %" PRId64
+                       "; only [N, -1] is supported",
+                       to[1], elements);
+    return gp_onnx_node_layer(m, node, "flatten", NULL, &x, 1, err);
+}
+
+gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    int64_t order[4];
+    char settings[48] = "";
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK && gp_onnx_node_attribute(node, "perm") == NULL)
+        return gp_fail(err, GP_EUNSUPPORTED, "without perm it would move the samples' axis");
+    if (status == GP_OK)
+        status = gp_onnx_node_ints(node, "perm", 4, 0, order, err);
+    if (status != GP_OK)
+        return status;
+    if (order[0] != 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "its perm moves the samples' axis");
+    for (int i = 1; i < 4; i++)
+        if (order[i] < 1 || order[i] > 3)
+            return gp_fail(err, GP_EUNSUPPORTED, "its perm has axis %" PRId64, order[i]);
+        else
+            order[i]--;
+    put_list(settings, sizeof(settings), "order", order + 1, 3);
+    return gp_onnx_node_layer(m, node, "transpose", settings, &x, 1, err);
+}

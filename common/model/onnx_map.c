@@ -12,6 +12,8 @@
 #include "common/base/alloc.h"
 #include "common/model/onnx_map.h"
 
+#define SAMPLE_ELEMENTS_MAX ((int64_t)1 << 28)
+
 typedef struct map_operator map_operator;
 struct map_operator {
     const char *name;
@@ -93,7 +95,21 @@ gp_status gp_onnx_node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, co
     made->role = GP_ONNX_VALUE_LAYER;
     made->layer = layer;
     m->expectations[layer].made = made;
-    return GP_OK;
+
+    gp_infer infer = { .input_count = (uint32_t)input_count, .settings = m->spec->layers[layer].settings };
+
+    for (size_t k = 0; k < input_count; k++)
+        infer.inputs[k] = gp_onnx_shape_of(m, inputs[k]);
+    status = m->spec->layers[layer].kind->infer(&infer, err);
+    if (status == GP_OK)
+        status = gp_shape_check(&infer.output, SAMPLE_ELEMENTS_MAX, err);
+    m->shapes[layer] = infer.output;
+    return status;
+}
+
+gp_shape gp_onnx_shape_of(const gp_onnx_mapping *m, const gp_onnx_value *value)
+{
+    return value->layer == GP_INPUT_LAYER ? m->spec->input : m->shapes[value->layer];
 }
 
 /* The output is another name of the input. */
@@ -280,32 +296,6 @@ static gp_status map_flatten(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return status == GP_OK ? gp_onnx_node_layer(m, node, "flatten", NULL, &x, 1, err) : status;
 }
 
-/* To [N, -1], [0, -1] or [-1, features]: each sample a vector. */
-static gp_status map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
-{
-    const Onnx__TensorProto *shape;
-    int64_t rows, columns;
-    gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
-
-    if (status == GP_OK)
-        status = gp_onnx_node_fixed_int(node, "allowzero", 0, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_constant(m, node, 1, &shape, err);
-    if (status != GP_OK)
-        return status;
-    if (shape == NULL || gp_onnx_count(shape) != 2 || !gp_onnx_int64_at(shape, 0, &rows) ||
-        !gp_onnx_int64_at(shape, 1, &columns))
-        return gp_fail(err, GP_EUNSUPPORTED, "only a reshape to two dimensions, [N, -1], is supported");
-    bool keeps = rows == 0 || rows == -1 || (m->batch != 0 && rows == m->batch);
-
-    if (!keeps || columns == 0 || columns < -1 || (rows == -1 && columns == -1))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "a reshape to [%" PRId64 ", %" PRId64 "] is not supported; [N, -1] is", rows, columns);
-    m->expectations[m->spec->layer_count].outputs = columns == -1 ? 0 : columns;
-    return gp_onnx_node_layer(m, node, "flatten", NULL, &x, 1, err);
-}
-
 static gp_status map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const Onnx__TensorProto *ratio;
@@ -329,6 +319,7 @@ static gp_status map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return gp_onnx_node_layer(m, node, "dropout", settings, &x, 1, err);
 }
 
+/* The end of a classification, or a layer; before opset 13 it was over all axes from `axis` on. */
 static gp_status map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     int64_t axis;
@@ -339,12 +330,23 @@ static gp_status map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
         status = gp_onnx_node_int(node, "axis", m->opset < 13 ? 1 : -1, &axis, err);
     if (status != GP_OK)
         return status;
-    if (axis != 1 && axis != -1)
+    const gp_shape shape = gp_onnx_shape_of(m, x);
+    bool last = strcmp(node->output[0], m->graph->output[0]->name) == 0 &&
+                gp_onnx_value_find(m, node->output[0])->uses == 1;
+
+    axis = axis < 0 ? axis + 1 + (int64_t)shape.rank : axis;
+    if (axis != 1)
         return gp_fail(err, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; 1, the classes, is", axis);
-    if (strcmp(node->output[0], m->graph->output[0]->name) != 0 ||
-        gp_onnx_value_find(m, node->output[0])->uses != 1)
-        return gp_fail(err, GP_EUNSUPPORTED, "it is supported as the network's output only");
-    return gp_onnx_node_layer(m, node, "crossentropy", NULL, &x, 1, err);
+    if (last && shape.rank == 1)
+        return gp_onnx_node_layer(m, node, "crossentropy", NULL, &x, 1, err);
+    if (last)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "as the network's output it reads one score per class; put a Flatten before");
+    if (m->opset < 13 && gp_shape_count(&shape) != shape.dim[0])
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "over channels and pixels together it is not supported; from opset 13 on it is over channels");
+    return gp_onnx_node_layer(m, node, "softmax", NULL, &x, 1, err);
 }
 
 static gp_status map_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -483,11 +485,21 @@ static gp_status map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     }
     if (adds && a->role != GP_ONNX_VALUE_CONSTANT && b->role != GP_ONNX_VALUE_CONSTANT)
         return map_sum(m, node, err);
+    if (*node->op_type == 'M' && a->role == GP_ONNX_VALUE_LAYER && b->role == GP_ONNX_VALUE_LAYER) {
+        gp_onnx_value *const factors[2] = { a, b }, *const other[2] = { b, a };
+        const gp_shape first = gp_onnx_shape_of(m, a), second = gp_onnx_shape_of(m, b);
+        bool swapped =
+            gp_shape_count(&second) > gp_shape_count(&first); /* the second may be one per channel */
+
+        return gp_onnx_node_layer(m, node, "multiply", NULL, swapped ? other : factors, 2, err);
+    }
     if (a->role == GP_ONNX_VALUE_INPUT && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_normalization(m, node, a, b, err);
     if (adds && a->role == GP_ONNX_VALUE_LAYER && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_bias(m, node, a, b, err);
-    return gp_fail(err, GP_EUNSUPPORTED, "it is supported between the network's input and a constant only");
+    return gp_fail(
+        err, GP_EUNSUPPORTED,
+        "it is supported between the network's input and a constant, and as Mul and Add of layers");
 }
 
 /* ---- the graph ---- */
@@ -509,7 +521,11 @@ static const map_operator operators[] = {
     { "Sigmoid", "", 1, 1, gp_onnx_map_function },
     { "Tanh", "", 1, 1, gp_onnx_map_function },
     { "Flatten", "axis ", 1, 1, map_flatten },
-    { "Reshape", "allowzero ", 2, 2, map_reshape },
+    { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape },
+    { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose },
+    { "Concat", "axis ", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_concat },
+    { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice },
+    { "Pad", "mode pads value ", 1, 3, gp_onnx_map_pad },
     { "Add", "", 2, 2, map_arithmetic },
     { "Sum", "", 2, GP_LAYER_INPUTS_MAX, map_sum },
     { "Mul", "", 2, 2, map_arithmetic },
@@ -548,12 +564,32 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
 }
 
+/* A network that ends in Softmax, Flatten ends in flatten, crossentropy: the softmax must not be taken twice. */
+static void drop_last_softmax(gp_onnx_mapping *m)
+{
+    const uint32_t count = m->spec->layer_count;
+    gp_layer *layers = m->spec->layers;
+
+    if (count < 2 || strcmp(layers[count - 1].kind->name, "flatten") != 0 ||
+        layers[count - 1].inputs[0] != count - 2 || strcmp(layers[count - 2].kind->name, "softmax") != 0 ||
+        gp_shape_count(&m->shapes[count - 2]) != m->shapes[count - 2].dim[0])
+        return;
+    layers[count - 1].inputs[0] = layers[count - 2].inputs[0];
+    layers[count - 2] = layers[count - 1];
+    m->expectations[count - 1].made->layer = count - 2;
+    m->expectations[count - 2] = m->expectations[count - 1];
+    m->shapes[count - 2] = m->shapes[count - 1];
+    m->spec->layer_count--;
+}
+
 static gp_status map_output(gp_onnx_mapping *m, gp_error *err)
 {
     char text[GP_ONNX_SHOWN_BYTES];
     const char *name = m->graph->output[0]->name;
     gp_onnx_value *made = gp_onnx_value_find(m, name);
 
+    if (made != NULL && made->role == GP_ONNX_VALUE_LAYER && made->layer + 1 == m->spec->layer_count)
+        drop_last_softmax(m);
     if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT))
         return gp_fail(err, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
     if (made->role == GP_ONNX_VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
@@ -577,11 +613,6 @@ static gp_status check_expectations(const gp_onnx_mapping *m, gp_error *err)
             (layer->inputs[0] == GP_INPUT_LAYER || graph->outputs[layer->inputs[0]].rank != 1))
             status = gp_fail(err, GP_EUNSUPPORTED,
                              "%s multiplies a matrix with images; put a Flatten before it", layer->name);
-        if (expected->outputs != 0 && graph->outputs[i].dim[0] != expected->outputs)
-            status = gp_fail(err, GP_EUNSUPPORTED,
-                             "%s reshapes to %" PRId64 " features and a sample has %" PRId64
-                             "; only [N, -1] is supported",
-                             layer->name, expected->outputs, graph->outputs[i].dim[0]);
     }
     gp_graph_free(graph);
     return status;
@@ -654,7 +685,8 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
     strcpy(m->spec->name, name);
     m->sources = gp_calloc(layers, sizeof(*m->sources));
     m->expectations = gp_calloc(layers, sizeof(*m->expectations));
-    if (m->sources == NULL || m->expectations == NULL)
+    m->shapes = gp_calloc(layers, sizeof(*m->shapes));
+    if (m->sources == NULL || m->expectations == NULL || m->shapes == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a model of %zu nodes", graph->n_node);
     status = gp_onnx_values_prepare(m, input, err);
     for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
@@ -672,6 +704,7 @@ gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, const Onnx__G
 
     gp_free(m.values);
     gp_free(m.expectations);
+    gp_free(m.shapes);
     if (status != GP_OK) {
         gp_netspec_free(m.spec);
         gp_free(m.sources);

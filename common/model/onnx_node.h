@@ -21,9 +21,8 @@ typedef struct gp_onnx_value {
 
 /* What must hold once shapes are known. */
 typedef struct gp_onnx_expectation {
-    bool vector_input;         /* a matrix product: its input must be flat already */
-    int64_t outputs;           /* 0, or what a Reshape said */
-    const gp_onnx_value *made; /* the value of the node itself, for the Add after a MatMul */
+    bool vector_input;   /* a matrix product: its input must be flat already */
+    gp_onnx_value *made; /* the value of the node itself, for the Add after a MatMul */
 } gp_onnx_expectation;
 
 /* A graph on its way to a netspec. */
@@ -33,6 +32,7 @@ typedef struct gp_onnx_mapping {
     gp_netspec *spec;
     gp_onnx_source *sources;           /* per layer; layers are at most nodes + 1 */
     gp_onnx_expectation *expectations; /* per layer */
+    gp_shape *shapes;                  /* per layer: of its output */
     gp_onnx_value *values;             /* sorted by name */
     size_t value_count;
     double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/model/onnx.h"
+#include "common/model/onnx_node.h"
 #include "common/model/onnx_proto.h"
 
 /* A model and what was understood of it so far; everything owned. */
@@ -135,16 +136,30 @@ static const Onnx__TensorProto *tensor_find(Onnx__GraphProto *graph, const char 
     return found == NULL ? NULL : *found;
 }
 
+static bool lists_match(const Onnx__TensorProto *theirs, const Onnx__TensorProto *ours)
+{
+    int64_t a, b;
+
+    for (int64_t i = 0; i < gp_onnx_count(ours); i++)
+        if (!gp_onnx_int64_at(theirs, i, &a) || !gp_onnx_int64_at(ours, i, &b) || a != b)
+            return false;
+    return true;
+}
+
 /* Whether the file has this tensor of ours: name, shape, type, and the data where ours has some. */
 static bool tensor_matches(Onnx__GraphProto *graph, const Onnx__TensorProto *ours)
 {
     const Onnx__TensorProto *theirs = tensor_find(graph, ours->name);
 
-    if (theirs == NULL || theirs->n_dims != ours->n_dims || gp_onnx_floats(theirs) == NULL)
+    if (theirs == NULL || theirs->n_dims != ours->n_dims || theirs->data_type != ours->data_type)
         return false;
     for (size_t i = 0; i < ours->n_dims; i++)
         if (theirs->dims[i] != ours->dims[i])
             return false;
+    if (ours->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64)
+        return lists_match(theirs, ours);
+    if (gp_onnx_floats(theirs) == NULL)
+        return false;
     return !ours->has_raw_data ||
            memcmp(gp_onnx_floats(theirs), ours->raw_data.data, ours->raw_data.len) == 0;
 }

@@ -16,7 +16,8 @@
 enum {
     NODE_ATTRIBUTES_MAX = 5,
     NODE_INTS_MAX = 10,
-    NODE_CONSTANTS_MAX = 2,
+    NODE_CONSTANTS_MAX = 3,
+    NODE_LIST_MAX = 8,
     VALUE_NAME_MAX = GP_NAME_MAX + 16
 };
 
@@ -29,6 +30,7 @@ typedef struct draft_node {
     char name[VALUE_NAME_MAX], output_name[VALUE_NAME_MAX];
     char constant_names[NODE_CONSTANTS_MAX][VALUE_NAME_MAX];
     float constants[NODE_CONSTANTS_MAX];
+    int64_t lists[NODE_CONSTANTS_MAX][NODE_LIST_MAX];
     uint32_t constant_count;
 } draft_node;
 
@@ -176,6 +178,26 @@ static void node_add_constant(gp_onnx_draft *draft, draft_node *node, const char
     node_add_input(node, draft_add_tensor(draft, node->constant_names[k], &scalar, &node->constants[k]));
 }
 
+/* Whole numbers as a further input: "crop1.starts". */
+static void node_add_list(gp_onnx_draft *draft, draft_node *node, const char *role, const int64_t *list,
+                          uint32_t count)
+{
+    const gp_shape shape = gp_shape1(count);
+    uint32_t k = node->constant_count++;
+
+    assert(k < NODE_CONSTANTS_MAX && count <= NODE_LIST_MAX);
+    memcpy(node->lists[k], list, count * sizeof(*list));
+    snprintf(node->constant_names[k], sizeof(node->constant_names[k]), "%.*s.%s", GP_NAME_MAX, node->name,
+             role);
+    node_add_input(node, draft_add_tensor(draft, node->constant_names[k], &shape, NULL));
+    draft_tensor *tensor = &draft->tensors[draft->proto.n_initializer - 1];
+
+    tensor->proto.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    tensor->proto.has_raw_data = true;
+    tensor->proto.raw_data.data = (uint8_t *)node->lists[k];
+    tensor->proto.raw_data.len = count * sizeof(*list);
+}
+
 /* The layer's tensors as further inputs of its node. */
 static void node_add_parameters(gp_onnx_draft *draft, draft_node *node, uint32_t layer)
 {
@@ -291,6 +313,61 @@ static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
             node_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
 }
 
+static void draft_concat(gp_onnx_draft *draft, uint32_t layer)
+{
+    node_set_int(draft_add_layer(draft, layer, "Concat"), "axis", 1 + draft->ops[layer]->number[0]);
+}
+
+static void draft_crop(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    draft_node *node = draft_add_layer(draft, layer, "Slice");
+    int64_t starts[3], ends[3], axes[3];
+
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        starts[i] = draft->ops[layer]->number[i];
+        ends[i] = starts[i] + shape->dim[i];
+        axes[i] = 1 + i;
+    }
+    node_add_list(draft, node, "starts", starts, shape->rank);
+    node_add_list(draft, node, "ends", ends, shape->rank);
+    node_add_list(draft, node, "axes", axes, shape->rank);
+}
+
+static void draft_pad(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_value *x = &draft->graph->values[op->in[0]], *y = &draft->graph->values[op->out[0]];
+    int64_t pads[8] = { 0 };
+
+    for (int i = 1; i < 3; i++) {
+        pads[1 + i] = op->number[i];
+        pads[5 + i] = y->shape.dim[i] - x->shape.dim[i] - op->number[i];
+    }
+    node_add_list(draft, draft_add_layer(draft, layer, "Pad"), "pads", pads, 8);
+}
+
+static void draft_reshape(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    const int64_t to[4] = { 0, shape->dim[0], shape->dim[1], shape->dim[2] };
+
+    node_add_list(draft, draft_add_layer(draft, layer, "Reshape"), "shape", to, 4);
+}
+
+static void draft_transpose(gp_onnx_draft *draft, uint32_t layer)
+{
+    const int32_t *order = draft->ops[layer]->number;
+    const int32_t perm[4] = { 0, 1 + order[0], 1 + order[1], 1 + order[2] };
+
+    node_set_ints(draft_add_layer(draft, layer, "Transpose"), "perm", perm, 4);
+}
+
+static void draft_softmax(gp_onnx_draft *draft, uint32_t layer)
+{
+    node_set_int(draft_add_layer(draft, layer, "Softmax"), "axis", 1);
+}
+
 static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
 {
     node_set_float(draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
@@ -331,14 +408,29 @@ static const struct {
     const char *kind;
     void (*draft)(gp_onnx_draft *draft, uint32_t layer);
 } layer_drafts[] = {
-    { "conv2d", draft_conv2d },       { "fc", draft_fc },
-    { "relu", draft_plain },          { "leakyrelu", draft_leaky_relu },
-    { "clip", draft_clip },           { "sigmoid", draft_plain },
-    { "tanh", draft_plain },          { "maxpool", draft_pool },
-    { "avgpool", draft_pool },        { "globalavgpool", draft_plain },
-    { "globalmaxpool", draft_plain }, { "batchnorm", draft_batchnorm },
-    { "flatten", draft_flatten },     { "add", draft_add },
-    { "dropout", draft_dropout },     { "crossentropy", draft_crossentropy },
+    { "conv2d", draft_conv2d },
+    { "fc", draft_fc },
+    { "relu", draft_plain },
+    { "leakyrelu", draft_leaky_relu },
+    { "clip", draft_clip },
+    { "sigmoid", draft_plain },
+    { "tanh", draft_plain },
+    { "maxpool", draft_pool },
+    { "avgpool", draft_pool },
+    { "globalavgpool", draft_plain },
+    { "globalmaxpool", draft_plain },
+    { "batchnorm", draft_batchnorm },
+    { "flatten", draft_flatten },
+    { "softmax", draft_softmax },
+    { "add", draft_add },
+    { "multiply", draft_plain },
+    { "concat", draft_concat },
+    { "crop", draft_crop },
+    { "pad", draft_pad },
+    { "reshape", draft_reshape },
+    { "transpose", draft_transpose },
+    { "dropout", draft_dropout },
+    { "crossentropy", draft_crossentropy },
 };
 
 static gp_status draft_layers(gp_onnx_draft *draft, gp_error *err)

@@ -7,7 +7,7 @@
 
 /* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
- * convolution, global pooling, activations; "tiny": a few bytes of weights.  Weights are normal with
+ * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
     gp_netspec *spec;
@@ -120,6 +120,37 @@ static inline gp_status net_build_residual(net *n, gp_error *err)
                            : status;
 }
 
+static inline gp_status net_build_branches(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "conv1", "conv2d", "channels=6;kernel=3", { 0 } },
+        { "relu1", "relu", NULL, { 0 } },
+        { "left", "conv2d", "channels=4;kernel=1", { "relu1" } },
+        { "right", "conv2d", "channels=4;kernel=3;padding=1", { "relu1" } },
+        { "both", "concat", NULL, { "left", "right", "relu1" } },
+        { "squeeze", "globalavgpool", NULL, { "both" } },
+        { "excite", "conv2d", "channels=14;kernel=1", { 0 } },
+        { "gate", "sigmoid", NULL, { 0 } },
+        { "scaled", "multiply", NULL, { "both", "gate" } },
+        { "padded", "pad", "padding=1,0,2,1", { 0 } },
+        { "part", "crop", "start=2,1,0;size=9,6,0", { 0 } },
+        { "turned", "transpose", "order=2,0,1", { 0 } },
+        { "reshaped", "reshape", "shape=0,6,-1", { 0 } },
+        { "attention", "softmax", NULL, { 0 } },
+        { "weighted", "multiply", NULL, { "attention", "reshaped" } },
+        { "side", "concat", "axis=2", { "weighted", "attention" } },
+        { "flat", "flatten", NULL, { 0 } },
+        { "end", "crop", "start=3,0,0;size=100,0,0", { 0 } },
+        { "head", "fc", "outputs=5", { 0 } },
+        { "loss", "crossentropy", NULL, { 0 } },
+    };
+    const gp_shape input = gp_shape3(2, 10, 9);
+    gp_status status = gp_netspec_new(&n->spec, "branches", &input, err);
+
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
 static inline gp_status net_build_tiny(net *n, gp_error *err)
 {
     static const net_layer layers[] = {
@@ -145,6 +176,8 @@ static inline gp_status net_new(net *n, const char *name, gp_error *err)
     *n = (net){ 0 };
     if (strcmp(name, "mixed") == 0)
         status = net_build_mixed(n, err);
+    else if (strcmp(name, "branches") == 0)
+        status = net_build_branches(n, err);
     else if (strcmp(name, "residual") == 0)
         status = net_build_residual(n, err);
     else if (strcmp(name, "tiny") == 0)

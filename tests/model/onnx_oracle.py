@@ -132,6 +132,18 @@ def foreign(folder):
     ], [tensor("w", 6, 2, 3, 3), tensor("scale", 6), tensor("offset", 6), tensor("mean", 6),
         numpy_helper.from_array(rng.uniform(.5, 2, 6).astype(np.float32), "variance"), tensor("m", 6, 4)],
         (2, 15, 13), folder, opset=10)
+    check_theirs("shapes_opset9", [
+        node("Conv", ["x", "w"], ["c"]), node("Slice", ["c"], ["s"], starts=[1, -5], ends=[2**31 - 1, -1], axes=[1, 3]),
+        node("Pad", ["s"], ["p"], mode="constant", pads=[0, 0, 1, 0, 0, 0, 0, 2]),
+        node("Transpose", ["p"], ["t"], perm=[0, 3, 1, 2]), node("Relu", ["t"], ["r"]),
+        node("Concat", ["t", "r"], ["k"], axis=-3), constant("to", np.array([0, 4, 3, -1], dtype=np.int64)),
+        node("Reshape", ["k", "to"], ["q"]), node("GlobalAveragePool", ["q"], ["g"]), node("Mul", ["g", "q"], ["m"]),
+        node("Flatten", ["m"], ["f"]), node("MatMul", ["f", "h"], ["y"]),
+    ], [tensor("w", 4, 2, 2, 2), tensor("h", 288, 4)], (2, 8, 8), folder, opset=9)
+    check_theirs("softmax_then_flatten", [
+        node("Conv", ["x", "w"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]), node("Softmax", ["g"], ["s"], axis=1),
+        node("Flatten", ["s"], ["y"]),
+    ], [tensor("w", 4, 2, 2, 2)], (2, 5, 5), folder, softmax=False)
     check_theirs("clip_by_inputs", [
         node("Conv", ["x", "w"], ["c"], group=4, auto_pad="SAME_UPPER"),
         node("Clip", ["c", "", "high"], ["k"]), node("AveragePool", ["k"], ["a"], kernel_shape=[2, 2], dilations=[2, 1]),
@@ -145,6 +157,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check_ours("lenet", (1, 28, 28), temporary)
     check_ours("mixed", (4, 13, 11), temporary)
     check_ours("residual", (3, 14, 11), temporary)
+    check_ours("branches", (2, 10, 9), temporary)
     foreign(temporary)
 print(f"{failures} failed")
 sys.exit(failures != 0)

@@ -172,6 +172,13 @@ static const char *const branched[] = {
     "f fc outputs=3 | l crossentropy",
     /* the loss's input has another reader: its gradient is the loss's and the reader's */
     "f fc outputs=3 | g fc outputs=3 | h add < f,g | l crossentropy",
+    /* numbers per channel that multiply; pieces that overlap */
+    "a conv2d channels=3;kernel=1 | g globalavgpool | e conv2d channels=3;kernel=1 | s sigmoid | m multiply "
+    "< a,s | "
+    "n multiply < m,g | f fc outputs=3 | l crossentropy",
+    "a conv2d channels=2;kernel=1 | b conv2d channels=4;kernel=3;same=lower < a | c concat < b,a,b | "
+    "d crop start=1,2,0;size=6,0,4 | e pad padding=1,0,0,1 | t transpose order=2,0,1 | p softmax | "
+    "h reshape shape=7,-1,5 | f fc outputs=3 | l crossentropy",
 };
 
 TEST(every_value_is_written_once_before_it_is_read_and_gradients_complete_from_the_front)

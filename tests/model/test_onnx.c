@@ -506,7 +506,12 @@ TEST(what_is_not_supported_is_named_with_node_operator_and_opset)
     check_refused(no, "'m' has 2 dimensions; here 4", "Conv", "x m", "");
     check_refused(no, "one per channel", "Mul", "x wide", "");
     check_refused(no, "axis=2", "Flatten", "x", "axis=2");
-    check_refused(no, "as the network's output only", "Softmax", "x", "axis=1");
+    check_refused(no, "over channels and pixels together", "Softmax", "x", "axis=1");
+    check_refused(no, "axis=2 is not supported", "Softmax", "x", "axis=2");
+    check_refused(no, "axis 4", "Concat", "x x", "axis=4");
+    check_refused(no, "padding of height and width", "Pad", "x", "pads=0,1,0,0,0,0,0,0");
+    check_refused(no, "its mode is not constant", "Pad", "x", "mode=@edge pads=0,0,1,1,0,0,1,1");
+    check_refused(no, "moves the samples' axis", "Transpose", "x", "perm=1,0,2,3");
     check_refused(no, "is a constant", "Relu", "w", "");
     check_refused(GP_EINVAL, "it reads 'nobody'", "Relu", "nobody", "");
     check_refused(GP_EINVAL, "rate", "Dropout", "x", "ratio=0.99");

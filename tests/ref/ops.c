@@ -471,6 +471,138 @@ void gp_ref_activation_backward(const gp_ref_call *call)
     }
 }
 
+/* Element [c, y, x] of sample n, of a value of up to three axes. */
+static double *box_at(const gp_ref_tensor *tensor, int64_t n, int64_t c, int64_t y, int64_t x)
+{
+    int64_t extent[3] = { 1, 1, 1 };
+
+    assert(tensor->shape.rank <= 3);
+    memcpy(extent, tensor->shape.dim, tensor->shape.rank * sizeof(*extent));
+    assert(c >= 0 && c < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2]);
+    return &tensor->data[((n * extent[0] + c) * extent[1] + y) * extent[2] + x];
+}
+
+/* The indices of element i of one sample. */
+static void box_indices(const gp_ref_tensor *tensor, int64_t i, int64_t at[3])
+{
+    int64_t extent[3] = { 1, 1, 1 };
+
+    memcpy(extent, tensor->shape.dim, tensor->shape.rank * sizeof(*extent));
+    at[0] = i / (extent[1] * extent[2]);
+    at[1] = i / extent[2] % extent[1];
+    at[2] = i % extent[2];
+}
+
+void gp_ref_multiply(const gp_ref_call *call)
+{
+    const int64_t a = gp_shape_count(&call->in[0].shape), b = gp_shape_count(&call->in[1].shape);
+
+    for (int64_t i = 0; i < call->samples * a; i++)
+        call->out[0].data[i] = call->in[0].data[i] * call->in[1].data[i / (a / b)];
+}
+
+void gp_ref_multiply_sum(const gp_ref_call *call)
+{
+    const int64_t a = gp_shape_count(&call->in[0].shape), b = gp_shape_count(&call->out[0].shape);
+
+    tensor_clear(call, &call->out[0]);
+    for (int64_t i = 0; i < call->samples * a; i++)
+        call->out[0].data[i / (a / b)] += call->in[0].data[i] * call->in[1].data[i];
+}
+
+void gp_ref_concat(const gp_ref_call *call)
+{
+    int64_t start[3] = { 0, 0, 0 };
+
+    for (int k = 0; k < GP_OP_VALUES_MAX && call->in[k].data != NULL; k++) {
+        for (int64_t n = 0; n < call->samples; n++)
+            for (int64_t i = 0; i < gp_shape_count(&call->in[k].shape); i++) {
+                int64_t at[3];
+
+                box_indices(&call->in[k], i, at);
+                *box_at(&call->out[0], n, start[0] + at[0], start[1] + at[1], start[2] + at[2]) =
+                    *box_at(&call->in[k], n, at[0], at[1], at[2]);
+            }
+        start[call->op->number[0]] += call->in[k].shape.dim[call->op->number[0]];
+    }
+}
+
+void gp_ref_slice(const gp_ref_call *call)
+{
+    const int32_t *start = call->op->number;
+
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t i = 0; i < gp_shape_count(&call->out[0].shape); i++) {
+            int64_t at[3];
+
+            box_indices(&call->out[0], i, at);
+            *box_at(&call->out[0], n, at[0], at[1], at[2]) =
+                *box_at(&call->in[0], n, at[0] + start[0], at[1] + start[1], at[2] + start[2]);
+        }
+}
+
+void gp_ref_pad(const gp_ref_call *call)
+{
+    const int32_t *start = call->op->number;
+
+    tensor_clear(call, &call->out[0]);
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t i = 0; i < gp_shape_count(&call->in[0].shape); i++) {
+            int64_t at[3];
+
+            box_indices(&call->in[0], i, at);
+            *box_at(&call->out[0], n, at[0] + start[0], at[1] + start[1], at[2] + start[2]) =
+                *box_at(&call->in[0], n, at[0], at[1], at[2]);
+        }
+}
+
+void gp_ref_transpose(const gp_ref_call *call)
+{
+    for (int64_t n = 0; n < call->samples; n++)
+        for (int64_t i = 0; i < gp_shape_count(&call->out[0].shape); i++) {
+            int64_t to[3], from[3];
+
+            box_indices(&call->out[0], i, to);
+            for (int k = 0; k < 3; k++)
+                from[call->op->number[k]] = to[k];
+            *box_at(&call->out[0], n, to[0], to[1], to[2]) =
+                *box_at(&call->in[0], n, from[0], from[1], from[2]);
+        }
+}
+
+void gp_ref_softmax(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+
+    for (int64_t i = 0; i < call->samples * of.pixels; i++) {
+        double sum = 0.0, largest = -INFINITY;
+
+        for (int64_t c = 0; c < of.count; c++)
+            largest = fmax(largest, call->in[0].data[channel_at(&of, c, i)]);
+        for (int64_t c = 0; c < of.count; c++)
+            sum += exp(call->in[0].data[channel_at(&of, c, i)] - largest);
+        for (int64_t c = 0; c < of.count; c++)
+            call->out[0].data[channel_at(&of, c, i)] =
+                exp(call->in[0].data[channel_at(&of, c, i)] - largest) / sum;
+    }
+}
+
+void gp_ref_softmax_backward(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const double *y = call->in[0].data, *dy = call->in[1].data;
+
+    for (int64_t i = 0; i < call->samples * of.pixels; i++) {
+        double sum = 0.0;
+
+        for (int64_t c = 0; c < of.count; c++)
+            sum += dy[channel_at(&of, c, i)] * y[channel_at(&of, c, i)];
+        for (int64_t c = 0; c < of.count; c++)
+            call->out[0].data[channel_at(&of, c, i)] =
+                y[channel_at(&of, c, i)] * (dy[channel_at(&of, c, i)] - sum);
+    }
+}
+
 gp_ref_op gp_ref_op_find(gp_opcode code)
 {
     static const gp_ref_op ops[GP_OP_COUNT] = {
@@ -494,6 +626,14 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_BATCHNORM_INFER] = gp_ref_batchnorm_infer,
         [GP_OP_ACTIVATION] = gp_ref_activation,
         [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
+        [GP_OP_MULTIPLY] = gp_ref_multiply,
+        [GP_OP_MULTIPLY_SUM] = gp_ref_multiply_sum,
+        [GP_OP_CONCAT] = gp_ref_concat,
+        [GP_OP_SLICE] = gp_ref_slice,
+        [GP_OP_PAD] = gp_ref_pad,
+        [GP_OP_TRANSPOSE] = gp_ref_transpose,
+        [GP_OP_SOFTMAX] = gp_ref_softmax,
+        [GP_OP_SOFTMAX_BACKWARD] = gp_ref_softmax_backward,
     };
 
     assert((unsigned)code < GP_OP_COUNT && ops[code] != NULL);

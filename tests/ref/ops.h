@@ -41,6 +41,14 @@ void gp_ref_batchnorm_backward(const gp_ref_call *call);
 void gp_ref_batchnorm_infer(const gp_ref_call *call);
 void gp_ref_activation(const gp_ref_call *call);
 void gp_ref_activation_backward(const gp_ref_call *call);
+void gp_ref_multiply(const gp_ref_call *call);
+void gp_ref_multiply_sum(const gp_ref_call *call);
+void gp_ref_concat(const gp_ref_call *call);
+void gp_ref_slice(const gp_ref_call *call);
+void gp_ref_pad(const gp_ref_call *call);
+void gp_ref_transpose(const gp_ref_call *call);
+void gp_ref_softmax(const gp_ref_call *call);
+void gp_ref_softmax_backward(const gp_ref_call *call);
 void gp_ref_add(const gp_ref_call *call);
 
 /* The function of an opcode; asserts that there is one. */

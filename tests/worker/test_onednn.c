@@ -81,6 +81,64 @@ static gp_graph *alexnet_graph(void)
     return graph_of(&input, layers);
 }
 
+/* Branches of every sort of loop between convolutions: values meet in both orders of memory. */
+static gp_graph *branches_graph(void)
+{
+    static const layer_line layers[] = {
+        { "conv1", "conv2d", "channels=16;kernel=3;padding=1", { NULL } },
+        { "leaky", "leakyrelu", "slope=0.1", { NULL } },
+        { "conv2", "conv2d", "channels=16;kernel=3;padding=1;groups=16", { NULL } },
+        { "both", "concat", NULL, { "leaky", "conv2" } },
+        { "mean", "globalavgpool", NULL, { NULL } },
+        { "excite", "conv2d", "channels=32;kernel=1", { NULL } },
+        { "gate", "sigmoid", NULL, { NULL } },
+        { "scaled", "multiply", NULL, { "both", "gate" } },
+        { "clip", "clip", "min=-0.5;max=0.8", { NULL } },
+        { "pool", "maxpool", "kernel=3;stride=2;ceil=true", { NULL } },
+        { "pad", "pad", "padding=1,2,0,1", { NULL } },
+        { "crop", "crop", "start=3,0,1;size=20,0,0", { NULL } },
+        { "turn", "transpose", "order=1,2,0", { NULL } },
+        { "conv3", "conv2d", "channels=9;kernel=3;same=upper;stride=2", { NULL } },
+        { "soft", "softmax", NULL, { NULL } },
+        { "weigh", "multiply", NULL, { "soft", "conv3" } },
+        { "shape", "reshape", "shape=3,-1,5", { NULL } },
+        { "tanh", "tanh", NULL, { NULL } },
+        { "head", "fc", "outputs=6", { NULL } },
+        { "loss", "crossentropy", NULL, { NULL } },
+        { .kind = NULL },
+    };
+    gp_shape input = gp_shape3(3, 14, 13);
+
+    return graph_of(&input, layers);
+}
+
+/* Two blocks of a residual net, the second over half the pixels. */
+static gp_graph *residual_graph(void)
+{
+    static const layer_line layers[] = {
+        { "conv1", "conv2d", "channels=16;kernel=3;padding=1;bias=false", { NULL } },
+        { "bn1", "batchnorm", NULL, { NULL } },
+        { "relu1", "relu", NULL, { NULL } },
+        { "conv2", "conv2d", "channels=16;kernel=3;padding=1;bias=false", { NULL } },
+        { "bn2", "batchnorm", NULL, { NULL } },
+        { "sum1", "add", NULL, { "bn2", "relu1" } },
+        { "relu2", "relu", NULL, { NULL } },
+        { "conv3", "conv2d", "channels=40;kernel=3;padding=1;stride=2;bias=false", { NULL } },
+        { "bn3", "batchnorm", NULL, { NULL } },
+        { "short", "conv2d", "channels=40;kernel=1;stride=2;bias=false", { "relu2" } },
+        { "bn4", "batchnorm", NULL, { NULL } },
+        { "sum2", "add", NULL, { "bn3", "bn4" } },
+        { "relu3", "relu", NULL, { NULL } },
+        { "mean", "globalavgpool", NULL, { NULL } },
+        { "fc", "fc", "outputs=7", { NULL } },
+        { "loss", "crossentropy", NULL, { NULL } },
+        { .kind = NULL },
+    };
+    gp_shape input = gp_shape3(3, 12, 11);
+
+    return graph_of(&input, layers);
+}
+
 /* One network with data for `total` samples, and what the oracle makes of it. */
 typedef struct bench {
     gp_graph *graph;
@@ -433,6 +491,27 @@ TEST(groups_dilation_padding_max_pooling_and_dropout_train_as_the_oracle_does)
     check_network(alexnet_graph(), "alexnet of 17 samples", 17, GP_U8);
     check_network(alexnet_graph(), "alexnet of 64 samples", 64, GP_F32);
     check_network(alexnet_graph(), "alexnet of 1 sample", 1, GP_F32);
+}
+
+TEST(branches_of_loops_and_primitives_train_as_the_oracle_does)
+{
+    check_network(branches_graph(), "branches of 17 samples", 17, GP_U8);
+    check_network(branches_graph(), "branches of 1 sample", 1, GP_F32);
+}
+
+TEST(a_residual_net_trains_as_the_oracle_does_whatever_the_tail)
+{
+    const uint32_t whole[CALLS_MAX] = { 9 };
+    bench b;
+
+    if (!bench_init(&b, residual_graph(), 9, GP_U8))
+        return;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        check_train(&b, "residual", 9, threads, whole);
+        check_train(&b, "residual with a tail", 16, threads, whole);
+        check_infer(&b, "residual", threads);
+    }
+    bench_deinit(&b);
 }
 
 TEST(a_rank_without_samples_writes_zeros_first_and_nothing_later)

@@ -87,6 +87,65 @@ static gp_status activation_backward_run(const gp_loop_call *call, gp_error *err
     return GP_OK;
 }
 
+LOOP_CLONES static void multiply_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_image a = loop_image_of(call, &call->in[0]), b = loop_image_of(call, &call->in[1]);
+    float *y = call->out[0].data;
+
+    if (b.pixels == a.pixels) {
+        loop_range range = loop_range_of(element_count(call), 16, thread, threads);
+
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = a.data[i] * b.data[i];
+        return;
+    }
+    loop_range range = loop_range_of(call->rows, 1, thread, threads);
+
+    for (size_t n = range.first; n < range.end; n++) {
+        const float *from = a.data + n * a.sample_stride, *by = b.data + n * a.channels;
+        float *to = y + n * a.sample_stride;
+
+        for (size_t i = 0; i < a.sample_stride; i += call->packed ? a.channels : a.pixels)
+            if (call->packed)
+                for (size_t c = 0; c < a.channels; c++)
+                    to[i + c] = from[i + c] * by[c];
+            else
+                for (size_t p = 0; p < a.pixels; p++)
+                    to[i + p] = from[i + p] * by[i / a.pixels];
+    }
+}
+
+static gp_status multiply_run(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, element_count(call), multiply_share);
+    return GP_OK;
+}
+
+static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_image a = loop_image_of(call, &call->in[0]);
+    loop_range range = loop_range_of(call->rows * a.channels, 1, thread, threads);
+
+    for (size_t i = range.first; i < range.end; i++) {
+        size_t at = i / a.channels * a.sample_stride + i % a.channels * a.channel_stride;
+        double sum = 0.0;
+
+        for (size_t p = 0; p < a.pixels; p++, at += a.pixel_stride)
+            sum += (double)a.data[at] * (double)call->in[1].data[at];
+        call->out[0].data[i] = (float)sum;
+    }
+}
+
+static gp_status multiply_sum_run(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, multiply_sum_share);
+    return GP_OK;
+}
+
 /* --- the table --------------------------------------------------------------------------------------- */
 
 const gp_loop *gp_loop_find(gp_opcode code)
@@ -97,6 +156,14 @@ const gp_loop *gp_loop_find(gp_opcode code)
         [GP_OP_BATCHNORM_INFER] = { gp_loop_batchnorm_infer, .in_place = true },
         [GP_OP_ACTIVATION] = { activation_run, .in_place = true },
         [GP_OP_ACTIVATION_BACKWARD] = { activation_backward_run, .in_place = true },
+        [GP_OP_MULTIPLY] = { multiply_run, .in_place = true },
+        [GP_OP_MULTIPLY_SUM] = { multiply_sum_run, .in_place = false },
+        [GP_OP_CONCAT] = { gp_loop_concat, .in_place = false },
+        [GP_OP_SLICE] = { gp_loop_slice, .in_place = false },
+        [GP_OP_PAD] = { gp_loop_pad, .in_place = false },
+        [GP_OP_TRANSPOSE] = { gp_loop_transpose, .in_place = false },
+        [GP_OP_SOFTMAX] = { gp_loop_softmax, .in_place = false },
+        [GP_OP_SOFTMAX_BACKWARD] = { gp_loop_softmax_backward, .in_place = false },
     };
 
     assert((unsigned)code < GP_OP_COUNT);

@@ -9,7 +9,7 @@
 
 /* A function per instruction set, chosen when the program starts.  Sanitizers cannot instrument the choice. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LOOP_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#define LOOP_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else
 #define LOOP_CLONES
 #endif
@@ -78,5 +78,11 @@ static inline void loop_clear_rest(const gp_loop_call *call, const gp_loop_opera
 gp_status gp_loop_batchnorm(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_batchnorm_infer(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_concat(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_slice(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_pad(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transpose(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err);
 
 #endif

@@ -312,3 +312,59 @@ gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err)
     loop_clear_rest(call, &call->out[0]);
     return GP_OK;
 }
+
+/* --- softmax over channels --------------------------------------------------------------------------- */
+
+LOOP_CLONES static void softmax_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_image x = loop_image_of(call, &call->in[0]);
+    loop_range range = loop_range_of(call->rows * x.pixels, 16, thread, threads);
+    const size_t step = x.channel_stride;
+
+    for (size_t i = range.first; i < range.end; i++) {
+        size_t at = i / x.pixels * x.sample_stride + i % x.pixels * x.pixel_stride;
+        const float *from = x.data + at;
+        float *to = call->out[0].data + at, largest = from[0], sum = 0.0f;
+
+        for (size_t c = 1; c < x.channels; c++)
+            largest = from[c * step] > largest ? from[c * step] : largest;
+        for (size_t c = 0; c < x.channels; c++)
+            sum += to[c * step] = expf(from[c * step] - largest);
+        for (size_t c = 0; c < x.channels; c++)
+            to[c * step] /= sum;
+    }
+}
+
+gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, softmax_share);
+    return GP_OK;
+}
+
+LOOP_CLONES static void softmax_backward_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    loop_image y = loop_image_of(call, &call->in[0]);
+    loop_range range = loop_range_of(call->rows * y.pixels, 16, thread, threads);
+    const size_t step = y.channel_stride;
+
+    for (size_t i = range.first; i < range.end; i++) {
+        size_t at = i / y.pixels * y.sample_stride + i % y.pixels * y.pixel_stride;
+        const float *from = y.data + at, *dy = call->in[1].data + at;
+        float *dx = call->out[0].data + at, sum = 0.0f;
+
+        for (size_t c = 0; c < y.channels; c++)
+            sum += dy[c * step] * from[c * step];
+        for (size_t c = 0; c < y.channels; c++)
+            dx[c * step] = from[c * step] * (dy[c * step] - sum);
+    }
+}
+
+gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err)
+{
+    (void)err;
+    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, softmax_backward_share);
+    return GP_OK;
+}
