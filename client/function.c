@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,13 +26,16 @@ struct team_object {
     struct team_object *next;
     uint32_t number; /* on the workers, from 1 */
     uint8_t sha256[GP_SHA256_BYTES];
+    team_lasting *said;
     char *path; /* under which it was found first */
 };
 
+/* What is said to workers may be refused after it was found here: then calls fail with that. */
 typedef struct gp_function_entry {
     struct gp_function_entry *next;
     gp_function function; /* the user's */
-    uint32_t object;
+    team_lasting *said;
+    const struct team_object *object;
 } function_entry;
 
 void functions_free(gp_team *team)
@@ -254,6 +258,8 @@ static gp_status object_ship(gp_team *team, struct team_object *object, gp_share
         status = team_lasting_wait(team, lasting, err);
         if (status != GP_OK)
             team_lasting_remove(team, lasting);
+        else
+            object->said = lasting;
     }
     return status;
 }
@@ -326,11 +332,11 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
     return status;
 }
 
-static gp_status function_add(const gp_function **out, gp_team *team, uint32_t object, const char *name,
-                              gp_error *err)
+static gp_status function_add(const gp_function **out, gp_team *team, const struct team_object *object,
+                              const char *name, gp_error *err)
 {
     const team_call call = { .kind = GP_CALL_FUNCTION,
-                             .count = object,
+                             .count = object->number,
                              .function = team->function_count + 1,
                              .payload = name,
                              .bytes = strlen(name) };
@@ -362,16 +368,30 @@ static gp_status function_add(const gp_function **out, gp_team *team, uint32_t o
         gp_free(entry);
         return status;
     }
+    entry->said = lasting;
     entry->next = team->functions;
     team->functions = entry;
     *out = &entry->function;
     return GP_OK;
 }
 
+gp_status function_check(const gp_function *function, gp_error *err)
+{
+    const function_entry *entry =
+        (const function_entry *)(const void *)((const char *)function - offsetof(function_entry, function));
+    gp_status status = entry->object->said->status;
+
+    if (status == GP_OK || status == GP_ETIMEDOUT)
+        status = entry->said->status;
+    else
+        return team_lasting_check(entry->object->said, err);
+    return status == GP_OK || status == GP_ETIMEDOUT ? GP_OK : team_lasting_check(entry->said, err);
+}
+
 gp_status gp_function_find(const gp_function **out, gp_team *team, const char *name, gp_error *err)
 {
     const char *colon = strrchr(name, ':');
-    struct team_object *object;
+    struct team_object *object = NULL;
     char path[4096];
     gp_status status;
     int fd;
@@ -389,7 +409,7 @@ gp_status gp_function_find(const gp_function **out, gp_team *team, const char *n
     team_enter(team);
     status = object_read(team, fd, path, colon + 1, &object, err);
     if (status == GP_OK)
-        status = function_add(out, team, object->number, colon + 1, err);
+        status = function_add(out, team, object, colon + 1, err);
     team_leave(team);
     close(fd);
     return status;

@@ -183,6 +183,10 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     if (request->function == NULL || request->function->team != team)
         return gp_fail(err, GP_EINVAL, "the function is %s; find it with gp_function_find()",
                        request->function == NULL ? "missing" : "of another team");
+    gp_status status = function_check(request->function, err);
+
+    if (status != GP_OK)
+        return status;
     if (request->worker > team->size)
         return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32,
                        request->worker, team->size);

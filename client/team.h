@@ -216,6 +216,8 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
 /* Whether its queue is full and makes its senders wait: then that worker's ring is left alone. */
 bool queue_blocks(const gp_team *team, const char *name);
 void queues_free(gp_team *team);
+/* Whether no worker has refused it. */
+gp_status function_check(const gp_function *function, gp_error *err);
 void functions_free(gp_team *team);
 void values_free(gp_team *team);
 

@@ -119,7 +119,8 @@ typedef struct team_lasting team_lasting;
 /* team_lasting_add -- say it to that worker (0 = all) and to whoever replaces it, in the order of adding.  Does not wait. */
 gp_status team_lasting_add(team_lasting **out, gp_team *team, const team_call *call, uint32_t worker,
                            gp_error *err);
-/* Wait until every worker has answered.  The first error, "worker 2: ...". */
+/* Wait until every worker has answered, but for those that are busy with a call: they will have it before any later
+ * one.  The first error, "worker 2: ...". */
 gp_status team_lasting_wait(gp_team *team, team_lasting *lasting, gp_error *err);
 /* The same without waiting: GP_ETIMEDOUT while an answer is missing. */
 gp_status team_lasting_check(const team_lasting *lasting, gp_error *err);

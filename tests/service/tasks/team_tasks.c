@@ -1,0 +1,225 @@
+/* team_tasks.c -- what the tests of teams run on the workers, well and badly behaved. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gradpool/task.h>
+
+static void nap(double ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = (long)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000 },
+              NULL);
+}
+
+GP_TASK gp_status nothing(gp_task *task, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    return GP_OK;
+}
+
+/* The argument is the result. */
+GP_TASK gp_status echo(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const void *data = gp_task_argument(task, &bytes);
+
+    return gp_task_result(task, data, bytes, err);
+}
+
+GP_TASK gp_status square(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const double *x = gp_task_argument(task, &bytes);
+    double y;
+
+    if (bytes != sizeof(*x))
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes; expected one double", bytes);
+    y = x[0] * x[0];
+    return gp_task_result(task, &y, sizeof(y), err);
+}
+
+/* Sleeps so many milliseconds (a double); looks whether it is canceled. */
+GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const double *ms = gp_task_argument(task, &bytes);
+
+    for (double left = *ms; left > 0; left -= 1) {
+        nap(left < 1 ? left : 1);
+        if (gp_task_canceled(task))
+            return gp_fail(err, GP_ECANCELED, "canceled with %g ms left", left);
+    }
+    return GP_OK;
+}
+
+/* The same, deaf. */
+GP_TASK gp_status sleep_deaf(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const double *ms = gp_task_argument(task, &bytes);
+
+    (void)err;
+    nap(*ms);
+    return GP_OK;
+}
+
+/* Computes for so many microseconds. */
+GP_TASK gp_status spin_us(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const double *us = gp_task_argument(task, &bytes);
+    struct timespec begin, now;
+
+    (void)err;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((double)(now.tv_sec - begin.tv_sec) * 1e6 + (double)(now.tv_nsec - begin.tv_nsec) * 1e-3 < *us);
+    return GP_OK;
+}
+
+typedef struct mark {
+    uint32_t number;
+    double ms;
+    char path[200];
+} mark;
+
+/* Sleeps, then adds its number to a file: what was run twice is there twice. */
+GP_TASK gp_status mark_file(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const mark *m = gp_task_argument(task, &bytes);
+    int fd;
+
+    nap(m->ms);
+    fd = open(m->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, &m->number, sizeof(m->number)) != sizeof(m->number))
+        return gp_fail(err, GP_EIO, "cannot mark %s", m->path);
+    close(fd);
+    return gp_task_result(task, &m->number, sizeof(m->number), err);
+}
+
+/* How to die: the argument is "segv", "exit", "abort", "kill", "heap"; with "once " before it, in the first attempt. */
+GP_TASK gp_status die(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const char *how = gp_task_argument(task, &bytes);
+    uint32_t attempt = gp_task_attempt(task);
+
+    if (strncmp(how, "once ", 5) == 0) {
+        if (attempt > 1)
+            return gp_task_result(task, &attempt, sizeof(attempt), err);
+        how += 5;
+    }
+    if (strcmp(how, "segv") == 0)
+        raise(SIGSEGV);
+    else if (strcmp(how, "exit") == 0)
+        _exit(3);
+    else if (strcmp(how, "abort") == 0)
+        abort();
+    else if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+    else if (strcmp(how, "heap") == 0) {
+        volatile char *block = malloc(24);
+
+        for (int i = -64; i < 256; i++)
+            block[i] = 0x5a;
+        free((void *)block);
+        for (int i = 0; i < 1000; i++)
+            free(malloc((size_t)i * 7 + 1));
+        abort();
+    }
+    return gp_fail(err, GP_EINVAL, "no such death: '%s'", how);
+}
+
+/* Fails in the first attempts: the argument (uint32_t) is in which it succeeds. */
+GP_TASK gp_status fail_until(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const uint32_t *good = gp_task_argument(task, &bytes);
+    uint32_t attempt = gp_task_attempt(task);
+
+    if (attempt < *good)
+        return gp_fail(err, GP_EIO, "attempt %u fails", attempt);
+    return gp_task_result(task, &attempt, sizeof(attempt), err);
+}
+
+GP_TASK gp_status who(gp_task *task, gp_error *err)
+{
+    uint32_t worker = gp_task_worker(task);
+
+    return gp_task_result(task, &worker, sizeof(worker), err);
+}
+
+GP_TASK gp_status pid(gp_task *task, gp_error *err)
+{
+    pid_t own = getpid();
+
+    return gp_task_result(task, &own, sizeof(own), err);
+}
+
+/* A result of so many bytes (uint64_t), each the number of its place. */
+GP_TASK gp_status large(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const uint64_t *count = gp_task_argument(task, &bytes);
+    void *data;
+    gp_status status = gp_task_result_new(task, &data, *count, err);
+
+    for (uint64_t i = 0; status == GP_OK && i < *count; i += 4096)
+        ((unsigned char *)data)[i] = (unsigned char)(i >> 12);
+    return status;
+}
+
+/* The sum of the argument's bytes. */
+GP_TASK gp_status sum(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const unsigned char *data = gp_task_argument(task, &bytes);
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        total += data[i];
+    return gp_task_result(task, &total, sizeof(total), err);
+}
+
+/* Sends the numbers 1 .. n (uint32_t) to the queue "numbers". */
+GP_TASK gp_status count_into_queue(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const uint32_t *n = gp_task_argument(task, &bytes);
+
+    for (uint32_t i = 1; i <= *n; i++) {
+        gp_status status = gp_task_queue(task, "numbers", &i, sizeof(i), err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+/* What is under the name that the argument says. */
+GP_TASK gp_status value_of(gp_task *task, gp_error *err)
+{
+    size_t bytes, value_bytes;
+    const char *name = gp_task_argument(task, &bytes);
+    const void *value = gp_task_get(task, name, &value_bytes);
+
+    if (value == NULL)
+        return gp_fail(err, GP_ENOENT, "no value '%s'", name);
+    return gp_task_result(task, value, value_bytes, err);
+}
+
+GP_TASK gp_status say(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const char *text = gp_task_argument(task, &bytes);
+
+    (void)err;
+    gp_task_log(task, "%s", text);
+    return GP_OK;
+}

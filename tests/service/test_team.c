@@ -1,0 +1,997 @@
+/* Teams on real pools: futures, what they wait for, how they end when workers do, payloads, values and queues. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "client/gradpool.h"
+#include "tests/service/pools.h"
+
+enum { MIB = 1 << 20 };
+
+typedef struct fixture {
+    gp_pool *pool;
+    gp_team *team;
+    gp_error err;
+} fixture;
+
+/* A function of the object that was built beside the tests. */
+static const gp_function *function(fixture *f, const char *name)
+{
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    const gp_function *found = NULL;
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/tests/service/team_tasks.so:%s", build, name);
+    if (gp_function_find(&found, f->team, path, &f->err) != GP_OK)
+        GP_TEST_FAIL("no function %s: %s", name, f->err.message);
+    return found;
+}
+
+static bool begin(fixture *f, uint32_t workers)
+{
+    *f = (fixture){ 0 };
+    pools_begin(NULL);
+    if (gp_pool_open(&f->pool, &(gp_pool_options){ .workers = workers }, &f->err) != GP_OK ||
+        gp_team_open(&f->team, f->pool, NULL, &f->err) != GP_OK) {
+        GP_TEST_FAIL("no team: %s", f->err.message);
+        gp_pool_close(f->pool);
+        pools_end();
+        return false;
+    }
+    return true;
+}
+
+static void end(fixture *f)
+{
+    gp_team_close(f->team);
+    gp_pool_close(f->pool);
+    pools_end();
+}
+
+static gp_future *call(fixture *f, gp_parfeval_request request)
+{
+    gp_future *future = NULL;
+
+    if (gp_parfeval(&future, f->team, &request, &f->err) != GP_OK)
+        GP_TEST_FAIL("no call: %s", f->err.message);
+    return future;
+}
+
+static gp_future *nap(fixture *f, const gp_function *sleeper, double ms)
+{
+    return call(f, (gp_parfeval_request){ .function = sleeper, .argument = &ms, .bytes = sizeof(ms) });
+}
+
+static gp_future_info info(const gp_future *future)
+{
+    gp_future_info out;
+
+    gp_future_get_info(future, &out);
+    return out;
+}
+
+/* The processes of the team's workers, by the pool's word. */
+static uint32_t worker_pids(fixture *f, pid_t pids[], uint32_t max)
+{
+    gp_status_reply *reply = pools_settled(f->pool);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; reply != NULL && i < reply->workers_count && count < max; i++)
+        pids[count++] = (pid_t)reply->workers[i].slot.pid;
+    gp_free(reply);
+    return count;
+}
+
+/* ---- one call ---- */
+
+TEST(a_call_ends_with_its_result_its_worker_and_its_times)
+{
+    fixture f;
+    double x = 3;
+    const void *data;
+    size_t bytes;
+
+    REQUIRE(begin(&f, 2));
+    gp_future *future = call(
+        &f, (gp_parfeval_request){ .function = function(&f, "square"), .argument = &x, .bytes = sizeof(x) });
+
+    CHECK_STATUS(GP_OK, gp_future_result(future, &data, &bytes, &f.err));
+    CHECK_INT(sizeof(double), bytes);
+    CHECK_NEAR(9, *(const double *)data, 0);
+    gp_future_info i = info(future);
+
+    CHECK_INT(GP_FUTURE_DONE, i.state);
+    CHECK_INT(GP_OK, i.status);
+    CHECK(i.worker >= 1 && i.worker <= 2);
+    CHECK_INT(1, i.attempts);
+    CHECK(i.submitted_ns > 0 && i.started_ns >= i.submitted_ns && i.ended_ns >= i.started_ns);
+    gp_future_free(future);
+    end(&f);
+}
+
+TEST(an_error_of_a_task_is_its_status_and_sentence_with_the_worker)
+{
+    fixture f;
+
+    REQUIRE(begin(&f, 1));
+    gp_future *future =
+        call(&f, (gp_parfeval_request){ .function = function(&f, "square"), .argument = "x", .bytes = 1 });
+
+    CHECK_STATUS(GP_EINVAL, gp_future_result(future, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "worker 1: ");
+    CHECK_CONTAINS(f.err.message, "expected one double");
+    gp_future_free(future);
+    end(&f);
+}
+
+TEST(arguments_and_results_of_every_size_come_back_as_they_were)
+{
+    static const size_t sizes[] = { 1, 32, 33, 1000, 32768, 32769, 3 * MIB + 5 };
+    fixture f;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *echo = function(&f, "echo");
+    unsigned char *sent = malloc(4 * MIB);
+
+    for (size_t i = 0; i < 4 * MIB; i++)
+        sent[i] = (unsigned char)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        const void *data;
+        size_t bytes;
+        gp_future *future =
+            call(&f, (gp_parfeval_request){ .function = echo, .argument = sent + i, .bytes = sizes[i] });
+
+        CHECK_STATUS(GP_OK, gp_future_result(future, &data, &bytes, &f.err));
+        CHECK_INT(sizes[i], bytes);
+        CHECK(bytes == sizes[i] && memcmp(data, sent + i, bytes) == 0);
+        gp_future_free(future);
+    }
+    free(sent);
+    end(&f);
+}
+
+TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
+{
+    fixture f;
+    gp_shared *shared;
+    void *memory;
+    gp_future *futures[20];
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sum = function(&f, "sum");
+
+    REQUIRE_OK(gp_shared_map(&shared, &memory, 5 * MIB, &f.err), f.err);
+    memset(memory, 1, 5 * MIB);
+    for (int i = 0; i < 20; i++)
+        futures[i] = call(&f, (gp_parfeval_request){ .function = sum, .shared = shared });
+    gp_shared_free(shared);
+    for (int i = 0; i < 20; i++) {
+        const void *data = NULL;
+        size_t bytes;
+
+        CHECK_STATUS(GP_OK, gp_future_result(futures[i], &data, &bytes, &f.err));
+        CHECK(data != NULL && *(const uint64_t *)data == 5 * MIB);
+        gp_future_free(futures[i]);
+    }
+    end(&f);
+}
+
+TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
+{
+    fixture f;
+    gp_future *future;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *nothing = function(&f, "nothing");
+
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team,
+                                        &(gp_parfeval_request){ .function = nothing, .worker = 3 }, &f.err));
+    CHECK_CONTAINS(f.err.message, "no worker 3; the team has 2");
+    CHECK_STATUS(GP_EINVAL,
+                 gp_parfeval(&future, f.team,
+                             &(gp_parfeval_request){ .function = nothing, .needs = GP_NEEDS_GPU }, &f.err));
+    CHECK_CONTAINS(f.err.message, "none of the 2 workers has a GPU");
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &(gp_parfeval_request){ 0 }, &f.err));
+    CHECK_STATUS(GP_EINVAL,
+                 gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .priority = 1001 },
+                             &f.err));
+    end(&f);
+}
+
+TEST(a_function_that_is_not_there_is_told_with_the_nearest_name)
+{
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    const gp_function *found;
+    fixture f;
+    char path[600], copy[700], command[1500];
+
+    REQUIRE(begin(&f, 1));
+    snprintf(path, sizeof(path), "%s/tests/service/team_tasks.so:sqare", build);
+    CHECK_STATUS(GP_ENOENT, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_CONTAINS(f.err.message, "did you mean 'square'?");
+    CHECK_STATUS(GP_ENOENT, gp_function_find(&found, f.team, "/nowhere/x.so:f", &f.err));
+    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, "square", &f.err));
+    CHECK_CONTAINS(f.err.message, "FILE.so:NAME");
+    snprintf(path, sizeof(path), "%s/CMakeCache.txt:f", build);
+    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_CONTAINS(f.err.message, "no task object");
+    snprintf(path, sizeof(path), "%s/lib/libgradpool.so:gp_version", build);
+    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_CONTAINS(f.err.message, "not of tasks");
+    snprintf(copy, sizeof(copy), "%s/open.so", pools_root);
+    snprintf(command, sizeof(command), "cp %s/tests/service/team_tasks.so %s && chmod 0666 %s", build, copy,
+             copy);
+    REQUIRE(system(command) == 0);
+    strcat(copy, ":square");
+    CHECK_STATUS(GP_EPERM, gp_function_find(&found, f.team, copy, &f.err));
+    CHECK_CONTAINS(f.err.message, "chmod go-w");
+    end(&f);
+}
+
+/* ---- several ---- */
+
+TEST(waiting_for_all_any_and_the_first_error)
+{
+    fixture f;
+    gp_future *futures[3];
+    uint32_t never = 99;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms"), *fails = function(&f, "fail_until");
+
+    futures[0] = nap(&f, sleeper, 400);
+    futures[1] = nap(&f, sleeper, 5);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(futures[0], 20, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 2, GP_WAIT_ANY, -1, &f.err));
+    CHECK_INT(GP_FUTURE_DONE, info(futures[1]).state);
+    CHECK_INT(GP_FUTURE_RUNNING, info(futures[0]).state);
+    futures[2] =
+        call(&f, (gp_parfeval_request){ .function = fails, .argument = &never, .bytes = sizeof(never) });
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, -1, &f.err));
+    CHECK_INT(GP_EIO, info(futures[2]).status);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_futures_wait(futures, 3, GP_WAIT_ALL, 10, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 3, GP_WAIT_ALL, -1, &f.err));
+    CHECK_INT(GP_OK, info(futures[0]).status);
+    for (int i = 0; i < 3; i++)
+        gp_future_free(futures[i]);
+    end(&f);
+}
+
+TEST(next_gives_each_future_once_in_the_order_of_ending)
+{
+    static const double ms[] = { 120, 40, 80 };
+    fixture f;
+    gp_future *futures[3], *got;
+
+    REQUIRE(begin(&f, 3));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+
+    for (int i = 0; i < 3; i++)
+        futures[i] = nap(&f, sleeper, ms[i]);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(f.team, &got, 0, &f.err));
+    int64_t last = 0;
+
+    for (int i = 0; i < 3; i++) {
+        REQUIRE_OK(gp_team_next(f.team, &got, -1, &f.err), f.err);
+        CHECK(got == futures[0] || got == futures[1] || got == futures[2]);
+        CHECK(info(got).ended_ns >= last);
+        last = info(got).ended_ns;
+        gp_future_free(got);
+    }
+    CHECK_STATUS(GP_ENOENT, gp_team_next(f.team, &got, -1, &f.err));
+    end(&f);
+}
+
+typedef struct chain {
+    fixture *f;
+    const gp_function *function;
+    int called, failed;
+} chain;
+
+static void chain_on(void *context, gp_future *future)
+{
+    chain *c = context;
+    const void *data;
+    size_t bytes;
+
+    c->called++;
+    if (gp_future_result(future, &data, &bytes, NULL) != GP_OK || info(future).state != GP_FUTURE_DONE)
+        c->failed++;
+    if (c->called < 50 &&
+        gp_parfeval(NULL, c->f->team,
+                    &(gp_parfeval_request){ .function = c->function, .done = chain_on, .context = c },
+                    NULL) != GP_OK)
+        c->failed++;
+}
+
+TEST(a_callback_sees_its_result_and_may_make_the_next_call)
+{
+    fixture f;
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 2));
+    chain c = { .f = &f, .function = function(&f, "nothing") };
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+
+    REQUIRE_OK(gp_parfeval(NULL, f.team,
+                           &(gp_parfeval_request){ .function = c.function, .done = chain_on, .context = &c },
+                           &f.err),
+               f.err);
+    do { /* no call that drives: the library's own thread does */
+        gp_sleep_ms(2);
+        gp_team_get_info(f.team, &i);
+    } while (i.ended < 50 && gp_now_ms() < deadline);
+    CHECK_INT(50, c.called);
+    CHECK_INT(0, c.failed);
+    end(&f);
+}
+
+TEST(work_goes_on_while_no_call_is_made)
+{
+    fixture f;
+    gp_future *futures[60];
+    gp_team_info i;
+    int64_t deadline;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+
+    for (int k = 0; k < 60; k++)
+        futures[k] = nap(&f, sleeper, 3);
+    deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    do {
+        gp_sleep_ms(5);
+        gp_team_get_info(f.team, &i);
+    } while (i.ended < 60 && gp_now_ms() < deadline);
+    CHECK_INT(60, i.ended);
+    CHECK_INT(0, i.waiting + i.running);
+    for (int k = 0; k < 60; k++)
+        gp_future_free(futures[k]);
+    end(&f);
+}
+
+TEST(priorities_and_wishes_for_a_worker_are_kept)
+{
+    fixture f;
+    gp_future *busy[2], *low, *high;
+    const void *data;
+    size_t bytes;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms"), *who = function(&f, "who");
+    double ms = 60;
+
+    for (uint32_t w = 1; w <= 2; w++) /* two each: what comes now waits here */
+        for (int k = 0; k < 2; k++)
+            busy[k] = call(&f, (gp_parfeval_request){
+                                   .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .worker = w });
+    (void)busy;
+    low = call(&f, (gp_parfeval_request){ .function = who, .worker = 2, .priority = -1 });
+    high = call(&f, (gp_parfeval_request){ .function = who, .worker = 2, .priority = 5 });
+    CHECK_STATUS(GP_OK, gp_future_result(low, &data, &bytes, &f.err));
+    CHECK_INT(2, *(const uint32_t *)data);
+    CHECK_INT(GP_FUTURE_DONE, info(high).state);
+    CHECK(info(high).ended_ns <= info(low).ended_ns);
+    end(&f);
+}
+
+TEST(a_long_call_does_not_hold_up_those_that_were_given_after_it)
+{
+    fixture f;
+    gp_future *futures[40];
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+    gp_future *warm = nap(&f, sleeper, 0); /* such calls seem short now, and many are given at once */
+
+    CHECK_STATUS(GP_OK, gp_future_wait(warm, -1, &f.err));
+    gp_future_free(warm);
+    gp_future *slow = nap(&f, sleeper, 3000);
+
+    for (int k = 0; k < 40; k++)
+        futures[k] = nap(&f, sleeper, 1);
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 40, GP_WAIT_ALL, 2500, &f.err));
+    CHECK_INT(GP_FUTURE_RUNNING, info(slow).state);
+    gp_future_cancel(slow);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(slow, NULL, NULL, &f.err));
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(0, i.worker_deaths);
+    end(&f);
+}
+
+/* ---- after, follow, deadlines, retries ---- */
+
+TEST(calls_come_after_others_and_fail_with_them)
+{
+    fixture f;
+    uint32_t never = 99;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms"), *who = function(&f, "who");
+    const gp_function *fails = function(&f, "fail_until");
+    gp_future *first = nap(&f, sleeper, 50);
+    gp_future *after = call(&f, (gp_parfeval_request){ .function = who, .after = &first, .after_count = 1 });
+    gp_future *follow = call(&f, (gp_parfeval_request){ .function = who, .follow = first });
+    gp_future *bad =
+        call(&f, (gp_parfeval_request){ .function = fails, .argument = &never, .bytes = sizeof(never) });
+    gp_future *both[] = { first, bad };
+    gp_future *orphan = call(&f, (gp_parfeval_request){ .function = who, .after = both, .after_count = 2 });
+    gp_future *grandchild =
+        call(&f, (gp_parfeval_request){ .function = who, .after = &orphan, .after_count = 1 });
+    const void *data;
+    size_t bytes;
+
+    CHECK_INT(GP_FUTURE_WAITING, info(after).state);
+    CHECK_STATUS(GP_OK, gp_future_result(follow, &data, &bytes, &f.err));
+    CHECK_INT(info(first).worker, *(const uint32_t *)data);
+    CHECK_STATUS(GP_OK, gp_future_wait(after, -1, &f.err));
+    CHECK(info(after).started_ns >= info(first).ended_ns);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(grandchild, NULL, NULL, &f.err));
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(orphan, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "comes after");
+    gp_future *late = call(&f, (gp_parfeval_request){ .function = who, .after = &bad, .after_count = 1 });
+
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(late, NULL, NULL, &f.err));
+    end(&f);
+}
+
+TEST(deadlines_for_beginning_and_for_running_are_kept)
+{
+    fixture f;
+    double ms = 5000;
+
+    REQUIRE(begin(&f, 1));
+    const gp_function *sleeper = function(&f, "sleep_ms"), *nothing = function(&f, "nothing");
+    gp_future *running =
+        call(&f, (gp_parfeval_request){
+                     .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 150 });
+    gp_future *late = call(&f, (gp_parfeval_request){ .function = nothing, .start_within_ms = 30 });
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_result(late, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "not begun");
+    CHECK_INT(GP_FUTURE_RUNNING, info(running).state);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(running, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "longer than it may");
+    CHECK(info(running).ended_ns - info(running).started_ns >= 100 * 1000000ll);
+    end(&f);
+}
+
+TEST(errors_are_retried_only_as_often_as_was_asked)
+{
+    fixture f;
+    uint32_t good = 3;
+    const void *data;
+    size_t bytes;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *fails = function(&f, "fail_until");
+    gp_future *never =
+        call(&f, (gp_parfeval_request){ .function = fails, .argument = &good, .bytes = sizeof(good) });
+    gp_future *once = call(
+        &f,
+        (gp_parfeval_request){ .function = fails, .argument = &good, .bytes = sizeof(good), .retries = 1 });
+    gp_future *twice = call(
+        &f,
+        (gp_parfeval_request){ .function = fails, .argument = &good, .bytes = sizeof(good), .retries = 2 });
+
+    CHECK_STATUS(GP_EIO, gp_future_result(never, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "attempt 1 fails");
+    CHECK_STATUS(GP_EIO, gp_future_result(once, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "attempt 2 fails");
+    CHECK_STATUS(GP_OK, gp_future_result(twice, &data, &bytes, &f.err));
+    CHECK_INT(3, *(const uint32_t *)data);
+    CHECK_INT(2, info(twice).retries);
+    CHECK_INT(1, info(twice).attempts);
+    end(&f);
+}
+
+/* ---- canceling ---- */
+
+TEST(a_queued_call_is_canceled_at_once_and_a_running_one_is_told)
+{
+    fixture f;
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 1));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+    gp_future *running = nap(&f, sleeper, 10000), *next = nap(&f, sleeper, 10000),
+              *last = nap(&f, sleeper, 10000);
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(running, 30, &f.err));
+    gp_future_cancel(last);
+    gp_future_cancel(next); /* lies in the worker's ring already */
+    CHECK_INT(GP_FUTURE_DONE, info(last).state);
+    CHECK_INT(GP_FUTURE_DONE, info(next).state);
+    CHECK_INT(GP_ECANCELED, info(next).status);
+    gp_future_cancel(running);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(running, NULL, NULL, &f.err));
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(3, i.canceled);
+    CHECK_INT(0, i.worker_deaths);
+    gp_future_cancel(running); /* again: nothing */
+    end(&f);
+}
+
+TEST(a_canceled_call_that_does_not_listen_loses_its_worker_and_the_team_goes_on)
+{
+    fixture f;
+    gp_team_info i;
+    double ms = 60000;
+
+    REQUIRE(begin(&f, 1));
+    gp_future *deaf =
+        call(&f, (gp_parfeval_request){
+                     .function = function(&f, "sleep_deaf"), .argument = &ms, .bytes = sizeof(ms) });
+    const gp_function *who = function(&f, "nothing");
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(deaf, 30, &f.err));
+    gp_future *next = call(&f, (gp_parfeval_request){ .function = who });
+
+    gp_future_cancel(deaf);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(deaf, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "its worker was replaced");
+    CHECK_STATUS(GP_OK, gp_future_result(next, NULL, NULL, &f.err));
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(1, i.worker_deaths);
+    end(&f);
+}
+
+TEST(canceling_races_with_ending_five_thousand_times)
+{
+    fixture f;
+    int canceled = 0, done = 0;
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *nothing = function(&f, "nothing");
+
+    for (int k = 0; k < 5000; k++) {
+        gp_future *future = call(&f, (gp_parfeval_request){ .function = nothing });
+
+        REQUIRE(future != NULL);
+        for (int wait = 0; wait < k % 50; wait++)
+            __asm__ volatile("" ::: "memory");
+        gp_future_cancel(future);
+        gp_status status = gp_future_result(future, NULL, NULL, &f.err);
+
+        canceled += status == GP_ECANCELED;
+        done += status == GP_OK;
+        gp_future_free(future);
+    }
+    CHECK_INT(5000, canceled + done);
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(5000, i.ended);
+    CHECK_INT(0, i.waiting + i.running);
+    CHECK_INT(0, i.worker_deaths);
+    end(&f);
+}
+
+TEST(canceling_the_team_ends_everything)
+{
+    fixture f;
+    gp_future *futures[200];
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+
+    for (int k = 0; k < 200; k++)
+        futures[k] = nap(&f, sleeper, 5000);
+    gp_team_cancel(f.team);
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 200, GP_WAIT_ALL, 5000, &f.err));
+    for (int k = 0; k < 200; k++)
+        CHECK_INT(GP_ECANCELED, info(futures[k]).status);
+    gp_future *again = nap(&f, sleeper, 1);
+
+    CHECK_STATUS(GP_OK, gp_future_wait(again, -1, &f.err));
+    end(&f);
+}
+
+/* ---- deaths ---- */
+
+typedef struct mark {
+    uint32_t number;
+    double ms;
+    char path[200];
+} mark;
+
+TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
+{
+    enum { COUNT = 200 };
+    fixture f;
+    gp_future *futures[COUNT];
+    uint32_t seen[COUNT] = { 0 }, number;
+    pid_t pids[2];
+    mark m = { .ms = 10 };
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *marker = function(&f, "mark_file");
+
+    snprintf(m.path, sizeof(m.path), "%s/marks", pools_root);
+    REQUIRE(worker_pids(&f, pids, 2) == 2);
+    for (uint32_t k = 0; k < COUNT; k++) {
+        m.number = k;
+        futures[k] =
+            call(&f, (gp_parfeval_request){ .function = marker, .argument = &m, .bytes = sizeof(m) });
+    }
+    CHECK_STATUS(GP_ETIMEDOUT, gp_futures_wait(futures, COUNT, GP_WAIT_ALL, 200, &f.err));
+    kill(pids[0], SIGKILL);
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, COUNT, GP_WAIT_ALL, -1, &f.err));
+    for (uint32_t k = 0; k < COUNT; k++) {
+        const void *data = NULL;
+        size_t bytes = 0;
+
+        CHECK_STATUS(GP_OK, gp_future_result(futures[k], &data, &bytes, &f.err));
+        CHECK(bytes == sizeof(k) && memcmp(data, &k, sizeof(k)) == 0);
+    }
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(1, i.worker_deaths);
+    CHECK(i.rerun <= 1);
+    /* A mark was made as the last thing of a call: one twice is a call that had all but ended when it was cut. */
+    int fd = open(m.path, O_RDONLY), twice = 0;
+
+    while (read(fd, &number, sizeof(number)) == sizeof(number))
+        if (number < COUNT)
+            twice += seen[number]++ != 0;
+    close(fd);
+    for (uint32_t k = 0; k < COUNT; k++)
+        CHECK(seen[k] >= 1);
+    CHECK(twice <= 1);
+    end(&f);
+}
+
+static gp_status die(fixture *f, const gp_function *death, const char *how, uint32_t attempts)
+{
+    gp_future *future =
+        call(f, (gp_parfeval_request){
+                    .function = death, .argument = how, .bytes = strlen(how) + 1, .attempts = attempts });
+    gp_status status = gp_future_result(future, NULL, NULL, &f->err);
+
+    if (attempts != 0)
+        CHECK_INT(attempts, info(future).attempts);
+    gp_future_free(future);
+    return status;
+}
+
+TEST(ways_to_die_are_told_apart_and_the_log_is_named)
+{
+    fixture f;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *death = function(&f, "die");
+
+    CHECK_STATUS(GP_EPEER, die(&f, death, "segv", 1));
+    CHECK_CONTAINS(f.err.message, "signal 11");
+    CHECK_CONTAINS(f.err.message, "its log is ");
+    CHECK_STATUS(GP_EPEER, die(&f, death, "exit", 1));
+    CHECK_CONTAINS(f.err.message, "exited with code 3");
+    CHECK_STATUS(GP_EPEER, die(&f, death, "abort", 1));
+    CHECK_CONTAINS(f.err.message, "signal 6");
+    CHECK_STATUS(GP_EPEER, die(&f, death, "kill", 1));
+    CHECK_CONTAINS(f.err.message, "signal 9");
+    CHECK(strstr(f.err.message, "memory ran out") == NULL);
+    CHECK_STATUS(GP_EPEER, die(&f, death, "heap", 1));
+    end(&f);
+}
+
+TEST(a_call_that_kills_its_workers_is_given_up_after_three_and_others_live_on)
+{
+    fixture f;
+    gp_future *futures[20];
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *death = function(&f, "die"), *sleeper = function(&f, "sleep_ms");
+    gp_future *poison =
+        call(&f, (gp_parfeval_request){ .function = death, .argument = "abort", .bytes = sizeof("abort") });
+
+    for (int k = 0; k < 20; k++)
+        futures[k] = nap(&f, sleeper, 10);
+    CHECK_STATUS(GP_EPEER, gp_future_result(poison, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "not tried again");
+    CHECK_INT(3, info(poison).attempts);
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 20, GP_WAIT_ALL, -1, &f.err));
+    for (int k = 0; k < 20; k++)
+        CHECK_INT(GP_OK, info(futures[k]).status);
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(3, i.worker_deaths);
+    CHECK_STATUS(GP_OK, die(&f, death, "once segv", 0));
+    end(&f);
+}
+
+TEST(a_large_payload_cut_by_a_kill_comes_whole_in_the_next_attempt)
+{
+    enum { BYTES = 64 * MIB };
+    fixture f;
+    pid_t pids[2];
+    uint64_t count = BYTES;
+    gp_shared *shared;
+    void *memory;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *large = function(&f, "large"), *sum = function(&f, "sum");
+
+    REQUIRE_OK(gp_shared_map(&shared, &memory, BYTES, &f.err), f.err);
+    memset(memory, 3, BYTES);
+    for (int round = 0; round < 3; round++) {
+        gp_future *down =
+            call(&f, (gp_parfeval_request){ .function = large, .argument = &count, .bytes = sizeof(count) });
+        gp_future *up = call(&f, (gp_parfeval_request){ .function = sum, .shared = shared });
+        const void *data = NULL;
+        size_t bytes = 0;
+
+        if (round > 0 && worker_pids(&f, pids, 2) == 2)
+            kill(pids[round - 1], SIGKILL);
+        CHECK_STATUS(GP_OK, gp_future_result(down, &data, &bytes, &f.err));
+        CHECK_INT(BYTES, bytes);
+        CHECK(bytes == BYTES && ((const unsigned char *)data)[4096 * 77] == 77);
+        CHECK_STATUS(GP_OK, gp_future_result(up, &data, &bytes, &f.err));
+        CHECK(bytes == sizeof(uint64_t) && *(const uint64_t *)data == 3ull * BYTES);
+        gp_future_free(down);
+        gp_future_free(up);
+    }
+    gp_shared_free(shared);
+    end(&f);
+}
+
+/* ---- values, queues, lines ---- */
+
+TEST(values_stay_on_workers_and_reach_those_that_replace_them)
+{
+    fixture f;
+    pid_t pids[2];
+    void *data;
+    size_t bytes;
+    uint32_t elements[101];
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *value_of = function(&f, "value_of");
+
+    for (uint32_t k = 0; k < 101; k++)
+        elements[k] = k * k;
+    REQUIRE_OK(gp_team_put(f.team, GP_EVERY_WORKER, "greeting", "hello", 5, &f.err), f.err);
+    REQUIRE_OK(gp_team_put(f.team, 2, "greeting", "servus", 6, &f.err), f.err);
+    REQUIRE_OK(gp_team_scatter(f.team, "squares", elements, 101, sizeof(*elements), &f.err), f.err);
+    REQUIRE(worker_pids(&f, pids, 2) == 2);
+    for (int round = 0; round < 2; round++) {
+        gp_future *future = call(
+            &f,
+            (gp_parfeval_request){ .function = value_of, .argument = "greeting", .bytes = 9, .worker = 2 });
+        const void *seen = NULL;
+
+        CHECK_STATUS(GP_OK, gp_future_result(future, &seen, &bytes, &f.err));
+        CHECK(bytes == 6 && memcmp(seen, "servus", 6) == 0);
+        gp_future_free(future);
+        REQUIRE_OK(gp_team_get(f.team, 1, "greeting", &data, &bytes, &f.err), f.err);
+        CHECK(bytes == 5 && memcmp(data, "hello", 5) == 0);
+        gp_memory_free(data);
+        REQUIRE_OK(gp_team_gather(f.team, "squares", &data, &bytes, &f.err), f.err);
+        CHECK(bytes == sizeof(elements) && memcmp(data, elements, bytes) == 0);
+        gp_memory_free(data);
+        kill(pids[1], SIGKILL);
+    }
+    REQUIRE_OK(gp_team_put(f.team, GP_EVERY_WORKER, "greeting", NULL, 0, &f.err), f.err);
+    CHECK_STATUS(GP_ENOENT, gp_team_get(f.team, 1, "greeting", &data, &bytes, &f.err));
+    end(&f);
+}
+
+TEST(a_full_queue_makes_its_sender_wait_and_nothing_is_lost)
+{
+    fixture f;
+    gp_queue *queue;
+    uint32_t n = 5000, worker;
+    void *data;
+    size_t bytes;
+
+    REQUIRE(begin(&f, 1));
+    REQUIRE_OK(gp_queue_open(&queue, f.team, "numbers", &(gp_queue_options){ .depth = 10 }, &f.err), f.err);
+    CHECK_STATUS(GP_EINVAL, gp_queue_open(&queue, f.team, "numbers", NULL, &f.err));
+    gp_future *future =
+        call(&f, (gp_parfeval_request){
+                     .function = function(&f, "count_into_queue"), .argument = &n, .bytes = sizeof(n) });
+
+    for (uint32_t k = 1; k <= n; k++) {
+        REQUIRE_OK(gp_queue_next(queue, &worker, &data, &bytes, 5000, &f.err), f.err);
+        CHECK(bytes == sizeof(k) && memcmp(data, &k, sizeof(k)) == 0);
+        CHECK_INT(1, worker);
+        gp_memory_free(data);
+    }
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, &data, &bytes, 10, &f.err));
+    CHECK_INT(0, gp_queue_dropped(queue));
+    gp_queue_close(queue);
+    end(&f);
+}
+
+static void count_item(void *context, uint32_t worker, const void *data, size_t bytes)
+{
+    (void)worker;
+    (void)data;
+    *(uint32_t *)context += bytes == sizeof(uint32_t);
+}
+
+TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
+{
+    fixture f;
+    gp_queue *queue;
+    uint32_t n = 100, items = 0;
+    void *data;
+    size_t bytes;
+
+    REQUIRE(begin(&f, 1));
+    const gp_function *counter = function(&f, "count_into_queue");
+
+    REQUIRE_OK(gp_queue_open(&queue, f.team, "numbers",
+                             &(gp_queue_options){ .depth = 7, .keep_newest = true }, &f.err),
+               f.err);
+    gp_future *future =
+        call(&f, (gp_parfeval_request){ .function = counter, .argument = &n, .bytes = sizeof(n) });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    for (uint32_t k = 94; k <= 100; k++) {
+        REQUIRE_OK(gp_queue_next(queue, NULL, &data, &bytes, 0, &f.err), f.err);
+        CHECK_INT(k, *(const uint32_t *)data);
+        gp_memory_free(data);
+    }
+    CHECK_INT(93, gp_queue_dropped(queue));
+    gp_queue_close(queue);
+    REQUIRE_OK(gp_queue_open(&queue, f.team, "numbers",
+                             &(gp_queue_options){ .each = count_item, .context = &items }, &f.err),
+               f.err);
+    future = call(&f, (gp_parfeval_request){ .function = counter, .argument = &n, .bytes = sizeof(n) });
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    CHECK_INT(100, items);
+    end(&f);
+}
+
+/* ---- teams side by side, clients that go ---- */
+
+TEST(two_teams_work_side_by_side)
+{
+    fixture f = { 0 };
+    const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 } };
+    gp_team *other;
+    gp_future *futures[2][50];
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .workers = 2 }, &f.err), f.err);
+    REQUIRE_OK(gp_team_open(&f.team, f.pool, &one, &f.err), f.err);
+    REQUIRE_OK(gp_team_open(&other, f.pool, &one, &f.err), f.err);
+    fixture g = { .pool = f.pool, .team = other };
+    const gp_function *a = function(&f, "sleep_ms"), *b = function(&g, "sleep_ms");
+
+    for (int k = 0; k < 50; k++) {
+        futures[0][k] = nap(&f, a, 1);
+        futures[1][k] = nap(&g, b, 1);
+    }
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = b }, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures[1], 50, GP_WAIT_ALL, -1, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures[0], 50, GP_WAIT_ALL, -1, &f.err));
+    CHECK(info(futures[0][0]).worker != info(futures[1][0]).worker);
+    CHECK_STATUS(GP_EBUSY,
+                 gp_team_open(&other, f.pool, &(gp_team_options){ .lease = { .no_wait = true } }, &f.err));
+    gp_team_close(g.team);
+    end(&f);
+}
+
+TEST(a_team_that_closes_gives_back_workers_that_run)
+{
+    fixture f;
+    double ms = 60000;
+
+    REQUIRE(begin(&f, 2));
+    for (int k = 0; k < 10; k++)
+        call(&f, (gp_parfeval_request){
+                     .function = function(&f, "sleep_deaf"), .argument = &ms, .bytes = sizeof(ms) });
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(f.team, &(gp_future *){ NULL }, 30, &f.err));
+    gp_team_close(f.team);
+    REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
+    gp_future *future = call(&f, (gp_parfeval_request){ .function = function(&f, "nothing") });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    end(&f);
+}
+
+TEST(a_client_that_is_killed_leaves_the_pool_free)
+{
+    fixture f = { 0 };
+    int pipes[2], status;
+    char byte;
+
+    pools_begin(NULL);
+    REQUIRE(pipe(pipes) == 0);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_error err;
+        fixture g = { 0 };
+
+        if (gp_pool_open(&g.pool, &(gp_pool_options){ .workers = 2 }, &err) != GP_OK ||
+            gp_team_open(&g.team, g.pool, NULL, &err) != GP_OK)
+            _exit(1);
+        const gp_function *sleeper = function(&g, "sleep_ms");
+
+        for (int k = 0; k < 100; k++)
+            nap(&g, sleeper, 10000);
+        if (write(pipes[1], "x", 1) != 1)
+            _exit(1);
+        gp_future_wait(nap(&g, sleeper, 60000), -1, &err);
+        _exit(2);
+    }
+    close(pipes[1]);
+    REQUIRE(read(pipes[0], &byte, 1) == 1);
+    kill(child, SIGSTOP); /* a stopped client keeps what it has */
+    gp_sleep_ms(300);
+    REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .attach_only = true }, &f.err), f.err);
+    CHECK_STATUS(GP_EBUSY,
+                 gp_team_open(&f.team, f.pool, &(gp_team_options){ .lease = { .no_wait = true } }, &f.err));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
+    CHECK_INT(2, gp_team_size(f.team));
+    gp_future *future = call(&f, (gp_parfeval_request){ .function = function(&f, "nothing") });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    close(pipes[0]);
+    end(&f);
+}
+
+static volatile sig_atomic_t stop_flag;
+
+static void remember_line(void *context, uint32_t worker, const char *line)
+{
+    snprintf(context, 100, "%u %s", worker, line);
+}
+
+TEST(lines_of_tasks_reach_the_log_callback_and_stop_ends_a_wait)
+{
+    fixture f = { 0 };
+    char line[100] = "";
+
+    stop_flag = 0;
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .workers = 1 }, &f.err), f.err);
+    REQUIRE_OK(gp_team_open(&f.team, f.pool,
+                            &(gp_team_options){ .log = remember_line, .context = line, .stop = &stop_flag },
+                            &f.err),
+               f.err);
+    gp_future *future =
+        call(&f, (gp_parfeval_request){
+                     .function = function(&f, "say"), .argument = "a line", .bytes = sizeof("a line") });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    CHECK_TEXT("1 a line", line);
+    gp_future *slow = nap(&f, function(&f, "sleep_ms"), 10000);
+
+    stop_flag = 1;
+    CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &f.err));
+    CHECK_INT(GP_FUTURE_RUNNING, info(slow).state);
+    end(&f);
+}
+
+TEST(waiting_calls_are_small)
+{
+    enum { COUNT = 100000 };
+    fixture f;
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 1));
+    gp_future *slow = nap(&f, function(&f, "sleep_ms"), 100000);
+    const gp_function *square = function(&f, "square");
+    double x = 1;
+
+    for (int k = 0; k < COUNT; k++)
+        REQUIRE_OK(
+            gp_parfeval(NULL, f.team,
+                        &(gp_parfeval_request){ .function = square, .argument = &x, .bytes = sizeof(x) },
+                        &f.err),
+            f.err);
+    gp_team_get_info(f.team, &i);
+    CHECK(i.waiting > COUNT - 2000);
+    CHECK(i.queue_bytes / i.waiting <= 300);
+    gp_team_cancel(f.team);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(slow, NULL, NULL, &f.err));
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(COUNT + 1, i.ended);
+    end(&f);
+}
