@@ -1,19 +1,25 @@
 /* bench_tasks.c -- what a task costs, beside the raw ZeroMQ reference (raw_zmq.h), round by round in turn.
  *
- *   bench_tasks [--rounds N] [--only ROW] [--raw] [--json]
+ *   bench_tasks [--rounds N] [--only ROW] [--raw] [--json] [--save FILE]
  *
- * ROW: a row's name or its beginning ("round_trip").  --raw: the reference alone.
+ * ROW: a row's name or its beginning ("round_trip").  --raw: the reference alone.  --json: the rounds
+ * instead of the table; --save: into a file, beside it.
  *
  * Two ways to lie on the cores, because a wake-up across cores costs more than everything else together:
  *   one core    client and workers share the first core; a message is a switch
  *   two cores   client on the first core, one worker on the second, the other beside the client
  * Each runs in a process of its own; both sides stay open in it and sleep while the other is measured.  Values are
- * medians over the rounds.  Efficiency is work / (workers x time), the work being count x the calibrated time of one
- * task on an idle core, so that a busy machine lowers the efficiency and never raises it;
- * "split by hand" is what two processes without any messages get of the same work at that moment. */
+ * medians over the rounds.  Efficiency is work / (workers x time), the work being count x the CPU time that one task
+ * takes when nothing else is done (calibrated first), so a busy machine lowers it; "split by hand" is what the
+ * workers get of it when each is given its half in one message: what the machine had to give at that moment.
+ *
+ * The kill row: 200 tasks that sleep 10 ms, a worker killed after a quarter of them; shown is the time beyond the ideal
+ * of 1 s.  The queue row: growth of memory, client and daemons together, with a million tasks waiting; in a process
+ * that has measured nothing before, once. */
 #include <getopt.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +29,14 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/bench/bench_fn.h"
 #include "tests/bench/burn.h"
 #include "tests/bench/raw_zmq.h"
+#include "tests/bench/team_tasks.h"
 
 enum { ROUNDS_MAX = 64, WORKERS = 2, TRIPS = 2000, BULK_BYTES = 64 << 20 };
+enum { SUBMITS = 200000, ITERATIONS = 10000000, QUEUED = 1000000 };
+enum { OVERDUE_S = 60 };
 enum { RAW_WINDOW = 1024, RAW_BATCH = 100, RAW_BATCH_WINDOW = 256, RAW_PREFETCH = 2 };
 
 typedef enum bench_layout { ONE_CORE, TWO_CORES, LAYOUTS } bench_layout;
@@ -44,6 +54,7 @@ typedef struct bench_row {
 enum {
     ROUND_TRIP_P50,
     ROUND_TRIP_P99,
+    ROUND_TRIP_ANY,
     SUBMIT,
     PARFOR,
     SPMD,
@@ -52,11 +63,18 @@ enum {
     SPLIT_1MS,
     TASK_1MS,
     SPLIT_100US,
-    TASK_100US
+    TASK_100US,
+    LOOP_100US,
+    KILL_OVER,
+    KILL_LOST,
+    KILL_TWICE,
+    QUEUE_BYTES,
+    QUEUE_RATE
 };
 static const bench_row rows[] = {
     [ROUND_TRIP_P50] = { "round_trip_p50", "one no-op, p50", "us", RATIO_AT_MOST, 1.15, 0 },
     [ROUND_TRIP_P99] = { "round_trip_p99", "one no-op, p99", "us", RATIO_AT_MOST, 1.5, 0 },
+    [ROUND_TRIP_ANY] = { "round_trip_any", "one no-op, any worker, p50", "us", NONE, 0, 0 },
     [SUBMIT] = { "submit", "one future per task, no-op", "tasks/s", RATIO_AT_LEAST, 0.6, 3 },
     [PARFOR] = { "parfor", "parfor, no-op", "tasks/s", RATIO_AT_LEAST, 0.6, 1 },
     [SPMD] = { "spmd", "empty spmd on both, p50", "us", RATIO_AT_MOST, 1.2, 0 },
@@ -66,6 +84,12 @@ static const bench_row rows[] = {
     [TASK_1MS] = { "task_1ms", "1000 x 1 ms", "efficiency", AT_LEAST, 0.97, 0.99 },
     [SPLIT_100US] = { "split_100us", "5000 x 100 us, split by hand", "efficiency", NONE, 0, 0 },
     [TASK_100US] = { "task_100us", "5000 x 100 us", "efficiency", AT_LEAST, 0.90, 0.97 },
+    [LOOP_100US] = { "loop_100us", "5000 x 100 us, parfor", "efficiency", NONE, 0, 0 },
+    [KILL_OVER] = { "kill_over", "kill -9 amid 200 x 10 ms, beyond ideal", "ms", AT_MOST, 60, 15 },
+    [KILL_LOST] = { "kill_lost", "kill -9 amid 200 x 10 ms, lost", "tasks", AT_MOST, 0, 0 },
+    [KILL_TWICE] = { "kill_twice", "kill -9 amid 200 x 10 ms, finished twice", "tasks", AT_MOST, 0, 0 },
+    [QUEUE_BYTES] = { "queue_bytes", "1 M tasks waiting, each", "bytes", AT_MOST, 300, 100 },
+    [QUEUE_RATE] = { "queue_rate", "1 M tasks waiting, once let go", "tasks/s", NONE, 0, 0 },
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -82,14 +106,18 @@ typedef struct bench_process {
     int cores[2];              /* the first two we may use */
     int worker_cores[WORKERS]; /* of the layout */
     double turn_s;             /* of bench_burn() on a quiet core */
+    team_bench *team;          /* not with --raw */
     raw_pool *raw;
     raw_kept *kept; /* only with two cores */
 } bench_process;
 
-/* A measurement fills the values of one or two rows, from its first one on. */
+enum { VALUES_MAX = 3 };
+typedef enum bench_place { EITHER_LAYOUT, TWO_CORES_ONLY, FRESH_PROCESS } bench_place;
+
+/* A measurement fills the values of some rows, from its first one on. */
 typedef struct bench_probe {
     int first, count;
-    bool two_cores_only;
+    bench_place place;
     void (*measure[SIDES])(bench_process *bench, double *values);
 } bench_probe;
 
@@ -136,16 +164,12 @@ static void raw_measure_round_trip(bench_process *bench, double *values)
 
 static void raw_measure_submit(bench_process *bench, double *values)
 {
-    const uint64_t count = 200000;
-
-    values[0] = (double)count / raw_tasks(bench->raw, count, 1, RAW_WINDOW, 0);
+    values[0] = SUBMITS / raw_tasks(bench->raw, SUBMITS, 1, RAW_WINDOW, 0);
 }
 
 static void raw_measure_parfor(bench_process *bench, double *values)
 {
-    const uint64_t count = 10000000;
-
-    values[0] = (double)count / raw_tasks(bench->raw, count, RAW_BATCH, RAW_BATCH_WINDOW, 0);
+    values[0] = ITERATIONS / raw_tasks(bench->raw, ITERATIONS, RAW_BATCH, RAW_BATCH_WINDOW, 0);
 }
 
 static void raw_measure_spmd(bench_process *bench, double *values)
@@ -157,36 +181,42 @@ static void raw_measure_spmd(bench_process *bench, double *values)
     percentiles(ns, TRIPS, &values[0], &p99);
 }
 
+/* GB/s of payloads sent and received.  The median of three that follow one nobody counts: after other work the kernel
+ * looks for pages first. */
+static double bulk_rate(double (*once)(bench_process *bench), bench_process *bench)
+{
+    double seconds[3];
+
+    once(bench);
+    for (int i = 0; i < 3; i++)
+        seconds[i] = once(bench);
+    qsort(seconds, 3, sizeof(*seconds), order);
+    return 2.0 * WORKERS * BULK_BYTES / seconds[1] * 1e-9;
+}
+
+static double raw_bulk_once(bench_process *bench)
+{
+    return raw_bulk(bench->raw, BULK_BYTES);
+}
+
+static double raw_kept_bulk_once(bench_process *bench)
+{
+    return raw_kept_bulk(bench->kept, BULK_BYTES);
+}
+
+static double team_bulk_once(bench_process *bench)
+{
+    return team_bulk(bench->team, BULK_BYTES);
+}
+
 static void raw_measure_bulk(bench_process *bench, double *values)
 {
-    values[0] = 2.0 * WORKERS * BULK_BYTES / raw_bulk(bench->raw, BULK_BYTES) * 1e-9;
+    values[0] = bulk_rate(raw_bulk_once, bench);
 }
 
 static void raw_measure_bulk_kept(bench_process *bench, double *values)
 {
-    values[0] = 2.0 * WORKERS * BULK_BYTES / raw_kept_bulk(bench->kept, BULK_BYTES) * 1e-9;
-}
-
-/* The same work by two processes, each on its core, that meet only at the end. */
-static double split_by_hand(const bench_process *bench, int count, uint64_t turns)
-{
-    int64_t began = gp_now_ns();
-    pid_t pids[WORKERS];
-
-    for (int i = 0; i < WORKERS; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0) {
-            volatile uint64_t sink = 0;
-
-            pin(bench->cores[i]);
-            for (int j = 0; j < count / WORKERS; j++)
-                sink += bench_burn(turns);
-            _exit(0);
-        }
-    }
-    for (int i = 0; i < WORKERS; i++)
-        waitpid(pids[i], NULL, 0);
-    return (double)(gp_now_ns() - began) * 1e-9;
+    values[0] = bulk_rate(raw_kept_bulk_once, bench);
 }
 
 static void raw_measure_tasks(bench_process *bench, int count, double task_s, double *values)
@@ -194,7 +224,7 @@ static void raw_measure_tasks(bench_process *bench, int count, double task_s, do
     uint64_t turns = (uint64_t)(task_s / bench->turn_s);
     double ideal = count * task_s / WORKERS;
 
-    values[0] = ideal / split_by_hand(bench, count, turns);
+    values[0] = ideal / raw_tasks(bench->raw, (uint64_t)count, (unsigned)count / WORKERS, 1, turns);
     values[1] = ideal / raw_tasks(bench->raw, (uint64_t)count, 1, RAW_PREFETCH, turns);
 }
 
@@ -208,17 +238,87 @@ static void raw_measure_100us(bench_process *bench, double *values)
     raw_measure_tasks(bench, 5000, 1e-4, values);
 }
 
+/* ---- ours ---- */
+
+static void team_measure_round_trip(bench_process *bench, double *values)
+{
+    static int64_t ns[TRIPS];
+
+    double p99;
+
+    team_round_trips(bench->team, ns, TRIPS, false);
+    percentiles(ns, TRIPS, &values[0], &values[1]);
+    team_round_trips(bench->team, ns, TRIPS, true);
+    percentiles(ns, TRIPS, &values[2], &p99);
+}
+
+static void team_measure_submit(bench_process *bench, double *values)
+{
+    values[0] = SUBMITS / team_futures(bench->team, SUBMITS, 0);
+}
+
+static void team_measure_parfor(bench_process *bench, double *values)
+{
+    values[0] = ITERATIONS / team_loop(bench->team, ITERATIONS, 0);
+}
+
+static void team_measure_spmd(bench_process *bench, double *values)
+{
+    static int64_t ns[TRIPS];
+    double p99;
+
+    team_spmd(bench->team, ns, TRIPS);
+    percentiles(ns, TRIPS, &values[0], &p99);
+}
+
+static void team_measure_bulk(bench_process *bench, double *values)
+{
+    values[0] = bulk_rate(team_bulk_once, bench);
+}
+
+static void team_measure_1ms(bench_process *bench, double *values)
+{
+    values[1] = 1000 * 1e-3 / WORKERS / team_futures(bench->team, 1000, (uint64_t)(1e-3 / bench->turn_s));
+}
+
+static void team_measure_100us(bench_process *bench, double *values)
+{
+    uint64_t turns = (uint64_t)(1e-4 / bench->turn_s);
+
+    values[1] = 5000 * 1e-4 / WORKERS / team_futures(bench->team, 5000, turns);
+    values[2] = 5000 * 1e-4 / WORKERS / team_loop(bench->team, 5000, turns);
+}
+
+static void team_measure_kill(bench_process *bench, double *values)
+{
+    team_kill_report report = team_kill(bench->team, 10);
+
+    values[0] = report.seconds * 1e3 - BENCH_NAPS * 10 / WORKERS;
+    values[1] = report.lost;
+    values[2] = report.twice;
+}
+
+static void team_measure_queue(bench_process *bench, double *values)
+{
+    team_queue_report report = team_queue(bench->team, QUEUED);
+
+    values[0] = report.bytes_each;
+    values[1] = report.tasks_second;
+}
+
 /* ---- running and printing ---- */
 
 static const bench_probe probes[] = {
-    { ROUND_TRIP_P50, 2, false, { raw_measure_round_trip, NULL } },
-    { SUBMIT, 1, false, { raw_measure_submit, NULL } },
-    { PARFOR, 1, false, { raw_measure_parfor, NULL } },
-    { SPMD, 1, false, { raw_measure_spmd, NULL } },
-    { BULK, 1, true, { raw_measure_bulk, NULL } },
-    { BULK_KEPT, 1, true, { raw_measure_bulk_kept, NULL } },
-    { SPLIT_1MS, 2, true, { raw_measure_1ms, NULL } },
-    { SPLIT_100US, 2, true, { raw_measure_100us, NULL } },
+    { ROUND_TRIP_P50, 3, EITHER_LAYOUT, { raw_measure_round_trip, team_measure_round_trip } },
+    { SUBMIT, 1, EITHER_LAYOUT, { raw_measure_submit, team_measure_submit } },
+    { PARFOR, 1, EITHER_LAYOUT, { raw_measure_parfor, team_measure_parfor } },
+    { SPMD, 1, EITHER_LAYOUT, { raw_measure_spmd, team_measure_spmd } },
+    { BULK, 1, TWO_CORES_ONLY, { raw_measure_bulk, team_measure_bulk } },
+    { BULK_KEPT, 1, TWO_CORES_ONLY, { raw_measure_bulk_kept, NULL } },
+    { SPLIT_1MS, 2, TWO_CORES_ONLY, { raw_measure_1ms, team_measure_1ms } },
+    { SPLIT_100US, 3, TWO_CORES_ONLY, { raw_measure_100us, team_measure_100us } },
+    { KILL_OVER, 3, TWO_CORES_ONLY, { NULL, team_measure_kill } },
+    { QUEUE_BYTES, 2, FRESH_PROCESS, { NULL, team_measure_queue } },
 };
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
@@ -226,34 +326,60 @@ typedef struct bench_options {
     int rounds;
     const char *only; /* NULL = all rows */
     bool raw, json;
+    const char *save; /* NULL = nowhere */
 } bench_options;
 
-static bool probe_wanted(const bench_probe *probe, const bench_options *options, bench_layout layout)
+static bool row_wanted(const bench_row *row, const bench_options *options)
 {
-    if (probe->two_cores_only && layout != TWO_CORES)
+    return options->only == NULL || strncmp(row->name, options->only, strlen(options->only)) == 0;
+}
+
+/* Whether a process measures it: one for each layout, and a fresh one. */
+static bool probe_wanted(const bench_probe *probe, const bench_options *options, bench_layout layout,
+                         bool fresh)
+{
+    if (fresh != (probe->place == FRESH_PROCESS) || (fresh && options->raw) ||
+        (probe->place != EITHER_LAYOUT && layout != TWO_CORES))
         return false;
     for (int i = 0; i < probe->count; i++)
-        if (options->only == NULL ||
-            strncmp(rows[probe->first + i].name, options->only, strlen(options->only)) == 0)
+        if (row_wanted(&rows[probe->first + i], options))
             return true;
     return false;
 }
 
-/* Stretches of 20 ms, so that the timer's ticks are in them; the best of many, so that others' work is not. */
+static bool any_wanted(const bench_options *options, bench_layout layout, bool fresh)
+{
+    for (int i = 0; i < PROBES; i++)
+        if (probe_wanted(&probes[i], options, layout, fresh))
+            return true;
+    return false;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* CPU time of a turn: the timer's ticks are in it, others' work is not.  Median of stretches on both cores. */
 static double calibrate(const bench_process *bench)
 {
-    const uint64_t turns = 10000000;
-    double best = INFINITY;
+    enum { STRETCHES = 31 };
+    const uint64_t turns = 6000000;
+    double seconds[STRETCHES];
 
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < STRETCHES; i++) {
         pin(bench->cores[i % 2]);
-        int64_t began = gp_now_ns();
+        double began = cpu_seconds();
         volatile uint64_t sink = bench_burn(turns);
 
         (void)sink;
-        best = fmin(best, (double)(gp_now_ns() - began) * 1e-9 / (double)turns);
+        seconds[i] = (cpu_seconds() - began) / (double)turns;
     }
-    return best;
+    qsort(seconds, STRETCHES, sizeof(*seconds), order);
+    return seconds[STRETCHES / 2];
 }
 
 static int cores_find(int cores[2])
@@ -268,33 +394,93 @@ static int cores_find(int cores[2])
     return found;
 }
 
-static void layout_measure(bench_results *results, bench_layout layout, const int cores[2],
-                           const bench_options *options)
+/* Which measurement ran when the process was ended. */
+static const char *volatile running = "opening";
+
+static void overdue(int signal_number)
+{
+    static const char text[] = "bench_tasks: no end within its time: ";
+
+    (void)signal_number;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0 &&
+        write(STDERR_FILENO, running, strlen(running)) > 0 && write(STDERR_FILENO, "\n", 1) > 0)
+        _exit(1);
+    _exit(1);
+}
+
+static void probe_measure(bench_results *results, bench_process *bench, const bench_probe *probe, int side,
+                          int round)
+{
+    double values[VALUES_MAX] = { NAN, NAN, NAN };
+
+    if (probe->measure[side] == NULL)
+        return;
+    running = rows[probe->first].name;
+    alarm(OVERDUE_S);
+    probe->measure[side](bench, values);
+    alarm(0);
+    for (int i = 0; round >= 0 && i < probe->count; i++)
+        results->value[bench->layout][probe->first + i][side][round] = values[i];
+}
+
+static void process_measure(bench_results *results, bench_layout layout, bool fresh, const int cores[2],
+                            const bench_options *options)
 {
     bench_process bench = { .layout = layout,
                             .cores = { cores[0], cores[1] },
                             .worker_cores = { cores[layout == TWO_CORES ? 1 : 0], cores[0] } };
+    cpu_set_t all;
 
+    signal(SIGALRM, overdue);
+    alarm(OVERDUE_S);
+    sched_getaffinity(0, sizeof(all), &all);
     bench.turn_s = calibrate(&bench);
     pin(cores[0]);
     if (layout == TWO_CORES)
         bench.kept = raw_kept_open(WORKERS, bench.worker_cores);
     bench.raw = raw_open(WORKERS, bench.worker_cores);
-    /* Round -1 warms both sides up and is thrown away. */
-    for (int round = -1; round < options->rounds; round++)
+    if (layout == TWO_CORES)
+        sched_setaffinity(0, sizeof(all), &all);
+    if (!options->raw)
+        bench.team = team_open(WORKERS, cores[0], bench.worker_cores[0]);
+    /* Round -1 warms both sides up and is thrown away; what needs a fresh process is measured once. */
+    for (int round = fresh ? 0 : -1; round < (fresh ? 1 : options->rounds); round++)
         for (int i = 0; i < PROBES; i++)
-            for (int side = RAW; side <= (options->raw ? RAW : OURS); side++) {
-                double values[2] = { NAN, NAN };
-
-                if (probes[i].measure[side] == NULL || !probe_wanted(&probes[i], options, layout))
-                    continue;
-                probes[i].measure[side](&bench, values);
-                for (int j = 0; round >= 0 && j < probes[i].count; j++)
-                    results->value[layout][probes[i].first + j][side][round] = values[j];
-            }
+            for (int side = RAW; side <= (options->raw ? RAW : OURS); side++)
+                if (probe_wanted(&probes[i], options, layout, fresh))
+                    probe_measure(results, &bench, &probes[i], side, round);
+    running = "closing";
+    alarm(OVERDUE_S);
+    if (!options->raw)
+        team_close(bench.team);
     raw_close(bench.raw);
     if (bench.kept != NULL)
         raw_kept_close(bench.kept);
+}
+
+/* In a process of its own, so that one that fails or hangs leaves the other rows; true: it ended well. */
+static bool process_run(bench_results *results, bench_layout layout, bool fresh, const int cores[2],
+                        const bench_options *options)
+{
+    int status = 0;
+    pid_t pid;
+
+    if (!any_wanted(options, layout, fresh))
+        return true;
+    if (!options->raw)
+        team_place_new();
+    pid = fork();
+    if (pid == 0) {
+        process_measure(results, layout, fresh, cores, options);
+        exit(0);
+    }
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    if (!options->raw)
+        team_place_free();
+    if (pid < 0 || status != 0)
+        fprintf(stderr, "bench_tasks: %s: ended early (status %d)\n", layout_names[layout], status);
+    return pid > 0 && status == 0;
 }
 
 /* Of the rounds that were measured; NaN: none. */
@@ -356,13 +542,15 @@ static void asked(char *text, size_t bytes, const bench_row *row)
     const char *unit = row->promise == RATIO_AT_MOST || row->promise == RATIO_AT_LEAST ? "x" : "";
 
     text[0] = '\0';
-    if (row->promise != NONE)
+    if (row->promise != NONE && row->goal > 0)
+        snprintf(text, bytes, "%s %g%s, goal %g%s", sign, row->bound, unit, row->goal, unit);
+    else if (row->promise != NONE)
         snprintf(text, bytes, "%s %g%s", sign, row->bound, unit);
 }
 
 static void print_table(const bench_results *results)
 {
-    char raw[32], ours[32], ratio[32], bound[32];
+    char raw[32], ours[32], ratio[32], bound[64];
 
     printf("| | layout | unit | raw ZeroMQ | gradpool | ratio | asked | met "
            "|\n|---|---|---|---|---|---|---|---|\n");
@@ -379,51 +567,63 @@ static void print_table(const bench_results *results)
         }
 }
 
-static void print_rounds(const char *name, const double *values)
+static void print_rounds(FILE *out, const char *name, const double *values)
 {
     const char *comma = "";
 
-    printf(", \"%s\": [", name);
+    fprintf(out, ", \"%s\": [", name);
     for (int i = 0; i < ROUNDS_MAX; i++)
         if (!isnan(values[i])) {
-            printf("%s%.6g", comma, values[i]);
+            fprintf(out, "%s%.6g", comma, values[i]);
             comma = ", ";
         }
-    printf("]");
+    fprintf(out, "]");
 }
 
 /* One object a line: the rounds of both sides, in the row's unit. */
-static void print_json(const bench_results *results)
+static void print_json(FILE *out, const bench_results *results)
 {
     const char *comma = "";
 
-    printf("[");
+    fprintf(out, "[");
     for (int i = 0; i < ROWS; i++)
         for (bench_layout layout = 0; layout < LAYOUTS; layout++) {
             const double *raw = results->value[layout][i][RAW], *ours = results->value[layout][i][OURS];
-            char bound[32];
+            char bound[64];
 
             if (isnan(median(raw)) && isnan(median(ours)))
                 continue;
             asked(bound, sizeof(bound), &rows[i]);
-            printf("%s\n{\"row\": \"%s\", \"title\": \"%s\", \"layout\": \"%s\", \"unit\": \"%s\"", comma,
-                   rows[i].name, rows[i].title, layout_names[layout], rows[i].unit);
-            print_rounds("raw", raw);
-            print_rounds("gradpool", ours);
-            printf(", \"asked\": \"%s\", \"met\": \"%s\"}", bound,
-                   verdict(&rows[i], median(ours), median(ours) / median(raw)));
+            fprintf(out, "%s\n{\"row\": \"%s\", \"title\": \"%s\", \"layout\": \"%s\", \"unit\": \"%s\"",
+                    comma, rows[i].name, rows[i].title, layout_names[layout], rows[i].unit);
+            print_rounds(out, "raw", raw);
+            print_rounds(out, "gradpool", ours);
+            fprintf(out, ", \"asked\": \"%s\", \"met\": \"%s\"}", bound,
+                    verdict(&rows[i], median(ours), median(ours) / median(raw)));
             comma = ",";
         }
-    printf("\n]\n");
+    fprintf(out, "\n]\n");
+}
+
+static bool save_json(const char *path, const bench_results *results)
+{
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL) {
+        fprintf(stderr, "bench_tasks: %s: %m\n", path);
+        return false;
+    }
+    print_json(file, results);
+    return fclose(file) == 0;
 }
 
 static bool options_parse(bench_options *options, int argc, char **argv)
 {
-    static const struct option known[] = { { "rounds", required_argument, NULL, 'r' },
-                                           { "only", required_argument, NULL, 'o' },
-                                           { "raw", no_argument, NULL, 'w' },
-                                           { "json", no_argument, NULL, 'j' },
-                                           { 0 } };
+    static const struct option known[] = {
+        { "rounds", required_argument, NULL, 'r' }, { "only", required_argument, NULL, 'o' },
+        { "raw", no_argument, NULL, 'w' },          { "json", no_argument, NULL, 'j' },
+        { "save", required_argument, NULL, 's' },   { 0 }
+    };
 
     for (int got; (got = getopt_long(argc, argv, "", known, NULL)) != -1;)
         switch (got) {
@@ -435,6 +635,9 @@ static bool options_parse(bench_options *options, int argc, char **argv)
             break;
         case 'w':
             options->raw = true;
+            break;
+        case 's':
+            options->save = optarg;
             break;
         case 'j':
             options->json = true;
@@ -452,30 +655,26 @@ int main(int argc, char **argv)
         mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double *value = (double *)results;
     int cores[2] = { 0 };
+    bool well = true;
 
     if (!options_parse(&options, argc, argv) || results == MAP_FAILED) {
-        fprintf(stderr, "usage: bench_tasks [--rounds 1..%d] [--only ROW] [--raw] [--json]\n", ROUNDS_MAX);
+        fprintf(stderr, "usage: bench_tasks [--rounds 1..%d] [--only ROW] [--raw] [--json] [--save FILE]\n",
+                ROUNDS_MAX);
         return 2;
     }
     for (size_t i = 0; i < sizeof(*results) / sizeof(*value); i++)
         value[i] = NAN;
-    for (bench_layout layout = cores_find(cores) < 2 ? TWO_CORES : LAYOUTS; layout-- > 0;) {
-        int status = 0;
-        pid_t pid = fork();
-
-        if (pid == 0) {
-            layout_measure(results, layout, cores, &options);
-            exit(0);
-        }
-        if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0) {
-            fprintf(stderr, "bench_tasks: the layout \"%s\" ended with status %d\n", layout_names[layout],
-                    status);
-            return 1;
-        }
-    }
+    if (cores_find(cores) < 2)
+        fprintf(stderr, "bench_tasks: one core only: the rows of two are left out\n");
+    else
+        well = process_run(results, TWO_CORES, true, cores, &options) &
+               process_run(results, TWO_CORES, false, cores, &options);
+    well &= process_run(results, ONE_CORE, false, cores, &options);
     if (options.json)
-        print_json(results);
+        print_json(stdout, results);
     else
         print_table(results);
-    return 0;
+    if (options.save != NULL)
+        well &= save_json(options.save, results);
+    return well ? 0 : 1;
 }
