@@ -273,8 +273,8 @@ static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_erro
 static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
     const block_rank *failed;
-    gp_block *block;
-    uint32_t size;
+    gp_block *block = NULL;
+    uint32_t size = 0;
     gp_status status;
 
     if (team_in_callback(team))

@@ -261,7 +261,7 @@ static gp_status block_answer(struct gp_task_blocks *blocks, gp_task *task, uint
 
 gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
-    struct gp_task_blocks *blocks;
+    struct gp_task_blocks *blocks = NULL;
     gp_task_fn function;
     gp_task task;
     gp_status status = blocks_get(tasks, &blocks, err);

@@ -81,7 +81,7 @@ void gp_group_release(gp_task_group *group)
 gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err)
 {
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_status status = group_of(task, &group, err);
 
     if (status == GP_OK)
@@ -111,7 +111,7 @@ static gp_status received_grow(gp_task_group *group, size_t bytes, gp_error *err
 gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_message *out, gp_error *err)
 {
     gp_comm_message message = { .bytes = 0 };
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_status status = group_of(task, &group, err);
 
     if (status == GP_OK && from != GP_TASK_ANY)
@@ -142,7 +142,7 @@ gp_status gp_task_probe(gp_task *task, uint32_t from, uint32_t tag, bool *found,
                         gp_error *err)
 {
     gp_comm_message message;
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_status status = group_of(task, &group, err);
 
     if (status == GP_OK && from != GP_TASK_ANY)
@@ -159,7 +159,7 @@ gp_status gp_task_probe(gp_task *task, uint32_t from, uint32_t tag, bool *found,
 
 gp_status gp_task_barrier(gp_task *task, gp_error *err)
 {
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_status status = group_of(task, &group, err);
 
     return status == GP_OK ? group_result(group, gp_comm_barrier(group->comm, err)) : status;
@@ -167,7 +167,7 @@ gp_status gp_task_barrier(gp_task *task, gp_error *err)
 
 gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t bytes, gp_error *err)
 {
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_status status = group_of(task, &group, err);
 
     if (status == GP_OK)
@@ -211,7 +211,7 @@ static gp_status reduce_gathered(gp_task_group *group, void *data, size_t bytes,
 {
     size_t stride = (bytes + PART_ALIGN - 1) & ~(size_t)(PART_ALIGN - 1), parts[GP_COMM_WORLD_MAX + 1];
     unsigned char *all;
-    void *memory;
+    void *memory = NULL;
     gp_status status = group_alloc(group, stride * group->world, &memory, err);
 
     if (status != GP_OK)
@@ -235,7 +235,7 @@ static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, 
 {
     size_t stride = (bytes + PART_ALIGN - 1) & ~(size_t)(PART_ALIGN - 1);
     unsigned char *total, *told;
-    void *memory;
+    void *memory = NULL;
     gp_status status = group_alloc(group, 2 * stride, &memory, err);
 
     if (status != GP_OK)
@@ -261,7 +261,7 @@ gp_status gp_task_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn 
                          gp_error *err)
 {
     gp_comm_reduction how;
-    gp_task_group *group;
+    gp_task_group *group = NULL;
     gp_dtype type;
     gp_status status = group_of(task, &group, err);
 
@@ -289,8 +289,8 @@ gp_status gp_task_cat(gp_task *task, const void *data, size_t bytes, const void 
 {
     uint64_t lengths[GP_COMM_WORLD_MAX];
     size_t at[GP_COMM_WORLD_MAX + 1];
-    gp_task_group *group;
-    void *memory;
+    gp_task_group *group = NULL;
+    void *memory = NULL;
     gp_status status = group_of(task, &group, err);
 
     if (status != GP_OK)
