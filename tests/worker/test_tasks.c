@@ -608,9 +608,9 @@ TEST(a_constant_is_built_once_and_dropped_when_the_link_ends)
     char said[8] = "";
     uint32_t constant;
 
-    link_with_calls();
     if (pipe(ends) != 0)
         abort();
+    link_with_calls();
     constant = function_of(&s.client, "constant");
     CHECK(run(&s.client, constant, &ends[1], sizeof(ends[1])));
     check_failed(GP_EBUSY, "not the first time");
