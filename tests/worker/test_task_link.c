@@ -1,5 +1,7 @@
 /* Tasks through a real worker process: the door, the messages and the end of a lease.  This program is the scheduler and
  * a client that opens its link by hand. */
+#include <dirent.h>
+
 #include "tests/worker/link_client.h"
 #include "tests/worker/stage.h"
 
@@ -266,6 +268,58 @@ TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
         CHECK_INT(first + 1, gp_link_running(client.link));
         CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never begun */
     }
+    link_close();
+}
+
+static int descriptors_of(pid_t pid)
+{
+    char path[40];
+    int count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+TEST(links_leave_no_descriptor_behind)
+{
+    worker *w = &s.workers[0];
+    static unsigned char data[200000];
+    int before = 0, after = 0;
+    bool going = lease_begin(1);
+
+    for (int round = 0; round < 20 && going; round++) {
+        gp_call *call;
+        uint32_t echo;
+
+        going = link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1));
+        if (!going)
+            break;
+        echo = function_of(&client, "echo");
+        for (int i = 0; i < 3; i++) {
+            call = call_new(&client, i == 0 ? GP_CALL_FILE : i == 1 ? GP_CALL_PUT : GP_CALL_RUN, "name", 5);
+            call->function = echo;
+            call->blob = blob_put(&client, file_of(data, sizeof(data), ALL_SEALS));
+            call->payload_bytes = sizeof(data);
+            CHECK(answer(&client, call_send(&client)));
+            CHECK_STATUS(GP_OK, last.head.status);
+        }
+        CHECK_INT(sizeof(data), last.bytes);
+        call_new(&client, GP_CALL_CLOSE, NULL, 0);
+        call_send(&client);
+        CHECK(await_hang_up());
+        if (round < 19)
+            link_hang_up();
+        if (round == 4)
+            before = descriptors_of(w->pid);
+    }
+    after = descriptors_of(w->pid);
+    CHECK(going && before > 0 && after <= before);
     link_close();
 }
 

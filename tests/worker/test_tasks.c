@@ -753,6 +753,66 @@ TEST(a_task_that_waits_for_room_can_be_canceled)
     link_end();
 }
 
+/* ---- without memory ---- */
+
+TEST(a_seat_without_memory_is_refused_and_keeps_nothing)
+{
+    int64_t live;
+    gp_seat *seat;
+    gp_error err;
+
+    link_make();
+    live = gp_alloc_get_stats().live;
+    for (uint64_t n = 1; n < 100; n++) {
+        int segment = dup(s.client.segment), bell = dup(s.client.bell);
+        gp_status status;
+
+        gp_alloc_fail_nth(n);
+        status = gp_seat_new(&seat, segment, bell, s.door, s.mailbox, false, &err);
+        if (gp_alloc_fail_nth(0) != 0) { /* it has fewer */
+            CHECK_STATUS(GP_OK, status);
+            CHECK(n > 2);
+            gp_seat_free(seat);
+            break;
+        }
+        CHECK_STATUS(GP_ENOMEM, status);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+        close(segment);
+        close(bell);
+    }
+    CHECK_INT(live, gp_alloc_get_stats().live);
+    link_free();
+}
+
+TEST(a_link_without_memory_is_not_served_and_a_call_without_is_an_error)
+{
+    gp_status seen = GP_OK;
+    int64_t live;
+
+    link_make();
+    live = gp_alloc_get_stats().live;
+    for (uint64_t n = 1; n < 8; n++) {
+        gp_alloc_fail_nth(n);
+        compute_main(NULL);
+        if (gp_alloc_fail_nth(0) != 0)
+            GP_TEST_FAIL("fewer than %llu allocations", (unsigned long long)n);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+    }
+    link_free();
+    link_with_calls();
+    for (uint64_t n = 1; n < 4; n++) { /* our own side of it allocates nothing */
+        call_new(&s.client, GP_CALL_PUT, "name\0value", 10);
+        gp_alloc_fail_nth(n);
+        CHECK(answer(&s.client, call_send(&s.client)));
+        gp_alloc_fail_nth(0);
+        if (n == 1)
+            seen = (gp_status)last.head.status;
+    }
+    CHECK_STATUS(GP_ENOMEM, seen);
+    CHECK_STATUS(GP_OK, last.head.status);
+    link_end();
+}
+
 /* ---- bytes of any kind ---- */
 
 static const uint16_t random_kinds[] = {
