@@ -7,9 +7,13 @@
 #include "client/exec.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -43,7 +47,9 @@ typedef struct exec_runner {
 } exec_runner;
 
 struct gp_exec {
-    gp_pool *pool;
+    gp_pool *pool; /* NULL: local */
+    pid_t local;   /* the runner of our own; 0 = none */
+    int leash;     /* the pipe that it watches */
     uint32_t workers, slots;
     exec_runner runners[GP_MEMBERS_MAX];
     exec_event *events; /* a ring */
@@ -55,7 +61,7 @@ struct gp_exec {
 
 /* ---- opening ---- */
 
-gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err)
+static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32_t slots, gp_error *err)
 {
     gp_exec *exec;
     bool whole;
@@ -67,20 +73,92 @@ gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *e
     if (exec == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for commands");
     exec->pool = pool;
-    exec->workers = pool->grant.slots_count;
+    exec->workers = workers;
     exec->slots = slots;
-    exec->events_max = 2 * exec->workers * slots + 1;
+    exec->leash = -1;
+    exec->events_max = 2 * workers * slots + 1;
     exec->events = gp_calloc(exec->events_max, sizeof(*exec->events));
     whole = exec->events != NULL;
-    for (uint32_t rank = 0; rank < exec->workers; rank++) {
+    for (uint32_t rank = 0; rank < workers; rank++) {
         exec->runners[rank].socket = -1;
         exec->runners[rank].running = gp_calloc(slots, sizeof(exec_running));
         whole = whole && exec->runners[rank].running != NULL;
     }
     if (!whole) {
         gp_exec_close(exec);
-        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands",
-                       exec->workers * slots);
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands", workers * slots);
+    }
+    *out = exec;
+    return GP_OK;
+}
+
+gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err)
+{
+    return exec_new(out, pool, pool->grant.slots_count, slots, err);
+}
+
+/* As a worker starts one (worker/runner_link.h): its ends are descriptors 3 and 4. */
+static int local_spawn(gp_exec *exec, const char *path, int client, int leash)
+{
+    char program[] = "gradpool-worker", run[] = "--run", index[] = "--index", incarnation[] = "--incarnation",
+         one[] = "1";
+    char *arguments[] = { program, run, index, one, incarnation, one, NULL };
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    int problem;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, client, 3);
+    posix_spawn_file_actions_adddup2(&actions, leash, 4);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
+    /* A group of its own: Ctrl-C is for us, who then say what is to be done. */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    problem = posix_spawn(&exec->local, path, &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return problem;
+}
+
+static void fd_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err)
+{
+    char path[4096];
+    int sockets[2] = { -1, -1 }, pipes[2] = { -1, -1 }, client = -1, leash = -1, problem = 0;
+    gp_exec *exec = NULL;
+    gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
+
+    if (status == GP_OK)
+        status = exec_new(&exec, NULL, 1, slots, err);
+    if (status != GP_OK)
+        return status;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
+        problem = errno;
+    /* Above those that they are moved to, or one move would overwrite the other. */
+    if (problem == 0 && ((client = fcntl(sockets[1], F_DUPFD_CLOEXEC, 5)) < 0 ||
+                         (leash = fcntl(pipes[0], F_DUPFD_CLOEXEC, 5)) < 0))
+        problem = errno;
+    if (problem == 0)
+        problem = local_spawn(exec, path, client, leash);
+    exec->runners[0].socket = sockets[0];
+    exec->runners[0].state = RUNNER_UP;
+    exec->leash = pipes[1];
+    fd_close(sockets[1]);
+    fd_close(pipes[0]);
+    fd_close(client);
+    fd_close(leash);
+    if (problem != 0) {
+        exec->local = 0;
+        gp_exec_close(exec);
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
     }
     *out = exec;
     return GP_OK;
@@ -95,6 +173,9 @@ void gp_exec_close(gp_exec *exec)
             close(exec->runners[rank].socket);
         gp_free(exec->runners[rank].running);
     }
+    fd_close(exec->leash);
+    if (exec->local > 0) /* it ends when nothing of its commands is left */
+        waitpid(exec->local, NULL, 0);
     gp_free(exec->events);
     gp_free(exec->fds);
     gp_free(exec);
@@ -187,8 +268,7 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
     close(fds[0]);
     if (status == GP_EBUSY) /* its socket takes far more than its places are */
-        return gp_fail(err, GP_EIO, "the runner of worker %" PRIu32 " reads nothing; see its log %s",
-                       gp_exec_slot(exec, place.rank)->index, gp_exec_slot(exec, place.rank)->log);
+        return gp_fail(err, GP_EIO, "the runner at rank %" PRIu32 " reads nothing", place.rank);
     if (status == GP_OK) {
         r->running[place.slot] = (exec_running){ .job = job };
         r->busy++;
@@ -248,8 +328,7 @@ static void runner_lose(gp_exec *exec, uint32_t rank)
         if (r->running[slot].job != 0) {
             exec_event *event = event_add(exec, EXEC_LOST, rank, slot);
 
-            snprintf(event->text, sizeof(event->text), "worker %" PRIu32 " was lost",
-                     gp_exec_slot(exec, rank)->index);
+            snprintf(event->text, sizeof(event->text), "the runner at rank %" PRIu32 " was lost", rank);
             place_free(exec, rank, slot);
         }
 }
@@ -429,9 +508,11 @@ static nfds_t fds_fill(gp_exec *exec)
 {
     nfds_t count = 0, pools;
 
-    exec->fds[count++] = (struct pollfd){ .fd = exec->pool->door, .events = POLLIN };
-    exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(exec->pool->scheduler), .events = POLLIN };
-    for (uint32_t rank = 0; rank < exec->workers; rank++)
+    if (exec->pool != NULL) {
+        exec->fds[count++] = (struct pollfd){ .fd = exec->pool->door, .events = POLLIN };
+        exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(exec->pool->scheduler), .events = POLLIN };
+    }
+    for (uint32_t rank = 0; exec->pool != NULL && rank < exec->workers; rank++)
         exec->fds[count++] = (struct pollfd){ .fd = exec->pool->workers[rank] == NULL
                                                         ? -1
                                                         : gp_channel_fd(exec->pool->workers[rank]),
@@ -463,17 +544,19 @@ static int wait_ms(const gp_exec *exec, int timeout_ms)
 
 gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int timeout_ms, gp_error *err)
 {
-    nfds_t pools, ours = 2 + 2 * (nfds_t)exec->workers;
-    bool look;
+    nfds_t pools, ours = exec->pool == NULL ? exec->workers : 2 + 2 * (nfds_t)exec->workers;
+    bool look = false;
     gp_status status = fds_reserve(exec, ours + count, err);
 
     if (status != GP_OK)
         return status;
-    runners_ask(exec);
+    if (exec->pool != NULL)
+        runners_ask(exec);
     pools = fds_fill(exec);
     if (count > 0)
         memcpy(exec->fds + ours, others, count * sizeof(*others));
-    look = pool_waits(exec->pool);
+    if (exec->pool != NULL)
+        look = pool_waits(exec->pool);
     if (poll(exec->fds, ours + count, look || exec->event_count > 0 ? 0 : wait_ms(exec, timeout_ms)) < 0) {
         if (errno != EINTR)
             return gp_fail_errno(err, GP_EIO, "cannot wait for commands");
@@ -487,5 +570,7 @@ gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int t
     for (uint32_t rank = 0; rank < exec->workers; rank++)
         if (exec->fds[pools + rank].revents != 0)
             runner_read(exec, rank);
-    return look || gp_now_ms() >= exec->look_ms ? pool_look(exec, err) : GP_OK;
+    if (exec->pool == NULL && exec->runners[0].state != RUNNER_UP)
+        return gp_fail(err, GP_EPEER, "the runner of commands (pid %d) is gone", (int)exec->local);
+    return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_look(exec, err) : GP_OK;
 }

@@ -54,6 +54,10 @@ enum { EXEC_SLOTS_MAX = GP_RUNNER_JOBS_MAX };
  * are free as the runners come up.  slots: commands at once on each worker, 1 to EXEC_SLOTS_MAX. */
 gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err);
 
+/* gp_exec_open_local -- without a pool: one runner of our own, whose commands have all our cores.  It, and all that they
+ * start, end with this process.  gp_exec_slot() is not for it. */
+gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err);
+
 /* gp_exec_close -- kills what still runs; the lease remains.  Accepts NULL. */
 void gp_exec_close(gp_exec *exec);
 

@@ -4,6 +4,7 @@
 
 #include "client/cli/crew.h"
 #include "client/cli/runs.h"
+#include "client/cli/sweep.h"
 
 typedef struct parfor_options {
     cli_common common;
@@ -128,7 +129,7 @@ static int parfor_check(cli_call *call)
         return cli_usage(call, "--null has no effect without --arg-file");
     if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
         return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
-    return CLI_OK;
+    return sweep_asked(call) ? sweep_check(call) : CLI_OK;
 }
 
 /* GNU parallel's exit status: the number of jobs that failed, 101 = more than 100; with --halt that of the first. */
@@ -141,11 +142,12 @@ static int parfor_code(const crew_options *crew, const crew_result *result)
     return result->failed > 100 ? 101 : (int)result->failed;
 }
 
-static gp_status parfor_prepare(const cli_call *call, crew_options *crew, gp_error *err)
+static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sweep **sweep, gp_error *err)
 {
     const parfor_options *options = call->options;
     const char *names[INPUTS_SOURCES_MAX];
-    int count = 0;
+    const char *const *words = call->rest;
+    int count = 0, word_count = call->rest_count;
     gp_status status =
         inputs_new(&crew->inputs, call->words, call->word_count,
                    options->arg_file[0] != '\0' ? options->arg_file : NULL, options->null_ended, err);
@@ -154,8 +156,12 @@ static gp_status parfor_prepare(const cli_call *call, crew_options *crew, gp_err
         return status;
     for (; count < inputs_sources(crew->inputs); count++)
         names[count] = inputs_name(crew->inputs, count);
-    status = template_new(&crew->command, call->rest, call->rest_count, names, count,
-                          runs_by_shell(call, options->shell), err);
+    if (sweep_asked(call))
+        status = sweep_new(sweep, call, &words, &word_count, err);
+    if (status != GP_OK)
+        return status;
+    status = template_new(&crew->command, words, word_count, names, count,
+                          *sweep == NULL && runs_by_shell(call, options->shell), err);
     if (status == GP_OK)
         status = runs_slots(&crew->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')
@@ -171,6 +177,7 @@ static int parfor_run(cli_call *call)
 {
     const parfor_options *options = call->options;
     crew_options crew = { .call = call,
+                          .grace_ms = CREW_GRACE_MS,
                           .stdin_path = options->stdin_path,
                           .halt = (crew_halt)options->halt,
                           .retries = (int)options->retries,
@@ -181,19 +188,28 @@ static int parfor_run(cli_call *call)
                           .json = options->common.json,
                           .progress = options->progress };
     crew_result result = { 0 };
+    cli_sweep *sweep = NULL;
     gp_error err, closing;
-    gp_status status = parfor_prepare(call, &crew, &err);
+    int code = CLI_OK;
+    gp_status status = parfor_prepare(call, &crew, &sweep, &err);
 
+    if (status == GP_OK && sweep != NULL)
+        code = sweep_try(call, crew.command);
     cli_catch_interrupts();
-    if (status == GP_OK)
-        status = options->dry_run ? crew_print(&crew, &err) : runs_crew(&crew, &result, &err);
+    if (status == GP_OK && code == CLI_OK)
+        status = options->dry_run ? crew_print(&crew, &err)
+                 : sweep != NULL  ? sweep_run(sweep, &crew, &result, &err)
+                                  : runs_crew(&crew, &result, &err);
     if (joblog_close(crew.joblog, &closing) != GP_OK && status == GP_OK) {
         err = closing;
         status = err.code;
     }
+    sweep_free(sweep);
     template_free(crew.command);
     inputs_free(crew.inputs);
-    return status == GP_OK ? parfor_code(&crew, &result) : cli_fail(call, &err);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    return code != CLI_OK ? RUNS_ERROR : parfor_code(&crew, &result);
 }
 
 extern const cli_command cli_command_parfor;
@@ -203,7 +219,7 @@ const cli_command cli_command_parfor = {
     .usage = "[-n N] [options] INPUT... -- COMMAND {}",
     .examples =
         "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
-        "  gradpool parfor lr=0.01,0.1 seed=1:5 -- ./train --lr {lr} --seed {seed} --out run-{#}\n"
+        "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
         "  gradpool parfor 1:8 -- 'echo {} | md5sum'\n"
         "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
         "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"

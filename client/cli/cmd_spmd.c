@@ -73,6 +73,7 @@ static int spmd_run(cli_call *call)
     const spmd_options *options = call->options;
     bool json = options->common.json;
     crew_options crew = { .call = call,
+                          .grace_ms = CREW_GRACE_MS,
                           .stdin_path = options->stdin_path,
                           .slots = 1,
                           .halt = options->keep_going ? CREW_NEVER : CREW_NOW,

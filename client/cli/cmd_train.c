@@ -230,6 +230,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_text(&writer, "folder", session->folder.path);
         gp_json_put_bool(&writer, "stopped", summary->stopped);
         gp_json_put_bool(&writer, "out_of_patience", summary->out_of_patience);
+        gp_json_put_integer(&writer, "epochs", summary->epochs);
         gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);

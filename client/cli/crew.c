@@ -111,7 +111,7 @@ static void progress_show(crew *c, bool last)
 static bool variable_is_ours(const char *variable, bool gpu)
 {
     static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER=",
-                                         "GRADPOOL_SLOT=",    "GRADPOOL_JOB=",  "CUDA_VISIBLE_DEVICES=",
+                                         "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
                                          "CUDA_DEVICE_ORDER=" };
 
     for (size_t i = 0; i < (gpu ? 7 : 5); i++)
@@ -122,8 +122,8 @@ static bool variable_is_ours(const char *variable, bool gpu)
 
 static const char *const *environment_make(crew *c, exec_place place, uint64_t job)
 {
-    const gp_slot *slot = gp_exec_slot(c->exec, place.rank);
-    bool gpu = slot->device_kind == GP_DEVICE_CUDA;
+    const gp_slot *slot = c->pool == NULL ? NULL : gp_exec_slot(c->exec, place.rank);
+    bool gpu = slot != NULL && slot->device_kind == GP_DEVICE_CUDA;
     size_t count = 0;
     int own = 0;
 
@@ -135,17 +135,19 @@ static const char *const *environment_make(crew *c, exec_place place, uint64_t j
         snprintf(c->variables[own], sizeof(c->variables[own]), __VA_ARGS__);                                 \
         c->environment[count++] = c->variables[own++];                                                       \
     } while (0)
-    OWN("GRADPOOL_INDEX=%" PRIu32, place.rank + 1);
-    OWN("GRADPOOL_SIZE=%" PRIu32, gp_exec_workers(c->exec));
-    OWN("GRADPOOL_WORKER=%" PRIu32, slot->index);
+    if (slot != NULL) {
+        OWN("GRADPOOL_INDEX=%" PRIu32, place.rank + 1);
+        OWN("GRADPOOL_SIZE=%" PRIu32, gp_exec_workers(c->exec));
+        OWN("GRADPOOL_WORKER=%" PRIu32, slot->index);
+    }
     OWN("GRADPOOL_SLOT=%" PRIu32, place.rank * c->slots + place.slot + 1);
-    OWN("GRADPOOL_JOB=%" PRIu64, job);
+    OWN("GRADPOOL_SEQ=%" PRIu64, job);
     if (gpu) {
         OWN("CUDA_VISIBLE_DEVICES=%s", slot->device_uuid);
         OWN("CUDA_DEVICE_ORDER=PCI_BUS_ID");
     }
     /* One command on a worker sees its cores by their affinity; several share them. */
-    if (c->slots > 1 && slot->core_count > 0 && getenv("OMP_NUM_THREADS") == NULL)
+    if (slot != NULL && c->slots > 1 && slot->core_count > 0 && getenv("OMP_NUM_THREADS") == NULL)
         OWN("OMP_NUM_THREADS=%" PRIu32, slot->core_count > c->slots ? slot->core_count / c->slots : 1);
 #undef OWN
     c->environment[count] = NULL;
@@ -194,7 +196,10 @@ static gp_status output_prepare(crew *c, gp_error *err)
                               .before = progress_wipe,
                               .context = c,
                               .stop = &cli_stop,
-                              .report = options->json ? crew_report : NULL };
+                              .report = options->report != NULL ? options->report
+                                        : options->json         ? crew_report
+                                                                : NULL,
+                              .report_context = options->report_context };
 
     return output_new(&c->output, &output, err);
 }
@@ -209,24 +214,32 @@ static uint32_t slots_of_cores(const gp_pool *pool)
     return least > 0 ? least : 1;
 }
 
+static gp_status workers_take(crew *c, gp_error *err)
+{
+    const crew_options *options = c->options;
+    gp_lease_request request;
+    gp_status status = cli_lease_request(options->call, c->pool, &request, err);
+
+    if (status == GP_OK)
+        status = pool_lease(c->pool, &request, options->call->command->name, &cli_stop, err);
+    if (status != GP_OK)
+        return status;
+    c->slots = options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : options->slots;
+    return gp_exec_open(&c->exec, c->pool, c->slots, err);
+}
+
 static gp_status crew_open(crew *c, gp_error *err)
 {
-    gp_lease_request request;
     const cli_inputs *inputs = c->options->inputs;
     gp_status status = inheritance_take(c, err);
 
     for (int i = 0; inputs != NULL && i < inputs_sources(inputs); i++)
         c->names[c->name_count++] = inputs_name(inputs, i);
+    c->slots = c->options->local;
     if (status == GP_OK)
         status = output_prepare(c, err);
     if (status == GP_OK)
-        status = cli_lease_request(c->options->call, c->pool, &request, err);
-    if (status == GP_OK)
-        status = pool_lease(c->pool, &request, c->options->call->command->name, &cli_stop, err);
-    if (status != GP_OK)
-        return status;
-    c->slots = c->options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : c->options->slots;
-    status = gp_exec_open(&c->exec, c->pool, c->slots, err);
+        status = c->pool != NULL ? workers_take(c, err) : gp_exec_open_local(&c->exec, c->slots, err);
     if (status != GP_OK)
         return status;
     c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(crew_job *));
@@ -256,7 +269,8 @@ static void crew_close(crew *c)
     }
     gp_exec_close(c->exec);
     output_free(c->output);
-    pool_release(c->pool);
+    if (c->pool != NULL)
+        pool_release(c->pool);
     gp_free(c->running);
     gp_free(c->environment);
     gp_free(c->fds);
@@ -359,6 +373,11 @@ static double wall_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+static bool facts_wanted(const crew *c)
+{
+    return c->options->json || c->options->report != NULL;
+}
+
 /* The command of the job for that place. */
 static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_command *command, gp_error *err)
 {
@@ -366,7 +385,7 @@ static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_com
     gp_status status = template_fill(c->options->command, (const char *const *)job->values, job->number,
                                      place.rank * c->slots + place.slot + 1, &command->spec.arguments, err);
 
-    if (status == GP_OK && (c->options->joblog != NULL || c->options->json)) {
+    if (status == GP_OK && (c->options->joblog != NULL || facts_wanted(c))) {
         status = template_line(c->options->command, &line, err);
         gp_free(job->line);
         job->line = status == GP_OK ? gp_strdup(line) : NULL;
@@ -406,8 +425,6 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     if (status == GP_OK) {
         c->running[place.rank * c->slots + place.slot] = job;
         c->running_count++;
-        if (c->options->timeout_s > 0)
-            job->deadline_ms = gp_now_ms() + (int64_t)(c->options->timeout_s * 1e3);
     } else if (status == GP_EPEER) { /* the place has just gone */
         job->attempts--;
         job_again(c, job);
@@ -484,7 +501,8 @@ static void crew_stop_at(crew *c, crew_stop stop)
     c->stop = stop;
     for (uint32_t i = 0; stop >= STOP_TERM && i < gp_exec_workers(c->exec) * c->slots; i++)
         if (c->running[i] != NULL)
-            gp_exec_kill(c->exec, c->running[i]->attempt, stop == STOP_TERM ? CREW_GRACE_MS : 0);
+            gp_exec_kill(c->exec, c->running[i]->attempt,
+                         stop == STOP_TERM ? (uint32_t)c->options->grace_ms : 0);
 }
 
 static void job_tell_failure(crew *c, const crew_job *job, const crew_end *end)
@@ -539,7 +557,7 @@ static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_erro
     }
     if (!ours) /* what we ended ourselves is not done: --resume runs it */
         status = job_log(c, job, end, err);
-    if (status == GP_OK && c->options->json) {
+    if (status == GP_OK && facts_wanted(c)) {
         status = crew_facts(&facts, job->number, c->names, (const char *const *)job->values, c->name_count,
                             job->line, end, err);
         if (status == GP_OK)
@@ -557,7 +575,7 @@ static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_erro
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
 {
     crew_end end = { .event = *event,
-                     .worker = gp_exec_slot(c->exec, event->place.rank)->index,
+                     .worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index,
                      .timed_out = job->timed_out,
                      .attempts = job->attempts,
                      .start = job->start };
@@ -585,6 +603,8 @@ static gp_status events_take(crew *c, gp_error *err)
     while (status == GP_OK && gp_exec_next(c->exec, &event)) {
         crew_job **place = &c->running[event.place.rank * c->slots + event.place.slot], *job = *place;
 
+        if (event.kind == EXEC_STARTED && job != NULL && c->options->timeout_s > 0)
+            job->deadline_ms = gp_now_ms() + (int64_t)(c->options->timeout_s * 1e3);
         if (event.kind == EXEC_STARTED || job == NULL)
             continue;
         *place = NULL;
@@ -605,7 +625,7 @@ static void deadlines_look(crew *c, int64_t now)
             continue;
         job->deadline_ms = 0;
         job->timed_out = true;
-        gp_exec_kill(c->exec, job->attempt, CREW_GRACE_MS);
+        gp_exec_kill(c->exec, job->attempt, (uint32_t)c->options->grace_ms);
     }
 }
 
@@ -655,7 +675,7 @@ static void interrupts_look(crew *c)
         progress_wipe(c);
         fprintf(stderr,
                 "gradpool %s: interrupted; running commands are asked to end, and killed after %d s\n",
-                c->options->call->command->name, CREW_GRACE_MS / 1000);
+                c->options->call->command->name, c->options->grace_ms / 1000);
     }
     c->result->interrupted = true;
     crew_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);
@@ -713,7 +733,8 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
         if (status == GP_OK)
             status = leftovers_end(&c, err);
         progress_show(&c, true);
-        if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0)
+        if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0 &&
+            options->report == NULL)
             fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
                     options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
                     c.failures_told > CREW_FAILURES_SHOWN ? "; ..." : "");

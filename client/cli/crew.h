@@ -13,7 +13,7 @@
 
 enum {
     CREW_ATTEMPTS = 3,    /* deaths of a worker under one job */
-    CREW_GRACE_MS = 2000, /* between SIGTERM and SIGKILL */
+    CREW_GRACE_MS = 2000, /* between SIGTERM and SIGKILL, of a program */
     CREW_SLOTS_CORES = 0, /* slots: as many as a worker has cores */
 };
 
@@ -34,6 +34,13 @@ typedef struct crew_options {
     double timeout_s; /* of one attempt; 0 = none */
     bool lines, ordered, tagged, json, progress;
     cli_joblog *joblog; /* NULL = none */
+    /* Commands that find workers by themselves: run here, so many at once; 0 = on leased workers. */
+    uint32_t local;
+    int grace_ms; /* between SIGTERM and SIGKILL */
+    /* What is printed of a job instead of what it said (output.h); facts as JSON. NULL = as above. */
+    gp_status (*report)(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+                        gp_buffer *text, gp_error *error);
+    void *report_context;
 } crew_options;
 
 typedef struct crew_result {
@@ -42,7 +49,7 @@ typedef struct crew_result {
     bool interrupted;
 } crew_result;
 
-/* crew_run -- with the workers that the call's options ask for; waits for them.  Jobs that fail are no failure of it.
+/* crew_run -- with the workers that the call's options ask for; waits for them.  pool: NULL with `local`.  Jobs that fail are no failure of it.
  * GP_ECANCELED: interrupted before it began. */
 gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err);
 

@@ -95,7 +95,8 @@ gp_status crew_facts(char **facts, uint64_t job, const char *const *names, const
     status = put_inputs(&writer, names, values, count, err);
     if (status == GP_OK)
         status = put_bytes(&writer, "command", command, strlen(command), err);
-    gp_json_put_integer(&writer, "worker", end->worker);
+    if (end->worker != 0)
+        gp_json_put_integer(&writer, "worker", end->worker);
     gp_json_put_integer(&writer, "attempts", end->attempts);
     gp_json_put_integer(&writer, "exit_code", crew_end_code(end));
     gp_json_put_integer(&writer, "signal", event->signal);
@@ -120,13 +121,14 @@ gp_status crew_facts(char **facts, uint64_t job, const char *const *names, const
     return status;
 }
 
-gp_status crew_report(const char *facts, const gp_buffer *out, const gp_buffer *err, gp_buffer *text,
-                      gp_error *error)
+gp_status crew_report(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+                      gp_buffer *text, gp_error *error)
 {
     gp_buffer said;
     gp_json_writer writer;
     gp_status status;
 
+    (void)context;
     if (facts == NULL)
         return GP_OK; /* a job that was never begun for good */
     gp_buffer_init(&said, text->bytes_max);

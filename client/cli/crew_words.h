@@ -28,7 +28,7 @@ char *crew_end_words(const crew_end *end, char *text, size_t bytes);
 gp_status crew_facts(char **facts, uint64_t job, const char *const *names, const char *const *values,
                      int count, const char *command, const crew_end *end, gp_error *err);
 /* output.h's report: the facts, and what it said, on a line. */
-gp_status crew_report(const char *facts, const gp_buffer *out, const gp_buffer *err, gp_buffer *text,
-                      gp_error *error);
+gp_status crew_report(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+                      gp_buffer *text, gp_error *error);
 
 #endif

@@ -290,7 +290,8 @@ static gp_status job_report(output_job *job, gp_error *err)
         status = stream_keep(&job->streams[i], REPORT_BYTES_MAX / 2, err);
     gp_buffer_init(&text, 4 * (size_t)REPORT_BYTES_MAX);
     if (status == GP_OK)
-        status = options->report(job->facts, &job->streams[0].text, &job->streams[1].text, &text, err);
+        status = options->report(options->report_context, job->facts, &job->streams[0].text,
+                                 &job->streams[1].text, &text, err);
     if (status == GP_OK)
         status = write_all(job->output, 0, text.data, text.bytes, err);
     gp_buffer_deinit(&text);

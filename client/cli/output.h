@@ -33,8 +33,9 @@ typedef struct output_options {
     void *context;
     const volatile sig_atomic_t *stop; /* 2 = give up a write that does not go on; NULL = never */
     /* WHOLE: what is written to `out` for a job, instead of a copy of what it said; NULL = copy. */
-    gp_status (*report)(const char *facts, const gp_buffer *out, const gp_buffer *err, gp_buffer *text,
-                        gp_error *error);
+    gp_status (*report)(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+                        gp_buffer *text, gp_error *error);
+    void *report_context;
 } output_options;
 
 typedef struct cli_output cli_output;

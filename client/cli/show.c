@@ -9,7 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { COLUMNS_MAX = 12, CELL_BYTES = 120 };
+enum { COLUMNS_MAX = 24, CELL_BYTES = 120 };
 
 struct show_table {
     uint32_t columns, rows, capacity;

@@ -24,7 +24,7 @@ typedef struct piece {
 } piece;
 
 struct cli_template {
-    bool shell;
+    bool shell, has_place;
     int source_count;
     piece *pieces;
     size_t piece_count, piece_max;
@@ -131,6 +131,7 @@ static gp_status words_read(cli_template *t, const char *const *words, int count
         if (status == GP_OK && !t->shell)
             t->pieces[t->piece_count - 1].last = true;
     }
+    t->has_place = found && name_count > 0;
     if (status == GP_OK && !found && t->shell)
         status = piece_add(t, (piece){ .text = " ", .bytes = 1 }, err);
     if (status == GP_OK && !found)
@@ -170,6 +171,11 @@ void template_free(cli_template *t)
     gp_free(t->pieces);
     gp_free(t->arguments);
     gp_free(t);
+}
+
+bool template_has_place(const cli_template *t)
+{
+    return t->has_place;
 }
 
 /* ---- quoting ---- */

@@ -26,6 +26,9 @@ gp_status template_new(cli_template **out, const char *const *words, int count, 
                        int name_count, bool shell, gp_error *err);
 void template_free(cli_template *template); /* accepts NULL */
 
+/* Whether the words say where a value goes: else it is put behind them. */
+bool template_has_place(const cli_template *template);
+
 /* template_fill -- the arguments for these values, NULL-terminated, valid until the next call.
  * values NULL: a template without inputs.  GP_ELIMIT: longer than TEMPLATE_BYTES_MAX. */
 gp_status template_fill(cli_template *template, const char *const *values, uint64_t job, uint32_t place,

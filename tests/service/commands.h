@@ -1,0 +1,194 @@
+/* commands.h -- the gradpool command with a pool of two workers, in an empty folder: run it, and ask what is left.
+ *
+ * A command that says who it is writes its pid into a file of the folder; "nothing is left" is asked of those. */
+#ifndef GP_TEST_COMMANDS_H
+#define GP_TEST_COMMANDS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "common/base/json.h"
+#include "tests/service/pools.h"
+
+enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, ARGUMENTS_MAX = 40, PIDS_MAX = 64 };
+
+/* What the last command said. */
+static char out[OUT_BYTES], err[ERR_BYTES];
+
+/* ---- running gradpool ---- */
+
+static inline const char *in_root(const char *name)
+{
+    static char paths[4][200];
+    static int next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+static inline void slurp(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+static inline void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(in_root(name), "w");
+
+    fputs(text, file);
+    fclose(file);
+}
+
+/* in >= 0 is its standard input, sink >= 0 its standard output. */
+static inline pid_t start(int in, int sink, const char *const *arguments)
+{
+    const char *vector[ARGUMENTS_MAX] = { "gradpool" };
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char program[600];
+    int count = 1;
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
+    for (; arguments[count - 1] != NULL && count < ARGUMENTS_MAX - 1; count++)
+        vector[count] = arguments[count - 1];
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    int files[] = { in >= 0 ? in : open("/dev/null", O_RDONLY),
+                    sink >= 0 ? sink : open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+    if (chdir(in_root("w")) != 0)
+        _exit(99);
+    for (int i = 0; i < 3; i++)
+        if (dup2(files[i], i) < 0)
+            _exit(99);
+    execv(program, (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
+static struct rusage usage;
+
+/* Its exit code; -1 = it was killed. */
+static inline int finish(pid_t child)
+{
+    int state;
+
+    if (wait4(child, &state, 0, &usage) != child)
+        abort();
+    slurp(in_root("out"), out, sizeof(out));
+    slurp(in_root("err"), err, sizeof(err));
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+#define START(...) start(-1, -1, (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(...)   finish(START(__VA_ARGS__))
+
+#define RUN_CODE(expected, ...)                                                                              \
+    do {                                                                                                     \
+        int code_ = RUN(__VA_ARGS__);                                                                        \
+        if (code_ != (expected))                                                                             \
+            GP_TEST_FAIL("exit code %d, expected %d: %s", code_, expected, err);                             \
+    } while (0)
+
+/* A pool of two workers and an empty folder. */
+static inline void exec_begin(void)
+{
+    pools_begin(NULL);
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
+    if (RUN("up", "--workers", "2") != 0)
+        GP_TEST_FAIL("no pool: %s", err);
+}
+
+/* ---- who is alive ---- */
+
+static inline const char *in_w(const char *name)
+{
+    static char path[220];
+
+    snprintf(path, sizeof(path), "%s/w/%s", pools_root, name);
+    return path;
+}
+
+static inline int lines_of(const char *name)
+{
+    FILE *file = fopen(in_w(name), "r");
+    int count = 0;
+
+    for (int c; file != NULL && (c = fgetc(file)) != EOF;)
+        count += c == '\n';
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+static inline bool wait_for_lines(const char *name, int count)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+
+    while (lines_of(name) < count && gp_now_ms() < deadline)
+        gp_sleep_ms(2);
+    if (lines_of(name) < count)
+        GP_TEST_FAIL("%s has %d lines, not %d", name, lines_of(name), count);
+    return lines_of(name) >= count;
+}
+
+static inline int pids_of(const char *name, pid_t *pids)
+{
+    FILE *file = fopen(in_w(name), "r");
+    int count = 0;
+
+    while (file != NULL && count < PIDS_MAX && fscanf(file, "%d", &pids[count]) == 1)
+        count++;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+/* How many of them live after that time, which is given up early when none does. */
+static inline int alive_after(const char *name, double seconds)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(seconds) * 1e3);
+    pid_t pids[PIDS_MAX];
+    int count = pids_of(name, pids), alive;
+
+    do {
+        alive = 0;
+        for (int i = 0; i < count; i++)
+            alive += process_alive(pids[i]);
+        if (alive > 0)
+            gp_sleep_ms(2);
+    } while (alive > 0 && gp_now_ms() < deadline);
+    return alive;
+}
+
+/* Of worker `index` (from 1) or, with 0, of the scheduler. */
+static inline pid_t pid_of(uint32_t index)
+{
+    gp_pool *pool;
+    gp_status_reply *reply;
+    pid_t pid = 0;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
+        return 0;
+    if (pool_status(pool, &reply, NULL) == GP_OK) {
+        pid = (pid_t)reply->scheduler_pid;
+        for (uint32_t i = 0; i < reply->workers_count && index > 0; i++)
+            if (reply->workers[i].slot.index == index)
+                pid = (pid_t)reply->workers[i].slot.pid;
+        gp_free(reply);
+    }
+    gp_pool_close(pool);
+    return pid;
+}
+
+#endif
