@@ -68,7 +68,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
                               gp_error *err)
 {
     const predict_options *options = call->options;
-    char temporary[600];
+    char temporary[632];
     gp_sink sink = { .out = stdout };
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,

@@ -129,6 +129,8 @@ static void train_print_options(const gp_train_options *given)
         size_t bytes =
             strlen(param->name) + 1 + strlen(gp_params_format(param, &options, value, sizeof(value)));
 
+        if (value[0] == '\0') /* a path that was not given */
+            continue;
         if (column > 0 && column + 2 + bytes > LINE_COLUMNS) {
             printf("\n");
             column = 0;

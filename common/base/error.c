@@ -26,7 +26,7 @@ static void message_finish(char *message, int written)
             *c = ' ';
 }
 
-gp_status gp_fail(gp_error *err, gp_status code, const char *format, ...)
+gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
 {
     if (err != NULL) {
         va_list arguments;
@@ -39,7 +39,7 @@ gp_status gp_fail(gp_error *err, gp_status code, const char *format, ...)
     return code;
 }
 
-gp_status gp_fail_errno(gp_error *err, gp_status code, const char *format, ...)
+gp_status(gp_fail_errno)(gp_error *err, gp_status code, const char *format, ...)
 {
     int saved = errno;
 

@@ -27,12 +27,21 @@ typedef struct gp_error {
 
 /* gp_fail -- fill *err (may be NULL) and return code, so a failing line reads
  * `return gp_fail(err, GP_EINVAL, "batch size is %d; it must be at least 1", n);` */
-gp_status gp_fail(gp_error *err, gp_status code, const char *format, ...)
+gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* gp_fail_errno -- the same for a failed system call: appends ": " and the text of errno. */
-gp_status gp_fail_errno(gp_error *err, gp_status code, const char *format, ...)
+gp_status(gp_fail_errno)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The compiler sees that what comes back is `code`: so it knows, where that is a constant, that outputs are not used. */
+static inline gp_status gp_status_same(gp_status code, gp_status returned)
+{
+    (void)returned;
+    return code;
+}
+#define gp_fail(err, code, ...)       gp_status_same((code), (gp_fail)((err), (code), __VA_ARGS__))
+#define gp_fail_errno(err, code, ...) gp_status_same((code), (gp_fail_errno)((err), (code), __VA_ARGS__))
 
 /* gp_error_prefix -- put "prefix: " before a message that is already there (a file name, a worker). */
 void gp_error_prefix(gp_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

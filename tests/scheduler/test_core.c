@@ -788,8 +788,10 @@ TEST(a_client_can_have_a_worker_of_its_lease_replaced)
     REQUIRE(find(GP_CORE_KILL) != NULL);
     CHECK_INT(1, find(GP_CORE_KILL)->slot);
     died(1, 9);
-    REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "was replaced: task 12 did not end");
+    const gp_core_action *lost = find(GP_CORE_WORKER_LOST);
+
+    REQUIRE(lost != NULL);
+    CHECK_CONTAINS(lost->text, "was replaced: task 12 did not end");
     CHECK(find(GP_CORE_SPAWN) != NULL);
     ready(1);
     acked(0, 1, 2);

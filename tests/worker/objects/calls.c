@@ -79,9 +79,11 @@ GP_TASK gp_status strange(gp_task *task, gp_error *err)
 
 GP_TASK gp_status crash(gp_task *task, gp_error *err)
 {
+    volatile int *volatile nowhere = NULL; /* so that no compiler sees it coming */
+
     (void)task;
     (void)err;
-    *(volatile int *)8 = 1;
+    *nowhere = 1;
     return GP_OK;
 }
 
