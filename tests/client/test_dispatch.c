@@ -1,0 +1,597 @@
+/* Which call goes where: the pure core, against a made-up world of workers. */
+#include "client/dispatch.h"
+#include "tests/gp_test.h"
+
+enum { WORKERS_MAX = 8, RING = 64, MS = 1000000 };
+
+typedef struct world_worker {
+    bool up;
+    team_unit *ring[RING]; /* in order; NULL = revoked */
+    uint32_t count;
+    bool begun;       /* ring[0] runs */
+    uint32_t room;    /* records that fit */
+    uint64_t stopped; /* id of the call that was told to end */
+    bool replace;
+} world_worker;
+
+/* A test's view: what it submitted and how it ended. */
+typedef struct world {
+    dispatch *d;
+    world_worker workers[WORKERS_MAX];
+    uint32_t size;
+    int64_t now;
+    uint64_t id;
+} world;
+
+static bool world_send(void *context, uint32_t worker, team_unit *unit)
+{
+    world *w = context;
+    world_worker *to = &w->workers[worker - 1];
+
+    if (!to->up || to->count >= to->room)
+        return false;
+    to->ring[to->count++] = unit;
+    return true;
+}
+
+static bool world_revoke(void *context, uint32_t worker, team_unit *unit)
+{
+    world *w = context;
+    world_worker *from = &w->workers[worker - 1];
+
+    for (uint32_t i = from->begun ? 1 : 0; i < from->count; i++)
+        if (from->ring[i] == unit) {
+            memmove(&from->ring[i], &from->ring[i + 1], (from->count - i - 1) * sizeof(*from->ring));
+            from->count--;
+            return true;
+        }
+    return false;
+}
+
+static void world_stop(void *context, uint32_t worker, team_unit *unit)
+{
+    ((world *)context)->workers[worker - 1].stopped = unit->id;
+}
+
+static void world_replace(void *context, uint32_t worker, team_unit *unit)
+{
+    (void)unit;
+    ((world *)context)->workers[worker - 1].replace = true;
+}
+
+static void world_begin(world *w, uint32_t workers, uint64_t gpus)
+{
+    gp_error err;
+    dispatch_hooks hooks = { world_send, world_revoke, world_stop, world_replace, w };
+
+    *w = (world){ .size = workers, .now = 1000 * (int64_t)MS };
+    if (dispatch_new(&w->d, &hooks, workers, gpus, &err) != GP_OK)
+        abort();
+    for (uint32_t i = 1; i <= workers; i++) {
+        w->workers[i - 1] = (world_worker){ .up = true, .room = RING };
+        dispatch_worker_up(w->d, i, w->now);
+    }
+}
+
+static team_unit *unit_new(world *w)
+{
+    team_unit *unit = gp_calloc(1, sizeof(*unit));
+
+    unit->id = ++w->id;
+    unit->kind = GP_CALL_RUN;
+    unit->function = 1;
+    unit->attempts_max = 3;
+    return unit;
+}
+
+static team_unit *submit(world *w, team_unit *unit)
+{
+    gp_error err;
+
+    CHECK_STATUS(GP_OK, dispatch_submit(w->d, unit, 0, &err));
+    dispatch_fill(w->d, w->now);
+    return unit;
+}
+
+/* The worker ends what it runs; the unit if it has ended. */
+static team_unit *answer(world *w, uint32_t worker, gp_status status, int64_t ran_ns)
+{
+    world_worker *from = &w->workers[worker - 1];
+    team_unit *unit = from->ring[0], *ended = NULL;
+
+    memmove(&from->ring[0], &from->ring[1], (from->count - 1) * sizeof(*from->ring));
+    from->count--;
+    from->begun = false;
+    if (dispatch_answered(w->d, worker, unit->id, status, ran_ns, w->now, &ended) != GP_OK)
+        return NULL;
+    dispatch_settle(w->d, ended, status);
+    return ended;
+}
+
+static void let_begin(world *w, uint32_t worker)
+{
+    if (w->workers[worker - 1].count > 0)
+        w->workers[worker - 1].begun = true;
+}
+
+static void death(world *w, uint32_t worker)
+{
+    dispatch_worker_down(w->d, worker, w->now);
+    w->workers[worker - 1] = (world_worker){ .room = RING };
+}
+
+/* ---- one thing at a time ---- */
+
+TEST(a_higher_priority_goes_first_and_equal_ones_in_their_order)
+{
+    static const int16_t priorities[] = { 0, 5, -1000, 5, 1000, 0 };
+    static const int order[] = { 4, 1, 3, 0, 5, 2 };
+    team_unit *units[6];
+    world w;
+
+    world_begin(&w, 1, 0);
+    w.workers[0].room = 0; /* all of them wait */
+    for (int i = 0; i < 6; i++) {
+        units[i] = unit_new(&w);
+        units[i]->priority = priorities[i];
+        submit(&w, units[i]);
+    }
+    dispatch_worker_up(w.d, 1, w.now);
+    w.workers[0].room = RING;
+    for (int i = 0; i < 6; i++) {
+        dispatch_fill(w.d, w.now);
+        let_begin(&w, 1);
+        team_unit *ended = answer(&w, 1, GP_OK, 5 * MS);
+
+        CHECK(ended == units[order[i]]);
+    }
+    for (int i = 0; i < 6; i++)
+        gp_free(units[i]);
+    dispatch_free(w.d);
+}
+
+TEST(short_calls_are_sent_ahead_and_long_ones_two_at_a_time)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    for (int i = 0; i < 200; i++)
+        submit(&w, unit_new(&w));
+    CHECK_INT(2, w.workers[0].count); /* nothing is known of it */
+    for (int i = 0; i < 2; i++) {
+        let_begin(&w, 1);
+        gp_free(answer(&w, 1, GP_OK, 5000));
+        dispatch_fill(w.d, w.now);
+    }
+    CHECK_INT(40, w.workers[0].count); /* 200 us of 5 us each */
+    for (int i = 0; i < 60; i++) {
+        let_begin(&w, 1);
+        gp_free(answer(&w, 1, GP_OK, 10 * MS));
+        dispatch_fill(w.d, w.now);
+    }
+    CHECK_INT(2, w.workers[0].count); /* it became long */
+    dispatch_over_all(w.d, GP_ECANCELED);
+    for (team_unit *unit; (unit = dispatch_next_over(w.d)) != NULL;)
+        gp_free(unit);
+    dispatch_free(w.d);
+}
+
+TEST(the_last_calls_are_shared_out_and_none_waits_behind_a_long_one)
+{
+    team_unit *units[3];
+    world w;
+
+    world_begin(&w, 2, 0);
+    for (int i = 0; i < 3; i++)
+        units[i] = submit(&w, unit_new(&w));
+    CHECK_INT(2, w.workers[0].count);
+    CHECK_INT(1, w.workers[1].count);
+    let_begin(&w, 1);
+    let_begin(&w, 2);
+    CHECK(answer(&w, 2, GP_OK, MS) == units[1]);
+    dispatch_fill(w.d, w.now); /* the third is taken back and given to who is idle */
+    CHECK_INT(1, w.workers[0].count);
+    CHECK(w.workers[1].count == 1 && w.workers[1].ring[0] == units[2]);
+    CHECK_INT(1, units[2]->attempts);
+    CHECK_INT(1, dispatch_get_counts(w.d).stolen);
+    answer(&w, 1, GP_OK, MS);
+    answer(&w, 2, GP_OK, MS);
+    for (int i = 0; i < 3; i++)
+        gp_free(units[i]);
+    dispatch_free(w.d);
+}
+
+TEST(a_free_worker_away_from_our_core_is_chosen)
+{
+    world w;
+
+    world_begin(&w, 3, 0);
+    dispatch_worker_near(w.d, 1, true);
+    team_unit *unit = submit(&w, unit_new(&w));
+
+    CHECK_INT(2, unit->worker);
+    team_unit *other = submit(&w, unit_new(&w)), *last = submit(&w, unit_new(&w));
+
+    CHECK_INT(3, other->worker);
+    CHECK_INT(1, last->worker); /* better than to wait */
+    for (uint32_t i = 1; i <= 3; i++)
+        gp_free(answer(&w, i, GP_OK, 1));
+    dispatch_free(w.d);
+}
+
+TEST(wishes_and_needs_are_kept_and_never_moved)
+{
+    world w;
+
+    world_begin(&w, 3, 2); /* worker 2 has a GPU */
+    team_unit *gpu = unit_new(&w), *cpu = unit_new(&w), *third = unit_new(&w), *third_too = unit_new(&w);
+
+    gpu->needs = GP_NEEDS_GPU;
+    cpu->needs = GP_NEEDS_CPU;
+    third->wish = third_too->wish = 3;
+    submit(&w, gpu);
+    submit(&w, third);
+    submit(&w, third_too);
+    submit(&w, cpu);
+    CHECK_INT(2, gpu->worker);
+    CHECK_INT(1, cpu->worker);
+    CHECK_INT(3, third->worker);
+    CHECK_INT(3, third_too->worker);
+    let_begin(&w, 3);
+    gp_free(answer(&w, 1, GP_OK, 1));
+    w.now += 1000 * (int64_t)MS;
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(0, w.workers[0].count);
+    CHECK_INT(2, w.workers[2].count);
+    gp_free(answer(&w, 2, GP_OK, 1));
+    gp_free(answer(&w, 3, GP_OK, 1));
+    gp_free(answer(&w, 3, GP_OK, 1));
+    dispatch_free(w.d);
+}
+
+TEST(what_comes_after_waits_follows_and_fails_down_the_chain)
+{
+    gp_error err;
+    world w;
+
+    world_begin(&w, 2, 0);
+    team_unit *first = unit_new(&w), *second = unit_new(&w), *follower = unit_new(&w), *chain[100];
+
+    first->wish = 2;
+    CHECK_STATUS(GP_OK, dispatch_after(w.d, second, first, false, &err));
+    CHECK_STATUS(GP_OK, dispatch_after(w.d, follower, first, true, &err));
+    CHECK_STATUS(GP_OK, dispatch_after(w.d, follower, second, false, &err));
+    submit(&w, first);
+    submit(&w, second);
+    submit(&w, follower);
+    for (int i = 0; i < 100; i++) {
+        chain[i] = unit_new(&w);
+        CHECK_STATUS(GP_OK, dispatch_after(w.d, chain[i], i == 0 ? follower : chain[i - 1], false, &err));
+        submit(&w, chain[i]);
+    }
+    CHECK_INT(UNIT_HELD, second->state);
+    CHECK(answer(&w, 2, GP_OK, 1) == first);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, second->state);
+    CHECK_INT(UNIT_HELD, follower->state);
+    CHECK(answer(&w, second->worker, GP_OK, 1) == second);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(2, follower->worker);
+    CHECK(answer(&w, 2, GP_EIO, 1) == follower);
+    for (int i = 0; i < 100; i++) {
+        team_unit *over = dispatch_next_over(w.d);
+
+        CHECK(over == chain[i]);
+        CHECK_INT(GP_ECANCELED, over->status);
+        CHECK(over->orphan);
+        dispatch_settle(w.d, over, GP_ECANCELED);
+    }
+    CHECK(dispatch_next_over(w.d) == NULL);
+    for (int i = 0; i < 100; i++)
+        gp_free(chain[i]);
+    gp_free(first);
+    gp_free(second);
+    gp_free(follower);
+    dispatch_free(w.d);
+}
+
+TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *a = unit_new(&w), *b = unit_new(&w);
+
+    a->retries_max = 1;
+    a->attempts_max = 2;
+    submit(&w, a);
+    submit(&w, b);
+    let_begin(&w, 1);
+    CHECK(answer(&w, 1, GP_EIO, 1) == NULL);
+    CHECK_INT(1, a->tries);
+    dispatch_fill(w.d, w.now); /* b, a */
+    death(&w, 1);              /* before either was begun */
+    CHECK_INT(0, a->attempts);
+    CHECK_INT(0, b->attempts);
+    w.workers[0].up = true;
+    dispatch_worker_up(w.d, 1, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK(w.workers[0].ring[0] == b); /* the order is kept */
+    let_begin(&w, 1);
+    death(&w, 1);
+    CHECK_INT(1, b->attempts);
+    CHECK_INT(1, dispatch_get_counts(w.d).rerun);
+    for (int i = 0; i < 2; i++) {
+        w.workers[0].up = true;
+        dispatch_worker_up(w.d, 1, w.now);
+        dispatch_fill(w.d, w.now);
+        let_begin(&w, 1);
+        death(&w, 1);
+    }
+    CHECK(dispatch_dying(w.d, 1) == b); /* three times it was the one that ran */
+    dispatch_over(w.d, b, GP_EPEER);
+    CHECK(dispatch_dying(w.d, 1) == NULL);
+    CHECK(dispatch_next_over(w.d) == b);
+    CHECK_INT(3, b->attempts);
+    w.workers[0].up = true;
+    dispatch_worker_up(w.d, 1, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK(answer(&w, 1, GP_EIO, 1) == a); /* its retry was used up before */
+    gp_free(a);
+    gp_free(b);
+    dispatch_free(w.d);
+}
+
+TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
+{
+    gp_error err;
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *running = unit_new(&w), *inside = unit_new(&w), *waits = unit_new(&w);
+
+    running->run_ms_max = 50;
+    submit(&w, running);
+    let_begin(&w, 1);
+    CHECK_STATUS(GP_OK, dispatch_submit(w.d, inside, w.now + 20 * MS, &err));
+    CHECK_STATUS(GP_OK, dispatch_submit(w.d, waits, w.now + 10 * MS, &err));
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, inside->state);
+    CHECK_INT(UNIT_READY, waits->state);
+    CHECK_INT(w.now + 10 * MS, dispatch_next_ns(w.d, w.now));
+    w.now += 30 * MS;
+    dispatch_tick(w.d, w.now);
+    CHECK(dispatch_next_over(w.d) == waits && waits->status == GP_ETIMEDOUT);
+    CHECK(dispatch_next_over(w.d) == inside && inside->status == GP_ETIMEDOUT);
+    CHECK_INT(1, w.workers[0].count);
+    w.now += 21 * MS;
+    dispatch_tick(w.d, w.now);
+    CHECK_INT(running->id, w.workers[0].stopped);
+    CHECK(running->begun_late && !w.workers[0].replace);
+    w.now += DISPATCH_KILL_NS;
+    dispatch_tick(w.d, w.now);
+    CHECK(w.workers[0].replace);
+    death(&w, 1);
+    CHECK(dispatch_next_over(w.d) == running && running->status == GP_ECANCELED);
+    CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
+    gp_free(running);
+    gp_free(inside);
+    gp_free(waits);
+    dispatch_free(w.d);
+}
+
+TEST(what_means_nothing_to_another_process_ends_with_its_worker_and_goes_before_the_rest)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    w.workers[0].room = 0;
+    team_unit *usual = submit(&w, unit_new(&w)), *first = unit_new(&w), *second = unit_new(&w);
+
+    first->urgent = second->urgent = first->once = second->once = true;
+    first->wish = second->wish = 1;
+    submit(&w, first);
+    submit(&w, second);
+    w.workers[0].room = RING;
+    dispatch_worker_up(w.d, 1, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(2, w.workers[0].count);
+    CHECK(w.workers[0].ring[0] == first && w.workers[0].ring[1] == second);
+    CHECK_INT(UNIT_READY, usual->state);
+    death(&w, 1);
+    for (int i = 0; i < 2; i++) {
+        team_unit *over = dispatch_next_over(w.d);
+
+        CHECK(over == first || over == second);
+        CHECK_INT(GP_ESTALE, over->status);
+    }
+    CHECK_INT(UNIT_READY, usual->state);
+    dispatch_over_all(w.d, GP_ECANCELED);
+    CHECK(dispatch_next_over(w.d) == usual);
+    gp_free(usual);
+    gp_free(first);
+    gp_free(second);
+    dispatch_free(w.d);
+}
+
+TEST(a_team_without_memory_says_so)
+{
+    dispatch_hooks hooks = { world_send, world_revoke, world_stop, world_replace, NULL };
+    dispatch *d;
+    gp_error err;
+
+    CHECK_EVERY_ALLOCATION(dispatch_new(&d, &hooks, 2, 0, &err), dispatch_free(d));
+}
+
+/* ---- a world of chance ---- */
+
+typedef struct life {
+    team_unit unit; /* first */
+    bool submitted, ended;
+    uint32_t after[3], after_count; /* lives before it */
+    gp_status status;
+    uint32_t deaths, errors;
+} life;
+
+static uint64_t dice_state;
+
+static uint32_t dice(uint32_t sides)
+{
+    dice_state = dice_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(dice_state >> 33) % sides;
+}
+
+static void life_ended(world *w, life *lives, life *l, gp_status status)
+{
+    (void)w;
+    CHECK(!l->ended);
+    l->ended = true;
+    l->status = status;
+    for (uint32_t i = 0; i < l->after_count && status == GP_OK; i++)
+        CHECK(lives[l->after[i]].ended && lives[l->after[i]].status == GP_OK);
+}
+
+static void end_over(world *w, life *lives)
+{
+    for (team_unit *unit; (unit = dispatch_next_over(w->d)) != NULL;) {
+        life_ended(w, lives, (life *)unit, (gp_status)unit->status);
+        dispatch_settle(w->d, unit, (gp_status)unit->status);
+    }
+}
+
+static void life_submit(world *w, life *lives, uint32_t count, uint32_t n)
+{
+    life *l = &lives[n];
+    gp_error err;
+    team_unit *unit = &l->unit;
+
+    (void)count;
+    unit->id = ++w->id;
+    unit->kind = GP_CALL_RUN;
+    unit->function = 1 + dice(3);
+    unit->priority = (int16_t)(dice(3) == 0 ? (int)dice(2001) - 1000 : 0);
+    unit->wish = (uint8_t)(dice(5) == 0 ? 1 + dice(w->size) : 0);
+    unit->attempts_max = (uint16_t)(1 + dice(4));
+    unit->retries_max = (uint16_t)dice(3);
+    unit->run_ms_max = dice(10) == 0 ? 1 + dice(20) : 0;
+    l->submitted = true;
+    bool failed = false;
+
+    for (uint32_t i = 0; i < 3 && n > 0 && dice(4) == 0; i++) {
+        life *before = &lives[n - 1 - dice(n < 20 ? n : 20)];
+
+        l->after[l->after_count++] = (uint32_t)(before - lives);
+        if (before->ended)
+            failed |= before->status != GP_OK;
+        else
+            CHECK_STATUS(GP_OK, dispatch_after(w->d, unit, &before->unit, dice(2) == 0, &err));
+    }
+    CHECK_STATUS(GP_OK,
+                 dispatch_submit(w->d, unit, dice(10) == 0 ? w->now + (int64_t)dice(30) * MS : 0, &err));
+    if (failed)
+        dispatch_over(w->d, unit, GP_ECANCELED);
+}
+
+static void world_step(world *w, life *lives, uint32_t count)
+{
+    uint32_t worker = 1 + dice(w->size);
+    world_worker *at = &w->workers[worker - 1];
+
+    switch (dice(12)) {
+    case 0: /* dies, perhaps while it runs one */
+        if (at->up && dice(8) == 0) {
+            death(w, worker);
+            for (team_unit *unit; (unit = dispatch_dying(w->d, worker)) != NULL;) {
+                CHECK_INT(unit->attempts_max, unit->attempts);
+                dispatch_over(w->d, unit, GP_EPEER);
+            }
+        }
+        break;
+    case 1:
+        if (dice(4) == 0) {
+            life *l = &lives[dice(count)];
+
+            if (l->submitted && !l->ended)
+                dispatch_cancel(w->d, &l->unit, w->now);
+        }
+        break;
+    case 2:
+        w->now += (int64_t)dice(3000) * 1000;
+        dispatch_tick(w->d, w->now);
+        break;
+    default:
+        if (!at->up || at->replace) {
+            if (at->up)
+                death(w, worker);
+            for (team_unit *unit; (unit = dispatch_dying(w->d, worker)) != NULL;)
+                dispatch_over(w->d, unit, GP_EPEER);
+            at->up = true;
+            at->room = 1 + dice(RING);
+            dispatch_worker_up(w->d, worker, w->now);
+        } else if (!at->begun) {
+            let_begin(w, worker);
+        } else if (at->count > 0) {
+            gp_status status = dice(6) == 0 ? GP_EIO : GP_OK;
+            life *l = (life *)answer(w, worker, status, (int64_t)dice(400) * 1000);
+
+            if (l != NULL)
+                life_ended(w, lives, l, status);
+        }
+        break;
+    }
+    end_over(w, lives);
+    dispatch_fill(w->d, w->now);
+}
+
+static void world_check_counts(world *w, const life *lives, uint32_t count)
+{
+    uint64_t alive = 0, sent = 0;
+    dispatch_counts counts = dispatch_get_counts(w->d);
+
+    for (uint32_t i = 0; i < count; i++)
+        alive += lives[i].submitted && !lives[i].ended;
+    for (uint32_t i = 0; i < w->size; i++) {
+        sent += w->workers[i].count;
+        CHECK_INT(w->workers[i].count, dispatch_sent(w->d, i + 1, NULL));
+        CHECK(w->workers[i].count <= w->workers[i].room);
+    }
+    CHECK_INT(sent, counts.sent);
+    CHECK_INT(alive, counts.waiting + counts.sent);
+}
+
+TEST(in_any_course_of_events_every_call_ends_once_after_those_before_it)
+{
+    enum { COUNT = 400, SEEDS = 60 };
+    life *lives = gp_calloc(COUNT, sizeof(*lives));
+    uint64_t ends[GP_EINTERNAL + 1] = { 0 };
+    int64_t live = gp_alloc_get_stats().live;
+
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        world w;
+        uint32_t submitted = 0;
+
+        dice_state = seed;
+        memset(lives, 0, COUNT * sizeof(*lives));
+        world_begin(&w, 1 + dice(WORKERS_MAX), 0);
+        for (int step = 0; step < 200000; step++) {
+            if (submitted < COUNT && dice(3) == 0)
+                life_submit(&w, lives, COUNT, submitted++);
+            world_step(&w, lives, submitted == 0 ? 1 : submitted);
+            if (step % 64 == 0)
+                world_check_counts(&w, lives, submitted);
+            dispatch_counts counts = dispatch_get_counts(w.d);
+
+            if (submitted == COUNT && counts.waiting + counts.sent == 0)
+                break;
+        }
+        for (uint32_t i = 0; i < COUNT; i++) {
+            CHECK(lives[i].ended);
+            ends[lives[i].status]++;
+        }
+        dispatch_free(w.d);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+    }
+    CHECK(ends[GP_OK] > COUNT * SEEDS / 4); /* every way to end was taken */
+    CHECK(ends[GP_EIO] > 0 && ends[GP_ECANCELED] > 0 && ends[GP_EPEER] > 0 && ends[GP_ETIMEDOUT] > 0);
+    gp_free(lives);
+}
