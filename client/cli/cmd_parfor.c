@@ -5,6 +5,7 @@
 #include "client/cli/crew.h"
 #include "client/cli/runs.h"
 #include "client/cli/sweep.h"
+#include "client/cli/task_words.h"
 
 typedef struct parfor_options {
     cli_common common;
@@ -13,6 +14,7 @@ typedef struct parfor_options {
     int halt;
     int64_t retries;
     double timeout;
+    task_words task;
 } parfor_options;
 
 static const char *const halt_words[] = { "never", "soon", "now", NULL };
@@ -103,6 +105,8 @@ static const gp_param parfor_params[] = {
       .type = GP_PARAM_BOOL,
       PARFOR_FIELD(common.json),
       .help = "print one JSON object a job, on a line each" },
+    TASK_WORDS_PARAMS(parfor_options),
+    TASK_WORDS_LOOP_PARAMS(parfor_options),
     CLI_COMMON_PARAMS(parfor_options),
     { 0 },
 };
@@ -112,8 +116,8 @@ static int parfor_check(cli_call *call)
 {
     const parfor_options *options = call->options;
 
-    if (runs_object_form(call))
-        return runs_refuse_object(call);
+    if (task_words_given(call))
+        return task_words_check_parfor(call, &options->task);
     if (call->rest_count == 0)
         return cli_usage(call, "the command is missing; it comes behind --: gradpool parfor 1:10 -- echo {}");
     if (options->line_buffer && (options->unordered || options->common.json))
@@ -129,6 +133,8 @@ static int parfor_check(cli_call *call)
         return cli_usage(call, "--null has no effect without --arg-file");
     if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
         return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
+    if (task_words_check_none(call) != CLI_OK)
+        return RUNS_ERROR;
     return sweep_asked(call) ? sweep_check(call) : CLI_OK;
 }
 
@@ -191,6 +197,9 @@ static int parfor_run(cli_call *call)
     cli_sweep *sweep = NULL;
     gp_error err, closing;
     int code = CLI_OK;
+
+    if (task_words_given(call))
+        return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress);
     gp_status status = parfor_prepare(call, &crew, &sweep, &err);
 
     if (status == GP_OK && sweep != NULL)
@@ -216,13 +225,14 @@ extern const cli_command cli_command_parfor;
 const cli_command cli_command_parfor = {
     .name = "parfor",
     .summary = "run a command for every input, over the pool's workers",
-    .usage = "[-n N] [options] INPUT... -- COMMAND {}",
+    .usage = "[-n N] [options] INPUT... -- COMMAND {} | FIRST:LAST tasks.so:FUNCTION [ARGUMENT]",
     .examples =
         "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
         "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
         "  gradpool parfor 1:8 -- 'echo {} | md5sum'\n"
         "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
         "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
+        "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n"
         "\nInputs: FIRST:LAST, FIRST:STEP:LAST, a,b,c, each with NAME= before it or not; several make every\n"
         "combination.  In the command {} is the value, {NAME} and {2} that of one input, {#} the job's "
         "number,\n"

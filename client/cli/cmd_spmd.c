@@ -4,12 +4,14 @@
 
 #include "client/cli/crew.h"
 #include "client/cli/runs.h"
+#include "client/cli/task_words.h"
 
 typedef struct spmd_options {
     cli_common common;
     char stdin_path[512];
     bool tag, whole, keep_going, shell, dry_run;
     double timeout;
+    task_words task;
 } spmd_options;
 
 #define SPMD_FIELD(field) .offset = offsetof(spmd_options, field)
@@ -52,20 +54,23 @@ static const gp_param spmd_params[] = {
       .type = GP_PARAM_BOOL,
       SPMD_FIELD(common.json),
       .help = "print one JSON object a worker, on a line each" },
+    TASK_WORDS_PARAMS(spmd_options),
     CLI_COMMON_PARAMS(spmd_options),
     { 0 },
 };
 
 static int spmd_check(cli_call *call)
 {
-    if (runs_object_form(call))
-        return runs_refuse_object(call);
+    const spmd_options *options = call->options;
+
+    if (task_words_given(call))
+        return task_words_check_spmd(call, &options->task);
     if (call->word_count > 0)
         return cli_usage(call, "unexpected word '%s'; the command comes behind --: gradpool spmd -- %s",
                          call->words[0], call->words[0]);
     if (call->rest_count == 0)
         return cli_usage(call, "the command is missing; it comes behind --: gradpool spmd -- hostname");
-    return CLI_OK;
+    return task_words_check_none(call);
 }
 
 static int spmd_run(cli_call *call)
@@ -84,6 +89,9 @@ static int spmd_run(cli_call *call)
                           .json = json };
     crew_result result = { 0 };
     gp_error err;
+
+    if (task_words_given(call))
+        return task_words_spmd(call, &options->task, options->tag, options->timeout);
     gp_status status = template_new(&crew.command, call->rest, call->rest_count, NULL, 0,
                                     runs_by_shell(call, options->shell), &err);
 
@@ -100,10 +108,11 @@ extern const cli_command cli_command_spmd;
 const cli_command cli_command_spmd = {
     .name = "spmd",
     .summary = "run one command on every worker at the same time",
-    .usage = "[-n N] [options] -- COMMAND...",
+    .usage = "[-n N] [options] -- COMMAND... | tasks.so:FUNCTION [ARGUMENT]",
     .examples = "  gradpool spmd -- hostname\n"
                 "  gradpool spmd -n 2 -- ./solve --part {#}\n"
                 "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
+                "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
                 "\nEach command has GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE, GRADPOOL_WORKER and, "
                 "on a GPU,\n"
                 "CUDA_VISIBLE_DEVICES in its environment.  In the command {#} is the index.\n"

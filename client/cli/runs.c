@@ -39,18 +39,3 @@ gp_status runs_crew(const crew_options *crew, crew_result *result, gp_error *err
     gp_pool_close(pool);
     return status;
 }
-
-bool runs_object_form(const cli_call *call)
-{
-    for (int i = 0; call->rest == NULL && i < call->word_count; i++)
-        if (strstr(call->words[i], ".so:") != NULL)
-            return true;
-    return false;
-}
-
-int runs_refuse_object(const cli_call *call)
-{
-    return cli_usage(call,
-                     "functions of a shared object are called from C (gp_spmd, gp_parfor); here a program "
-                     "comes behind --");
-}

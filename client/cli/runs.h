@@ -17,8 +17,4 @@ gp_status runs_slots(uint32_t *slots, const char *text, gp_error *err);
 /* Open the pool, run, close it. */
 gp_status runs_crew(const crew_options *crew, crew_result *result, gp_error *err);
 
-/* tasks.so:function in place of a command. */
-bool runs_object_form(const cli_call *call);
-int runs_refuse_object(const cli_call *call);
-
 #endif

@@ -1,0 +1,54 @@
+/* task_words.h -- spmd and parfor with a function of a shared object where a command would be.
+ *
+ *     gradpool spmd [-n N] tasks.so:function [ARGUMENT]
+ *     gradpool parfor [-n N] FIRST:LAST tasks.so:function [ARGUMENT] */
+#ifndef GP_CLI_TASK_WORDS_H
+#define GP_CLI_TASK_WORDS_H
+
+#include "client/cli/cli.h"
+
+/* Options that only this form has. */
+typedef struct task_words {
+    int as; /* index into task_words_as */
+    int64_t seed, chunk;
+    char reduce[64];
+} task_words;
+
+extern const char *const task_words_as[];
+
+#define TASK_WORDS_PARAMS(options_type)                                                                      \
+    { .name = "as",                                                                                          \
+      .type = GP_PARAM_WORD,                                                                                 \
+      .offset = offsetof(options_type, task.as),                                                             \
+      .words = task_words_as,                                                                                \
+      .help = "of functions: what their results are; auto = text, else hexadecimal" },                       \
+    {                                                                                                        \
+        .name = "seed", .type = GP_PARAM_I64, .offset = offsetof(options_type, task.seed), .min = 0,         \
+        .max = 0x1p53, .help = "of functions: of their random numbers"                                       \
+    }
+
+#define TASK_WORDS_LOOP_PARAMS(options_type)                                                                 \
+    { .name = "reduce",                                                                                      \
+      .type = GP_PARAM_TEXT,                                                                                 \
+      .offset = offsetof(options_type, task.reduce),                                                         \
+      .count = 64,                                                                                           \
+      .help = "of functions: what their accumulators are, sum:f64 or max:i64:3 (three of them); printed "    \
+              "last" },                                                                                      \
+    {                                                                                                        \
+        .name = "chunk", .type = GP_PARAM_I64, .offset = offsetof(options_type, task.chunk), .min = 0,       \
+        .max = 1 << 20, .help = "of functions: iterations sent together; 0 = by how long they take"          \
+    }
+
+/* Whether the words name a function. */
+bool task_words_given(const cli_call *call);
+/* What is wrong with them, in either form: CLI_OK, or the exit code after an error was shown. */
+int task_words_check_spmd(cli_call *call, const task_words *task);
+int task_words_check_parfor(cli_call *call, const task_words *task);
+/* With a command: that none of these options stands there. */
+int task_words_check_none(cli_call *call);
+
+/* The exit code. */
+int task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s);
+int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress);
+
+#endif
