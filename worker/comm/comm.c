@@ -40,11 +40,15 @@ static gp_status check_rendezvous(const gp_comm_rendezvous *rendezvous, gp_error
 
 gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
+    uint64_t waited_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed);
     gp_status status = check_rendezvous(rendezvous, err);
 
     if (status != GP_OK)
         return status;
-    return comm->ops->form(comm, rendezvous, err);
+    status = comm->ops->form(comm, rendezvous, err);
+    /* To wait for members that are not there yet is no part of any operation. */
+    atomic_store_explicit(&comm->wait_ns, waited_ns, memory_order_relaxed);
+    return status;
 }
 
 void gp_comm_abort(gp_comm *comm, uint32_t generation)
