@@ -5,74 +5,23 @@
  *
  * One loop: give work to free places, wait (exec.h sees to the pool), take what has ended.  A stop has three steps:
  * no new jobs, SIGTERM to those that run, SIGKILL. */
-#include "client/cli/crew.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "client/cli/crew_parts.h"
 #include "client/cli/crew_words.h"
-#include "client/exec.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 1000, OWN_VARIABLES = 10 };
-
-typedef struct crew_job {
-    uint64_t number, attempt; /* attempt: its name for the runner, new each time */
-    char **values;            /* of the inputs; one block */
-    char *line;               /* the command, for logs */
-    output_job *output;
-    int attempts, deaths;
-    double start;
-    int64_t deadline_ms; /* 0 = none */
-    bool timed_out;
-    struct crew_job *next; /* of those to be run again */
-} crew_job;
-
-typedef enum crew_stop { STOP_NOT, STOP_NEW, STOP_TERM, STOP_KILL } crew_stop;
-
-typedef struct crew {
-    const crew_options *options;
-    crew_result *result;
-    gp_pool *pool;
-    gp_exec *exec;
-    cli_output *output;
-    uint32_t slots;
-    crew_job **running; /* by place */
-    uint32_t running_count;
-    crew_job *again, **again_last;
-    uint64_t numbers, attempts; /* given out */
-    uint64_t ranks_begun;       /* spmd: a bit each */
-    bool source_ended, source_waits;
-    crew_stop stop;
-    const char *names[INPUTS_SOURCES_MAX];
-    int name_count;
-    /* What commands inherit. */
-    char *directory;
-    uint32_t mask;
-    uint64_t files_max;
-    const char **environment;
-    char variables[OWN_VARIABLES][128];
-    int null_fd;
-    struct pollfd *fds;
-    nfds_t fds_max;
-    /* For people. */
-    gp_buffer failures;
-    uint32_t failures_told;
-    int64_t begin_ms, told_ms;
-    bool line_shown, terminal;
-} crew;
+enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 1000 };
 
 /* ---- progress ---- */
 
-static void progress_wipe(void *context)
+void crew_wipe(void *context)
 {
     crew *c = context;
 
@@ -98,187 +47,14 @@ static void progress_show(crew *c, bool last)
     if (count != UINT64_MAX && count >= c->result->done && rate > 0 && !last)
         snprintf(left, sizeof(left), ", %s left",
                  cli_duration((double)(count - c->result->done) / rate, time, sizeof(time)));
-    progress_wipe(c);
+    crew_wipe(c);
     fprintf(stderr, "%" PRIu64 "%s done, %" PRIu32 " running, %" PRIu64 " failed, %.3g jobs/s%s%s",
             c->result->done, of, c->running_count, c->result->failed, rate, left,
             c->terminal && !last ? "" : "\n");
     c->line_shown = c->terminal && !last;
 }
 
-/* ---- opening ---- */
-
-/* Names that are ours to give; the rest of our environment goes to the commands as it is. */
-static bool variable_is_ours(const char *variable, bool gpu)
-{
-    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER=",
-                                         "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
-                                         "CUDA_DEVICE_ORDER=" };
-
-    for (size_t i = 0; i < (gpu ? 7 : 5); i++)
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
-static const char *const *environment_make(crew *c, exec_place place, uint64_t job)
-{
-    const gp_slot *slot = c->pool == NULL ? NULL : gp_exec_slot(c->exec, place.rank);
-    bool gpu = slot != NULL && slot->device_kind == GP_DEVICE_CUDA;
-    size_t count = 0;
-    int own = 0;
-
-    for (char **at = environ; *at != NULL; at++)
-        if (!variable_is_ours(*at, gpu))
-            c->environment[count++] = *at;
-#define OWN(...)                                                                                             \
-    do {                                                                                                     \
-        snprintf(c->variables[own], sizeof(c->variables[own]), __VA_ARGS__);                                 \
-        c->environment[count++] = c->variables[own++];                                                       \
-    } while (0)
-    if (slot != NULL) {
-        OWN("GRADPOOL_INDEX=%" PRIu32, place.rank + 1);
-        OWN("GRADPOOL_SIZE=%" PRIu32, gp_exec_workers(c->exec));
-        OWN("GRADPOOL_WORKER=%" PRIu32, slot->index);
-    }
-    OWN("GRADPOOL_SLOT=%" PRIu32, place.rank * c->slots + place.slot + 1);
-    OWN("GRADPOOL_SEQ=%" PRIu64, job);
-    if (gpu) {
-        OWN("CUDA_VISIBLE_DEVICES=%s", slot->device_uuid);
-        OWN("CUDA_DEVICE_ORDER=PCI_BUS_ID");
-    }
-    /* One command on a worker sees its cores by their affinity; several share them. */
-    if (slot != NULL && c->slots > 1 && slot->core_count > 0 && getenv("OMP_NUM_THREADS") == NULL)
-        OWN("OMP_NUM_THREADS=%" PRIu32, slot->core_count > c->slots ? slot->core_count / c->slots : 1);
-#undef OWN
-    c->environment[count] = NULL;
-    return c->environment;
-}
-
-/* Our descriptors hold other jobs' output: as many as we may have, which the commands do not inherit. */
-static void files_raise(crew *c)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
-    c->files_max = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static gp_status inheritance_take(crew *c, gp_error *err)
-{
-    size_t count = 0;
-    mode_t mask = umask(0);
-
-    umask(mask);
-    c->mask = mask & 0777;
-    files_raise(c);
-    c->directory = getcwd(NULL, 0);
-    if (c->directory == NULL)
-        return gp_fail_errno(err, GP_EIO, "the present directory has no path");
-    while (environ[count] != NULL)
-        count++;
-    c->environment = gp_calloc(count + OWN_VARIABLES + 1, sizeof(*c->environment));
-    if (c->environment == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the commands' environment");
-    c->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
-}
-
-static gp_status output_prepare(crew *c, gp_error *err)
-{
-    const crew_options *options = c->options;
-    output_options output = { .kind = options->lines ? OUTPUT_LINES : OUTPUT_WHOLE,
-                              .ordered = options->ordered,
-                              .out = STDOUT_FILENO,
-                              .err = STDERR_FILENO,
-                              .before = progress_wipe,
-                              .context = c,
-                              .stop = &cli_stop,
-                              .report = options->report != NULL ? options->report
-                                        : options->json         ? crew_report
-                                                                : NULL,
-                              .report_context = options->report_context };
-
-    return output_new(&c->output, &output, err);
-}
-
-static uint32_t slots_of_cores(const gp_pool *pool)
-{
-    uint32_t least = EXEC_SLOTS_MAX;
-
-    for (uint32_t i = 0; i < pool->grant.slots_count; i++)
-        if (pool->grant.slots[i].core_count < least)
-            least = pool->grant.slots[i].core_count;
-    return least > 0 ? least : 1;
-}
-
-static gp_status workers_take(crew *c, gp_error *err)
-{
-    const crew_options *options = c->options;
-    gp_lease_request request;
-    gp_status status = cli_lease_request(options->call, c->pool, &request, err);
-
-    if (status == GP_OK)
-        status = pool_lease(c->pool, &request, options->call->command->name, &cli_stop, err);
-    if (status != GP_OK)
-        return status;
-    c->slots = options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : options->slots;
-    return gp_exec_open(&c->exec, c->pool, c->slots, err);
-}
-
-static gp_status crew_open(crew *c, gp_error *err)
-{
-    const cli_inputs *inputs = c->options->inputs;
-    gp_status status = inheritance_take(c, err);
-
-    for (int i = 0; inputs != NULL && i < inputs_sources(inputs); i++)
-        c->names[c->name_count++] = inputs_name(inputs, i);
-    c->slots = c->options->local;
-    if (status == GP_OK)
-        status = output_prepare(c, err);
-    if (status == GP_OK)
-        status = c->pool != NULL ? workers_take(c, err) : gp_exec_open_local(&c->exec, c->slots, err);
-    if (status != GP_OK)
-        return status;
-    c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(crew_job *));
-    return c->running != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for jobs");
-}
-
 /* ---- jobs ---- */
-
-static void job_free(crew_job *job)
-{
-    if (job == NULL)
-        return;
-    gp_free(job->values);
-    gp_free(job->line);
-    gp_free(job);
-}
-
-static void crew_close(crew *c)
-{
-    for (uint32_t i = 0; c->running != NULL && i < gp_exec_workers(c->exec) * c->slots; i++)
-        job_free(c->running[i]);
-    while (c->again != NULL) {
-        crew_job *job = c->again;
-
-        c->again = job->next;
-        job_free(job);
-    }
-    gp_exec_close(c->exec);
-    output_free(c->output);
-    if (c->pool != NULL)
-        pool_release(c->pool);
-    gp_free(c->running);
-    gp_free(c->environment);
-    gp_free(c->fds);
-    free(c->directory);
-    gp_buffer_deinit(&c->failures);
-    if (c->null_fd >= 0)
-        close(c->null_fd);
-}
 
 static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *const *values, gp_error *err)
 {
@@ -393,7 +169,7 @@ static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_com
             status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
     }
     command->spec.directory = c->directory;
-    command->spec.environment = environment_make(c, place, job->number);
+    command->spec.environment = crew_environment(c, place, job->number);
     command->spec.mask = c->mask;
     command->spec.files_max = c->files_max;
     return status;
@@ -565,7 +341,7 @@ static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_erro
     }
     if (status == GP_OK)
         status = output_end(job->output, err);
-    job_free(job);
+    crew_job_free(job);
     if (!succeeded && c->options->halt != CREW_NEVER)
         crew_stop_at(c, c->options->halt == CREW_SOON ? STOP_NEW : STOP_TERM);
     return status;
@@ -618,7 +394,7 @@ static gp_status events_take(crew *c, gp_error *err)
 
 static void deadlines_look(crew *c, int64_t now)
 {
-    for (uint32_t i = 0; i < gp_exec_workers(c->exec) * c->slots; i++) {
+    for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++) {
         crew_job *job = c->running[i];
 
         if (job == NULL || job->deadline_ms == 0 || job->deadline_ms > now)
@@ -672,7 +448,7 @@ static void interrupts_look(crew *c)
     if (cli_stop == 0)
         return;
     if (!c->result->interrupted) {
-        progress_wipe(c);
+        crew_wipe(c);
         fprintf(stderr,
                 "gradpool %s: interrupted; running commands are asked to end, and killed after %d s\n",
                 c->options->call->command->name, c->options->grace_ms / 1000);
@@ -709,7 +485,7 @@ static gp_status leftovers_end(crew *c, gp_error *err)
         c->again = job->next;
         if (job->output != NULL)
             status = output_end(job->output, err);
-        job_free(job);
+        crew_job_free(job);
     }
     return status;
 }

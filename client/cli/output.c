@@ -358,14 +358,15 @@ static gp_status lines_take(output_job *job, int which, bool all, gp_error *err)
     return status;
 }
 
-/* What the pipe holds now; *ended: nothing more will come. */
-static gp_status stream_read(output_job *job, int which, bool once, bool *ended, gp_error *err)
+/* What the pipe holds, at most so much; *ended: nothing more will come. */
+static gp_status stream_read(output_job *job, int which, size_t most, bool *ended, gp_error *err)
 {
     stream *s = &job->streams[which];
     gp_status status = GP_OK;
+    size_t read_bytes = 0;
 
     *ended = s->fd < 0;
-    while (s->fd >= 0 && status == GP_OK) {
+    while (s->fd >= 0 && status == GP_OK && read_bytes < most) {
         ssize_t got = read(s->fd, job->output->copy, COPY_BYTES);
 
         if (got < 0 && errno == EINTR)
@@ -377,20 +378,22 @@ static gp_status stream_read(output_job *job, int which, bool once, bool *ended,
         status = gp_buffer_append(&s->text, job->output->copy, (size_t)got, err);
         if (status == GP_OK)
             status = lines_take(job, which, false, err);
-        if (once)
-            break;
+        read_bytes += (size_t)got;
     }
     return status;
 }
 
-/* The command has ended; what it left behind may hold the pipe open for ever, so its end is not waited for. */
+/* The command has ended; what it left behind may hold the pipe open, and write, for ever: what the pipe can hold is all
+ * that the command can have said. */
 static gp_status streams_finish(output_job *job, gp_error *err)
 {
     gp_status status = GP_OK;
     bool ended;
 
     for (int i = 0; i < STREAMS && status == GP_OK; i++) {
-        status = stream_read(job, i, false, &ended, err);
+        int room = job->streams[i].fd < 0 ? 0 : fcntl(job->streams[i].fd, F_GETPIPE_SZ);
+
+        status = stream_read(job, i, room > 0 ? (size_t)room : 0, &ended, err);
         if (status == GP_OK)
             status = lines_take(job, i, true, err);
         /* A last line without its end: the next line of another job must not be glued to it. */
@@ -430,7 +433,7 @@ gp_status output_read(cli_output *output, const struct pollfd *fds, nfds_t count
             if (at == count || job->streams[i].fd != fds[at].fd)
                 continue;
             if (fds[at].revents != 0)
-                status = stream_read(job, i, true, &ended, err);
+                status = stream_read(job, i, 1, &ended, err);
             if (ended) {
                 close(job->streams[i].fd);
                 job->streams[i].fd = -1;
