@@ -1,0 +1,109 @@
+/* test_task_words.c -- spmd and parfor on the command line with functions of a shared object. */
+#include <fcntl.h>
+
+#include "tests/service/pools.h"
+
+enum { TEXT_BYTES = 1 << 16, WORDS_MAX = 16 };
+
+/* What the last command said. */
+static char out[TEXT_BYTES], err[TEXT_BYTES];
+
+static void slurp(int file, char *text)
+{
+    ssize_t got = pread(file, text, TEXT_BYTES - 1, 0);
+
+    text[got < 0 ? 0 : got] = '\0';
+    close(file);
+}
+
+/* Its exit code; -1 = it was killed. */
+static int run(const char *const *words)
+{
+    const char *vector[WORDS_MAX] = { "gradpool" };
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char program[600];
+    int files[2] = { memfd_create("out", 0), memfd_create("err", 0) }, state;
+    pid_t child;
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
+    for (int i = 0; words[i] != NULL && i + 2 < WORDS_MAX; i++)
+        vector[i + 1] = words[i];
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        if (dup2(files[0], 1) < 0 || dup2(files[1], 2) < 0)
+            _exit(99);
+        execv(program, (char *const *)(uintptr_t)vector);
+        _exit(98);
+    }
+    if (waitpid(child, &state, 0) != child)
+        abort();
+    slurp(files[0], out);
+    slurp(files[1], err);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+#define RUN(...) run((const char *const[]){ __VA_ARGS__, NULL })
+
+static void begin(void)
+{
+    pools_begin(NULL);
+    CHECK_INT(0, RUN("up", "--workers", "2", "--devices", "cpu", "--quiet"));
+}
+
+TEST(a_block_prints_each_result_behind_its_index)
+{
+    begin();
+    CHECK_INT(0, RUN("spmd", TASKS_RANKS ":sum", "--as", "f64"));
+    CHECK_TEXT("1: 3\n2: 3\n", out);
+    CHECK_INT(0, RUN("spmd", "-n", "1", TASKS_RANKS ":sum", "--as=i64", "--tag=no"));
+    CHECK_TEXT("4607182418800017408\n", out); /* the bits of 1.0 */
+    CHECK_INT(0, RUN("spmd", TASKS_RANKS ":sum", "--json"));
+    CHECK_CONTAINS(out, "{\"index\": 2, \"bytes\": 8, \"result\": \"0000000000000840\"}");
+    CHECK_INT(0, RUN("spmd", TASKS_RANKS ":empty"));
+    CHECK_TEXT("", out);
+    pools_end();
+}
+
+TEST(a_loop_prints_results_in_order_and_what_they_reduce_to)
+{
+    char first[200];
+
+    begin();
+    CHECK_INT(0, RUN("parfor", "1:8", TASKS_LOOPS ":tell", "--as", "i64", "--tag"));
+    CHECK_CONTAINS(out, "1: 1\n2: 2\n3: 3 0 0");
+    CHECK_CONTAINS(out, "\n7: 7\n8: 8\n");
+    CHECK_INT(0, RUN("parfor", "8:-3:1", TASKS_LOOPS ":tell", "--as", "i64", "--tag"));
+    CHECK_TEXT("8: 8\n2: 2\n", out);
+    CHECK_INT(0, RUN("parfor", "1:100000", TASKS_LOOPS ":series", "--reduce", "sum:f64:2", "--seed", "4"));
+    snprintf(first, sizeof(first), "%.150s", out);
+    CHECK(strchr(first, ' ') != NULL);
+    CHECK_INT(0, RUN("parfor", "-n", "1", "1:100000", TASKS_LOOPS ":series", "--reduce", "sum:f64:2",
+                     "--seed", "4", "--chunk", "77"));
+    CHECK_TEXT(first, out);
+    pools_end();
+}
+
+TEST(failures_and_mistakes_are_told)
+{
+    begin();
+    CHECK_INT(1, RUN("spmd", TASKS_RANKS ":one_fails"));
+    CHECK_CONTAINS(err, "index 2: worker 2: the second rank found nothing");
+    CHECK_INT(1, RUN("parfor", "1:10", TASKS_LOOPS ":add", "-"));
+    CHECK_CONTAINS(err, "something is missing");
+    CHECK_INT(255, RUN("spmd", TASKS_RANKS ":summ"));
+    CHECK_CONTAINS(err, "did you mean 'sum'");
+    CHECK_INT(255, RUN("spmd", "-n", "3", TASKS_RANKS ":sum"));
+    CHECK_CONTAINS(err, "the pool has 2");
+    CHECK_INT(255, RUN("spmd", TASKS_RANKS ":sum", "--stdin", "x"));
+    CHECK_CONTAINS(err, "--stdin has no effect with a function");
+    CHECK_INT(255, RUN("parfor", "1:10", "--chunk", "3", "--", "true"));
+    CHECK_CONTAINS(err, "--chunk has no effect with a program");
+    CHECK_INT(255, RUN("parfor", "a,b", TASKS_LOOPS ":nothing"));
+    CHECK_CONTAINS(err, "FIRST:LAST");
+    CHECK_INT(255, RUN("parfor", TASKS_LOOPS ":nothing", "1:10"));
+    CHECK_INT(255, RUN("parfor", "1:10", TASKS_LOOPS ":nothing", "--reduce", "mean:f64"));
+    CHECK_CONTAINS(err, "sum:f64");
+    CHECK_INT(255, RUN("parfor", "1:10", TASKS_LOOPS ":tell", "--reduce", "sum:f64:0"));
+    pools_end();
+}
