@@ -270,6 +270,12 @@ static gp_status chunk_look(chunk *c, gp_tasks *tasks, gp_error *err)
     return GP_OK;
 }
 
+/* Whether the items are as much as a chunk should give.  A group of a reduction is finished all the same. */
+static bool items_enough(const chunk *c)
+{
+    return c->loops->items.bytes >= ITEMS_BYTES;
+}
+
 /* Iterations until `end` of the chunk; c->done is where it stopped, at one that failed too. */
 static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *err)
 {
@@ -278,7 +284,7 @@ static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *
     const unsigned char *input = c->input.data;
     gp_status status = GP_OK;
 
-    while (c->done < end && c->loops->items.bytes < ITEMS_BYTES) {
+    while (c->done < end && (c->loop->tree != NULL || !items_enough(c))) {
         uint64_t position = c->first + c->done;
 
         task->position = position;
@@ -331,6 +337,8 @@ static gp_status chunk_run(chunk *c, gp_tasks *tasks, gp_task *task, gp_error *e
         status = chunk_group(c, tasks, task, c->count - c->done > block ? c->done + block : c->count, err);
         if (status == GP_OK && loop->tree != NULL)
             status = gp_tree_add(loop->tree, (gp_tree_node){ 0, group }, loop->group, err);
+        if (items_enough(c))
+            c->ending = true;
     }
     return status;
 }

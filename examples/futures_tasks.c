@@ -1,0 +1,34 @@
+/* futures_tasks.c -- three steps that share a value on their worker: a table is made, searched in parts, reported. */
+#include <gradpool/task.h>
+#include <string.h>
+
+enum { COUNT = 1000000 };
+
+/* Keeps the table: entry n is the number of steps from n to 1 by halving and 3 n + 1. */
+GP_TASK gp_status make_table(gp_task *task, gp_error *err)
+{
+    static uint16_t table[COUNT];
+
+    for (uint64_t start = 2; start < COUNT; start++)
+        for (uint64_t n = start; n != 1; table[start]++)
+            n = n % 2 == 0 ? n / 2 : 3 * n + 1;
+    return gp_task_put(task, "table", table, sizeof(table), err);
+}
+
+/* The argument is a range; the result is where it has its largest entry. */
+GP_TASK gp_status search(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const uint16_t *table = gp_task_get(task, "table", &bytes);
+    const uint32_t *range = gp_task_argument(task, &bytes);
+    uint32_t longest[2] = { 0, 0 };
+    gp_status status;
+
+    if (table == NULL || bytes != 2 * sizeof(*range) || range[1] > COUNT)
+        return gp_fail(err, GP_EINVAL, "search wants a table and a range below %d", COUNT);
+    for (uint32_t n = range[0]; n < range[1]; n++)
+        if (table[n] > longest[1])
+            memcpy(longest, (uint32_t[]){ n, table[n] }, sizeof(longest));
+    status = gp_task_queue(task, "progress", range, bytes, err);
+    return status == GP_OK ? gp_task_result(task, longest, sizeof(longest), err) : status;
+}

@@ -1,0 +1,43 @@
+/* parfor.c -- a sweep over 200 values with sliced input and output and a minimum over all: which damping rests first?
+ *
+ *   cc -shared -fPIC parfor_tasks.c -lm -o parfor_tasks.so && cc parfor.c -lgradpool -o parfor
+ *   ./parfor parfor_tasks.so:settle */
+#include <gradpool/gradpool.h>
+#include <stdio.h>
+
+enum { COUNT = 200 };
+
+int main(int argc, char **argv)
+{
+    double damping[COUNT], seconds[COUNT], best = 0.0;
+    gp_parfor_request loop = { .first = 1,
+                               .last = COUNT,
+                               .input = damping,
+                               .input_bytes = sizeof(damping[0]),
+                               .output = seconds,
+                               .output_bytes = sizeof(seconds[0]),
+                               .reduction = GP_REDUCTION_MIN_F64,
+                               .reduced = &best,
+                               .reduced_bytes = sizeof(best) };
+    gp_pool *pool = NULL;
+    gp_team *team = NULL;
+    gp_error err = { 0 };
+    gp_status status = gp_pool_open(&pool, NULL, &err);
+
+    for (int i = 0; i < COUNT; i++)
+        damping[i] = 0.01 * (i + 1);
+    if (status == GP_OK)
+        status = gp_team_open(&team, pool, NULL, &err);
+    if (status == GP_OK)
+        status = gp_function_find(&loop.function, team, argc > 1 ? argv[1] : "parfor_tasks.so:settle", &err);
+    if (status == GP_OK)
+        status = gp_parfor(team, &loop, &err);
+    for (int i = 0; status == GP_OK && i < COUNT; i++)
+        if (seconds[i] == best)
+            printf("damping %.2f rests within 2 %% after %.2f s, the first of %d\n", damping[i], best, COUNT);
+    if (status != GP_OK)
+        fprintf(stderr, "parfor: %s\n", err.message);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    return status == GP_OK ? 0 : 1;
+}

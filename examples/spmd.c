@@ -1,0 +1,42 @@
+/* spmd.c -- one block on all workers of the pool, whose ranks add up: pi.
+ *
+ *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so && cc spmd.c -lgradpool -o spmd && ./spmd spmd_tasks.so:pi */
+#include <gradpool/gradpool.h>
+#include <stdio.h>
+
+static void on_log(void *context, uint32_t worker, const char *line)
+{
+    (void)context;
+    printf("worker %u: %s\n", worker, line);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t slices = 10000000;
+    gp_spmd_request request = { .argument = &slices, .bytes = sizeof(slices) };
+    gp_pool *pool = NULL;
+    gp_team *team = NULL;
+    gp_block *block = NULL;
+    const double *pi;
+    size_t bytes;
+    gp_error err = { 0 };
+    gp_status status = gp_pool_open(&pool, NULL, &err);
+
+    if (status == GP_OK)
+        status = gp_team_open(&team, pool, &(gp_team_options){ .log = on_log }, &err);
+    if (status == GP_OK)
+        status = gp_function_find(&request.function, team, argc > 1 ? argv[1] : "spmd_tasks.so:pi", &err);
+    if (status == GP_OK)
+        status = gp_spmd(&block, team, &request, &err);
+    for (uint32_t index = 1; status == GP_OK && index <= gp_block_size(block); index++) {
+        status = gp_block_result(block, index, (const void **)&pi, &bytes, &err);
+        if (status == GP_OK)
+            printf("index %u says %.15f\n", index, *pi);
+    }
+    if (status != GP_OK)
+        fprintf(stderr, "spmd: %s\n", err.message);
+    gp_block_free(block);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    return status == GP_OK ? 0 : 1;
+}
