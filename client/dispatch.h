@@ -77,6 +77,7 @@ struct team_unit {
     uint8_t state;   /* unit_state */
     bool urgent : 1; /* before everything else of its worker */
     bool once : 1;   /* means nothing to another process: over when its worker dies */
+    bool fatal : 1;  /* with `once`: has killed workers before; over with how this one died */
     bool borrowed : 1;
     bool canceled : 1;   /* asked to end while it ran */
     bool run_timed : 1;  /* its timer is run_ms_max, begun */

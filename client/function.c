@@ -72,11 +72,13 @@ static const void *image_at(const image *file, uint64_t offset, uint64_t count)
 typedef Elf64_Ehdr elf_header;
 typedef Elf64_Shdr elf_section;
 typedef Elf64_Sym elf_symbol;
+typedef Elf64_Phdr elf_segment;
 enum { ELF_CLASS = ELFCLASS64 };
 #else
 typedef Elf32_Ehdr elf_header;
 typedef Elf32_Shdr elf_section;
 typedef Elf32_Sym elf_symbol;
+typedef Elf32_Phdr elf_segment;
 enum { ELF_CLASS = ELFCLASS32 };
 #endif
 
@@ -88,6 +90,22 @@ enum { ELF_MACHINE = EM_AARCH64 };
 enum { ELF_MACHINE = EM_NONE };
 #endif
 
+/* Whether all that will be mapped is there: the dynamic linker of a worker would die of the rest. */
+static bool image_is_whole(const image *file, const elf_header *header)
+{
+    const elf_segment *segments =
+        image_at(file, header->e_phoff, (uint64_t)header->e_phnum * sizeof(*segments));
+
+    if (segments == NULL || header->e_phentsize != sizeof(*segments) ||
+        header->e_phoff % _Alignof(elf_segment) != 0)
+        return false;
+    for (uint32_t i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD &&
+            image_at(file, segments[i].p_offset, segments[i].p_filesz) == NULL)
+            return false;
+    return true;
+}
+
 static gp_status image_check(const image *file, gp_error *err)
 {
     const elf_header *header = image_at(file, 0, sizeof(*header));
@@ -97,6 +115,10 @@ static gp_status image_check(const image *file, gp_error *err)
         return gp_fail(err, GP_EINVAL,
                        "%s is no task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
                        file->path);
+    if (!image_is_whole(file, header))
+        return gp_fail(err, GP_EINVAL,
+                       "%s has %zu bytes, which is not all of it: it was cut off; build it again", file->path,
+                       file->count);
     if (ELF_MACHINE != EM_NONE && header->e_machine != ELF_MACHINE)
         return gp_fail(err, GP_EINVAL,
                        "%s was built for another kind of machine (ELF machine %u, this is %u)", file->path,

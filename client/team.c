@@ -259,9 +259,13 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
     if (unit->status == GP_EPEER) {
         char death[GP_ERROR_MESSAGE_MAX - 100];
 
-        team_death_words(team, unit->worker, death, sizeof(death));
-        snprintf(text, bytes, "%s while it ran this call%s", death,
-                 unit->attempts_max > 1 ? ", as others before it: it is not tried again" : "");
+        team_death_words(team, unit->worker,
+                         unit->once ? " while it took this in" : " while it ran this call", death,
+                         sizeof(death));
+        snprintf(text, bytes, "%s%s", death,
+                 unit->attempts_max > 1 || unit->fatal
+                     ? "; others died of it before, so it is not tried again"
+                     : "");
         return;
     }
     if (unit->status == GP_ETIMEDOUT)
@@ -434,8 +438,18 @@ static void lasting_done(gp_team *team, void *context, const team_outcome *outco
             lasting_free(l);
         return;
     }
-    if (outcome->status == GP_ESTALE && outcome->answer == NULL)
-        return; /* its worker died: said again to the next */
+    if (outcome->status == GP_ESTALE && outcome->answer == NULL) {
+        l->deaths += outcome->attempts; /* 0: it was not begun */
+        return;                         /* its worker died: said again to the next */
+    }
+    l->deaths = 0;
+    if (outcome->status == GP_EPEER && outcome->answer == NULL && l->status == GP_OK) {
+        gp_error why;
+
+        gp_fail(&why, GP_EPEER, "%s", outcome->sentence);
+        team_break(team, &why); /* no new worker would live */
+        return;
+    }
     if (outcome->status != GP_OK && l->status == GP_ETIMEDOUT) {
         l->status = outcome->status;
         gp_fail(&l->error, outcome->status, "%s", outcome->sentence);
@@ -459,10 +473,12 @@ static gp_status lasting_say(gp_team *team, team_lasting *l, uint32_t worker, gp
     l->answered &= ~((uint64_t)1 << (worker - 1));
     l->pending++;
     status = team_submit(&unit, team, &call, &terms, lasting_done, l, err);
-    if (status == GP_OK)
+    if (status == GP_OK) {
         unit->once = true;
-    else
+        unit->fatal = l->deaths + 1 >= TEAM_DEATHS_MAX;
+    } else {
         l->pending--;
+    }
     return status;
 }
 

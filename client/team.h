@@ -38,6 +38,7 @@ enum {
     TEAM_SLEEP_MS = 250, /* the longest sleep; also how soon `stop` is seen without a signal */
     TEAM_STOP_MS = 50,
     TEAM_BACKGROUND_US = 1000, /* calls must have ceased for so long */
+    TEAM_DEATHS_MAX = 3,       /* of workers, by something that every new one is told again */
     TEAM_BLOBS_MAX = 4096,     /* descriptors from one worker that no answer has named yet */
 };
 
@@ -86,6 +87,7 @@ struct team_lasting {
     gp_shared *shared;
     uint64_t wanted, answered; /* workers */
     uint32_t pending;          /* units on their way */
+    uint32_t deaths;           /* of workers while they did this, since one answered */
     bool removed;
     gp_status status;
     gp_error error;
@@ -196,7 +198,8 @@ void team_worker_corrupt(gp_team *team, uint32_t worker, const char *what);
 /* The descriptor of a blob that came; -1 = none of that number. */
 int team_blob_take(gp_team *team, uint32_t worker, uint64_t number);
 void team_worker_close(gp_team *team, uint32_t worker);
-void team_death_words(const gp_team *team, uint32_t worker, char *text, size_t bytes);
+/* How it died; doing: "", or " while it ..." */
+void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes);
 
 /* ---- team_drive.c ---- */
 

@@ -70,25 +70,25 @@ static bool killed_by_lack(const team_worker *worker)
     return worker->kills != UINT64_MAX && count_in(worker->kills_path, "oom_kill") > worker->kills;
 }
 
-void team_death_words(const gp_team *team, uint32_t worker, char *text, size_t bytes)
+void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes)
 {
     const team_worker *w = &team->workers[worker - 1];
     const gp_worker_lost *lost = &w->lost;
 
     if (!w->lost_known)
-        snprintf(text, bytes, "worker %" PRIu32 " died, how is not known; its log is %s", w->index,
+        snprintf(text, bytes, "worker %" PRIu32 " died%s, how is not known; its log is %s", w->index, doing,
                  team->pool->grant.slots[worker - 1].log);
     else if (lost->signal == SIGKILL && w->out_of_memory)
         snprintf(text, bytes,
-                 "worker %" PRIu32 " was killed because memory ran out (signal 9); its log is %s", w->index,
-                 lost->log);
+                 "worker %" PRIu32 " was killed because memory ran out (signal 9)%s; its log is %s", w->index,
+                 doing, lost->log);
     else if (lost->signal > 0)
-        snprintf(text, bytes, "worker %" PRIu32 " was killed by signal %" PRId32 " (%s); its log is %s",
+        snprintf(text, bytes, "worker %" PRIu32 " was killed by signal %" PRId32 " (%s)%s; its log is %s",
                  w->index, lost->signal,
-                 sigdescr_np(lost->signal) == NULL ? "unknown" : sigdescr_np(lost->signal), lost->log);
+                 sigdescr_np(lost->signal) == NULL ? "unknown" : sigdescr_np(lost->signal), doing, lost->log);
     else if (lost->signal == 0 && lost->exit_code >= 0)
-        snprintf(text, bytes, "worker %" PRIu32 " exited with code %" PRId32 "; its log is %s", w->index,
-                 lost->exit_code, lost->log);
+        snprintf(text, bytes, "worker %" PRIu32 " exited with code %" PRId32 "%s; its log is %s", w->index,
+                 lost->exit_code, doing, lost->log);
     else
         snprintf(text, bytes, "%s", lost->cause);
 }
