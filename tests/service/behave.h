@@ -235,19 +235,21 @@ static inline int entries_of(pid_t pid, const char *folder)
     return count;
 }
 
+/* Memory of its own; what it shares, such as rings that are touched for the first time, is bounded by itself. */
 static inline int64_t resident_kib(pid_t pid)
 {
-    char path[64];
-    long pages = 0;
+    char path[64], line[256];
+    long long kib = 0;
     FILE *file;
 
-    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     file = fopen(path, "re");
-    if (file != NULL && fscanf(file, "%*d %ld", &pages) != 1)
-        pages = 0;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1)
+            break;
     if (file != NULL)
         fclose(file);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+    return kib;
 }
 
 #endif
