@@ -286,6 +286,28 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
     return status;
 }
 
+/* In slices: a scheduler that let us in and died is no one to wait for. */
+static gp_status pool_link(gp_pool *pool, const char *endpoint, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+
+    for (;;) {
+        int64_t left = deadline - gp_now_ms();
+        gp_status status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link,
+                                              left < 1               ? 1
+                                              : left < POOL_SLICE_MS ? (int)left
+                                                                     : POOL_SLICE_MS,
+                                              err);
+
+        if (status != GP_EPEER)
+            return status;
+        if (gp_door_gone(pool->door))
+            return pool_scheduler_gone(pool, err);
+        if (gp_now_ms() >= deadline)
+            return status;
+    }
+}
+
 static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
@@ -298,7 +320,7 @@ static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *
         return status;
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
-    status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, timeout_ms, err);
+    status = pool_link(pool, endpoint, timeout_ms, err);
     return status == GP_OK ? pool_greet(pool, err) : status;
 }
 

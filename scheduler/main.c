@@ -142,6 +142,7 @@ static void detach(void)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write over the limit of file sizes is an error like others */
 }
 
 /* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */

@@ -114,9 +114,7 @@ static int logs_run(cli_call *call)
     gp_status status = job_number(call->words[0], &job, &err);
 
     if (status == GP_OK)
-        status = cli_open(call, true, &pool, &err);
-    if (status == GP_OK)
-        status = gp_job_get(&info, pool, job, &err);
+        status = job_look(call, &pool, &info, job, &err);
     if (status != GP_OK) {
         gp_pool_close(pool);
         return cli_fail(call, &err);

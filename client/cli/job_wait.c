@@ -20,32 +20,49 @@ gp_status job_number(const char *word, uint64_t *job, gp_error *err)
     return GP_OK;
 }
 
+/* Whether it is worth another try: the scheduler died, the next one has the jobs. */
+static bool retry(gp_pool **pool, gp_status status, int *tries)
+{
+    if (status != GP_EPEER || ++*tries > RETRIES)
+        return false;
+    gp_pool_close(*pool);
+    *pool = NULL;
+    gp_sleep_ms(RETRY_MS);
+    return true;
+}
+
 gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, const uint64_t *jobs,
                    size_t count, bool any, int timeout_ms, gp_error *err)
 {
     int64_t deadline = timeout_ms < 0 ? INT64_MAX : gp_now_ms() + timeout_ms;
-    gp_status status = GP_OK;
+    gp_status status;
+    int tries = 0;
 
-    for (int tries = 0; tries < RETRIES; tries++) {
+    do {
         int64_t left = deadline - gp_now_ms();
 
-        if (*pool == NULL)
-            status = cli_open(call, false, pool, err);
-        if (status != GP_OK)
-            return status;
-        status = gp_job_wait(infos, *pool, jobs, count, any,
-                             timeout_ms < 0 ? -1
-                             : left > 0     ? (int)left
-                                            : 0,
-                             &cli_stop, err);
-        if (status != GP_EPEER)
-            return status;
-        gp_pool_close(*pool); /* the scheduler died: the next one has the jobs */
-        *pool = NULL;
-        gp_sleep_ms(RETRY_MS);
-        status = GP_OK;
-    }
-    return gp_fail(err, GP_EPEER, "the scheduler died %d times while this waited", RETRIES);
+        status = *pool == NULL ? cli_open(call, false, pool, err) : GP_OK;
+        if (status == GP_OK)
+            status = gp_job_wait(infos, *pool, jobs, count, any,
+                                 timeout_ms < 0 ? -1
+                                 : left > 0     ? (int)left
+                                                : 0,
+                                 &cli_stop, err);
+    } while (retry(pool, status, &tries));
+    return status;
+}
+
+gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err)
+{
+    gp_status status;
+    int tries = 0;
+
+    do {
+        status = cli_open(call, tries == 0, pool, err);
+        if (status == GP_OK)
+            status = gp_job_get(info, *pool, job, err);
+    } while (retry(pool, status, &tries));
+    return status;
 }
 
 void job_say_end(FILE *out, const gp_job_info *info)

@@ -12,6 +12,9 @@ gp_status job_number(const char *word, uint64_t *job, gp_error *err);
 gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, const uint64_t *jobs,
                    size_t count, bool any, int timeout_ms, gp_error *err);
 
+/* The pool, which must run, and the job; the caller closes *pool, which is NULL before, in any case. */
+gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err);
+
 /* "job 7 (lenet): failed after 3.2 s, exit code 1: sentence" */
 void job_say_end(FILE *out, const gp_job_info *info);
 

@@ -90,6 +90,8 @@ static int run(int argc, char **argv, const char *attempt)
     }
     if (strcmp(verb, "until") == 0) {
         signal(SIGTERM, SIG_IGN);
+        printf("waiting\n");
+        fflush(stdout);
         while (access(word, F_OK) != 0)
             gp_sleep_ms(2);
     }

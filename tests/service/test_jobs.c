@@ -1,4 +1,6 @@
 /* test_jobs.c -- background jobs with real daemons: what they are given, how they end, who may watch. */
+#include <sys/resource.h>
+
 #include "tests/service/jobs_stage.h"
 
 /* ---- what a job is ---- */
@@ -360,11 +362,16 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
     CHECK(await_state(job, GP_JOB_RUNNING));
     pid_t waiter = START("a", "wait", "1"), follower = START("b", "logs", "1", "-f");
 
-    gp_sleep_ms(100);
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
+        if (strstr(slurp(in_root("b.out")), "waiting") != NULL)
+            break;
     kill_scheduler();
     gp_sleep_ms(100);
     touch(in_root("end"));
-    CHECK_INT(0, finish(waiter));
+    int waited = finish(waiter);
+
+    if (waited != 0)
+        GP_TEST_FAIL("wait: exit code %d: %s", waited, slurp(in_root("a.err")));
     CHECK_INT(0, finish(follower));
     CHECK_CONTAINS(slurp(in_root("a.out")), "job 1: done");
     REQUIRE(open_pool());
@@ -404,6 +411,45 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
     CHECK_INT(2, workers);
     CHECK_CONTAINS(slurp(path), "no database at all");
+    stage_end();
+}
+
+TEST(a_disk_that_fills_up_refuses_jobs_in_words_and_loses_none)
+{
+    struct rlimit old, small;
+    uint64_t acknowledged = 0, job;
+    gp_job_info info;
+    gp_status status = GP_OK;
+
+    stage_begin(true);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 200 << 10;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small); /* for the scheduler that is started now */
+    bool opened = open_pool();
+
+    setrlimit(RLIMIT_FSIZE, &old);
+    REQUIRE(opened);
+    while (status == GP_OK && acknowledged < 1000) {
+        status = gp_job_submit(
+            &job, pool, &(gp_job_request){ .words = (const char *const[]){ "train", "exit", "0", NULL } },
+            &err);
+        if (status == GP_OK)
+            acknowledged = job;
+    }
+    CHECK_STATUS(GP_EIO, status);
+    CHECK_CONTAINS(err.message, "jobs.db");
+    CHECK_CONTAINS(err.message, "no job is taken");
+    CHECK_STATUS(GP_EIO, gp_job_cancel(NULL, pool, 1, &err));
+    CHECK_CONTAINS(err.message, "no job is taken");
+    REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
+    pool_wait_gone(pool, PATIENCE_MS, &err);
+    REQUIRE(open_pool());
+    CHECK(acknowledged > 0);
+    for (uint64_t id = 1; id <= acknowledged; id++)
+        CHECK_STATUS(GP_OK, gp_job_get(&info, pool, id, &err));
+    CHECK_INT(GP_JOB_DONE, wait_end(acknowledged).state);
     stage_end();
 }
 
