@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/job_view.h"
 #include "client/cli/job_wait.h"
 
 typedef struct logs_options {
     cli_common common;
     bool follow;
+    int plots;
 } logs_options;
+
+static const char *const plots_words[] = { "auto", "none", "live", NULL };
 
 static const gp_param logs_params[] = {
     { .name = "follow",
@@ -19,6 +23,11 @@ static const gp_param logs_params[] = {
       .type = GP_PARAM_BOOL,
       .offset = offsetof(logs_options, follow),
       .help = "go on until the job ends; -f does the same; Ctrl-C leaves, the job goes on" },
+    { .name = "plots",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(logs_options, plots),
+      .words = plots_words,
+      .help = "with --follow: a training's live picture on a terminal, or the text" },
     CLI_COMMON_PARAMS(logs_options),
     { 0 },
 };
@@ -71,35 +80,73 @@ static int logs_check(cli_call *call)
     return CLI_OK;
 }
 
-static int detach(const gp_job_info *info)
+/* Where the picture was, the text is skipped; what comes behind the last line of its table is said again. */
+static bool tail_print_end(gp_tail *tail)
+{
+    static char text[(1 << 14) + 1];
+    off_t size = tail->fd >= 0 ? lseek(tail->fd, 0, SEEK_END) : 0;
+    off_t from = size > (off_t)sizeof(text) - 1 ? size - (off_t)sizeof(text) + 1 : 0;
+    ssize_t got = size > 0 ? pread(tail->fd, text, sizeof(text) - 1, from) : 0;
+    const char *rest = text;
+
+    text[got > 0 ? got : 0] = '\0';
+    for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        if (*line == '|')
+            rest = end + 1;
+    return fputs(rest, stdout) != EOF;
+}
+
+static int detach(uint64_t job)
 {
     fprintf(stderr, "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
-            info->id, info->id);
+            job, job);
     return CLI_INTERRUPTED;
+}
+
+/* One look: the picture where there is one to draw, else the text. */
+static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool live)
+{
+    if (live && *view == NULL)
+        *view = job_view_new(folder, stdout);
+    if (*view == NULL)
+        return tail_print(tail);
+    if (job_view_feed(*view)) {
+        job_view_free(*view);
+        *view = NULL;
+    }
+    return true;
 }
 
 static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_job_info *info)
 {
     const logs_options *options = call->options;
+    bool live = options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO));
+    char folder[sizeof(info->folder)];
     uint64_t job = info->id;
-    gp_error err;
+    job_view *view = NULL;
+    gp_error err = { .code = GP_OK };
+    gp_status status = GP_ETIMEDOUT;
+    bool drawn = false, written = true;
 
+    snprintf(folder, sizeof(folder), "%s", info->folder);
     cli_catch_interrupts();
-    for (;;) {
-        gp_status status = job_wait(call, pool, info, &job, 1, false, FOLLOW_MS, &err);
-
-        if (!tail_print(tail))
-            return CLI_FAILED;
-        if (cli_stop != 0)
-            return detach(info);
-        if (status == GP_OK)
-            break;
-        if (status != GP_ETIMEDOUT)
-            return cli_fail(call, &err);
+    while (status == GP_ETIMEDOUT && written && cli_stop == 0) {
+        written = logs_show(tail, &view, folder, live);
+        drawn |= view != NULL;
+        status = job_wait(call, pool, info, &job, 1, false, FOLLOW_MS, &err);
     }
+    written = written && logs_show(tail, &view, folder, live);
+    job_view_free(view);
+    if (cli_stop != 0)
+        return detach(job);
+    if (drawn)
+        written = written && tail_print_end(tail);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    fflush(stdout);
     if (!options->common.quiet)
         job_say_end(stderr, info);
-    return CLI_OK;
+    return written ? CLI_OK : CLI_FAILED;
 }
 
 static int logs_run(cli_call *call)
@@ -120,10 +167,10 @@ static int logs_run(cli_call *call)
         return cli_fail(call, &err);
     }
     snprintf(tail.path, sizeof(tail.path), "%s/log", info.folder);
-    if (!tail_print(&tail))
-        code = CLI_FAILED;
-    if (code == CLI_OK && options->follow)
+    if (options->follow)
         code = logs_follow(call, &pool, &tail, &info);
+    else if (!tail_print(&tail))
+        code = CLI_FAILED;
     else if (tail.fd < 0 && !options->common.quiet)
         fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info.state));
     if (tail.fd >= 0)

@@ -179,6 +179,7 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
         cli_stop = 2;
         return;
     }
+    run_folder_facts(&session->folder, facts);
     bool silent = options->common.quiet || options->common.json;
 
     if (!silent)

@@ -94,6 +94,8 @@ static gp_status folder_of_job(run_folder *folder, gp_error *err)
     job_self_result("model.onnx", path, sizeof(path));
     snprintf(path, sizeof(path), "%s/metrics.jsonl", folder->path);
     unlink(path);
+    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
+    unlink(path);
     folder->metrics = folder_file(folder, "metrics.jsonl");
     if (folder->metrics != NULL)
         return GP_OK;
@@ -131,6 +133,34 @@ gp_status run_folder_open(run_folder *folder, const char *words, int argc, char 
     if (status != GP_OK)
         run_folder_close(folder, NULL, NULL);
     return status;
+}
+
+void run_folder_facts(const run_folder *folder, const gp_train_facts *facts)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+    char path[600];
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "workers", facts->workers);
+    gp_json_begin_array(&writer, "worker_index");
+    for (uint32_t i = 0; i < facts->workers; i++)
+        gp_json_put_integer(&writer, NULL, facts->worker_index[i]);
+    gp_json_end_array(&writer);
+    gp_json_put_integer(&writer, "batch", facts->batch);
+    gp_json_put_integer(&writer, "steps_per_epoch", facts->steps_per_epoch);
+    gp_json_put_integer(&writer, "epochs", facts->epochs);
+    gp_json_put_integer(&writer, "samples", (int64_t)facts->samples);
+    gp_json_put_integer(&writer, "validation_samples", (int64_t)facts->validation_samples);
+    gp_json_put_integer(&writer, "parameters", (int64_t)facts->parameters);
+    gp_json_put_integer(&writer, "classes", facts->classes);
+    gp_json_end_object(&writer);
+    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        gp_file_write(path, text.data, text.bytes, NULL);
+    gp_buffer_deinit(&text);
 }
 
 static void folder_line(run_folder *folder, const char *line)

@@ -2,6 +2,7 @@
  *
  *   gradpool-runs/2026-11-21-101530-lenet/
  *     job.json        what was asked for
+ *     facts.json      workers, shares, steps: what is known before the first step
  *     end.json        how it ended
  *     metrics.jsonl   one object a step, one a validation
  *     log             what was printed for people
@@ -25,6 +26,8 @@ typedef struct run_folder {
 /* words: what the run is of ("lenet"); argv is written to job.json. */
 gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
                           const char *metrics_copy, gp_error *err);
+/* What is known before the first step, into facts.json: who looks on from another terminal draws with it. */
+void run_folder_facts(const run_folder *folder, const gp_train_facts *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_check *check);

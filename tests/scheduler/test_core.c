@@ -817,3 +817,25 @@ TEST(nobody_can_have_another_s_worker_replaced_nor_an_incarnation_that_is_gone)
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     pool_free();
 }
+
+TEST(a_pool_with_background_jobs_is_not_idle)
+{
+    gp_core_event shutdown = { .kind = GP_CORE_EVENT_SHUTDOWN, .session = session(2), .when_idle = true };
+    gp_core_event jobs = { .kind = GP_CORE_EVENT_JOBS, .holds = true };
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    say(jobs);
+    core->config.idle_ms = 5000;
+    for (int second = 0; second < 20; second++) {
+        say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+        wait_ms(1000);
+    }
+    CHECK(core->stopping == GP_CORE_RUNNING);
+    connect(2);
+    say(shutdown);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+    jobs.holds = false;
+    say(jobs);
+    CHECK_INT(1, count_of(GP_CORE_QUIT));
+    pool_free();
+}

@@ -479,6 +479,23 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     stage_end();
 }
 
+TEST(a_second_terminal_sees_the_picture_of_a_training)
+{
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:1000", "--epochs", "6");
+
+    CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "images/s");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "step 48/48");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "finished after 48 steps");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "result/model.onnx");
+    CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live"))); /* long after: history */
+    CHECK_CONTAINS(slurp(in_root("a.out")), "step 48/48");
+    CHECK_INT(GP_JOB_DONE, wait_end(job).state);
+    stage_end();
+}
+
 TEST(a_training_that_is_canceled_keeps_its_model)
 {
     char path[300];
