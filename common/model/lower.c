@@ -157,6 +157,7 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
         gp_lowering lowering;
 
         lowering_init(&lowering, graph, layers, phase, i);
+        memset(lowering.saved, 0xff, sizeof(lowering.saved)); /* each phase has its own */
         if (loss && phase == GP_PHASE_TRAIN)
             status = gradient_value(graph, layers, layer, 0, &lowering.dlogits, err);
         if (loss && phase == GP_PHASE_INFER)
@@ -165,7 +166,8 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
             status = layer->kind->forward(&lowering, err);
         if (status != GP_OK)
             return status;
-        memcpy(layers[i].saved, lowering.saved, sizeof(lowering.saved));
+        if (phase == GP_PHASE_TRAIN)
+            memcpy(layers[i].saved, lowering.saved, sizeof(lowering.saved));
         if (lowering.dlogits != GP_NO_VALUE)
             layers[layer->inputs[0]].gradient = lowering.dlogits;
     }

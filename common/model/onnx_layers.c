@@ -41,6 +41,88 @@ gp_status gp_onnx_map_batchnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     return gp_onnx_node_layer(m, node, "batchnorm", settings, &x, 1, err);
 }
 
+/* The scale and offset of a normalisation, and epsilon. */
+static gp_status norm_parameters(gp_onnx_mapping *m, const Onnx__NodeProto *node, char *settings,
+                                 size_t bytes, gp_error *err)
+{
+    gp_onnx_source *source = &m->sources[m->spec->layer_count];
+    float epsilon;
+    gp_status status = gp_onnx_node_float(node, "epsilon", 1e-5f, &epsilon, err);
+
+    for (size_t k = 0; k < 2 && status == GP_OK; k++) {
+        status = gp_onnx_node_parameter(m, node, k + 1, 1, &source->tensors[k], err);
+        if (status == GP_OK && source->tensors[k] == NULL)
+            status = gp_fail(err, GP_EUNSUPPORTED, "without a scale or an offset it is not supported");
+    }
+    if (status == GP_OK)
+        put_number(settings, bytes, "epsilon", (double)epsilon);
+    return status;
+}
+
+gp_status gp_onnx_map_groupnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    bool instance = strcmp(node->op_type, "InstanceNormalization") == 0;
+    char settings[96] = "";
+    int64_t groups = 0;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK && !instance && m->opset < 21)
+        status =
+            gp_fail(err, GP_EUNSUPPORTED,
+                    "before opset 21 its scale is per group; from then on, per channel, it is supported");
+    if (status == GP_OK)
+        status = norm_parameters(m, node, settings, sizeof(settings), err);
+    if (status == GP_OK && !instance)
+        status = gp_onnx_node_int(node, "num_groups", 0, &groups, err);
+    if (status != GP_OK)
+        return status;
+    put_number(settings, sizeof(settings), "groups",
+               instance ? (double)gp_onnx_shape_of(m, x).dim[0] : (double)groups);
+    return gp_onnx_node_layer(m, node, "groupnorm", settings, &x, 1, err);
+}
+
+gp_status gp_onnx_map_layernorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    char settings[64] = "";
+    int64_t axis;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_int(node, "axis", -1, &axis, err);
+    if (status == GP_OK && (gp_onnx_shape_of(m, x).rank != 1 || (axis != -1 && axis != 1)))
+        status = gp_fail(err, GP_EUNSUPPORTED, "it is supported over the features of a vector");
+    if (status == GP_OK)
+        status = norm_parameters(m, node, settings, sizeof(settings), err);
+    return status == GP_OK ? gp_onnx_node_layer(m, node, "layernorm", settings, &x, 1, err) : status;
+}
+
+gp_status gp_onnx_map_lrn(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    char settings[160] = "";
+    int64_t size;
+    float alpha, beta, bias;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_int(node, "size", 0, &size, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "alpha", 1e-4f, &alpha, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "beta", 0.75f, &beta, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "bias", 1.0f, &bias, err);
+    if (status != GP_OK)
+        return status;
+    put_number(settings, sizeof(settings), "size", (double)size);
+    put_number(settings, sizeof(settings), "alpha", (double)alpha);
+    put_number(settings, sizeof(settings), "beta", (double)beta);
+    put_number(settings, sizeof(settings), "bias", (double)bias);
+    return gp_onnx_node_layer(m, node, "crosschannelnorm", settings, &x, 1, err);
+}
+
 gp_status gp_onnx_map_global_pool(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     bool average = strcmp(node->op_type, "GlobalAveragePool") == 0;

@@ -313,6 +313,37 @@ static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
             node_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
 }
 
+/* Groups of one channel are instances; a vector's one group is a layer; opset 21 is the first with groups that have a
+ * scale per channel. */
+static void draft_groupnorm(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    bool instances = op->number[0] == shape->dim[0] && shape->rank == 3;
+    bool whole = op->number[0] == 1 && shape->rank == 1;
+    draft_node *node = draft_add_layer(draft, layer,
+                                       instances ? "InstanceNormalization"
+                                       : whole   ? "LayerNormalization"
+                                                 : "GroupNormalization");
+
+    node_add_parameters(draft, node, layer);
+    node_set_float(node, "epsilon", op->factor[0]);
+    if (!instances && !whole)
+        node_set_int(node, "num_groups", op->number[0]);
+    draft_needs(draft, instances ? GP_ONNX_OPSET : whole ? 17 : 21);
+}
+
+static void draft_lrn(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    draft_node *node = draft_add_layer(draft, layer, "LRN");
+
+    node_set_int(node, "size", op->number[0]);
+    node_set_float(node, "alpha", op->factor[0]);
+    node_set_float(node, "beta", op->factor[1]);
+    node_set_float(node, "bias", op->factor[2]);
+}
+
 static void draft_concat(gp_onnx_draft *draft, uint32_t layer)
 {
     node_set_int(draft_add_layer(draft, layer, "Concat"), "axis", 1 + draft->ops[layer]->number[0]);
@@ -420,6 +451,9 @@ static const struct {
     { "globalavgpool", draft_plain },
     { "globalmaxpool", draft_plain },
     { "batchnorm", draft_batchnorm },
+    { "groupnorm", draft_groupnorm },
+    { "layernorm", draft_groupnorm },
+    { "crosschannelnorm", draft_lrn },
     { "flatten", draft_flatten },
     { "softmax", draft_softmax },
     { "add", draft_add },

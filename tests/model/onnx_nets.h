@@ -7,7 +7,8 @@
 
 /* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
- * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "tiny": a few bytes of weights.  Weights are normal with
+ * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
+ * local response, group, instance and layer norm; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
     gp_netspec *spec;
@@ -151,6 +152,30 @@ static inline gp_status net_build_branches(net *n, gp_error *err)
                            : status;
 }
 
+static inline gp_status net_build_norms(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "conv1", "conv2d", "channels=12;kernel=3", { 0 } },
+        { "lrn", "crosschannelnorm", "size=3;alpha=0.7;beta=0.6;bias=1.5", { 0 } },
+        { "conv2", "conv2d", "channels=12;kernel=3;padding=1", { 0 } },
+        { "groups", "groupnorm", "groups=4;epsilon=1e-3", { 0 } },
+        { "conv3", "conv2d", "channels=12;kernel=1", { 0 } },
+        { "instances", "groupnorm", "groups=12", { 0 } },
+        { "relu", "relu", NULL, { 0 } },
+        { "whole", "layernorm", NULL, { 0 } },
+        { "pool", "avgpool", "kernel=2", { 0 } },
+        { "fc", "fc", "outputs=10", { 0 } },
+        { "layer", "layernorm", "epsilon=1e-4", { 0 } },
+        { "head", "fc", "outputs=5", { 0 } },
+        { "loss", "crossentropy", NULL, { 0 } },
+    };
+    const gp_shape input = gp_shape3(2, 9, 8);
+    gp_status status = gp_netspec_new(&n->spec, "norms", &input, err);
+
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
 static inline gp_status net_build_tiny(net *n, gp_error *err)
 {
     static const net_layer layers[] = {
@@ -178,6 +203,8 @@ static inline gp_status net_new(net *n, const char *name, gp_error *err)
         status = net_build_mixed(n, err);
     else if (strcmp(name, "branches") == 0)
         status = net_build_branches(n, err);
+    else if (strcmp(name, "norms") == 0)
+        status = net_build_norms(n, err);
     else if (strcmp(name, "residual") == 0)
         status = net_build_residual(n, err);
     else if (strcmp(name, "tiny") == 0)

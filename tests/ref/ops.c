@@ -423,6 +423,114 @@ void gp_ref_batchnorm_backward(const gp_ref_call *call)
     }
 }
 
+/* Group g of sample n: its numbers lie together. */
+static int64_t group_count(const gp_ref_call *call)
+{
+    return gp_shape_count(&call->in[0].shape) / call->op->number[0];
+}
+
+void gp_ref_groupnorm(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const int64_t groups = call->op->number[0], n = group_count(call);
+
+    for (int64_t k = 0; k < call->samples * groups; k++) {
+        const double *x = call->in[0].data + k * n;
+        double mean = 0.0, variance = 0.0,
+               *moments = call->out[1].data + k / groups * 2 * groups + k % groups;
+
+        for (int64_t i = 0; i < n; i++)
+            mean += x[i] / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            variance += pow(x[i] - mean, 2.0) / (double)n;
+        moments[0] = mean;
+        moments[groups] = 1.0 / sqrt(variance + call->op->factor[0]);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
+
+            call->out[0].data[k * n + i] =
+                (x[i] - mean) * moments[groups] * call->in[1].data[c] + call->in[2].data[c];
+        }
+    }
+}
+
+void gp_ref_groupnorm_backward(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const int64_t groups = call->op->number[0], n = group_count(call);
+    const double *scale = call->in[2].data;
+
+    tensor_clear(call, &call->out[3]);
+    for (int64_t k = 0; k < call->samples * groups; k++) {
+        const double *x = call->in[0].data + k * n, *dy = call->in[1].data + k * n;
+        const double *moments = call->in[3].data + k / groups * 2 * groups + k % groups;
+        double sum = 0.0, product = 0.0, *sums = call->out[3].data + k / groups * 2 * of.count;
+
+        for (int64_t i = 0; i < n; i++) {
+            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
+            double normalised = (x[i] - moments[0]) * moments[groups];
+
+            call->out[1].data[c] += dy[i] * normalised;
+            call->out[2].data[c] += dy[i];
+            sums[c] += dy[i];
+            sums[of.count + c] += dy[i] * normalised;
+            sum += dy[i] * scale[c] / (double)n;
+            product += dy[i] * scale[c] * normalised / (double)n;
+        }
+        for (int64_t i = 0; i < n && call->out[0].data != NULL; i++) {
+            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
+
+            call->out[0].data[k * n + i] =
+                moments[groups] * (dy[i] * scale[c] - sum - (x[i] - moments[0]) * moments[groups] * product);
+        }
+    }
+}
+
+/* Whether channel j is in the window of channel c. */
+static bool lrn_sees(const gp_op *op, int64_t c, int64_t j)
+{
+    return j >= c - (op->number[0] - 1) / 2 && j <= c + op->number[0] / 2;
+}
+
+void gp_ref_lrn(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const gp_op *op = call->op;
+
+    for (int64_t i = 0; i < call->samples * of.pixels; i++)
+        for (int64_t c = 0; c < of.count; c++) {
+            double d = op->factor[2];
+
+            for (int64_t j = 0; j < of.count; j++)
+                if (lrn_sees(op, c, j))
+                    d += op->factor[0] / op->number[0] * pow(call->in[0].data[channel_at(&of, j, i)], 2.0);
+            call->out[1].data[channel_at(&of, c, i)] = d;
+            call->out[0].data[channel_at(&of, c, i)] =
+                call->in[0].data[channel_at(&of, c, i)] * pow(d, -op->factor[1]);
+        }
+}
+
+void gp_ref_lrn_backward(const gp_ref_call *call)
+{
+    const channels of = channels_of(&call->in[0]);
+    const gp_op *op = call->op;
+    const double *x = call->in[0].data, *dy = call->in[1].data, *d = call->in[2].data;
+
+    for (int64_t i = 0; i < call->samples * gp_shape_count(&call->in[0].shape); i++)
+        call->out[1].data[i] = dy[i] * x[i] * pow(d[i], -op->factor[1] - 1.0);
+    for (int64_t i = 0; i < call->samples * of.pixels; i++)
+        for (int64_t c = 0; c < of.count; c++) {
+            int64_t at = channel_at(&of, c, i);
+            double sum = dy[at] * pow(d[at], -op->factor[1]);
+
+            for (int64_t j = 0; j < of.count; j++)
+                if (lrn_sees(op, j, c))
+                    sum -= 2.0 * op->factor[0] * op->factor[1] / op->number[0] * x[at] *
+                           call->out[1].data[channel_at(&of, j, i)];
+            call->out[0].data[at] = sum;
+        }
+}
+
 void gp_ref_activation(const gp_ref_call *call)
 {
     const double *factor = call->op->factor;
@@ -624,6 +732,10 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_BATCHNORM] = gp_ref_batchnorm,
         [GP_OP_BATCHNORM_BACKWARD] = gp_ref_batchnorm_backward,
         [GP_OP_BATCHNORM_INFER] = gp_ref_batchnorm_infer,
+        [GP_OP_GROUPNORM] = gp_ref_groupnorm,
+        [GP_OP_GROUPNORM_BACKWARD] = gp_ref_groupnorm_backward,
+        [GP_OP_LRN] = gp_ref_lrn,
+        [GP_OP_LRN_BACKWARD] = gp_ref_lrn_backward,
         [GP_OP_ACTIVATION] = gp_ref_activation,
         [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
         [GP_OP_MULTIPLY] = gp_ref_multiply,

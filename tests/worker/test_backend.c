@@ -168,7 +168,8 @@ TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
                      check->settings == NULL ? "" : check->settings);
             REQUIRE_OK(kind_net(&n, gp_kinds[i], check, &err), err);
             check_all_ways(&n, check->samples, what);
-            check_all_ways(&n, 19, what);
+            if (check == gp_kinds[i]->checks)
+                check_all_ways(&n, 19, what);
             net_free(&n);
         }
     }

@@ -274,7 +274,7 @@ static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
     return GP_OK;
 }
 
-/* Give a buffer to every value that is read in another segment than the one that writes it. */
+/* Give a buffer to every value that is read in another segment than the one that writes it, and to all of a loop's. */
 static gp_status make_values(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -295,9 +295,17 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
                                                                    : writer[in] != c + 1)
                     status = value_cross(plan, in, err);
             }
-            for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++)
-                if (ops->op[i].out[k] != GP_NO_VALUE)
-                    writer[ops->op[i].out[k]] = c + 1;
+            for (uint32_t k = 0; k < GP_OP_VALUES_MAX && status == GP_OK; k++) {
+                uint32_t out = ops->op[i].out[k];
+
+                if (out == GP_NO_VALUE)
+                    continue;
+                writer[out] = c + 1;
+                /* A loop has no memory of its own, not even for what nobody reads. */
+                if (plan->cuts[c].ops == &gp_segment_loops && out != plan->graph->scores &&
+                    lives_in_buffers(plan->graph->values[out].role))
+                    status = value_cross(plan, out, err);
+            }
         }
     }
     if (status == GP_OK)

@@ -84,5 +84,9 @@ gp_status gp_loop_pad(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_transpose(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_lrn(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_lrn_backward(const gp_loop_call *call, gp_error *err);
 
 #endif
