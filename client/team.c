@@ -664,16 +664,6 @@ uint64_t team_worker_running(const gp_team *team, uint32_t worker)
     return w->stage == TEAM_UP ? gp_link_running(w->link) : 0;
 }
 
-void team_worker_progress(const gp_team *team, uint32_t worker, uint32_t *collectives, int32_t *awaited)
-{
-    const team_worker *w = &team->workers[worker - 1];
-
-    *collectives = 0;
-    *awaited = -1;
-    if (w->stage == TEAM_UP)
-        gp_link_get_progress(w->link, collectives, awaited);
-}
-
 /* ---- open, close ---- */
 
 static gp_status team_make(gp_team *team, const gp_team_options *options, gp_error *err)

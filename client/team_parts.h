@@ -137,9 +137,8 @@ uint32_t team_worker_index(const gp_team *team, uint32_t worker); /* in the pool
 uint32_t team_generation(const gp_team *team); /* of the lease: groups of blocks form within one */
 uint32_t team_worker_cores(const gp_team *team, uint32_t worker);
 
-/* What the worker runs now (0 = nothing), and how far it said to be in a block. */
+/* What the worker runs now (0 = nothing). */
 uint64_t team_worker_running(const gp_team *team, uint32_t worker);
-void team_worker_progress(const gp_team *team, uint32_t worker, uint32_t *collectives, int32_t *awaited);
 
 /* The running call of that id should end: its flag is set and what it waits for fails. */
 void team_worker_stop(gp_team *team, uint32_t worker, uint64_t id);

@@ -42,8 +42,6 @@ typedef struct link_segment {
     _Atomic int32_t client_core;
     _Atomic uint64_t cancel;
     _Alignas(LINE) _Atomic uint64_t running;
-    _Atomic uint32_t collectives;
-    _Atomic int32_t awaited;
     _Alignas(4096) unsigned char call_bytes[GP_LINK_RING_BYTES];
     unsigned char answer_bytes[GP_LINK_RING_BYTES];
 } link_segment;
@@ -144,7 +142,6 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err)
     fresh->bytes = sizeof(link_segment);
     atomic_store(&fresh->worker_core, -1);
     atomic_store(&fresh->client_core, sched_getcpu());
-    atomic_store(&fresh->awaited, -1);
     *fd = segment;
     return GP_OK;
 }
@@ -365,18 +362,6 @@ bool gp_link_canceled(const gp_link *link)
     uint64_t running = atomic_load_explicit(&link->segment->running, memory_order_relaxed);
 
     return running != 0 && atomic_load_explicit(&link->segment->cancel, memory_order_relaxed) == running;
-}
-
-void gp_link_set_progress(gp_link *link, uint32_t collectives, int32_t awaited)
-{
-    atomic_store_explicit(&link->segment->collectives, collectives, memory_order_relaxed);
-    atomic_store_explicit(&link->segment->awaited, awaited, memory_order_release);
-}
-
-void gp_link_get_progress(const gp_link *link, uint32_t *collectives, int32_t *awaited)
-{
-    *awaited = atomic_load_explicit(&link->segment->awaited, memory_order_acquire);
-    *collectives = atomic_load_explicit(&link->segment->collectives, memory_order_relaxed);
 }
 
 /* ---- waiting ---- */

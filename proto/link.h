@@ -136,11 +136,6 @@ uint64_t gp_link_running(const gp_link *link);
 void gp_link_cancel(gp_link *link, uint64_t id);
 bool gp_link_canceled(const gp_link *link);
 
-/* Worker: collectives begun in the present block, and the rank (from 0) from which a message is awaited, or -1;
- * client: what it said last.  So a block in which one waits for another that has ended can be ended too. */
-void gp_link_set_progress(gp_link *link, uint32_t collectives, int32_t awaited);
-void gp_link_get_progress(const gp_link *link, uint32_t *collectives, int32_t *awaited);
-
 /* ---- waiting ---- */
 
 /* Worker: return when a call may be there, gp_link_wake() was called, or the time is over (-1 = never). */
