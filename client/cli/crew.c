@@ -122,23 +122,25 @@ static gp_status stdin_open(crew *c, int *fd, gp_error *err)
     return *fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
 }
 
-static gp_status output_ready(crew *c, crew_job *job, exec_place place, int *out, int *err_fd, gp_error *err)
+/* Its turn to be printed. */
+static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 {
     char tag[512] = "";
     size_t used = 0;
 
-    if (job->output == NULL) {
-        if (c->options->tagged && c->options->inputs == NULL)
-            snprintf(tag, sizeof(tag), "%" PRIu32 ": ", gp_exec_slot(c->exec, place.rank)->index);
-        for (int i = 0; c->options->tagged && i < c->name_count && used < sizeof(tag); i++)
-            used += (size_t)snprintf(tag + used, sizeof(tag) - used, "%.200s%s", job->values[i],
-                                     i + 1 < c->name_count ? " " : "\t");
-        gp_status status = output_begin(&job->output, c->output, tag, err);
+    if (c->options->tagged && c->options->inputs == NULL)
+        snprintf(tag, sizeof(tag), "%" PRIu32 ": ", gp_exec_slot(c->exec, rank)->index);
+    for (int i = 0; c->options->tagged && i < c->name_count && used < sizeof(tag); i++)
+        used += (size_t)snprintf(tag + used, sizeof(tag) - used, "%.200s%s", job->values[i],
+                                 i + 1 < c->name_count ? " " : "\t");
+    return output_begin(&job->output, c->output, tag, err);
+}
 
-        if (status != GP_OK)
-            return status;
-    }
-    return output_open(job->output, out, err_fd, err);
+static gp_status output_ready(crew *c, crew_job *job, exec_place place, int *out, int *err_fd, gp_error *err)
+{
+    gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
+
+    return status == GP_OK ? output_open(job->output, out, err_fd, err) : status;
 }
 
 static double wall_seconds(void)
@@ -222,24 +224,36 @@ done:
     return status;
 }
 
-/* Of spmd: each worker's own job as soon as its place is there. */
-static gp_status crew_fill_ranks(crew *c, gp_error *err)
+/* Of spmd: a job for each worker, in the workers' order. */
+static gp_status ranks_make(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
 
+    c->ranks_made = true;
     for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
-        exec_place place;
-        crew_job *job;
-
-        if ((c->ranks_begun >> rank & 1) != 0 || !gp_exec_find_on(c->exec, rank, &place))
-            continue;
-        status = job_new(c, &job, rank + 1, NULL, err);
-        if (status != GP_OK)
-            return status;
-        c->ranks_begun |= UINT64_C(1) << rank;
-        status = job_start(c, job, place, err);
+        status = job_new(c, &c->ranked[rank], rank + 1, NULL, err);
+        if (status == GP_OK)
+            status = job_queue(c, c->ranked[rank], rank, err);
     }
-    c->source_ended = c->ranks_begun == UINT64_MAX >> (64 - gp_exec_workers(c->exec));
+    return status;
+}
+
+/* Each begins as soon as its place is there. */
+static gp_status crew_fill_ranks(crew *c, gp_error *err)
+{
+    gp_status status = c->ranks_made ? GP_OK : ranks_make(c, err);
+
+    c->source_ended = true;
+    for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
+        crew_job *job = c->ranked[rank];
+        exec_place place;
+
+        if (job != NULL && gp_exec_find_on(c->exec, rank, &place)) {
+            c->ranked[rank] = NULL;
+            status = job_start(c, job, place, err);
+        }
+        c->source_ended = c->source_ended && c->ranked[rank] == NULL;
+    }
     return status;
 }
 
@@ -474,11 +488,16 @@ static gp_status crew_loop(crew *c, gp_error *err)
     return status;
 }
 
-/* Those that were to be run again and are not: told and written, as they hold their turns. */
+/* Those that were to be run, or run again, and are not: they give up their turns. */
 static gp_status leftovers_end(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
 
+    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
+        if (c->ranked[rank] != NULL) {
+            job_again(c, c->ranked[rank]);
+            c->ranked[rank] = NULL;
+        }
     while (c->again != NULL && status == GP_OK) {
         crew_job *job = c->again;
 

@@ -165,6 +165,8 @@ void crew_close(crew *c)
 {
     for (uint32_t i = 0; c->running != NULL && i < gp_exec_workers(c->exec) * c->slots; i++)
         crew_job_free(c->running[i]);
+    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
+        crew_job_free(c->ranked[rank]);
     while (c->again != NULL) {
         crew_job *job = c->again;
 

@@ -33,8 +33,9 @@ typedef struct crew {
     crew_job **running; /* by place */
     uint32_t running_count;
     crew_job *again, **again_last;
-    uint64_t numbers, attempts; /* given out */
-    uint64_t ranks_begun;       /* spmd: a bit each */
+    uint64_t numbers, attempts;       /* given out */
+    crew_job *ranked[GP_MEMBERS_MAX]; /* spmd: the jobs of ranks that have not begun */
+    bool ranks_made;
     bool source_ended, source_waits;
     crew_stop stop;
     const char *names[INPUTS_SOURCES_MAX];
