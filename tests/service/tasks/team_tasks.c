@@ -115,9 +115,11 @@ GP_TASK gp_status die(gp_task *task, gp_error *err)
             return gp_task_result(task, &attempt, sizeof(attempt), err);
         how += 5;
     }
-    if (strcmp(how, "segv") == 0)
+    if (strcmp(how, "segv") == 0) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer has its own way to die */
         raise(SIGSEGV);
-    else if (strcmp(how, "exit") == 0)
+    }
+    if (strcmp(how, "exit") == 0)
         _exit(3);
     else if (strcmp(how, "abort") == 0)
         abort();
