@@ -40,7 +40,8 @@ static int cancel_run(cli_call *call)
     gp_pool *pool;
     gp_error err;
     int code = CLI_OK;
-    gp_status status = cli_open(call, true, &pool, &err);
+    /* Started if need be: jobs may be waiting for it. */
+    gp_status status = cli_open(call, false, &pool, &err);
 
     if (status != GP_OK)
         return cli_fail(call, &err);

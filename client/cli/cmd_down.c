@@ -18,9 +18,53 @@ static const gp_param down_params[] = {
     { 0 },
 };
 
+/* For the words at the end; what cannot be had is left out. */
+typedef struct gp_size {
+    char pool[64];
+    uint32_t workers, leases, running, waiting; /* jobs that run; those that will wait for the next pool */
+} gp_size;
+
+static void measure(gp_pool *pool, gp_size *size)
+{
+    gp_status_reply *reply;
+    gp_jobs_reply *jobs;
+
+    if (pool_status(pool, &reply, NULL) == GP_OK) {
+        snprintf(size->pool, sizeof(size->pool), "%s", reply->pool);
+        size->leases = reply->leases_count;
+        size->workers = reply->workers_count;
+        gp_free(reply);
+    }
+    if (pool_jobs_page(pool, 0, 0, 1, &jobs, NULL) == GP_OK) {
+        size->running = jobs->running;
+        size->waiting = jobs->queued;
+        gp_free(jobs);
+    }
+}
+
+static const char *plural(uint32_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void say_ended(const gp_size *size, bool when_idle)
+{
+    uint32_t waiting = size->waiting + (when_idle ? 0 : size->running);
+
+    if (when_idle && size->leases + size->running > 0)
+        printf("pool %s ends after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", size->pool, size->leases,
+               plural(size->leases), size->running, plural(size->running));
+    else
+        printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", size->pool, size->workers,
+               plural(size->workers), size->leases, plural(size->leases));
+    if (waiting > 0)
+        printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
+}
+
 static int down_run(cli_call *call)
 {
     const down_options *options = call->options;
+    gp_size size = { .workers = 0 };
     gp_pool *pool;
     gp_error err;
     gp_status status = cli_open(call, true, &pool, &err);
@@ -32,27 +76,15 @@ static int down_run(cli_call *call)
     }
     if (status != GP_OK)
         return cli_fail(call, &err);
-    gp_status_reply *reply = NULL;
-    uint32_t leases = 0, workers = 0;
-    char name[sizeof(reply->pool)] = "";
-
-    if (pool_status(pool, &reply, &err) == GP_OK) { /* only for the words at the end */
-        snprintf(name, sizeof(name), "%s", reply->pool);
-        leases = reply->leases_count;
-        workers = reply->workers_count;
-    }
-    gp_free(reply);
+    measure(pool, &size);
     status = gp_pool_shutdown(pool, options->when_idle, &err);
     if (status == GP_OK && !options->when_idle)
         status = pool_wait_gone(pool, 5000, &err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
-    if (!options->common.quiet && options->when_idle && leases > 0)
-        printf("pool %s ends after %" PRIu32 " lease%s\n", name, leases, leases == 1 ? "" : "s");
-    else if (!options->common.quiet)
-        printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", name, workers,
-               workers == 1 ? "" : "s", leases, leases == 1 ? "" : "s");
+    if (!options->common.quiet)
+        say_ended(&size, options->when_idle);
     return CLI_OK;
 }
 

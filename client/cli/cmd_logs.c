@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -149,6 +150,26 @@ static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_j
     return written ? CLI_OK : CLI_FAILED;
 }
 
+/* The folder outlives the pool: what was printed can be read without one. */
+static bool print_without_pool(const cli_call *call, uint64_t job, bool *written)
+{
+    const logs_options *options = call->options;
+    const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    gp_tail tail = { .fd = -1 };
+    gp_places places;
+
+    if (options->follow || gp_places_find(&places, name, NULL) != GP_OK)
+        return false;
+    snprintf(tail.path, sizeof(tail.path), "%s/jobs/%" PRIu64 "/log", places.state_dir, job);
+    *written = tail_print(&tail);
+    if (tail.fd < 0)
+        return false;
+    close(tail.fd);
+    if (!options->common.quiet)
+        fprintf(stderr, "no pool is running: this is what job %" PRIu64 " had printed\n", job);
+    return true;
+}
+
 static int logs_run(cli_call *call)
 {
     const logs_options *options = call->options;
@@ -163,7 +184,11 @@ static int logs_run(cli_call *call)
     if (status == GP_OK)
         status = job_look(call, &pool, &info, job, &err);
     if (status != GP_OK) {
+        bool written;
+
         gp_pool_close(pool);
+        if (status == GP_ENOPOOL && print_without_pool(call, job, &written))
+            return written ? CLI_OK : CLI_FAILED;
         return cli_fail(call, &err);
     }
     snprintf(tail.path, sizeof(tail.path), "%s/log", info.folder);

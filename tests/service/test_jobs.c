@@ -206,6 +206,12 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* history, long after */
     CHECK_CONTAINS(slurp(in_root("late.out")), "line 30\n");
+    REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
+    pool_wait_gone(pool, PATIENCE_MS, &err);
+    CHECK_INT(0, finish(START("late", "logs", "1"))); /* even without a pool */
+    CHECK_CONTAINS(slurp(in_root("late.out")), "line 30\n");
+    CHECK_CONTAINS(slurp(in_root("late.err")), "no pool is running");
+    CHECK_INT(1, finish(START("late", "logs", "2")));
     stage_end();
 }
 
@@ -342,6 +348,7 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     pid_t pid = (pid_t)look(running).pid;
 
     CHECK_INT(0, finish(START("a", "down")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "3 jobs wait for the next pool");
     CHECK(!process_alive(pid));
     CHECK(access(in_root("ran"), F_OK) != 0);
     REQUIRE(open_pool());
