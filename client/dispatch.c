@@ -656,11 +656,11 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
 
         if (begun)
             detach(d, unit, now_ns);
-        if (unit->once && unit->fatal && begun) {
+        if (unit->once && unit->fatal && begun && !unit->canceled) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
         } else if (unit->once || unit->canceled) {
-            over_at(d, unit, unit->once ? GP_ESTALE : GP_ECANCELED, now_ns);
+            over_at(d, unit, unit->canceled ? GP_ECANCELED : GP_ESTALE, now_ns);
         } else if (begun && unit->attempts >= unit->attempts_max) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);

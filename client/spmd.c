@@ -14,6 +14,8 @@
 
 enum {
     WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
+    LOOKED_NS = 20000000,  /* a team that was not driven for so long may not know of a death */
+    OUTDATED_MS = 5000,    /* for the lease's new generation */
     DEATH_MS = 200,        /* from a rank that complains of a death to the notice of that death */
 };
 
@@ -35,6 +37,8 @@ struct gp_block {
     bool stopping;    /* the others were told */
     bool complained;  /* a rank says that another is gone: how is known in a moment */
     bool unclean;     /* the group must not be used again */
+    bool outdated;    /* no rank has begun: the lease has another generation by now */
+    bool died;        /* a worker, while the block ran or before it began its part */
     uint32_t balance; /* messages sent less received, over all ranks */
     block_rank ranks[];
 };
@@ -71,19 +75,25 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 
     rank->unit = NULL;
     rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
-    rank->died = outcome->answer == NULL && outcome->status == GP_EPEER;
+    rank->died = outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE);
+    block->died |= rank->died;
     rank->error.code = GP_OK;
     if (outcome->status == GP_OK)
         rank_take(rank, outcome);
     else
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
-    if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
+    if (rank->died && outcome->status == GP_ESTALE)
+        gp_fail(&rank->error, GP_EPEER, "worker %u died before it began its part",
+                team_worker_index(team, (uint32_t)(rank - block->ranks) + 1));
+    else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
         gp_error_prefix(&rank->error, "worker %u",
                         team_worker_index(team, (uint32_t)(rank - block->ranks) + 1));
     block->running--;
     if (rank->error.code == GP_OK)
         return;
     block->unclean = true;
+    if (rank->error.code == GP_ESTALE && outcome->answer != NULL && outcome->answer->value == 1)
+        block->outdated = true;
     /* A survivor of a death says so, or that its waits were ended. */
     if (!rank->died && (rank->error.code == GP_EPEER || rank->error.code == GP_ECANCELED))
         block->complained = true;
@@ -181,8 +191,13 @@ static gp_status block_submit(gp_block *block, const gp_spmd_request *request, g
         call.first = (int64_t)(generation << 32 | k);
         block->running++;
         status = team_submit(&block->ranks[k].unit, team, &call, &terms, rank_done, &block->ranks[k], err);
-        if (status != GP_OK)
+        if (status != GP_OK) {
             block->running--;
+            continue;
+        }
+        /* Another process could not take its place in the group. */
+        block->ranks[k].unit->once = true;
+        block->ranks[k].unit->fatal = true;
     }
     return status;
 }
@@ -232,6 +247,8 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
     gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
 
+    if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
+        team_look(block->team);
     if (status == GP_OK)
         status = team_drive(block->team, workers_up, &wait, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
@@ -252,6 +269,41 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
     return status;
 }
 
+/* As it was before it ran. */
+static void block_reset(gp_block *block)
+{
+    block->id = team_new_id(block->team);
+    block->balance = 0;
+    block->stopping = block->complained = block->unclean = block->outdated = block->died = false;
+    for (uint32_t k = 0; k < block->size; k++) {
+        team_bytes_deinit(&block->ranks[k].result);
+        block->ranks[k] = (block_rank){ .block = block, .ended_ns = INT64_MAX };
+        gp_fail(&block->ranks[k].error, GP_ECANCELED, "the block was not begun on this worker");
+    }
+}
+
+static bool generation_changed(void *context)
+{
+    const gp_block *block = context;
+
+    return team_generation(block->team) != block->team->numbers.group_generation;
+}
+
+/* A worker that died a moment ago, perhaps one that does not take part, has changed the lease: once more then, for no
+ * rank has begun. */
+static gp_status block_run_again(gp_block *block, const gp_spmd_request *request, gp_error *err)
+{
+    gp_status status = block_run(block, request, err);
+
+    for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
+        if (team_drive(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
+            return GP_OK; /* the ranks' errors say what is wrong */
+        block_reset(block);
+        status = block_run(block, request, err);
+    }
+    return status;
+}
+
 static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_error *err)
 {
     gp_block *block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
@@ -260,12 +312,7 @@ static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_erro
         return gp_fail(err, GP_ENOMEM, "no memory for a block on %u workers", size);
     block->team = team;
     block->size = size;
-    block->id = team_new_id(team);
-    for (uint32_t k = 0; k < size; k++) {
-        block->ranks[k].block = block;
-        block->ranks[k].ended_ns = INT64_MAX;
-        gp_fail(&block->ranks[k].error, GP_ECANCELED, "the block was not begun on this worker");
-    }
+    block_reset(block);
     *out = block;
     return GP_OK;
 }
@@ -284,7 +331,7 @@ static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *requ
         status = block_new(&block, team, size, err);
     if (status != GP_OK)
         return status;
-    status = block_run(block, request, err);
+    status = block_run_again(block, request, err);
     failed = block_first_failure(block);
     if (status == GP_OK && failed != NULL)
         status = gp_fail(err, failed->error.code, "%s", failed->error.message);

@@ -259,11 +259,12 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
     if (unit->status == GP_EPEER) {
         char death[GP_ERROR_MESSAGE_MAX - 100];
 
-        team_death_words(team, unit->worker,
-                         unit->once ? " while it took this in" : " while it ran this call", death,
-                         sizeof(death));
+        bool lasting = unit->once && unit->kind != GP_CALL_BLOCK;
+
+        team_death_words(team, unit->worker, lasting ? " while it took this in" : " while it ran this call",
+                         death, sizeof(death));
         snprintf(text, bytes, "%s%s", death,
-                 unit->attempts_max > 1 || unit->fatal
+                 unit->attempts_max > 1 || (lasting && unit->fatal)
                      ? "; others died of it before, so it is not tried again"
                      : "");
         return;

@@ -62,6 +62,7 @@ typedef enum gp_call_kind {
      * new generation or number of ranks, and after a block that failed, that was GP_ANSWER_BROKEN, or whose ranks' counts
      * do not sum up to 0.  payload or blob: the argument; value: seed of the ranks' random streams.
      * answer: result inline when it is short, else it stays on the worker: flag GP_ANSWER_KEPT, value = its bytes;
+     * Of a failure, value 1: the group was not formed, so no rank has begun.
      * GP_CALL_FETCH gets it (once), GP_CALL_FORGET frees it.  count: messages that the rank has sent less those that it
      * has received, modulo 2^32. */
     GP_CALL_BLOCK = 11,

@@ -272,8 +272,10 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
     if (function == NULL)
         return err->code;
     status = gp_group_join(&blocks->group, tasks, call, err);
-    if (status != GP_OK)
+    if (status != GP_OK) {
+        out->value = 1; /* so that no rank has begun */
         return status;
+    }
     gp_task_begin(&task, tasks, call);
     task.index = rank_of(call) + 1;
     task.size = call->count;

@@ -314,6 +314,35 @@ TEST(a_death_ends_the_block_names_the_worker_and_the_next_block_is_whole)
     team_end_all();
 }
 
+TEST(a_worker_that_dies_between_blocks_is_replaced_before_the_next_or_named_by_it)
+{
+    gp_error err;
+
+    REQUIRE(team_begin(3, NULL));
+    for (int round = 0; round < 8; round++) {
+        gp_status_reply *rows = pools_settled(pool);
+        bool idle = round % 2 == 0; /* the victim takes no part in the block that follows */
+        gp_status status;
+
+        REQUIRE(rows != NULL);
+        check_whole(3);
+        kill((pid_t)rows->workers[idle ? 2 : 1].slot.pid, SIGKILL);
+        gp_free(rows);
+        gp_sleep_ms(round / 2 * 10);
+        status = block_ends("sum", 2, NULL, &err);
+        if (idle || status == GP_OK) {
+            CHECK_STATUS(GP_OK, status);
+            if (status != GP_OK)
+                printf("    round %d: %s\n", round, err.message);
+        } else {
+            CHECK_STATUS(GP_EPEER, status);
+            CHECK_CONTAINS(err.message, "worker 2");
+        }
+        check_whole(3);
+    }
+    team_end_all();
+}
+
 static volatile sig_atomic_t stop;
 
 static void set_stop(int number)
