@@ -409,11 +409,24 @@ team_unit *dispatch_next_over(dispatch *d)
     return unit;
 }
 
+/* What waits for the unit, the first that came first. */
+static unit_edge *edges_take(team_unit *unit)
+{
+    unit_edge *edge = unit->edges, *first = NULL, *next;
+
+    for (; edge != NULL; edge = next) {
+        next = edge->next;
+        edge->next = first;
+        first = edge;
+    }
+    unit->edges = NULL;
+    return first;
+}
+
 void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 {
-    unit_edge *edge = unit->edges, *next;
+    unit_edge *edge = edges_take(unit), *next;
 
-    unit->edges = NULL;
     for (; edge != NULL; edge = next) {
         team_unit *waiting = edge->unit;
 
