@@ -460,8 +460,7 @@ static void note_lost(const gp_exec *exec, const gp_incoming *in)
     gp_worker_lost lost;
 
     if (in->envelope.lease == exec->pool->lease && gp_incoming_decode(in, &lost, NULL) == GP_OK)
-        pool_note(exec->pool, "worker %" PRIu32 " was lost: %s; its log is %s", lost.index, lost.cause,
-                  lost.log);
+        pool_note(exec->pool, "%s", lost.cause); /* which worker, which signal, which log */
 }
 
 static gp_status pool_look(gp_exec *exec, gp_error *err)

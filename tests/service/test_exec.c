@@ -45,6 +45,34 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
     pools_end();
 }
 
+/* Cards of our own making; nothing computes on them here. */
+TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
+{
+    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
+    setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
+    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_PLUGIN, 1);
+    setenv("FAKE_NVML",
+           "uuid=GPU-one,bus=00000000:01:00.0,total=1000,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=1000,"
+           "cc=9.0",
+           1);
+    setenv("FAKE_CUDA", "2", 1);
+    exec_begin();
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    RUN_CODE(0, "spmd", "--group", "--", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER");
+    CHECK_TEXT("1: GPU-one PCI_BUS_ID\n2: GPU-two PCI_BUS_ID\n", out);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    pools_end();
+    unsetenv("GRADPOOL_NVML_LIBRARY");
+    unsetenv("GRADPOOL_CUDA_LIBRARY");
+    unsetenv("GRADPOOL_CUDA_PLUGIN");
+    exec_begin();
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    RUN_CODE(0, "spmd", "-n", "1", "--", "echo $CUDA_VISIBLE_DEVICES");
+    CHECK_TEXT("1: 7\n", out); /* a CPU worker has no say in it */
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    pools_end();
+}
+
 TEST(spmd_ends_the_others_when_one_fails_and_keeps_going_when_told_to)
 {
     exec_begin();
@@ -321,7 +349,7 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
     CHECK_TEXT(expected, out);
     CHECK_INT(41, lines_of("log"));
     CHECK(lines_of("begun") <= 41); /* at most the one that ran there is run again */
-    CHECK_CONTAINS(err, "worker 2 was lost");
+    CHECK_CONTAINS(err, "worker 2 (pid ");
     CHECK(victim != pid_of(2));
     pools_end();
 }
