@@ -32,7 +32,7 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
     int own = 0;
 
     for (char **at = environ; *at != NULL; at++)
-        if (!variable_is_ours(*at, gpu))
+        if (strchr(*at, '=') != NULL && !variable_is_ours(*at, gpu))
             c->environment[count++] = *at;
 #define OWN(...)                                                                                             \
     do {                                                                                                     \
@@ -121,11 +121,15 @@ static uint32_t slots_of_cores(const gp_pool *pool)
 static gp_status workers_take(crew *c, gp_error *err)
 {
     const crew_options *options = c->options;
+    const cli_call *call = options->call;
     gp_lease_request request;
-    gp_status status = cli_lease_request(options->call, c->pool, &request, err);
+    char purpose[96]; /* for those who wait: "parfor ./simulate --seed" */
+    gp_status status = cli_lease_request(call, c->pool, &request, err);
 
+    snprintf(purpose, sizeof(purpose), "%s %.40s%s%.40s", call->command->name, call->rest[0],
+             call->rest_count > 1 ? " " : "", call->rest_count > 1 ? call->rest[1] : "");
     if (status == GP_OK)
-        status = pool_lease(c->pool, &request, options->call->command->name, &cli_stop, err);
+        status = pool_lease(c->pool, &request, purpose, &cli_stop, err);
     if (status != GP_OK)
         return status;
     c->slots = options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : options->slots;
