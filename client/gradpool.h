@@ -416,7 +416,8 @@ typedef struct gp_parfor_request {
     void *output; /* sliced: output_bytes per iteration, in order */
     size_t output_bytes;
 
-    /* Instead of a range: an endless source.  Fills *item (input_bytes of it) and returns true, or false at the end. */
+    /* Instead of a range: an endless source.  Fills *item (input_bytes of it) and returns true, or false at the end.  Is
+     * called on this thread: while it waits for something, results wait too. */
     bool (*next)(void *context, void *item);
     /* What gp_task_result() gave, in the order of the range, or as finished; returning false ends the loop (GP_OK). */
     bool (*each)(void *context, int64_t iteration, const void *data, size_t bytes);

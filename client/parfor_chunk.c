@@ -171,30 +171,6 @@ static gp_status take_accumulators(parfor *loop, const parfor_chunk *chunk, cons
     return status;
 }
 
-/* Whether items are whole and in order, so that they can be delivered without further looks. */
-static gp_status check_items(const parfor_chunk *chunk, const unsigned char *data, size_t bytes,
-                             gp_error *err)
-{
-    int64_t before = -1;
-
-    while (bytes > 0) {
-        gp_task_item item;
-        uint64_t room;
-
-        if (bytes >= sizeof(item))
-            memcpy(&item, data, sizeof(item));
-        if (bytes < sizeof(item) || item.bytes > bytes - sizeof(item) || item.iteration >= chunk->done ||
-            item.iteration <= before)
-            return gp_fail(err, GP_EPROTO, "results of a chunk that make no sense");
-        before = item.iteration;
-        room = sizeof(item) + ((item.bytes + 15) & ~(uint64_t)15);
-        room = room < bytes ? room : bytes;
-        data += room;
-        bytes -= (size_t)room;
-    }
-    return GP_OK;
-}
-
 static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, gp_error *err)
 {
     parfor *loop = chunk->loop;
@@ -214,12 +190,9 @@ static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, g
     status = take_accumulators(loop, chunk, (const unsigned char *)outcome->data + outputs, &bytes, err);
     if (status != GP_OK || loop->request->each == NULL || bytes == 0)
         return status;
-    status = check_items(chunk, (const unsigned char *)outcome->data + outputs, bytes, err);
     chunk->items_begin = outputs;
     chunk->items_end = outputs + bytes;
-    if (status == GP_OK)
-        status = team_bytes_take(&chunk->answer, outcome, err);
-    return status;
+    return team_bytes_take(&chunk->answer, outcome, err);
 }
 
 /* Keep what has to be delivered; ordered, also what has nothing to deliver holds its place. */
@@ -302,24 +275,42 @@ gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error 
 
 /* ---- results to the caller ---- */
 
-/* false: it has enough. */
-static bool chunk_deliver(parfor *loop, const parfor_chunk *chunk)
+/* The item at *at, which is moved behind it; false: it makes no sense.  Looked at where it is used: what is mapped, its
+ * worker could still change. */
+static bool item_next(const parfor_chunk *chunk, size_t *at, gp_task_item *item)
 {
-    const unsigned char *data = chunk->answer.data;
-    const gp_team *before = team_callback_begin(loop->team);
-    bool more = true;
+    size_t left = chunk->items_end - *at, room;
 
-    for (size_t at = chunk->items_begin; more && at < chunk->items_end;) {
+    if (left < sizeof(*item))
+        return false;
+    memcpy(item, (const unsigned char *)chunk->answer.data + *at, sizeof(*item));
+    left -= sizeof(*item);
+    if (item->bytes > left || item->iteration >= chunk->done)
+        return false;
+    room = (item->bytes + 15) & ~(size_t)15;
+    *at += sizeof(*item) + (room < left ? room : left);
+    return true;
+}
+
+static void chunk_deliver(parfor *loop, const parfor_chunk *chunk)
+{
+    const gp_team *before = team_callback_begin(loop->team);
+    size_t at = chunk->items_begin;
+
+    while (at < chunk->items_end && !loop->stopped) {
+        const unsigned char *data = (const unsigned char *)chunk->answer.data + at + sizeof(gp_task_item);
         gp_task_item item;
 
-        memcpy(&item, data + at, sizeof(item));
-        more = loop->request->each(loop->request->context,
-                                   parfor_iteration(loop, chunk->piece.first + item.iteration),
-                                   data + at + sizeof(item), item.bytes);
-        at += sizeof(item) + ((item.bytes + 15) & ~(size_t)15);
+        if (!item_next(chunk, &at, &item)) {
+            loop_fail(loop, chunk->piece.first, GP_EPROTO, "a worker's results make no sense");
+            break;
+        }
+        if (!loop->request->each(loop->request->context,
+                                 parfor_iteration(loop, chunk->piece.first + item.iteration), data,
+                                 item.bytes))
+            loop->stopped = loop->ending = true;
     }
     team_callback_end(before);
-    return more;
 }
 
 gp_status parfor_deliver(parfor *loop, gp_error *err)
@@ -339,8 +330,7 @@ gp_status parfor_deliver(parfor *loop, gp_error *err)
             loop->plan.settled += chunk->done;
             loop->changed = true; /* there is room in the window */
         }
-        if (!chunk_deliver(loop, chunk))
-            loop->stopped = loop->ending = true;
+        chunk_deliver(loop, chunk);
         chunk_free(chunk);
     }
     return GP_OK;

@@ -115,7 +115,7 @@ double gp_task_normal(gp_task *task);  /* mean 0, standard deviation 1 */
 
 /* ---- between the ranks of an spmd block; indices from 1 ----
  * GP_EPEER: a rank died.  GP_ECANCELED: the block is being ended.  GP_ESTATE: not in a block; or the ranks called
- * different operations.  GP_EINVAL: no such index. */
+ * different operations, or one is waited for that has returned.  GP_EINVAL: no such index. */
 
 enum { GP_TASK_ANY = 0 }; /* any index, in receive and probe */
 #define GP_TASK_ANY_TAG UINT32_MAX

@@ -192,6 +192,44 @@ TEST(a_listener_that_has_enough_ends_the_loop)
     team_end_all();
 }
 
+typedef struct caller {
+    gp_future *futures[40];
+    int64_t count;
+    size_t wrong;
+} caller;
+
+static bool hear_big(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    caller *c = context;
+    const unsigned char *content = data;
+
+    c->wrong += bytes != 1 << 20 || content[0] != iteration || content[bytes - 1] != iteration;
+    c->wrong += iteration != c->count + 1;
+    c->wrong += gp_parfor(team, &(gp_parfor_request){ .function = function("nothing"), .last = 1 }, NULL) !=
+                GP_ESTATE; /* it would wait */
+    c->wrong += gp_parfeval(&c->futures[c->count], team,
+                            &(gp_parfeval_request){ .function = function("nothing") }, NULL) != GP_OK;
+    return ++c->count < 40;
+}
+
+TEST(large_results_come_whole_and_who_hears_them_may_make_calls)
+{
+    caller c = { .wrong = 0 };
+
+    REQUIRE(team_begin(2, NULL));
+    function("nothing");
+    REQUIRE_OK(loop((gp_parfor_request){
+                   .function = function("big"), .first = 1, .last = 40, .each = hear_big, .context = &c }),
+               err);
+    CHECK_INT(40, c.count);
+    CHECK_INT(0, c.wrong);
+    for (int k = 0; k < 40; k++) {
+        CHECK_STATUS(GP_OK, gp_future_wait(c.futures[k], -1, &err));
+        gp_future_free(c.futures[k]);
+    }
+    team_end_all();
+}
+
 /* ---- a source without an end ---- */
 
 typedef struct source {

@@ -170,3 +170,14 @@ GP_TASK gp_status draws(gp_task *task, gp_error *err)
         output[k] = gp_task_random(task);
     return GP_OK;
 }
+
+/* A megabyte of the iteration. */
+GP_TASK gp_status big(gp_task *task, gp_error *err)
+{
+    void *data;
+    gp_status status = gp_task_result_new(task, &data, 1 << 20, err);
+
+    if (status == GP_OK)
+        memset(data, (int)gp_task_iteration(task), 1 << 20);
+    return status;
+}
