@@ -126,7 +126,8 @@ static gp_status unit_take_payload(team_unit *unit, const team_call *call, gp_er
     if (call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
         return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
                        GP_LINK_INLINE_MAX);
-    if (call->bytes > GP_LINK_INLINE_MAX)
+    /* Descriptors are few: what is not very large becomes a memory file only when it is sent (team_link.c). */
+    if (call->bytes > TEAM_HEAP_MAX)
         return gp_shared_new(&unit->shared, call->payload, call->bytes, err);
     gp_shared *shared = (gp_shared *)call->shared; /* its bytes stay as they are: it is counted, and sealed */
 

@@ -39,6 +39,7 @@ enum {
     TEAM_STOP_MS = 50,
     TEAM_BACKGROUND_US = 1000, /* calls must have ceased for so long */
     TEAM_DEATHS_MAX = 3,       /* of workers, by something that every new one is told again */
+    TEAM_HEAP_MAX = 1 << 20,   /* bytes of a payload that is a memory file only on its way */
     TEAM_BLOBS_MAX = 4096,     /* descriptors from one worker that no answer has named yet */
 };
 

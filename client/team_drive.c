@@ -18,7 +18,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { DRAIN_MAX = 1024, PARK_AFTER = 50 };
+enum { DRAIN_MAX = 1024, PARK_AFTER = 50, BLOB_READ_MAX = 256 << 10 };
 
 /* ---- bytes from workers ---- */
 
@@ -48,6 +48,29 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
     return GP_OK;
 }
 
+/* Read the file; mappings are few in a process, and cost more than a copy of so little. */
+static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
+{
+    char *memory = gp_malloc(bytes);
+    uint64_t done = 0;
+
+    if (memory == NULL)
+        return GP_ENOMEM;
+    while (done < bytes) {
+        ssize_t count = pread(fd, memory + done, bytes - done, (off_t)done);
+
+        if (count == 0 || (count < 0 && errno != EINTR))
+            break;
+        done += count > 0 ? (uint64_t)count : 0;
+    }
+    if (done < bytes) {
+        gp_free(memory);
+        return GP_EPROTO;
+    }
+    *out = (team_bytes){ .data = memory, .bytes = bytes };
+    return GP_OK;
+}
+
 /* A blob that the answer names, mapped.  GP_EPROTO: there is none such. */
 static gp_status blob_map(gp_team *team, uint32_t w, uint64_t number, uint64_t bytes, team_bytes *out)
 {
@@ -62,6 +85,12 @@ static gp_status blob_map(gp_team *team, uint32_t w, uint64_t number, uint64_t b
         (uint64_t)facts.st_size < bytes || bytes == 0) {
         close(fd);
         return GP_EPROTO;
+    }
+    if (bytes <= BLOB_READ_MAX) {
+        gp_status status = blob_read(fd, bytes, out);
+
+        close(fd);
+        return status;
     }
     void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 

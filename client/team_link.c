@@ -134,18 +134,34 @@ static bool give(gp_team *team, uint32_t w, gp_shared *shared)
     return true;
 }
 
+/* An argument too long for the ring, which has waited on the heap: a memory file from here on. */
+static bool make_shared(team_unit *unit)
+{
+    gp_shared *shared;
+    gp_error ignored;
+
+    if (unit->bytes <= GP_LINK_INLINE_MAX)
+        return true;
+    if (gp_shared_new(&shared, unit->payload.memory, unit->bytes, &ignored) != GP_OK)
+        return false; /* tried again when calls before it have given back what they held */
+    unit_payload_free(unit);
+    unit->shared = shared;
+    return true;
+}
+
 static bool hook_send(void *context, uint32_t w, team_unit *unit)
 {
     gp_team *team = context;
     team_worker *worker = worker_of(team, w);
-    const void *payload = unit->bytes > DISPATCH_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
+    const void *payload;
     gp_call *call;
 
-    if (worker->corrupt || (unit->shared != NULL && !give(team, w, unit->shared)))
+    if (worker->corrupt || !make_shared(unit) || (unit->shared != NULL && !give(team, w, unit->shared)))
         return false;
     call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
     if (call == NULL)
         return false;
+    payload = unit->bytes > DISPATCH_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
     call->kind = unit->kind;
     call->flags = unit->flags;
     call->function = unit->function;

@@ -149,6 +149,82 @@ TEST(arguments_and_results_of_every_size_come_back_as_they_were)
     end(&f);
 }
 
+static int descriptors(void)
+{
+    DIR *list = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (list != NULL && readdir(list) != NULL)
+        count++;
+    closedir(list);
+    return count;
+}
+
+TEST(more_large_arguments_wait_than_a_process_may_have_descriptors)
+{
+    enum { COUNT = 3000, BYTES = 40000 };
+    static gp_future *futures[COUNT];
+    fixture f;
+    uint64_t wrong = 0;
+    char *argument = malloc(BYTES);
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *echo = function(&f, "echo");
+    int before = descriptors();
+
+    for (int i = 0; i < COUNT; i++) {
+        memset(argument, i, BYTES);
+        futures[i] =
+            call(&f, (gp_parfeval_request){ .function = echo, .argument = argument, .bytes = BYTES });
+        REQUIRE(futures[i] != NULL);
+    }
+    CHECK(descriptors() < before + 500);
+    for (int i = 0; i < COUNT; i++) {
+        const void *data = NULL;
+        size_t bytes = 0;
+
+        if (gp_future_result(futures[i], &data, &bytes, &f.err) != GP_OK || bytes != BYTES ||
+            ((const unsigned char *)data)[BYTES - 1] != (unsigned char)i)
+            wrong++;
+        gp_future_free(futures[i]);
+    }
+    CHECK_INT(0, wrong);
+    CHECK(descriptors() <= before + 8);
+    free(argument);
+    end(&f);
+}
+
+TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
+{
+    fixture f;
+    int fds = 0;
+    int64_t blocks = 0;
+
+    REQUIRE(begin(&f, 2));
+    for (int round = 0; round < 4; round++) {
+        gp_future *futures[30];
+
+        gp_team_close(f.team);
+        if (round == 1)
+            fds = descriptors();
+        if (round == 1)
+            blocks = gp_alloc_get_stats().live;
+        CHECK(round < 2 || descriptors() <= fds);
+        CHECK(round < 2 || gp_alloc_get_stats().live <= blocks);
+        REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
+        const gp_function *echo = function(&f, "echo");
+        char *large = calloc(1, 3 * MIB);
+
+        for (int i = 0; i < 30; i++)
+            futures[i] =
+                call(&f, (gp_parfeval_request){
+                             .function = echo, .argument = large, .bytes = i % 3 == 0 ? 3 * MIB : 50000 });
+        CHECK_STATUS(GP_OK, gp_futures_wait(futures, 15, GP_WAIT_ALL, -1, &f.err));
+        free(large); /* the others are still under way when it closes */
+    }
+    end(&f);
+}
+
 TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
 {
     fixture f;
