@@ -26,6 +26,7 @@ enum {
     DOOR_MS = 1000,    /* for a door, which answers in microseconds */
     FAILURES_MAX = 10, /* requests that a living worker refused, in a row */
     POOL_LOOK_MS = 100,
+    BEHIND_MS = 5000, /* for a runner to read its requests */
     WAIT_MAX_MS = 3600000,
 };
 
@@ -34,6 +35,8 @@ typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
 typedef struct exec_running {
     uint64_t job; /* 0 = free */
     bool started;
+    bool kill; /* to be asked for: the runner's socket was full */
+    uint32_t grace_ms;
 } exec_running;
 
 typedef struct exec_runner {
@@ -43,6 +46,7 @@ typedef struct exec_runner {
     int64_t again_ms;     /* when to ask (again) */
     uint32_t failures;
     uint32_t busy;         /* places taken */
+    uint32_t kills;        /* of them, to be killed and not told yet */
     exec_running *running; /* of `slots` places */
 } exec_runner;
 
@@ -251,6 +255,7 @@ bool gp_exec_find(const gp_exec *exec, exec_place *place)
 
 static void place_free(gp_exec *exec, uint32_t rank, uint32_t slot)
 {
+    exec->runners[rank].kills -= exec->runners[rank].running[slot].kill;
     exec->runners[rank].running[slot] = (exec_running){ 0 };
     exec->runners[rank].busy--;
 }
@@ -266,8 +271,12 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     if (status != GP_OK)
         return status;
     status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
+    if (status == GP_EBUSY) { /* its socket takes more than its places are, but it may be behind */
+        poll(&(struct pollfd){ .fd = r->socket, .events = POLLOUT }, 1, BEHIND_MS);
+        status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
+    }
     close(fds[0]);
-    if (status == GP_EBUSY) /* its socket takes far more than its places are */
+    if (status == GP_EBUSY)
         return gp_fail(err, GP_EIO, "the runner at rank %" PRIu32 " reads nothing", place.rank);
     if (status == GP_OK) {
         r->running[place.slot] = (exec_running){ .job = job };
@@ -276,14 +285,40 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     return status;
 }
 
+/* Ask for what is to be killed, as far as the socket takes it; a runner that is gone has killed all. */
+static void kills_send(gp_exec *exec, uint32_t rank)
+{
+    exec_runner *r = &exec->runners[rank];
+
+    for (uint32_t slot = 0; slot < exec->slots && r->kills > 0; slot++) {
+        exec_running *running = &r->running[slot];
+        gp_runner_request request = { .kind = GP_RUNNER_KILL,
+                                      .job = running->job,
+                                      .grace_ms = running->grace_ms };
+
+        if (!running->kill)
+            continue;
+        if (r->state == RUNNER_UP && gp_runner_ask_send(r->socket, &request, NULL, 0, NULL) == GP_EBUSY)
+            return;
+        running->kill = false;
+        r->kills--;
+    }
+}
+
 void gp_exec_kill(gp_exec *exec, uint64_t job, uint32_t grace_ms)
 {
-    gp_runner_request request = { .kind = GP_RUNNER_KILL, .job = job, .grace_ms = grace_ms };
-
     for (uint32_t rank = 0; rank < exec->workers; rank++)
-        for (uint32_t slot = 0; slot < exec->slots; slot++)
-            if (exec->runners[rank].running[slot].job == job)
-                gp_runner_ask_send(exec->runners[rank].socket, &request, NULL, 0, NULL);
+        for (uint32_t slot = 0; slot < exec->slots; slot++) {
+            exec_running *running = &exec->runners[rank].running[slot];
+
+            if (running->job != job || job == 0)
+                continue;
+            exec->runners[rank].kills += !running->kill;
+            running->kill = true;
+            running->grace_ms = grace_ms;
+            kills_send(exec, rank);
+            return;
+        }
 }
 
 /* ---- what runners say ---- */
@@ -518,7 +553,9 @@ static nfds_t fds_fill(gp_exec *exec)
                                               .events = POLLIN };
     pools = count;
     for (uint32_t rank = 0; rank < exec->workers; rank++)
-        exec->fds[count++] = (struct pollfd){ .fd = exec->runners[rank].socket, .events = POLLIN };
+        exec->fds[count++] =
+            (struct pollfd){ .fd = exec->runners[rank].socket,
+                             .events = exec->runners[rank].kills > 0 ? POLLIN | POLLOUT : POLLIN };
     return pools;
 }
 
@@ -567,8 +604,10 @@ gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int t
     for (nfds_t i = 0; i < pools; i++)
         look |= exec->fds[i].revents != 0;
     for (uint32_t rank = 0; rank < exec->workers; rank++)
-        if (exec->fds[pools + rank].revents != 0)
+        if (exec->fds[pools + rank].revents != 0) {
             runner_read(exec, rank);
+            kills_send(exec, rank);
+        }
     if (exec->pool == NULL && exec->runners[0].state != RUNNER_UP)
         return gp_fail(err, GP_EPEER, "the runner of commands (pid %d) is gone", (int)exec->local);
     return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_look(exec, err) : GP_OK;

@@ -127,12 +127,11 @@ static void process_signal(const process *p, int number)
 }
 
 /* Those of `spared` (a group; 0 = none) are left out. */
-static void census_signal(census *c, pid_t root, pid_t spared, int number)
+static void census_signal(const census *c, pid_t root, pid_t spared, int number)
 {
     for (size_t i = 0; i < c->count; i++)
         if (census_below(c, &c->list[i], root) && (spared == 0 || c->list[i].group != spared))
             process_signal(&c->list[i], number);
-    gp_free(c->list);
 }
 
 void gp_descendants_signal(pid_t root, int number)
@@ -140,14 +139,18 @@ void gp_descendants_signal(pid_t root, int number)
     census c = census_take();
 
     census_signal(&c, root, 0, number);
+    gp_free(c.list);
 }
 
-void gp_descendants_signal_tree(pid_t leader, int number)
+void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int number)
 {
-    census c = census_take(); /* before anyone dies: an orphan is no longer below the leader */
+    census c = census_take(); /* before anyone dies: an orphan is no longer below its leader */
 
-    kill(-leader, number); /* at once, so that a shell does not go on with its next command */
-    census_signal(&c, leader, leader, number);
+    for (size_t i = 0; i < count; i++)
+        kill(-leaders[i], number); /* at once, so that a shell does not go on with its next command */
+    for (size_t i = 0; i < count; i++)
+        census_signal(&c, leaders[i], leaders[i], number);
+    gp_free(c.list);
 }
 
 /* Whether any child is left. */

@@ -6,15 +6,16 @@
 #define GP_DESCENDANTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* gp_descendants_signal -- send signal to every descendant of root (root itself is left out) that /proc shows now.
  * One that is born meanwhile can be missed: SIGKILL is sent again until none is left. */
 void gp_descendants_signal(pid_t root, int signal);
 
-/* gp_descendants_signal_tree -- the same for a group's leader: first its whole group, then those below it that have
- * left the group; each once. */
-void gp_descendants_signal_tree(pid_t leader, int signal);
+/* gp_descendants_signal_trees -- the same for `count` leaders of groups: first each one's whole group, then those below
+ * them that have left the group; each once.  /proc is read once for all. */
+void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int signal);
 
 /* gp_descendants_end -- SIGKILL all descendants of the calling process, a subreaper, and reap them.
  * each (may be NULL) hears of every child that is reaped.  false: some are left after patience_ms (one in an

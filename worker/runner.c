@@ -31,8 +31,9 @@ typedef struct job {
     uint64_t id; /* 0 = the place is free */
     pid_t pid;
     int64_t started_ns;
-    bool killed;     /* KILL came: its whole tree goes with it */
+    bool killed;     /* KILL came: what is left of its group goes with it */
     int64_t kill_ms; /* when SIGTERM becomes SIGKILL; 0 = not */
+    int signal;      /* to be sent; 0 = none */
 } job;
 
 /* The process has one of these. */
@@ -125,17 +126,29 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     return status;
 }
 
-static void job_signal(const job *j, int number)
-{
-    gp_descendants_signal_tree(j->pid, number); /* not reaped, so the number is its own */
-    kill(-j->pid, SIGCONT);                     /* one that is stopped hears nothing */
-}
-
 static void job_kill(job *j, uint32_t grace_ms)
 {
     j->killed = true;
     j->kill_ms = grace_ms > 0 ? gp_now_ms() + grace_ms : 0;
-    job_signal(j, grace_ms > 0 ? SIGTERM : SIGKILL);
+    j->signal = grace_ms > 0 ? SIGTERM : SIGKILL;
+}
+
+/* To all that are due, together.  They are not reaped, so the numbers are their own. */
+static void jobs_signal(runner *r, int number)
+{
+    pid_t leaders[GP_RUNNER_JOBS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id != 0 && r->jobs[i].signal == number) {
+            leaders[count++] = r->jobs[i].pid;
+            r->jobs[i].signal = 0;
+        }
+    if (count == 0)
+        return;
+    gp_descendants_signal_trees(leaders, count, number);
+    for (size_t i = 0; i < count; i++)
+        kill(-leaders[i], SIGCONT); /* one that is stopped hears nothing */
 }
 
 static double timeval_seconds(struct timeval t)
@@ -284,7 +297,10 @@ static void runner_loop(runner *r)
         jobs_reap(r);
         jobs_kill_due(r);
         alive = alive && fds[1].revents == 0;
-        alive = alive && requests_serve(r) && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
+        alive = alive && requests_serve(r);
+        jobs_signal(r, SIGTERM);
+        jobs_signal(r, SIGKILL);
+        alive = alive && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
     }
 }
 

@@ -161,6 +161,7 @@ void gp_runner_link_close(gp_runner_link *runner)
     if (runner == NULL)
         return;
     gp_runner_link_end(runner);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
     if (runner->pidfd >= 0)
         close(runner->pidfd);
     gp_free(runner);
