@@ -14,7 +14,7 @@
 
 enum {
     WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
-    LOOKED_NS = 20000000,  /* a team that was not driven for so long may not know of a death */
+    LOOKED_NS = 1000000,   /* a team that was not driven for so long may not know of a death */
     OUTDATED_MS = 5000,    /* for the lease's new generation */
     DEATH_MS = 200,        /* from a rank that complains of a death to the notice of that death */
 };

@@ -338,6 +338,12 @@ TEST(a_worker_that_dies_between_blocks_is_replaced_before_the_next_or_named_by_i
             CHECK_STATUS(GP_EPEER, status);
             CHECK_CONTAINS(err.message, "worker 2");
         }
+        /* So quickly that nobody has noticed the death yet, it is an error of the block. */
+        status = block_ends("sum", 0, NULL, &err);
+        if (status != GP_OK) {
+            CHECK_STATUS(GP_EPEER, status);
+            CHECK_CONTAINS(err.message, idle ? "worker 3" : "worker 2");
+        }
         check_whole(3);
     }
     team_end_all();
