@@ -66,6 +66,7 @@ typedef struct team_worker {
     team_blob *blobs; /* that came, unnamed */
     uint32_t blob_count, blob_room;
     int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
+    int64_t last_ns;  /* when its last call ended */
     uint64_t kills;   /* by lack of memory, where it lives, when it came up */
     char kills_path[256];
     /* Of the process that died last: */

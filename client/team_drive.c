@@ -135,15 +135,20 @@ static void clock_compare(team_worker *worker, const gp_answer *answer)
         worker->clock_ns = began_ns;
 }
 
-/* When it ended, by our clock; what a worker says is no more than a hint. */
-static int64_t ended_at(const gp_team *team, uint32_t w, const gp_answer *head)
+/* When it began and ended, by our clock; what a worker says is no more than a hint.  A worker's calls follow each other,
+ * and so do their times, although the guess becomes better between two of them. */
+static void times_guess(const gp_team *team, team_worker *worker, const gp_answer *head, int64_t ran_ns,
+                        int64_t *begun_ns, int64_t *ended_ns)
 {
-    const team_worker *worker = &team->workers[w - 1];
     int64_t since_ns = (int64_t)(head->ended_ns & INT64_MAX);
 
-    if (worker->clock_ns < 0 || since_ns > team->now_ns - worker->clock_ns)
-        return team->now_ns;
-    return worker->clock_ns + since_ns;
+    *ended_ns = team->now_ns;
+    if (worker->clock_ns >= 0 && since_ns <= team->now_ns - worker->clock_ns)
+        *ended_ns = worker->clock_ns + since_ns;
+    if (*ended_ns < worker->last_ns)
+        *ended_ns = worker->last_ns;
+    *begun_ns = ran_ns < *ended_ns - worker->last_ns ? *ended_ns - ran_ns : worker->last_ns;
+    worker->last_ns = *ended_ns;
 }
 
 static void on_done(gp_team *team, uint32_t w, const taken *t)
@@ -160,10 +165,11 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         team_worker_corrupt(team, w, "a result names a payload that did not come");
         return;
     }
-    int64_t ended_ns = ended_at(team, w, &t->head);
+    int64_t begun_ns, ended_ns;
 
     if (ran_ns < 0)
         ran_ns = 0;
+    times_guess(team, worker_of(team, w), &t->head, ran_ns, &begun_ns, &ended_ns);
     if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
         team_bytes_deinit(&blob);
         return; /* tried again; or nobody waits for it any more */
@@ -191,7 +197,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
                              .data = blob.data != NULL ? blob.data : (const void *)t->inlined,
                              .bytes = blob.data != NULL ? blob.bytes : t->inlined_bytes,
                              .ended_ns = ended_ns,
-                             .begun_ns = ended_ns - ran_ns,
+                             .begun_ns = begun_ns,
                              .blob = &blob };
 
     if (status != GP_OK)

@@ -428,6 +428,7 @@ static void worker_up(gp_team *team, uint32_t w)
     if (team->asleep)
         gp_link_asleep(worker->link);
     worker->clock_ns = INT64_MAX;
+    worker->last_ns = gp_now_ns();
     /* First all that lasts, then the worker is open: else a call that waits would slip in behind the first of them. */
     team_lasting_replay(team, w);
     dispatch_worker_up(team->dispatch, w, gp_now_ns());
