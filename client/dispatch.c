@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 
-enum { WORDS = (DISPATCH_LEVELS + 63) / 64, LONG_NS = 1000000, TIMERS_FIRST = 64 };
+enum { WORDS = (DISPATCH_LEVELS + 63) / 64, LONG_NS = DISPATCH_FILL_NS, TIMERS_FIRST = 64 };
 
 /* Units by priority, highest first, then in the order of coming.  `used` has a bit for each level that has any. */
 typedef struct level_queue {

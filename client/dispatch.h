@@ -6,9 +6,9 @@
  *                                          '--- error, retries left; or its worker died, attempts left
  *
  * A ready call waits in a queue of those that want its worker, its kind of device, or any; within one by priority and
- * then age.  Each worker is sent at least two calls, and as many as fill a millisecond by what such calls took lately,
- * so it never waits for us and little has to be taken back.  What waits behind a long call is taken back when another
- * worker runs dry.
+ * then age.  Each worker is sent at least two calls, and as many as fill about 5 ms by what such calls took lately: a
+ * client that shares its core with a computing worker is let in after some 3 ms only.  What waits behind others is
+ * taken back when another worker runs dry.
  *
  * Whoever calls in here does what the hooks ask at once, and ends what dispatch_next_over() gives. */
 #ifndef GP_DISPATCH_H
@@ -21,7 +21,7 @@ enum {
     DISPATCH_LEVELS = 2 * GP_PRIORITY_MAX + 1,
     DISPATCH_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
     DISPATCH_DEPTH_MAX = 1024,
-    DISPATCH_FILL_NS = 1000000,    /* of calls in a ring, by estimate: so late may we be woken */
+    DISPATCH_FILL_NS = 5000000,    /* of calls in a ring, by estimate: so late may we be woken */
     DISPATCH_EAGER_NS = 50000,     /* of them although few are left for the others */
     DISPATCH_STEAL_NS = 50000,     /* a call that waits longer than this is worth being moved */
     DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
