@@ -3,8 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -17,66 +15,38 @@ enum { LOG_LINE_MAX = 1000 };
 
 /* ---- results ---- */
 
+static gp_memory result_memory(const gp_result *result)
+{
+    return (gp_memory){ .fd = result->fd, .map = result->data, .bytes = result->room };
+}
+
 void gp_result_close(gp_result *result)
 {
-    if (result->fd >= 0) {
-        if (result->data != NULL)
-            munmap(result->data, result->bytes);
-        close(result->fd);
-    }
+    gp_memory memory = result_memory(result);
+
+    if (result->fd >= 0)
+        gp_memory_close(&memory);
     *result = (gp_result){ .fd = -1 };
-}
-
-/* Copied by write(2): the pages need not be cleared first, nor faulted in one by one. */
-static gp_status result_write(gp_result *result, const void *data, size_t bytes, gp_error *err)
-{
-    gp_status status;
-
-    gp_result_close(result);
-    status = gp_blob_file_of(data, bytes, &result->fd, err);
-    if (status != GP_OK)
-        return status;
-    result->bytes = bytes;
-    result->given = true;
-    return GP_OK;
-}
-
-static gp_status result_map(gp_result *result, size_t bytes, gp_error *err)
-{
-    gp_status status = gp_blob_file_new(&result->fd, err);
-    void *map;
-
-    if (status != GP_OK)
-        return status;
-    if (bytes > GP_LINK_BLOB_BYTES_MAX || ftruncate(result->fd, (off_t)bytes) != 0)
-        status = gp_fail(err, GP_ELIMIT, "a result of %zu bytes; the limit is %llu", bytes,
-                         (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
-    else if ((map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, result->fd, 0)) == MAP_FAILED)
-        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
-    else
-        result->data = map;
-    if (status != GP_OK) {
-        close(result->fd);
-        result->fd = -1;
-    }
-    return status;
 }
 
 gp_status gp_result_room(gp_task *task, size_t bytes, void **out, gp_error *err)
 {
     gp_result *result = &task->result;
-    gp_status status = GP_OK;
+    gp_memory memory;
+    gp_status status;
 
-    if (result->fd < 0 || result->bytes != bytes || result->data == NULL) {
+    if (bytes <= GP_LINK_INLINE_MAX) {
         gp_result_close(result);
-        if (bytes > GP_LINK_INLINE_MAX)
-            status = result_map(result, bytes, err);
-        else
-            result->data = task->tasks->scratch;
+        result->data = task->tasks->scratch;
+    } else if (result->fd < 0 || result->room < bytes) {
+        gp_result_close(result);
+        status = gp_results_take(&task->tasks->results, bytes, &memory, err);
         if (status != GP_OK)
             return status;
-        result->bytes = bytes;
+        *result =
+            (gp_result){ .data = memory.map, .fd = memory.fd, .room = memory.bytes, .clean = memory.clean };
     }
+    result->bytes = bytes;
     result->given = true;
     *out = result->data;
     return GP_OK;
@@ -87,9 +57,7 @@ void gp_result_answer(gp_result *result, gp_outcome *out)
     out->data = result->data;
     out->bytes = result->bytes;
     if (result->fd >= 0) {
-        if (result->data != NULL)
-            munmap(result->data, result->bytes);
-        out->fd = result->fd;
+        out->memory = result_memory(result);
         *result = (gp_result){ .fd = -1 };
     }
 }
@@ -102,13 +70,11 @@ static gp_status result_room(gp_task *task, void **out, size_t bytes, gp_error *
 gp_status gp_task_result(gp_task *task, const void *data, size_t bytes, gp_error *err)
 {
     void *room;
-    gp_status status;
+    gp_status status = result_room(task, &room, bytes, err);
 
-    if (task->room == NULL && bytes > GP_LINK_INLINE_MAX)
-        return result_write(&task->result, data, bytes, err);
-    status = result_room(task, &room, bytes, err);
     if (status == GP_OK && bytes != 0)
         memmove(room, data, bytes);
+    task->result.clean = false;
     return status;
 }
 
@@ -116,8 +82,10 @@ gp_status gp_task_result_new(gp_task *task, void **data, size_t bytes, gp_error 
 {
     gp_status status = result_room(task, data, bytes, err);
 
-    if (status == GP_OK && bytes != 0)
+    /* What is zero need not be touched: that would be most of the cost. */
+    if (status == GP_OK && bytes != 0 && (task->result.fd < 0 || !task->result.clean))
         memset(*data, 0, bytes);
+    task->result.clean = false;
     return status;
 }
 

@@ -17,12 +17,12 @@
 #include "proto/link.h"
 #include "proto/task_wire.h"
 #include "worker/device.h"
+#include "worker/results.h"
 #include "worker/run.h"
 #define GP_TASK_NO_ABI /* this is no task object */
 #include "worker/task.h"
 
 typedef struct gp_tasks gp_tasks;
-typedef struct gp_blobs gp_blobs;
 typedef struct gp_objects gp_objects;
 typedef struct gp_names gp_names;
 struct gp_task_loops;
@@ -60,12 +60,12 @@ typedef struct gp_taken {
     size_t inlined_bytes;
 } gp_taken;
 
-/* What the answer will be; zeroed, fd = -1, before the handler is called. */
+/* What the answer will be; zeroed, memory.fd = -1, before the handler is called. */
 typedef struct gp_outcome {
     const void
         *data;    /* the handler's; until the answer is sent, which is before the next call of any handler */
     size_t bytes; /* over GP_LINK_INLINE_MAX: sent as a blob */
-    int fd; /* instead of data: a memfd of `bytes`, not yet sealed, which is sent and closed; -1 = none */
+    gp_memory memory; /* instead of data, where its fd is not -1: handed over */
     uint16_t flags;
     uint32_t count;
     uint64_t value; /* of a failure too */
@@ -126,12 +126,14 @@ bool gp_tasks_canceled(const gp_tasks *tasks);
 
 /* ---- a task ---- */
 
-/* A result: in memory of the task's owner, or in a memfd. */
+/* A result: in the tasks' scratch memory, or large. */
 typedef struct gp_result {
-    void *data; /* NULL: none was given, or it is in the memfd only */
+    void *data; /* NULL: none was given */
     size_t bytes;
-    int fd;     /* of a large one; else -1 */
-    bool given; /* also when it has no bytes */
+    bool given;  /* also when it has no bytes */
+    int fd;      /* of a large one; else -1 */
+    size_t room; /* bytes of that file, mapped at data */
+    bool clean;  /* all of it is zero */
 } gp_result;
 
 typedef struct gp_task_stream {
@@ -191,6 +193,7 @@ struct gp_tasks {
         unannounced_ns; /* when the oldest answer was committed that the client was not woken for; 0 = none */
     int64_t now_ns;     /* the clock as last read */
     bool ended;         /* leave the link */
+    gp_results results;
     _Alignas(64) unsigned char scratch[GP_LINK_INLINE_MAX];
 };
 

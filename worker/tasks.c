@@ -164,9 +164,8 @@ static gp_status outcome_send(gp_tasks *t, gp_outcome *out, uint64_t *blob, gp_e
     gp_status status = GP_OK;
 
     *blob = 0;
-    if (out->fd >= 0) {
-        status = gp_blobs_send(t->seat->blobs, out->fd, blob, err);
-        close(out->fd);
+    if (out->memory.fd >= 0) {
+        status = gp_results_send(&t->results, &out->memory, t->seat->blobs, blob, err);
     } else if (out->bytes > GP_LINK_INLINE_MAX) {
         status = gp_tasks_send_blob(t, out->data, out->bytes, blob, err);
     }
@@ -198,8 +197,8 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
 
     if (status == GP_OK)
         status = outcome_send(t, out, &blob, err);
-    else if (out->fd >= 0)
-        close(out->fd);
+    else
+        gp_memory_close(&out->memory);
     if (status != GP_OK)
         outcome_fail(out, &status, err);
     inlined = blob == 0;
@@ -277,7 +276,7 @@ static bool call_is_short(const gp_tasks *t, const gp_taken *call)
 static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
 {
     gp_call_handler handler = call->kind < KINDS ? handlers[call->kind] : NULL;
-    gp_outcome out = { .fd = -1 };
+    gp_outcome out = { .memory = { .fd = -1 } };
     int64_t begun_ns = t->now_ns, took_ns;
 
     if (t->unannounced_ns != 0 && !call_is_short(t, call))
@@ -354,6 +353,7 @@ static void tasks_free(gp_tasks *t)
 {
     gp_task_loops_free(t->loops);
     gp_task_blocks_free(t->blocks);
+    gp_results_deinit(&t->results);
     gp_objects_forget(t->objects);
     gp_names_free(t->constants);
     gp_names_free(t->values);

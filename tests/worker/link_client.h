@@ -26,7 +26,9 @@ typedef struct link_client {
     uint32_t function;
     /* Of blobs: how they reach the worker. */
     void (*send_blob)(struct link_client *client, uint64_t number, int fd);
-    void *context;
+    ino_t inode; /* of the blob that came last */
+    bool hold;   /* keep its descriptor in `held` */
+    int held;
 } link_client;
 
 /* An answer, out of the ring; content of a blob too. */
@@ -96,6 +98,7 @@ static uint64_t call_send(link_client *client)
 static void answer_blob_read(link_client *client)
 {
     gp_door_request request;
+    struct stat facts;
     gp_error err;
     int fd = -1;
 
@@ -109,7 +112,12 @@ static void answer_blob_read(link_client *client)
     last.bytes = last.head.payload_bytes < CONTENT_MAX ? last.head.payload_bytes : CONTENT_MAX;
     if (pread(fd, last.content, last.bytes, 0) != (ssize_t)last.bytes)
         GP_TEST_FAIL("blob %llu is short", (unsigned long long)request.lease);
-    close(fd);
+    if (fstat(fd, &facts) == 0)
+        client->inode = facts.st_ino;
+    if (client->hold)
+        client->held = fd;
+    else
+        close(fd);
 }
 
 /* The next answer of that kind into `last`; sleeps on the bell, so that it tests who wakes whom. */

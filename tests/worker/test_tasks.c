@@ -200,6 +200,71 @@ TEST(results_of_any_size_come_inline_or_as_a_blob)
     link_end();
 }
 
+static bool grow_to(uint32_t grow, size_t bytes)
+{
+    if (!run(&s.client, grow, &bytes, sizeof(bytes)))
+        return false;
+    CHECK_STATUS(GP_OK, last.head.status);
+    for (size_t at = 0; at < bytes; at += 997)
+        CHECK_INT(at & 0xff, last.content[at]);
+    return true;
+}
+
+TEST(the_memory_of_a_large_result_is_used_again_when_the_client_has_let_go_of_it)
+{
+    uint32_t grow;
+    ino_t first;
+    char byte = 0;
+
+    link_with_calls();
+    grow = function_of(&s.client, "grow");
+    CHECK(grow_to(grow, 1 << 20));
+    first = s.client.inode;
+    s.client.hold = true;
+    CHECK(grow_to(grow, (1 << 20) - 5000)); /* a bit smaller is as good */
+    CHECK_INT(first, s.client.inode);
+    s.client.hold = false;
+    CHECK(grow_to(grow, 1 << 20)); /* while the last is held */
+    CHECK(s.client.inode != first);
+    CHECK_INT(1, pread(s.client.held, &byte, 1, 997));
+    CHECK_INT(997 & 0xff, (unsigned char)byte);
+    CHECK(write(s.client.held, "x", 1) < 0); /* it is the worker's to write */
+    close(s.client.held);
+    for (size_t bytes = 100000; bytes < 3000000; bytes += 500000) /* more sizes than are kept */
+        CHECK(grow_to(grow, bytes));
+    for (int i = 0; i < 20; i++)
+        CHECK(grow_to(grow, 100000 + (size_t)i * 100000));
+    link_end();
+}
+
+TEST(results_larger_than_what_is_kept_replace_each_other)
+{
+    gp_results results = { 0 };
+    gp_error err;
+    uint64_t number;
+    int doors[2];
+    gp_blobs *blobs;
+
+    link_make();
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) == 0);
+    REQUIRE_OK(gp_blobs_new(&blobs, doors[0], s.mailbox, &err), err);
+    for (int i = 0; i < 30; i++) { /* never touched: no page of them is real */
+        size_t bytes = (size_t)GP_RESULTS_BYTES_KEPT / 2 * (size_t)(1 + i % 3) + 1;
+        gp_memory memory;
+
+        CHECK_STATUS(GP_OK, gp_results_take(&results, bytes, &memory, &err));
+        CHECK(memory.bytes >= bytes);
+        CHECK_STATUS(GP_OK, gp_results_send(&results, &memory, blobs, &number, &err));
+        CHECK_INT(i + 1, number);
+        CHECK(results.bytes <= GP_RESULTS_BYTES_KEPT && results.count <= GP_RESULTS_KEPT);
+    }
+    gp_results_deinit(&results);
+    gp_blobs_free(blobs);
+    close(doors[0]);
+    close(doors[1]);
+    link_free();
+}
+
 TEST(a_blob_is_the_argument_of_as_many_calls_as_name_it_until_it_is_released)
 {
     enum { BYTES = 3 << 20 };
