@@ -303,6 +303,8 @@ void gp_job_drop(gp_job_process *process)
 
 /* ---- the end ---- */
 
+static const char unknown[] = "died, signal unknown";
+
 static gp_json *read_record(const gp_places *places, uint64_t job)
 {
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
@@ -349,7 +351,7 @@ void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp
         end->pool_lost = is_pool_lost(gp_json_text(gp_json_member(last, "error"), ""));
         snprintf(end->text, sizeof(end->text), "%s", gp_json_text(gp_json_member(last, "message"), ""));
     } else {
-        snprintf(end->text, sizeof(end->text), "died, signal unknown");
+        snprintf(end->text, sizeof(end->text), "%s", unknown);
     }
     gp_json_free(json);
 }
@@ -368,8 +370,8 @@ static void describe(const siginfo_t *info, gp_job_end *end)
     end->exit = info->si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
     end->number = info->si_status;
     if (info->si_code == CLD_EXITED) {
-        if (end->text[0] == '\0' || strcmp(end->text, "died, signal unknown") == 0)
-            snprintf(end->text, sizeof(end->text), "exit code %d", info->si_status);
+        if (strcmp(end->text, unknown) == 0)
+            end->text[0] = '\0'; /* it left no sentence; its exit code is shown anyway */
         return;
     }
     end->pool_lost = false;

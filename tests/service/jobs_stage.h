@@ -32,6 +32,8 @@ static inline void stage_begin(bool fake)
              getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
     setenv("GRADPOOL_CLIENT", path, 1);
     setenv("HOME", pools_root, 1);
+    if (chdir(pools_root) != 0)
+        abort();
     pool = NULL;
 }
 
@@ -56,6 +58,8 @@ static inline void stage_end(void)
         if (system(command) != 0)
             printf("     no log\n");
     }
+    if (chdir("/") != 0)
+        abort();
     pools_end();
 }
 

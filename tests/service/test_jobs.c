@@ -486,6 +486,53 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     stage_end();
 }
 
+TEST(who_leases_with_a_higher_priority_is_served_first)
+{
+    gp_status_reply *reply = NULL;
+
+    stage_begin(false);
+    REQUIRE(open_pool());
+    pid_t holder = START("a", "spmd", "--", "while [ ! -e go ]; do sleep 0.01; done");
+    uint32_t leases = 0;
+
+    for (uint32_t wanted = 1; wanted <= 3; wanted++) {
+        if (wanted == 2)
+            SUBMIT("spmd", "-n", "1", "--", "echo low >> order");
+        if (wanted == 3)
+            SUBMIT("spmd", "--workers", "2", "--priority", "5", "--", "echo high >> order");
+        for (int64_t end = gp_now_ms() + PATIENCE_MS; leases != wanted && gp_now_ms() < end; gp_sleep_ms(5)) {
+            REQUIRE_OK(pool_status(pool, &reply, &err), err);
+            leases = reply->leases_count;
+            gp_free(reply);
+        }
+        CHECK_INT(wanted, leases);
+    }
+    touch(in_root("go"));
+    CHECK_INT(0, finish(holder));
+    CHECK_INT(GP_JOB_DONE, wait_end(1).state);
+    CHECK_INT(GP_JOB_DONE, wait_end(2).state);
+    CHECK_TEXT("high\nhigh\nlow\n", slurp(in_root("order")));
+    stage_end();
+}
+
+TEST(a_canceled_job_leaves_nothing_running)
+{
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("spmd", "-n", "1", "--", "echo $$ > shell; sleep 100");
+    char text[40] = "";
+
+    CHECK(await_file(in_root("shell")));
+    while (text[0] == '\0')
+        snprintf(text, sizeof(text), "%s", slurp(in_root("shell")));
+    REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
+    CHECK_INT(GP_JOB_CANCELED, wait_end(job).state);
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive((pid_t)atoi(text)) && gp_now_ms() < end;)
+        gp_sleep_ms(5);
+    CHECK(!process_alive((pid_t)atoi(text)));
+    stage_end();
+}
+
 TEST(a_second_terminal_sees_the_picture_of_a_training)
 {
     stage_begin(false);
