@@ -383,6 +383,31 @@ TEST(stop_and_a_time_limit_end_a_block)
     team_end_all();
 }
 
+TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
+{
+    gp_future *future;
+    double begin;
+    gp_error err;
+
+    stop = 0;
+    REQUIRE(team_begin(2, &stop));
+    REQUIRE_OK(
+        gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("nap"), .worker = 2 }, &err),
+        err);
+    function("sum"); /* found while nothing is waited for */
+    signal(SIGALRM, set_stop);
+    ualarm(200000, 0);
+    begin = gp_now_seconds();
+    CHECK_STATUS(GP_ECANCELED, block_ends("sum", 0, NULL, &err));
+    CHECK(seconds_since(begin) < pools_patience(1.2));
+    stop = 0;
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 0, &err)); /* it was not disturbed */
+    gp_future_cancel(future);
+    gp_future_free(future);
+    check_whole(2);
+    team_end_all();
+}
+
 static unsigned descriptors_of(pid_t pid)
 {
     char path[40];
