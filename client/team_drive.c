@@ -564,8 +564,8 @@ static void *background(void *context)
         } else if (background_rest(team, 1)) {
             uint64_t calls = team->calls;
 
-            while (team->units != 0 && team->calls == calls && !team->ending && team->broken == GP_OK)
-                if (!team_pump(team))
+            while (team->units != 0 && team->calls == calls && !team->ending)
+                if (!team_pump(team) && team->broken == GP_OK)
                     team_sleep(team, INT64_MAX, true);
         }
     }

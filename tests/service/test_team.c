@@ -1012,6 +1012,46 @@ TEST(a_client_that_is_killed_leaves_the_pool_free)
     end(&f);
 }
 
+static void count_end(void *context, gp_future *future)
+{
+    *(int *)context += info(future).status == GP_EPEER;
+}
+
+TEST(the_end_of_the_scheduler_ends_every_call_although_no_call_is_made)
+{
+    fixture f;
+    double ms = 20000;
+    int ended = 0;
+    gp_team_info i;
+    int64_t deadline;
+    pid_t worker;
+
+    REQUIRE(begin(&f, 1));
+    const gp_function *sleeper = function(&f, "sleep_ms");
+
+    REQUIRE(worker_pids(&f, &worker, 1) == 1);
+    for (int k = 0; k < 5; k++)
+        CHECK_STATUS(GP_OK, gp_parfeval(NULL, f.team,
+                                        &(gp_parfeval_request){ .function = sleeper,
+                                                                .argument = &ms,
+                                                                .bytes = sizeof(ms),
+                                                                .done = count_end,
+                                                                .context = &ended },
+                                        &f.err));
+    kill((pid_t)f.pool->scheduler_pid, SIGKILL);
+    deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    do {
+        gp_sleep_ms(5);
+        gp_team_get_info(f.team, &i);
+    } while (i.ended < 5 && gp_now_ms() < deadline);
+    CHECK_INT(5, i.ended);
+    CHECK_INT(5, ended);
+    CHECK_STATUS(GP_EPEER, gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = sleeper }, &f.err));
+    CHECK_CONTAINS(f.err.message, "scheduler");
+    kill(worker, SIGKILL); /* it would leave by itself, some time later */
+    end(&f);
+}
+
 static volatile sig_atomic_t stop_flag;
 
 static void remember_line(void *context, uint32_t worker, const char *line)

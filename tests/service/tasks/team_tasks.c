@@ -10,8 +10,10 @@
 
 static void nap(double ms)
 {
-    nanosleep(&(struct timespec){ .tv_sec = (long)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000 },
-              NULL);
+    struct timespec left = { .tv_sec = (long)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000 };
+
+    while (nanosleep(&left, &left) != 0)
+        ;
 }
 
 GP_TASK gp_status nothing(gp_task *task, gp_error *err)
