@@ -1014,7 +1014,7 @@ TEST(a_client_that_is_killed_leaves_the_pool_free)
 
 static void count_end(void *context, gp_future *future)
 {
-    *(int *)context += info(future).status == GP_EPEER;
+    *(int *)context += info(future).status != GP_OK; /* the one that ran may have heard of it first */
 }
 
 TEST(the_end_of_the_scheduler_ends_every_call_although_no_call_is_made)
