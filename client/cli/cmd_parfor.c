@@ -230,6 +230,7 @@ const cli_command cli_command_parfor = {
         "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
         "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
         "  gradpool parfor 1:8 -- 'echo {} | md5sum'\n"
+        "  gradpool parfor lr=0.01,0.05,0.1 -- train --network lenet --data fashion-mnist --lr {lr}\n"
         "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
         "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
         "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n"
@@ -239,6 +240,7 @@ const cli_command cli_command_parfor = {
         "{%} its place; {.} {/} {//} {/.} a path without extension, its base name, folder, base name "
         "without\n"
         "extension.  Without any of them the value is put behind the command.\n"
+        "\n-- train ... trains a network for every input, each on one worker, and prints one table.\n"
         "\nExit code: how many jobs failed, 101 = more than 100; with --halt that of the first one; 255 = "
         "the\n"
         "command line is wrong or the pool failed; 130 = interrupted.\n",
