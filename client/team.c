@@ -379,41 +379,6 @@ void team_flush(gp_team *team)
     }
 }
 
-/* ---- payloads nobody uses any more ---- */
-
-static void given_release(gp_team *team, const team_given *given)
-{
-    EACH_WORKER(team, w)
-    {
-        team_worker *worker = worker_of(team, w);
-
-        if ((given->workers >> (w - 1) & 1) == 0 || worker->stage != TEAM_UP || worker->corrupt)
-            continue;
-        gp_call *call = gp_link_reserve(worker->link, 0);
-
-        if (call == NULL)
-            continue; /* its ring is full: it keeps the mapping until the link ends */
-        call->kind = GP_CALL_RELEASE;
-        call->blob = given->shared->number;
-        worker->dirty = true;
-    }
-}
-
-void team_release_unused(gp_team *team)
-{
-    team->left_seen = shared_left_count();
-    for (uint32_t i = team->given_count; i > 0; i--) {
-        team_given *given = &team->given[i - 1];
-
-        if (atomic_load(&given->shared->users) != 0)
-            continue;
-        given_release(team, given);
-        shared_drop(given->shared);
-        *given = team->given[--team->given_count];
-    }
-    team_flush(team);
-}
-
 /* ---- what lasts ---- */
 
 enum { LASTING_MS = 20 };
@@ -779,9 +744,7 @@ void gp_team_close(gp_team *team)
     EACH_WORKER(team, w)
     team_worker_close(team, w);
     gp_pool_close(team->pool);
-    for (uint32_t i = 0; i < team->given_count; i++)
-        shared_drop(team->given[i].shared);
-    gp_free(team->given);
+    team_given_free(team);
     futures_free(team);
     dispatch_free(team->dispatch);
     if (team->bell >= 0)

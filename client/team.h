@@ -2,6 +2,7 @@
  *
  *   team.c        open and close, entering and leaving a call, units, what lasts
  *   team_link.c   workers: attached, linked, opened; their doors; death and replacement
+ *   team_payloads.c  which worker has which payload
  *   team_drive.c  answers, waiting, the thread that drives while no call is made
  *   dispatch.c    which call goes where (pure)
  *   future.c, function.c, values.c, queue.c, shared.c   what users see
@@ -65,6 +66,7 @@ typedef struct team_worker {
     bool replacing;
     team_blob *blobs; /* that came, unnamed */
     uint32_t blob_count, blob_room;
+    uint32_t held, leaving; /* payloads from here, and those of them that it was told to release */
     int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
     int64_t last_ns;  /* when its last call ended */
     uint64_t kills;   /* by lack of memory, where it lives, when it came up */
@@ -80,6 +82,7 @@ typedef struct team_worker {
 typedef struct team_given {
     gp_shared *shared;
     uint64_t workers; /* bit w - 1 */
+    uint64_t leaving; /* those that were told to release it and may not have done so yet */
 } team_given;
 
 struct team_lasting {
@@ -184,7 +187,15 @@ void team_lasting_replay(gp_team *team, uint32_t worker);
 /* Send what is ready, and ring. */
 void team_send(gp_team *team);
 void team_flush(gp_team *team);
+
+/* ---- team_payloads.c ---- */
+
+/* The payload is there before the record that names it.  False: not now. */
+bool team_give(gp_team *team, uint32_t worker, gp_shared *shared);
+/* It has nothing: its process is new. */
+void team_given_forget(gp_team *team, uint32_t worker);
 void team_release_unused(gp_team *team);
+void team_given_free(gp_team *team);
 
 /* ---- team_link.c ---- */
 

@@ -95,45 +95,6 @@ void team_death_words(const gp_team *team, uint32_t worker, const char *doing, c
 
 /* ---- hooks of the dispatch ---- */
 
-static team_given *given_find(gp_team *team, gp_shared *shared, gp_error *err)
-{
-    for (uint32_t i = team->given_count; i > 0; i--)
-        if (team->given[i - 1].shared == shared)
-            return &team->given[i - 1];
-    if (team->given_count == team->given_room) {
-        uint32_t room = team->given_room == 0 ? 16 : 2 * team->given_room;
-        team_given *grown = gp_realloc_array(team->given, room, sizeof(*grown));
-
-        if (grown == NULL) {
-            gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " payloads", room);
-            return NULL;
-        }
-        team->given = grown;
-        team->given_room = room;
-    }
-    shared_keep(shared);
-    team->given[team->given_count] = (team_given){ .shared = shared };
-    return &team->given[team->given_count++];
-}
-
-/* Its descriptor goes through the door once per worker, before the record that names it. */
-static bool give(gp_team *team, uint32_t w, gp_shared *shared)
-{
-    gp_error err;
-    uint64_t bit = (uint64_t)1 << (w - 1);
-    const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
-    team_given *given = given_find(team, shared, &err);
-
-    if (given == NULL)
-        return false;
-    if ((given->workers & bit) != 0)
-        return true;
-    if (gp_door_send_fd(worker_of(team, w)->door, &request, shared->fd, &err) != GP_OK)
-        return false; /* its queue is full, or it is dead: the door will say so */
-    given->workers |= bit;
-    return true;
-}
-
 /* An argument too long for the ring, which has waited on the heap: a memory file from here on. */
 static bool make_shared(team_unit *unit)
 {
@@ -156,7 +117,7 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
     const void *payload;
     gp_call *call;
 
-    if (worker->corrupt || !make_shared(unit) || (unit->shared != NULL && !give(team, w, unit->shared)))
+    if (worker->corrupt || !make_shared(unit) || (unit->shared != NULL && !team_give(team, w, unit->shared)))
         return false;
     call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
     if (call == NULL)
@@ -309,8 +270,7 @@ void team_worker_close(gp_team *team, uint32_t w)
     gp_free(worker->blobs);
     worker->blobs = NULL;
     worker->blob_room = 0;
-    for (uint32_t i = 0; i < team->given_count; i++)
-        team->given[i].workers &= ~((uint64_t)1 << (w - 1));
+    team_given_forget(team, w);
 }
 
 void team_worker_corrupt(gp_team *team, uint32_t w, const char *what)
