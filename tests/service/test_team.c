@@ -209,6 +209,9 @@ TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
             fds = descriptors();
         if (round == 1)
             blocks = gp_alloc_get_stats().live;
+        /* Closed sockets are given back by a thread of their library, in its own time. */
+        for (int ms = 0; round >= 2 && descriptors() > fds && ms < 2000; ms++)
+            gp_sleep_ms(1);
         CHECK(round < 2 || descriptors() <= fds);
         CHECK(round < 2 || gp_alloc_get_stats().live <= blocks);
         REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
