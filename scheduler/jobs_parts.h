@@ -1,6 +1,7 @@
 /* jobs_parts.h -- inside the jobs' machine.
  *
- *   jobs.c        events in, actions out      jobs_table.c  entries: found by id and by submit, listed, queued */
+ *   jobs.c       events in, actions out           jobs_table.c  entries: found by id and by submit, listed, queued
+ *   jobs_rows.c  the rows it begins with; looking */
 #ifndef GP_JOBS_PARTS_H
 #define GP_JOBS_PARTS_H
 

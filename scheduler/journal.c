@@ -1,3 +1,5 @@
+/* journal.c -- see journal.h.  It stays whole, though it is long: what is here touches SQLite or its thread, and SQLite
+ * has one home. */
 #include "scheduler/journal.h"
 
 #include <assert.h>

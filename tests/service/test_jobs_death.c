@@ -1,0 +1,225 @@
+/* test_jobs_death.c -- background jobs when their scheduler dies, the pool is taken down, the journal or its disk fails. */
+#include <sys/resource.h>
+
+#include "tests/service/jobs_stage.h"
+
+TEST(a_job_outlives_its_scheduler_and_is_watched_by_the_next)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(job).pid;
+
+    kill_scheduler();
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_RUNNING, look(job).state);
+    CHECK_INT(pid, look(job).pid);
+    CHECK(process_alive(pid));
+    touch(in_root("end"));
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_DONE, info.state); /* it was not our child: it said so itself */
+    CHECK_INT(0, info.exit_code);
+    CHECK_INT(1, info.attempts);
+    stage_end();
+}
+
+TEST(a_job_that_ended_while_no_scheduler_was_there_is_recorded_as_it_ended)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t good = SUBMIT("train", "until", in_root("end")),
+             bad = SUBMIT("train", "append", "/no/where", "300");
+
+    CHECK(await_state(good, GP_JOB_RUNNING) && await_state(bad, GP_JOB_RUNNING));
+    pid_t pids[] = { (pid_t)look(good).pid, (pid_t)look(bad).pid };
+
+    kill_scheduler();
+    touch(in_root("end"));
+    for (int64_t end = gp_now_ms() + PATIENCE_MS;
+         (process_alive(pids[0]) || process_alive(pids[1])) && gp_now_ms() < end;)
+        gp_sleep_ms(2);
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_DONE, wait_end(good).state);
+    CHECK_INT(1, look(good).attempts);
+    CHECK_INT(GP_JOB_FAILED, wait_end(bad).state); /* by itself: not tried again */
+    CHECK_INT(1, look(bad).exit_code);
+    CHECK_INT(1, look(bad).attempts);
+    stage_end();
+}
+
+TEST(a_job_killed_together_with_its_scheduler_is_tried_three_times)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "append", in_root("ran"), "60000");
+
+    for (uint32_t attempt = 1; attempt <= 3 && gp_test_failures == 0; attempt++) {
+        gp_job_info info = { 0 };
+
+        for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2)) {
+            info = look(job);
+            if (info.state == GP_JOB_RUNNING && info.attempts == attempt)
+                break;
+        }
+        CHECK_INT(attempt, info.attempts);
+        kill_scheduler();
+        kill((pid_t)info.pid, SIGKILL);
+        while (process_alive((pid_t)info.pid))
+            gp_sleep_ms(1);
+        REQUIRE(open_pool());
+    }
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_LOST, info.state);
+    CHECK_CONTAINS(info.reason, "3 attempts");
+    CHECK_INT(125, finish(START("a", "wait", "1")));
+    stage_end();
+}
+
+TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t running = SUBMIT("train", "append", in_root("ran"), "400"), queued = 0;
+
+    SUBMIT("train", "append", in_root("ran"), "400");
+    queued = SUBMIT("train", "append", in_root("ran"), "0");
+    CHECK(await_state(running, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(running).pid;
+
+    CHECK_INT(0, finish(START("a", "down")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "3 jobs wait for the next pool");
+    CHECK(!process_alive(pid));
+    CHECK(access(in_root("ran"), F_OK) != 0);
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_DONE, wait_end(queued).state);
+    gp_job_info info = wait_end(running);
+
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(1, info.attempts); /* the one that was taken down does not count */
+    stage_end();
+}
+
+TEST(whoever_waits_goes_on_with_the_next_scheduler)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t waiter = START("a", "wait", "1"), follower = START("b", "logs", "1", "-f");
+
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
+        if (strstr(slurp(in_root("b.out")), "waiting") != NULL)
+            break;
+    kill_scheduler();
+    gp_sleep_ms(100);
+    touch(in_root("end"));
+    int waited = finish(waiter);
+
+    if (waited != 0)
+        GP_TEST_FAIL("wait: exit code %d: %s", waited, slurp(in_root("a.err")));
+    CHECK_INT(0, finish(follower));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "job 1: done");
+    REQUIRE(open_pool());
+    stage_end();
+}
+
+TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
+{
+    char host[65] = "", path[400];
+    gp_job_info info;
+    uint64_t job;
+    uint32_t workers;
+
+    stage_begin(true);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(path, sizeof(path), "%s/state/%s", pools_root, host);
+    mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/state/%s/default", pools_root, host);
+    mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/state/%s/default/jobs.db", pools_root, host);
+    FILE *file = fopen(path, "w");
+
+    REQUIRE(file != NULL);
+    for (int i = 0; i < 200; i++)
+        fputs("no database at all\n", file);
+    fclose(file);
+    REQUIRE(open_pool());
+    CHECK_STATUS(GP_ECORRUPT,
+                 gp_job_submit(&job, pool,
+                               &(gp_job_request){ .words = (const char *const[]){ "train", NULL } }, &err));
+    CHECK_CONTAINS(err.message, "jobs.db is damaged");
+    CHECK_CONTAINS(err.message, "move the file away");
+    CHECK(gp_job_get(&info, pool, 1, &err) != GP_OK);
+    CHECK_CONTAINS(err.message, "jobs.db is damaged");
+    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, 1000, NULL, &err) != GP_OK);
+    CHECK_CONTAINS(err.message, "jobs.db is damaged");
+    CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
+    CHECK_INT(2, workers);
+    CHECK_CONTAINS(slurp(path), "no database at all");
+    stage_end();
+}
+
+TEST(a_disk_that_fills_up_refuses_jobs_in_words_and_loses_none)
+{
+    struct rlimit old, small;
+    uint64_t acknowledged = 0, job;
+    gp_job_info info;
+    gp_status status = GP_OK;
+
+    stage_begin(true);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 200 << 10;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small); /* for the scheduler that is started now */
+    bool opened = open_pool();
+
+    setrlimit(RLIMIT_FSIZE, &old);
+    REQUIRE(opened);
+    while (status == GP_OK && acknowledged < 1000) {
+        status = gp_job_submit(
+            &job, pool, &(gp_job_request){ .words = (const char *const[]){ "train", "exit", "0", NULL } },
+            &err);
+        if (status == GP_OK)
+            acknowledged = job;
+    }
+    CHECK_STATUS(GP_EIO, status);
+    CHECK_CONTAINS(err.message, "jobs.db");
+    CHECK_CONTAINS(err.message, "no job is taken");
+    CHECK_STATUS(GP_EIO, gp_job_cancel(NULL, pool, 1, &err));
+    CHECK_CONTAINS(err.message, "no job is taken");
+    REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
+    pool_wait_gone(pool, PATIENCE_MS, &err);
+    REQUIRE(open_pool());
+    CHECK(acknowledged > 0);
+    for (uint64_t id = 1; id <= acknowledged; id++)
+        CHECK_STATUS(GP_OK, gp_job_get(&info, pool, id, &err));
+    CHECK_INT(GP_JOB_DONE, wait_end(acknowledged).state);
+    stage_end();
+}
+
+TEST(a_training_whose_scheduler_is_killed_is_attempted_again)
+{
+    char path[300];
+
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "6");
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", look(job).folder);
+    CHECK(await_file(path));
+    kill_scheduler();
+    REQUIRE(open_pool());
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(2, info.attempts);
+    snprintf(path, sizeof(path), "%s/log", look(job).folder);
+    CHECK_CONTAINS(slurp(path), "== attempt 2 ==");
+    stage_end();
+}
