@@ -412,3 +412,137 @@ gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     put_list(settings, sizeof(settings), "order", order + 1, 3);
     return gp_onnx_node_layer(m, node, "transpose", settings, &x, 1, err);
 }
+
+/* ---- larger and smaller ---- */
+
+/* Whether a text attribute says that, or is absent and that is its default. */
+static bool attribute_is(const Onnx__NodeProto *node, const char *name, const char *fallback,
+                         const char *word)
+{
+    const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(node, name);
+
+    if (attribute == NULL)
+        return strcmp(fallback, word) == 0;
+    return attribute->s.len == strlen(word) && memcmp(attribute->s.data, word, attribute->s.len) == 0;
+}
+
+gp_status gp_onnx_map_conv_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    gp_onnx_source *source = &m->sources[m->spec->layer_count];
+    int64_t groups, stride[2], dilation[2], padding[4], extra[2];
+    char settings[320] = "";
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_parameter(m, node, 1, 4, &source->tensors[0], err);
+    if (status == GP_OK && source->tensors[0] == NULL)
+        status = gp_fail(err, GP_ECORRUPT, "it has no weights");
+    if (status == GP_OK)
+        status = gp_onnx_node_parameter(m, node, 2, 1, &source->tensors[1], err);
+    if (status == GP_OK)
+        status = gp_onnx_node_int(node, "group", 1, &groups, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_ints(node, "strides", 2, 1, stride, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_ints(node, "dilations", 2, 1, dilation, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_ints(node, "pads", 4, 0, padding, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_ints(node, "output_padding", 2, 0, extra, err);
+    if (status == GP_OK && !attribute_is(node, "auto_pad", "NOTSET", "NOTSET"))
+        status = gp_fail(err, GP_EUNSUPPORTED, "auto_pad is not supported here; write the padding as pads");
+    if (status == GP_OK && (groups < 1 || source->tensors[0]->dims[1] > GP_CHANNELS_MAX / groups))
+        status = gp_fail(err, GP_EUNSUPPORTED, "group=%" PRId64 " is not supported", groups);
+    if (status != GP_OK)
+        return status;
+    snprintf(settings, sizeof(settings), "channels=%" PRId64 ";groups=%" PRId64 ";bias=%s",
+             source->tensors[0]->dims[1] * groups, groups, source->tensors[1] == NULL ? "false" : "true");
+    put_list(settings, sizeof(settings), "kernel", source->tensors[0]->dims + 2, 2);
+    put_list(settings, sizeof(settings), "stride", stride, 2);
+    put_list(settings, sizeof(settings), "dilation", dilation, 2);
+    put_list(settings, sizeof(settings), "padding", padding, 4);
+    put_list(settings, sizeof(settings), "extra", extra, 2);
+    return gp_onnx_node_layer(m, node, "transconv2d", settings, &x, 1, err);
+}
+
+/* The mode that the attributes of a Resize, or of an Upsample, say; NULL: none of ours. */
+static const char *resize_mode(const gp_onnx_mapping *m, const Onnx__NodeProto *node)
+{
+    const char *fallback =
+        strcmp(node->op_type, "Upsample") == 0 || m->opset < 11 ? "asymmetric" : "half_pixel";
+    const char *const place = "coordinate_transformation_mode";
+
+    if (attribute_is(node, "mode", "nearest", "nearest")) {
+        bool floors =
+            attribute_is(node, "nearest_mode", *fallback == 'a' ? "floor" : "round_prefer_floor", "floor");
+
+        return floors && attribute_is(node, place, fallback, "asymmetric") ? "nearest" : NULL;
+    }
+    if (!attribute_is(node, "mode", "nearest", "linear"))
+        return NULL;
+    if (attribute_is(node, place, fallback, "half_pixel"))
+        return "bilinear";
+    if (attribute_is(node, place, fallback, "align_corners"))
+        return "bilinear-corners";
+    return attribute_is(node, place, fallback, "asymmetric") ? "bilinear-asymmetric" : NULL;
+}
+
+/* Height and width from the scales, which must make whole numbers of pixels, or positions would not be ours. */
+static gp_status scaled_size(const Onnx__TensorProto *scales, const gp_shape *shape, int64_t size[2],
+                             gp_error *err)
+{
+    const void *floats = scales == NULL ? NULL : gp_onnx_floats(scales);
+
+    if (floats == NULL || gp_onnx_count(scales) != 4 || gp_onnx_float_at(floats, 0) != 1.0f ||
+        gp_onnx_float_at(floats, 1) != 1.0f)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "it is supported with four numbers, of which the first two are 1");
+    for (int i = 0; i < 2; i++) {
+        double exact = (double)gp_onnx_float_at(floats, 2 + i) * (double)shape->dim[1 + i];
+
+        if (!(exact >= 0.5 && exact < 65536.0) || fabs(exact - rint(exact)) > 1e-4)
+            return gp_fail(err, GP_EUNSUPPORTED, "%g times %" PRId64 " pixels are no whole number",
+                           (double)gp_onnx_float_at(floats, 2 + i), shape->dim[1 + i]);
+        size[i] = (int64_t)rint(exact);
+    }
+    return GP_OK;
+}
+
+gp_status gp_onnx_map_resize(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    bool old =
+        strcmp(node->op_type, "Upsample") == 0 || m->opset < 11; /* (X, scales) without the region between */
+    const char *mode = resize_mode(m, node);
+    const Onnx__TensorProto *scales = NULL;
+    int64_t sizes[LIST_MAX], size[2];
+    size_t count = 0;
+    char settings[96] = "";
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+
+    if (status == GP_OK && mode == NULL)
+        status =
+            gp_fail(err, GP_EUNSUPPORTED,
+                    "its mode is not supported; linear (half_pixel, align_corners, asymmetric) and nearest "
+                    "(asymmetric, floor) are");
+    if (status == GP_OK)
+        status = gp_onnx_node_constant(m, node, old ? 1 : 2, &scales, err);
+    if (status == GP_OK && !old)
+        status = node_list(m, node, 3, "sizes", sizes, &count, err);
+    if (status != GP_OK)
+        return status;
+    const gp_shape shape = gp_onnx_shape_of(m, x);
+
+    if (shape.rank != 3)
+        return gp_fail(err, GP_EUNSUPPORTED, "it is supported for images");
+    if (count == 4 && sizes[1] == shape.dim[0])
+        memcpy(size, sizes + 2, sizeof(size));
+    else
+        status = scaled_size(scales, &shape, size, err);
+    if (status != GP_OK)
+        return status;
+    put_list(settings, sizeof(settings), "size", size, 2);
+    snprintf(settings + strlen(settings), sizeof(settings) - strlen(settings), ";mode=%s", mode);
+    return gp_onnx_node_layer(m, node, "resize", settings, &x, 1, err);
+}

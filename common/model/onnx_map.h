@@ -20,6 +20,8 @@ gp_status gp_onnx_map_leaky_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node
 gp_status gp_onnx_map_lrn(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_status gp_onnx_map_groupnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_status gp_onnx_map_layernorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_conv_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
+gp_status gp_onnx_map_resize(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_status gp_onnx_map_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_status gp_onnx_map_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_status gp_onnx_map_pad(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);

@@ -5,6 +5,7 @@
  * (it is the identity outside training); who reads it reads what it reads. */
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@
 #include "common/model/onnx_proto.h"
 
 enum {
-    NODE_ATTRIBUTES_MAX = 5,
-    NODE_INTS_MAX = 10,
-    NODE_CONSTANTS_MAX = 3,
+    NODE_ATTRIBUTES_MAX = 6,
+    NODE_INTS_MAX = 14,
+    NODE_CONSTANTS_MAX = 4,
     NODE_LIST_MAX = 8,
     VALUE_NAME_MAX = GP_NAME_MAX + 16
 };
@@ -61,6 +62,7 @@ struct gp_onnx_draft {
     const gp_op **ops;   /* per layer: its first op in inference */
     const char **values; /* per layer: the name of what it makes */
     const char *start;   /* the name of the network's normalised input */
+    const char *refused; /* why a layer has no ONNX form; NULL */
     int64_t opset;       /* the least that has what the nodes say, from GP_ONNX_OPSET on */
     float scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
 };
@@ -131,6 +133,16 @@ static void node_set_ints(draft_node *node, const char *name, const int32_t *val
     attribute->n_ints = count;
     for (uint32_t i = 0; i < count; i++)
         node->ints[node->int_count++] = values[i];
+}
+
+static void node_set_text(draft_node *node, const char *name, const char *word)
+{
+    Onnx__AttributeProto *attribute =
+        node_add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+
+    attribute->has_s = true;
+    attribute->s.data = (uint8_t *)text(word);
+    attribute->s.len = strlen(word);
 }
 
 static void node_set_float(draft_node *node, const char *name, double value)
@@ -344,6 +356,61 @@ static void draft_lrn(gp_onnx_draft *draft, uint32_t layer)
     node_set_float(node, "bias", op->factor[2]);
 }
 
+static void draft_transconv2d(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
+    draft_node *node = draft_add_layer(draft, layer, "ConvTranspose");
+    int32_t extra[2];
+
+    for (int i = 0; i < 2; i++)
+        extra[i] = (int32_t)y->dim[1 + i] + op->window.padding[i] + op->window.padding[2 + i] -
+                   op->window.dilation[i] * (op->window.kernel[i] - 1) - 1 -
+                   op->window.stride[i] * ((int32_t)x->dim[1 + i] - 1);
+    node_add_parameters(draft, node, layer);
+    node_set_ints(node, "kernel_shape", op->window.kernel, 2);
+    node_set_ints(node, "strides", op->window.stride, 2);
+    node_set_ints(node, "dilations", op->window.dilation, 2);
+    node_set_ints(node, "pads", op->window.padding, 4);
+    node_set_ints(node, "output_padding", extra, 2);
+    node_set_int(node, "group", op->window.groups);
+}
+
+/* A factor that makes exactly that many pixels, in float32 and float64 alike, once it is rounded down. */
+static float resize_scale(int64_t from, int64_t to)
+{
+    float scale = (float)to / (float)from;
+
+    while (floor((double)from * (double)scale) < (double)to)
+        scale = nextafterf(scale, INFINITY);
+    return scale;
+}
+
+static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
+{
+    static const char *const places[] = { "asymmetric", "half_pixel", "align_corners", "asymmetric" };
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
+    const gp_shape four = gp_shape1(4);
+    draft_node *node = draft_add_layer(draft, layer, "Resize");
+
+    node_add_input(node, ""); /* no region */
+    node->constants[0] = node->constants[1] = 1.0f;
+    for (int i = 0; i < 2; i++) {
+        node->constants[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
+        if (op->number[0] == GP_RESIZE_NEAREST && y->dim[1 + i] % x->dim[1 + i] != 0)
+            draft->refused =
+                "the nearest pixel at a scale that is no whole number has no ONNX form that is exact";
+    }
+    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.scales", GP_NAME_MAX,
+             node->name);
+    node_add_input(node, draft_add_tensor(draft, node->constant_names[0], &four, node->constants));
+    node_set_text(node, "mode", op->number[0] == GP_RESIZE_NEAREST ? "nearest" : "linear");
+    node_set_text(node, "coordinate_transformation_mode", places[op->number[0]]);
+    if (op->number[0] == GP_RESIZE_NEAREST)
+        node_set_text(node, "nearest_mode", "floor");
+}
+
 static void draft_concat(gp_onnx_draft *draft, uint32_t layer)
 {
     node_set_int(draft_add_layer(draft, layer, "Concat"), "axis", 1 + draft->ops[layer]->number[0]);
@@ -440,6 +507,8 @@ static const struct {
     void (*draft)(gp_onnx_draft *draft, uint32_t layer);
 } layer_drafts[] = {
     { "conv2d", draft_conv2d },
+    { "transconv2d", draft_transconv2d },
+    { "resize", draft_resize },
     { "fc", draft_fc },
     { "relu", draft_plain },
     { "leakyrelu", draft_leaky_relu },
@@ -482,6 +551,9 @@ static gp_status draft_layers(gp_onnx_draft *draft, gp_error *err)
                            "%s (%s): this kind cannot be written as ONNX yet; leave the layer out",
                            layer->name, layer->kind->name);
         layer_drafts[d].draft(draft, i);
+        if (draft->refused != NULL)
+            return gp_fail(err, GP_EUNSUPPORTED, "%s (%s): %s", layer->name, layer->kind->name,
+                           draft->refused);
     }
     return GP_OK;
 }

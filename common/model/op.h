@@ -37,6 +37,14 @@ typedef enum gp_activation {
     GP_ACTIVATION_TANH,
 } gp_activation;
 
+/* How positions of the output of a resize map to its input, along an axis of n inputs and m outputs. */
+typedef enum gp_resize_mode {
+    GP_RESIZE_NEAREST,             /* input floor(o * n / m) */
+    GP_RESIZE_BILINEAR,            /* about (o + 1/2) * n / m - 1/2: pixels are squares */
+    GP_RESIZE_BILINEAR_CORNERS,    /* about o * (n - 1) / (m - 1): corners fall on corners */
+    GP_RESIZE_BILINEAR_ASYMMETRIC, /* about o * n / m */
+} gp_resize_mode;
+
 enum { GP_OP_VALUES_MAX = 8 };
 
 typedef struct gp_op {

@@ -8,7 +8,8 @@
 /* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
  * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
- * local response, group, instance and layer norm; "tiny": a few bytes of weights.  Weights are normal with
+ * local response, group, instance and layer norm; "upward": transposed convolution and
+ * resizing; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
     gp_netspec *spec;
@@ -176,6 +177,29 @@ static inline gp_status net_build_norms(net *n, gp_error *err)
                            : status;
 }
 
+static inline gp_status net_build_upward(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "conv1", "conv2d", "channels=4;kernel=3;stride=2", { 0 } },
+        { "up1", "transconv2d", "channels=6;kernel=3;stride=2;padding=1,0,1,1;extra=1,0;groups=2", { 0 } },
+        { "relu1", "relu", NULL, { 0 } },
+        { "near", "resize", "scale=2,3", { 0 } },
+        { "conv2", "conv2d", "channels=5;kernel=3;stride=3", { 0 } },
+        { "squares", "resize", "size=7,10;mode=bilinear", { 0 } },
+        { "corners", "resize", "size=11,4;mode=bilinear-corners", { 0 } },
+        { "begins", "resize", "scale=2;mode=bilinear-asymmetric", { 0 } },
+        { "up2", "transconv2d", "channels=3;kernel=2;stride=1;dilation=2;bias=false", { 0 } },
+        { "pool", "avgpool", "kernel=4", { 0 } },
+        { "head", "fc", "outputs=5", { 0 } },
+        { "loss", "crossentropy", NULL, { 0 } },
+    };
+    const gp_shape input = gp_shape3(2, 9, 11);
+    gp_status status = gp_netspec_new(&n->spec, "upward", &input, err);
+
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
 static inline gp_status net_build_tiny(net *n, gp_error *err)
 {
     static const net_layer layers[] = {
@@ -203,6 +227,8 @@ static inline gp_status net_new(net *n, const char *name, gp_error *err)
         status = net_build_mixed(n, err);
     else if (strcmp(name, "branches") == 0)
         status = net_build_branches(n, err);
+    else if (strcmp(name, "upward") == 0)
+        status = net_build_upward(n, err);
     else if (strcmp(name, "norms") == 0)
         status = net_build_norms(n, err);
     else if (strcmp(name, "residual") == 0)

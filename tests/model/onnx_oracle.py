@@ -144,6 +144,16 @@ def foreign(folder):
         node("Conv", ["x", "w"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]), node("Softmax", ["g"], ["s"], axis=1),
         node("Flatten", ["s"], ["y"]),
     ], [tensor("w", 4, 2, 2, 2)], (2, 5, 5), folder, softmax=False)
+    check_theirs("upsample_opset9", [
+        node("ConvTranspose", ["x", "w", "b"], ["c"], strides=[2, 3], output_padding=[1, 2], group=2),
+        constant("twice", np.array([1, 1, 2, 3], dtype=np.float32)), node("Upsample", ["c", "twice"], ["u"], mode="nearest"),
+        node("GlobalAveragePool", ["u"], ["g"]), node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 4, 3, 2, 2), tensor("b", 6), tensor("m", 6, 4)], (4, 3, 4), folder, opset=9)
+    check_theirs("resize_to_sizes", [
+        node("Conv", ["x", "w"], ["c"]), constant("to", np.array([5, 4, 9, 4], dtype=np.int64)),
+        node("Resize", ["c", "", "", "to"], ["r"], mode="linear"), node("GlobalMaxPool", ["r"], ["g"]),
+        node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 4, 2, 2, 2), tensor("m", 4, 4)], (2, 6, 7), folder, opset=13)
     check_theirs("clip_by_inputs", [
         node("Conv", ["x", "w"], ["c"], group=4, auto_pad="SAME_UPPER"),
         node("Clip", ["c", "", "high"], ["k"]), node("AveragePool", ["k"], ["a"], kernel_shape=[2, 2], dilations=[2, 1]),
@@ -158,6 +168,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check_ours("mixed", (4, 13, 11), temporary)
     check_ours("residual", (3, 14, 11), temporary)
     check_ours("branches", (2, 10, 9), temporary)
+    check_ours("upward", (2, 9, 11), temporary)
     check_ours("norms", (2, 9, 8), temporary, opset=21)
     foreign(temporary)
 print(f"{failures} failed")

@@ -166,6 +166,11 @@ void gp_ref_fc_backward_weights(const gp_ref_call *call)
         }
 }
 
+static int64_t element_count_of(const gp_ref_call *call, const gp_ref_tensor *tensor)
+{
+    return call->samples * gp_shape_count(&tensor->shape);
+}
+
 static int64_t element_count(const gp_ref_call *call)
 {
     assert(gp_shape_count(&call->in[0].shape) == gp_shape_count(&call->out[0].shape));
@@ -711,6 +716,83 @@ void gp_ref_softmax_backward(const gp_ref_call *call)
     }
 }
 
+void gp_ref_transconv2d(const gp_ref_call *call)
+{
+    const int64_t pixels = call->out[0].shape.dim[1] * call->out[0].shape.dim[2];
+
+    tensor_clear(call, &call->out[0]);
+    conv_each(call, &call->out[0], &call->in[1], &call->in[0], conv_to_data);
+    for (int64_t i = 0; i < element_count_of(call, &call->out[0]) && call->in[2].data != NULL; i++)
+        call->out[0].data[i] += call->in[2].data[i / pixels % call->out[0].shape.dim[0]];
+}
+
+void gp_ref_transconv2d_backward_data(const gp_ref_call *call)
+{
+    tensor_clear(call, &call->out[0]);
+    conv_each(call, &call->in[0], &call->in[1], &call->out[0], conv_forward);
+}
+
+void gp_ref_transconv2d_backward_weights(const gp_ref_call *call)
+{
+    const int64_t pixels = call->in[1].shape.dim[1] * call->in[1].shape.dim[2];
+
+    conv_each(call, &call->in[1], &call->out[0], &call->in[0], conv_to_weights);
+    for (int64_t i = 0; i < element_count_of(call, &call->in[1]) && call->out[1].data != NULL; i++)
+        call->out[1].data[i / pixels % call->in[1].shape.dim[0]] += call->in[1].data[i];
+}
+
+/* The weight of input i in output o along an axis of `from` inputs and `to` outputs. */
+static double resize_weight(const gp_op *op, int64_t i, int64_t o, int64_t from, int64_t to)
+{
+    double at = 0.0;
+
+    switch ((gp_resize_mode)op->number[0]) {
+    case GP_RESIZE_NEAREST:
+        return o * from / to == i;
+    case GP_RESIZE_BILINEAR:
+        at = ((double)o + 0.5) * (double)from / (double)to - 0.5;
+        break;
+    case GP_RESIZE_BILINEAR_CORNERS:
+        at = to == 1 ? 0.0 : (double)(o * (from - 1)) / (double)(to - 1);
+        break;
+    case GP_RESIZE_BILINEAR_ASYMMETRIC:
+        at = (double)(o * from) / (double)to;
+        break;
+    }
+    at = fmin(fmax(at, 0.0), (double)(from - 1));
+    return fmax(0.0, 1.0 - fabs(at - (double)i));
+}
+
+static void resize_each(const gp_ref_call *call, const gp_ref_tensor *x, const gp_ref_tensor *y, bool forward)
+{
+    for (int64_t n = 0; n < call->samples; n++) {
+        planes in = planes_of(x, n), out = planes_of(y, n);
+
+        for (int64_t c = 0; c < in.c; c++)
+            for (int64_t o = 0; o < out.h * out.w; o++)
+                for (int64_t i = 0; i < in.h * in.w; i++) {
+                    double weight = resize_weight(call->op, i / in.w, o / out.w, in.h, out.h) *
+                                    resize_weight(call->op, i % in.w, o % out.w, in.w, out.w);
+                    double *a = planes_at(&in, c, i / in.w, i % in.w),
+                           *b = planes_at(&out, c, o / out.w, o % out.w);
+
+                    *(forward ? b : a) += weight * *(forward ? a : b);
+                }
+    }
+}
+
+void gp_ref_resize(const gp_ref_call *call)
+{
+    tensor_clear(call, &call->out[0]);
+    resize_each(call, &call->in[0], &call->out[0], true);
+}
+
+void gp_ref_resize_backward(const gp_ref_call *call)
+{
+    tensor_clear(call, &call->out[0]);
+    resize_each(call, &call->out[0], &call->in[0], false);
+}
+
 gp_ref_op gp_ref_op_find(gp_opcode code)
 {
     static const gp_ref_op ops[GP_OP_COUNT] = {
@@ -736,6 +818,11 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_GROUPNORM_BACKWARD] = gp_ref_groupnorm_backward,
         [GP_OP_LRN] = gp_ref_lrn,
         [GP_OP_LRN_BACKWARD] = gp_ref_lrn_backward,
+        [GP_OP_TRANSCONV2D] = gp_ref_transconv2d,
+        [GP_OP_TRANSCONV2D_BACKWARD_DATA] = gp_ref_transconv2d_backward_data,
+        [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = gp_ref_transconv2d_backward_weights,
+        [GP_OP_RESIZE] = gp_ref_resize,
+        [GP_OP_RESIZE_BACKWARD] = gp_ref_resize_backward,
         [GP_OP_ACTIVATION] = gp_ref_activation,
         [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
         [GP_OP_MULTIPLY] = gp_ref_multiply,

@@ -37,6 +37,11 @@ typedef struct gp_loop {
 /* NULL when an op has no loop. */
 const gp_loop *gp_loop_find(gp_opcode code);
 
+/* y += bias, channel by channel; gradient: the sum of dy over samples and pixels, as run() treats gradients.  Only rows,
+ * threads, packed and batch of the call are read. */
+void gp_loop_bias_add(const gp_loop_call *call, const gp_loop_operand *y, const float *bias);
+void gp_loop_bias_gradient(const gp_loop_call *call, const gp_loop_operand *dy, float *gradient);
+
 /* One op a segment, everything dense. */
 extern const gp_segment_ops gp_segment_loops;
 

@@ -88,5 +88,10 @@ gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_lrn(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_lrn_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d_backward_data(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_resize(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_resize_backward(const gp_loop_call *call, gp_error *err);
 
 #endif

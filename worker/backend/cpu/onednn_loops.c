@@ -219,6 +219,38 @@ gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run
     return GP_OK;
 }
 
+/* What the loops of loops.h read of a call, and the image that step->channels and step->pixels say. */
+static gp_loop_call bias_call_of(const gp_onednn_step *step, const gp_onednn_run *run, gp_loop_operand *image,
+                                 void *data)
+{
+    *image = (gp_loop_operand){ .data = data,
+                                .shape = gp_shape3((int64_t)step->channels, (int64_t)step->pixels, 1) };
+    return (gp_loop_call){ .batch = run->batch,
+                           .rows = run->segment->micro_batch,
+                           .threads = run->segment->threads,
+                           .packed = true };
+}
+
+gp_status gp_onednn_loop_bias(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    gp_loop_operand y;
+    gp_loop_call call = bias_call_of(step, run, &y, step->data[1]);
+
+    (void)err;
+    gp_loop_bias_add(&call, &y, step->data[0]);
+    return GP_OK;
+}
+
+gp_status gp_onednn_loop_bias_gradient(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    gp_loop_operand dy;
+    gp_loop_call call = bias_call_of(step, run, &dy, step->data[0]);
+
+    (void)err;
+    gp_loop_bias_gradient(&call, &dy, step->data[1]);
+    return GP_OK;
+}
+
 gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
     const gp_segment *segment = run->segment;

@@ -533,9 +533,38 @@ static uint32_t relu_after(const translator *t, uint32_t value)
     return readers == 1 ? found : request->count;
 }
 
+static uint32_t flat_parameter(translator *t, uint32_t value, bool gradient)
+{
+    dnnl_dims_t dims = { (dnnl_dim_t)count_of(t, value) };
+    shim_md md = md_new(t, 1, dims, dnnl_a);
+    uint32_t tensor = ONEDNN_NONE;
+
+    if (going(t) && gradient)
+        gradient_note(t, value);
+    if (going(t))
+        tensor = gradient ? gradient_tensor(t, value, md) : parameter_tensor(t, value, md);
+    shim_md_free(md);
+    return tensor;
+}
+
+/* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
+static void bias_emit(translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image, bool gradient)
+{
+    const gp_shape *shape = shape_of(t, image);
+    gp_onednn_step step = { .loop = loop, .channels = (size_t)shape->dim[0] };
+    uint32_t number = flat_parameter(t, bias, gradient), pixels = ONEDNN_NONE;
+
+    step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
+    if (going(t))
+        pixels = t->forms[image][PACKED];
+    step_argument(&step, 0, gradient ? pixels : number);
+    step_argument(&step, 0, gradient ? number : pixels);
+    step_emit(t, &step);
+}
+
 static void translate_forward(translator *t, const gp_op *op)
 {
-    bool conv = op->code == GP_OP_CONV2D;
+    bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
     gp_onednn_form form = conv ? PACKED : DENSE;
     uint32_t x = op->in[0], weight = op->in[1], bias = op->in[2], y = op->out[0], relu = relu_after(t, y);
     attr_post post = relu < t->request->count ? POST_RELU : POST_NONE;
@@ -567,7 +596,7 @@ static void translate_forward(translator *t, const gp_op *op)
 
 static void translate_backward_data(translator *t, const gp_op *op)
 {
-    bool conv = op->code == GP_OP_CONV2D_BACKWARD_DATA;
+    bool conv = op->code != GP_OP_FC_BACKWARD_DATA; /* or a transposed one forward */
     gp_onednn_form form = conv ? PACKED : DENSE;
     uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
     const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
@@ -595,6 +624,8 @@ static void translate_backward_data(translator *t, const gp_op *op)
         step_argument(&step, DNNL_ARG_DIFF_SRC, value_write(t, dx, form));
         step_primitive(t, &step, pd, what);
         step_emit(t, &step);
+        if (op->code == GP_OP_TRANSCONV2D && op->in[2] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias, op->in[2], dx, false);
         value_written(t, dx);
     }
     dnnl_primitive_desc_destroy(pd);
@@ -604,9 +635,11 @@ static void translate_backward_data(translator *t, const gp_op *op)
 
 static void translate_backward_weights(translator *t, const gp_op *op)
 {
-    bool conv = op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS;
+    bool conv = op->code != GP_OP_FC_BACKWARD_WEIGHTS,
+         transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
     gp_onednn_form form = conv ? PACKED : DENSE;
-    uint32_t x = op->in[0], dy = op->in[1], dweight = op->out[0], dbias = op->out[1];
+    uint32_t x = op->in[transposed ? 1 : 0], dy = op->in[transposed ? 0 : 1], dweight = op->out[0];
+    uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
     const char *what =
         conv ? "a convolution's backward weights" : "a fully connected layer's backward weights";
     dnnl_primitive_attr_t attr = attr_new(t, POST_NONE);
@@ -631,6 +664,8 @@ static void translate_backward_weights(translator *t, const gp_op *op)
         step_primitive(t, &step, pd, what);
         gradient_emit(t, &step, dweight, dbias, mds.weight,
                       dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.bias);
+        if (transposed && op->out[1] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias_gradient, op->out[1], x, true);
     }
     dnnl_primitive_desc_destroy(pd);
     dnnl_primitive_attr_destroy(attr);
@@ -799,20 +834,6 @@ static uint32_t kept_tensor(translator *t, uint32_t value)
     return going(t) ? t->forms[value][DENSE] : ONEDNN_NONE;
 }
 
-static uint32_t flat_parameter(translator *t, uint32_t value, bool gradient)
-{
-    dnnl_dims_t dims = { (dnnl_dim_t)count_of(t, value) };
-    shim_md md = md_new(t, 1, dims, dnnl_a);
-    uint32_t tensor = ONEDNN_NONE;
-
-    if (going(t) && gradient)
-        gradient_note(t, value);
-    if (going(t))
-        tensor = gradient ? gradient_tensor(t, value, md) : parameter_tensor(t, value, md);
-    shim_md_free(md);
-    return tensor;
-}
-
 /* ONEDNN_NONE: labels and sums, which a loop finds in its call. */
 static uint32_t plain_operand(translator *t, uint32_t value, gp_onednn_form form, bool output)
 {
@@ -907,21 +928,20 @@ static void translate_softmax_xent(translator *t, const gp_op *op)
 
 static void translate_op(translator *t, const gp_op *op)
 {
-    if (gp_loop_find(op->code) != NULL) {
-        translate_plain(t, op);
-        return;
-    }
     switch (op->code) {
     case GP_OP_CONV2D:
     case GP_OP_FC:
+    case GP_OP_TRANSCONV2D_BACKWARD_DATA:
         translate_forward(t, op);
         break;
     case GP_OP_CONV2D_BACKWARD_DATA:
     case GP_OP_FC_BACKWARD_DATA:
+    case GP_OP_TRANSCONV2D:
         translate_backward_data(t, op);
         break;
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:
     case GP_OP_FC_BACKWARD_WEIGHTS:
+    case GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS:
         translate_backward_weights(t, op);
         break;
     case GP_OP_POOL:
@@ -950,8 +970,11 @@ static void translate_op(translator *t, const gp_op *op)
         translate_softmax_xent(t, op);
         break;
     default:
-        t->status =
-            gp_fail(t->err, GP_EUNSUPPORTED, "the oneDNN segment has no kernel for op %d", (int)op->code);
+        if (gp_loop_find(op->code) != NULL)
+            translate_plain(t, op);
+        else
+            t->status =
+                gp_fail(t->err, GP_EUNSUPPORTED, "the oneDNN segment has no kernel for op %d", (int)op->code);
     }
 }
 

@@ -159,6 +159,10 @@ gp_status gp_onednn_loop_dropout(const gp_onednn_step *, const gp_onednn_run *,
                                  gp_error *); /* x -> y; also backward */
 gp_status gp_onednn_loop_accumulate(const gp_onednn_step *, const gp_onednn_run *,
                                     gp_error *); /* part -> gradient */
+gp_status gp_onednn_loop_bias(const gp_onednn_step *, const gp_onednn_run *,
+                              gp_error *); /* bias -> y, added */
+gp_status gp_onednn_loop_bias_gradient(const gp_onednn_step *, const gp_onednn_run *,
+                                       gp_error *);                                        /* dy -> dbias */
 gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* step->plain */
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
