@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 enum {
-    PARFOR_CHUNK_NS = 200000,
-    PARFOR_BUDGET_NS = 1000000,           /* after which a worker gives the rest of a chunk back */
+    PARFOR_CHUNK_NS = 1000000,
+    PARFOR_BUDGET_NS = 4000000,           /* after which a worker gives the rest of a chunk back */
     PARFOR_DEPTH = 4,                     /* chunks given out per worker */
     PARFOR_CHUNK_MAX = 1 << 26,           /* iterations */
     PARFOR_RESTS_MAX = 64 * PARFOR_DEPTH, /* no more than chunks given out */
