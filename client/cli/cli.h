@@ -18,7 +18,7 @@ enum {
     CLI_FAILED = 1,
     CLI_USAGE = 2,         /* the command line is wrong; nothing was done */
     CLI_INTERRUPTED = 130, /* by Ctrl-C */
-    CLI_WORDS_MAX = 64,
+    CLI_WORDS_MAX = 1024,
 };
 
 /* Of every command; the first member of each command's options struct. */

@@ -59,8 +59,8 @@ static void say_ended(gp_pool *pool)
         return;
     ended = page->done + page->failed + page->canceled + page->lost;
     if (ended > 0)
-        printf("%" PRIu32 " have ended: %" PRIu32 " done, %" PRIu32 " failed, %" PRIu32 " canceled, %" PRIu32
-               " lost; 'gradpool jobs --all' lists them\n",
+        printf("ended: %" PRIu32 " (%" PRIu32 " done, %" PRIu32 " failed, %" PRIu32 " canceled, %" PRIu32
+               " lost); 'gradpool jobs --all' lists them\n",
                ended, page->done, page->failed, page->canceled, page->lost);
     gp_free(page);
 }

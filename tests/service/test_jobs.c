@@ -252,7 +252,7 @@ TEST(every_listing_shows_jobs)
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("a", "jobs")));
     CHECK_CONTAINS(slurp(in_root("a.out")), "no jobs run or wait");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "3 have ended: 2 done, 1 failed");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "ended: 3 (2 done, 1 failed");
     CHECK_INT(0, finish(START("a", "jobs", "--all")));
     CHECK_CONTAINS(slurp(in_root("a.out")), "failed");
     stage_end();
