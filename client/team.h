@@ -38,10 +38,10 @@ enum {
     TEAM_LOOK_MS = 10,   /* doors and scheduler, while answers come without a pause */
     TEAM_SLEEP_MS = 250, /* the longest sleep; also how soon `stop` is seen without a signal */
     TEAM_STOP_MS = 50,
-    TEAM_BACKGROUND_US = 1000, /* calls must have ceased for so long */
-    TEAM_DEATHS_MAX = 3,       /* of workers, by something that every new one is told again */
-    TEAM_HEAP_MAX = 1 << 20,   /* bytes of a payload that is a memory file only on its way */
-    TEAM_BLOBS_MAX = 4096,     /* descriptors from one worker that no answer has named yet */
+    TEAM_BACKGROUND_MS = 1,  /* calls must have ceased for so long */
+    TEAM_DEATHS_MAX = 3,     /* of workers, by something that every new one is told again */
+    TEAM_HEAP_MAX = 1 << 20, /* bytes of a payload that is a memory file only on its way */
+    TEAM_BLOBS_MAX = 4096,   /* descriptors from one worker that no answer has named yet */
 };
 
 typedef enum team_stage { TEAM_DOWN, TEAM_ATTACHING, TEAM_OPENING, TEAM_UP } team_stage;

@@ -561,7 +561,7 @@ static void *background(void *context)
             background_rest(team, -1);
             team->parked = false;
             idle = 0;
-        } else if (background_rest(team, 1)) {
+        } else if (background_rest(team, TEAM_BACKGROUND_MS)) {
             uint64_t calls = team->calls;
 
             while (team->units != 0 && team->calls == calls && !team->ending)
