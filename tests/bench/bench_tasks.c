@@ -424,11 +424,12 @@ static void probe_measure(bench_results *results, bench_process *bench, const be
 }
 
 static void process_measure(bench_results *results, bench_layout layout, bool fresh, const int cores[2],
-                            const bench_options *options)
+                            raw_kept *kept, const bench_options *options)
 {
     bench_process bench = { .layout = layout,
                             .cores = { cores[0], cores[1] },
-                            .worker_cores = { cores[layout == TWO_CORES ? 1 : 0], cores[0] } };
+                            .worker_cores = { cores[layout == TWO_CORES ? 1 : 0], cores[0] },
+                            .kept = kept };
     cpu_set_t all;
 
     signal(SIGALRM, overdue);
@@ -436,8 +437,6 @@ static void process_measure(bench_results *results, bench_layout layout, bool fr
     sched_getaffinity(0, sizeof(all), &all);
     bench.turn_s = calibrate(&bench);
     pin(cores[0]);
-    if (layout == TWO_CORES)
-        bench.kept = raw_kept_open(WORKERS, bench.worker_cores);
     bench.raw = raw_open(WORKERS, bench.worker_cores);
     if (layout == TWO_CORES)
         sched_setaffinity(0, sizeof(all), &all);
@@ -454,13 +453,11 @@ static void process_measure(bench_results *results, bench_layout layout, bool fr
     if (!options->raw)
         team_close(bench.team);
     raw_close(bench.raw);
-    if (bench.kept != NULL)
-        raw_kept_close(bench.kept);
 }
 
 /* In a process of its own, so that one that fails or hangs leaves the other rows; true: it ended well. */
 static bool process_run(bench_results *results, bench_layout layout, bool fresh, const int cores[2],
-                        const bench_options *options)
+                        raw_kept *kept, const bench_options *options)
 {
     int status = 0;
     pid_t pid;
@@ -471,7 +468,7 @@ static bool process_run(bench_results *results, bench_layout layout, bool fresh,
         team_place_new();
     pid = fork();
     if (pid == 0) {
-        process_measure(results, layout, fresh, cores, options);
+        process_measure(results, layout, fresh, cores, kept, options);
         exit(0);
     }
     if (pid > 0)
@@ -617,6 +614,19 @@ static bool save_json(const char *path, const bench_results *results)
     return fclose(file) == 0;
 }
 
+/* Its client is on the first core, as ours is. */
+static raw_kept *kept_open(const int cores[2])
+{
+    raw_kept *kept;
+    cpu_set_t all;
+
+    sched_getaffinity(0, sizeof(all), &all);
+    pin(cores[0]);
+    kept = raw_kept_open(WORKERS, (const int[]){ cores[1], cores[0] });
+    sched_setaffinity(0, sizeof(all), &all);
+    return kept;
+}
+
 static bool options_parse(bench_options *options, int argc, char **argv)
 {
     static const struct option known[] = {
@@ -664,12 +674,16 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(*results) / sizeof(*value); i++)
         value[i] = NAN;
-    if (cores_find(cores) < 2)
+    if (cores_find(cores) < 2) {
         fprintf(stderr, "bench_tasks: one core only: the rows of two are left out\n");
-    else
-        well = process_run(results, TWO_CORES, true, cores, &options) &
-               process_run(results, TWO_CORES, false, cores, &options);
-    well &= process_run(results, ONE_CORE, false, cores, &options);
+    } else {
+        raw_kept *kept = kept_open(cores);
+
+        well = process_run(results, TWO_CORES, true, cores, kept, &options) &
+               process_run(results, TWO_CORES, false, cores, kept, &options);
+        raw_kept_close(kept);
+    }
+    well &= process_run(results, ONE_CORE, false, cores, NULL, &options);
     if (options.json)
         print_json(stdout, results);
     else
