@@ -425,7 +425,7 @@ gp_status gp_function_find(const gp_function **out, gp_team *team, const char *n
                        GP_TASK_NAME_MAX - 1, sizeof(path) - 1);
     memcpy(path, name, (size_t)(colon - name));
     path[colon - name] = '\0';
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     team_enter(team);

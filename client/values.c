@@ -249,7 +249,7 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
 
     if (status != GP_OK)
         return status;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))

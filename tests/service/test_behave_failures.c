@@ -520,6 +520,10 @@ TEST(a_file_that_is_not_a_task_object_is_refused_and_no_worker_dies)
     CHECK_CONTAINS(err.message, "cut off");
     snprintf(path, sizeof(path), "%s", pools_root);
     CHECK(find_status(path, "square") != GP_OK); /* a folder */
+    snprintf(path, sizeof(path), "%s/pipe.so", pools_root);
+    REQUIRE(mkfifo(path, 0700) == 0);
+    CHECK_STATUS(GP_EINVAL, find_status(path, "square"));
+    CHECK_STATUS(GP_EINVAL, gp_team_attach(team, "data", path, &err));
     snprintf(path, sizeof(path), "%s/lib/libgradpool.so", getenv("GP_BUILD_DIR"));
     CHECK_STATUS(GP_EINVAL, find_status(path, "gp_version")); /* an object, but not of tasks */
     CHECK_CONTAINS(err.message, "task");

@@ -226,18 +226,20 @@ TEST(a_function_that_combines_sees_the_iterations_in_order)
 
     BEGIN(2);
     snprintf(combine, sizeof(combine), "%s:combine_text", object_path);
-    REQUIRE_OK(gp_parfor(team,
-                         &(gp_parfor_request){ .function = find("append_letter"),
-                                               .first = 1,
-                                               .last = 40,
-                                               .chunk = 3,
-                                               .reduction = GP_REDUCTION_COMBINE,
-                                               .combine = combine,
-                                               .reduced = text,
-                                               .reduced_bytes = sizeof(text) },
-                         &err),
-               err);
+    gp_parfor_request loop = { .function = find("append_letter"),
+                               .first = 1,
+                               .last = 40,
+                               .chunk = 3,
+                               .reduction = GP_REDUCTION_COMBINE,
+                               .combine = combine,
+                               .reduced = text,
+                               .reduced_bytes = sizeof(text) };
+
+    REQUIRE_OK(gp_parfor(team, &loop, &err), err);
     CHECK_TEXT("abcdefghijklmnopqrstuvwxyzabcdefghijklmn", text);
+    loop.last = 0; /* of nothing */
+    REQUIRE_OK(gp_parfor(team, &loop, &err), err);
+    CHECK_TEXT("", text);
     team_end();
 }
 
