@@ -329,6 +329,22 @@ gp_status pool_jobs_page(gp_pool *pool, uint64_t before, uint32_t states, uint32
     return status;
 }
 
+gp_status pool_jobs_glance(gp_pool *pool, uint32_t states, uint32_t count, gp_jobs_reply **out, gp_error *err)
+{
+    gp_error why;
+    gp_status status = pool_jobs_page(pool, 0, states, count, out, &why);
+
+    if (status == GP_OK)
+        return GP_OK;
+    if (status == GP_EPEER || status == GP_ETIMEDOUT || status == GP_ENOMEM)
+        return gp_fail(err, status, "%s", why.message);
+    *out = gp_calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of jobs");
+    pool_note(pool, "jobs: %s", why.message);
+    return GP_OK;
+}
+
 gp_status gp_job_list(gp_pool *pool, bool all, bool (*each)(void *context, const gp_job_info *job),
                       void *context, gp_error *err)
 {

@@ -121,6 +121,10 @@ enum {
     POOL_JOBS_UNFINISHED =
         1 << GP_JOB_ROW_QUEUED | 1 << GP_JOB_ROW_STARTING | 1 << GP_JOB_ROW_RUNNING | 1 << GP_JOB_ROW_STOPPING
 };
+/* The same for those who show jobs beside other things: of a pool that cannot record jobs an empty page, and a note
+ * says why. */
+gp_status pool_jobs_glance(gp_pool *pool, uint32_t states, uint32_t count, gp_jobs_reply **out,
+                           gp_error *err);
 void pool_job_info(gp_job_info *out, const gp_job_row *row);
 /* As an object of an array. */
 void pool_job_write(gp_json_writer *writer, const gp_job_info *info);

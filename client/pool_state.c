@@ -173,7 +173,7 @@ gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
     gp_status status = pool_status(pool, &reply, err);
 
     if (status == GP_OK)
-        status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, err);
+        status = pool_jobs_glance(pool, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, err);
     if (status != GP_OK) {
         gp_free(reply);
         return status;

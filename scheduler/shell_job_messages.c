@@ -309,6 +309,10 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
+    if (s->jobs->journal == NULL) { /* an empty list would be a lie */
+        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
+        return;
+    }
     memset(reply, 0, offsetof(gp_jobs_reply, rows));
     reply->more = false;
     for (job = gp_jobs_before(s->jobs->machine, ask.before); job != NULL;

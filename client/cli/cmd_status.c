@@ -30,7 +30,7 @@ static int status_run(cli_call *call)
         return cli_fail(call, &err);
     status = pool_status(pool, &reply, &err);
     if (status == GP_OK)
-        status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, &err);
+        status = pool_jobs_glance(pool, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, &err);
     gp_pool_close(pool);
     if (status != GP_OK) {
         gp_free(reply);

@@ -117,9 +117,9 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
     gp_status status = pool_status(pool, &reply, err);
 
     if (status == GP_OK)
-        status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, JOBS_SHOWN, &open, err);
+        status = pool_jobs_glance(pool, POOL_JOBS_UNFINISHED, JOBS_SHOWN, &open, err);
     if (status == GP_OK)
-        status = pool_jobs_page(pool, 0, 511u & ~POOL_JOBS_UNFINISHED, ENDED_SHOWN, &ended, err);
+        status = pool_jobs_glance(pool, 511u & ~POOL_JOBS_UNFINISHED, ENDED_SHOWN, &ended, err);
     if (status == GP_OK)
         show_frame(pool, reply, open, ended);
     gp_free(reply);

@@ -31,7 +31,7 @@ int cli_home(void)
         status = pool_status(pool, &reply, &err);
         if (status == GP_OK)
             status =
-                pool_jobs_page(pool, 0, 1 << GP_JOB_ROW_RUNNING | 1 << GP_JOB_ROW_STOPPING, 1, &jobs, &err);
+                pool_jobs_glance(pool, 1 << GP_JOB_ROW_RUNNING | 1 << GP_JOB_ROW_STOPPING, 1, &jobs, &err);
         gp_pool_close(pool);
     }
     if (status != GP_OK) {

@@ -158,6 +158,11 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, 1000, NULL, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
+    CHECK_INT(1, finish(START("a", "jobs")));
+    CHECK_CONTAINS(slurp(in_root("a.err")), "jobs.db is damaged");
+    CHECK_INT(0, finish(START("a", "status")));
+    CHECK_CONTAINS(slurp(in_root("a.out")), "pool default: 2 workers");
+    CHECK_CONTAINS(slurp(in_root("a.err")), "jobs.db is damaged");
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
     CHECK_INT(2, workers);
     CHECK_CONTAINS(slurp(path), "no database at all");
