@@ -3,6 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
+#include "common/base/alloc.h"
 
 typedef struct wait_options {
     cli_common common;
@@ -83,11 +84,15 @@ static int wait_run(cli_call *call)
 {
     const wait_options *options = call->options;
     uint64_t jobs[CLI_WORDS_MAX];
-    gp_job_info infos[CLI_WORDS_MAX];
+    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos)); /* large: not on the stack */
     gp_pool *pool = NULL;
     gp_error err;
     int code = CLI_OK;
 
+    if (infos == NULL) {
+        gp_fail(&err, GP_ENOMEM, "no memory for %d jobs", call->word_count);
+        return cli_fail(call, &err);
+    }
     for (int i = 0; i < call->word_count; i++)
         job_number(call->words[i], &jobs[i], &err);
     cli_catch_interrupts();
@@ -96,6 +101,7 @@ static int wait_run(cli_call *call)
 
     gp_pool_close(pool);
     if (status != GP_OK) {
+        gp_free(infos);
         cli_fail(call, &err);
         return status == GP_ETIMEDOUT   ? EXIT_TIMED_OUT
                : status == GP_ECANCELED ? CLI_INTERRUPTED
@@ -103,6 +109,7 @@ static int wait_run(cli_call *call)
     }
     for (int i = 0; i < call->word_count; i++)
         report(call, &infos[i], &code);
+    gp_free(infos);
     return code;
 }
 
