@@ -208,6 +208,7 @@ void gp_graph_free(gp_graph *graph)
     for (int phase = 0; phase < GP_PHASE_COUNT; phase++)
         gp_free(graph->ops[phase].op);
     gp_free(graph->outputs);
+    gp_free(graph->weights);
     gp_free(graph->parameters);
     gp_free(graph->values);
     gp_netspec_free(graph->spec);

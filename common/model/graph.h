@@ -63,6 +63,7 @@ typedef struct gp_graph {
     gp_ops ops[GP_PHASE_COUNT];
     uint32_t input, labels, sums, scores, logits; /* values; scores is written in INFER only */
     gp_shape *outputs;                            /* per layer, of one sample */
+    double *weights;                              /* of classes, for the loss\'s ops; NULL: all 1 */
     uint32_t class_count;                         /* elements of logits */
     bool couples_samples;                         /* some layer has GP_KIND_COUPLES_SAMPLES */
 } gp_graph;

@@ -41,6 +41,16 @@ gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype
     return GP_OK;
 }
 
+gp_status gp_graph_add_weights(gp_graph *graph, size_t count, double **weights, gp_error *err)
+{
+    if (graph->weights == NULL)
+        graph->weights = gp_calloc(count, sizeof(*graph->weights));
+    if (graph->weights == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the weights of %zu classes", count);
+    *weights = graph->weights;
+    return GP_OK;
+}
+
 gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err)
 {
     gp_graph *graph = lowering->graph;

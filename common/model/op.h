@@ -57,6 +57,7 @@ typedef struct gp_op {
     double rate;            /* dropout: share zeroed */
     double factor[4];       /* as ops.def says */
     int32_t number[4];      /* as ops.def says */
+    const double *weights;  /* of classes; NULL: all 1.  Owned by the graph */
 } gp_op;
 
 /* An op of that code with no values yet: every in and out is GP_NO_VALUE. */

@@ -242,7 +242,8 @@ static bool is_backward_of_kind(const net *n, uint32_t i)
 
     if (ops->op[i].layer != n->layer)
         return false;
-    return i >= ops->forward_count || ops->op[i].code == GP_OP_SOFTMAX_XENT;
+    return i >= ops->forward_count || ops->op[i].code == GP_OP_SOFTMAX_XENT ||
+           ops->op[i].code == GP_OP_WEIGHTED_XENT;
 }
 
 /* A backward op that is wrong by one per cent must show; returns how many there were. */

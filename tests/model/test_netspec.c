@@ -165,7 +165,7 @@ TEST(a_mistyped_word_is_answered_with_the_nearest)
           "[\"frist\"]}",
           "did you mean 'first'" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"inputs\": [\"imput\"]}", "did you mean 'input'" },
-        { "{\"name\": \"r\", \"kind\": \"transformer\"}", "known: conv2d, fc, relu" },
+        { "{\"name\": \"r\", \"kind\": \"transformer\"}", "known: conv2d, transconv2d, fc" },
         { "{\"name\": \"p\", \"kind\": \"maxpool\", \"width\": 2}", "it has: kernel, stride, padding" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"slope\": 2}", "it has: none" },
     };

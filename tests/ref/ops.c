@@ -793,6 +793,52 @@ void gp_ref_resize_backward(const gp_ref_call *call)
     resize_each(call, &call->out[0], &call->in[0], false);
 }
 
+/* Target t[k] of a sample; 0 for all classes where there is no label. */
+static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64_t k)
+{
+    const double *w = op->weights;
+
+    if (label < 0 || label == op->number[0])
+        return 0.0;
+    return op->factor[0] / (double)classes * (w == NULL ? 1.0 : w[k]) +
+           (k == label ? (1.0 - op->factor[0]) * (w == NULL ? 1.0 : w[label]) : 0.0);
+}
+
+void gp_ref_weighted_xent(const gp_ref_call *call)
+{
+    const int64_t classes = gp_shape_count(&call->in[0].shape);
+    double *sums = call->out[1].data;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        const double *logits = call->in[0].data + n * classes;
+        int64_t label = call->in[1].data == NULL ? -1 : (int64_t)call->in[1].data[n], largest = 0;
+        double exponentials = 0.0, targets = 0.0;
+
+        for (int64_t k = 0; k < classes; k++) {
+            largest = logits[k] > logits[largest] ? k : largest;
+            targets += xent_target(call->op, classes, label, k);
+        }
+        for (int64_t k = 0; k < classes; k++)
+            exponentials += exp(logits[k] - logits[largest]);
+        for (int64_t k = 0; k < classes; k++) {
+            double score = exp(logits[k] - logits[largest]) / exponentials;
+
+            if (call->out[0].data != NULL)
+                call->out[0].data[n * classes + k] =
+                    targets * score - xent_target(call->op, classes, label, k);
+            if (call->out[2].data != NULL)
+                call->out[2].data[n * classes + k] = score;
+            sums[GP_SUM_LOSS] -= xent_target(call->op, classes, label, k) * log(score);
+        }
+        if (label < 0 || label == call->op->number[0])
+            continue;
+        double own = call->op->weights == NULL ? 1.0 : call->op->weights[label];
+
+        sums[GP_SUM_WEIGHT] += own;
+        sums[GP_SUM_CORRECT] += largest == label ? own : 0.0;
+    }
+}
+
 gp_ref_op gp_ref_op_find(gp_opcode code)
 {
     static const gp_ref_op ops[GP_OP_COUNT] = {
@@ -823,6 +869,7 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = gp_ref_transconv2d_backward_weights,
         [GP_OP_RESIZE] = gp_ref_resize,
         [GP_OP_RESIZE_BACKWARD] = gp_ref_resize_backward,
+        [GP_OP_WEIGHTED_XENT] = gp_ref_weighted_xent,
         [GP_OP_ACTIVATION] = gp_ref_activation,
         [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
         [GP_OP_MULTIPLY] = gp_ref_multiply,

@@ -48,6 +48,7 @@ void gp_ref_transconv2d_backward_data(const gp_ref_call *call);
 void gp_ref_transconv2d_backward_weights(const gp_ref_call *call);
 void gp_ref_resize(const gp_ref_call *call);
 void gp_ref_resize_backward(const gp_ref_call *call);
+void gp_ref_weighted_xent(const gp_ref_call *call);
 void gp_ref_activation(const gp_ref_call *call);
 void gp_ref_activation_backward(const gp_ref_call *call);
 void gp_ref_multiply(const gp_ref_call *call);

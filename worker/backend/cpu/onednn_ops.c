@@ -880,6 +880,7 @@ static void translate_plain(translator *t, const gp_op *op)
             step_argument(&step, i + GP_OP_VALUES_MAX, tensor);
     }
     step_emit(t, &step);
+    t->segment->has_loss = t->segment->has_loss || op->code == GP_OP_WEIGHTED_XENT;
     for (int i = 0; i < GP_OP_VALUES_MAX; i++)
         if (op->out[i] != GP_NO_VALUE && op->out[i] != t->request->graph->scores &&
             is_activation(t, op->out[i]))
