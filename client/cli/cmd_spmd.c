@@ -109,16 +109,17 @@ const cli_command cli_command_spmd = {
     .name = "spmd",
     .summary = "run one command on every worker at the same time",
     .usage = "[-n N] [options] -- COMMAND... | tasks.so:FUNCTION [ARGUMENT]",
-    .examples = "  gradpool spmd -- hostname\n"
-                "  gradpool spmd -n 2 -- ./solve --part {#}\n"
-                "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
-                "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
-                "\nEach command has GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE, GRADPOOL_WORKER and, "
-                "on a GPU,\n"
-                "CUDA_VISIBLE_DEVICES in its environment.  In the command {#} is the index.\n"
-                "\nExit code: that of the first command that failed, 128 + N when signal N ended it; 255 = "
-                "the command\n"
-                "line is wrong, the pool failed or a worker died; 130 = interrupted.\n",
+    .examples =
+        "  gradpool spmd -- hostname\n"
+        "  gradpool spmd -n 2 -- ./solve --part {#}\n"
+        "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
+        "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
+        "\nEach command has GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE, GRADPOOL_WORKER_INDEX and, "
+        "on a GPU,\n"
+        "CUDA_VISIBLE_DEVICES in its environment.  In the command {#} is the index.\n"
+        "\nExit code: that of the first command that failed, 128 + N when signal N ended it; 255 = "
+        "the command\n"
+        "line is wrong, the pool failed or a worker died; 130 = interrupted.\n",
     .options = spmd_params,
     .options_bytes = sizeof(spmd_options),
     .leases = true,

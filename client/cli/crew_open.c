@@ -14,7 +14,7 @@
 /* Names that are ours to give; the rest of our environment goes to the commands as it is. */
 static bool variable_is_ours(const char *variable, bool gpu)
 {
-    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER=",
+    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER_INDEX=",
                                          "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
                                          "CUDA_DEVICE_ORDER=" };
 
@@ -42,7 +42,7 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
     if (slot != NULL) {
         OWN("GRADPOOL_INDEX=%" PRIu32, place.rank + 1);
         OWN("GRADPOOL_SIZE=%" PRIu32, gp_exec_workers(c->exec));
-        OWN("GRADPOOL_WORKER=%" PRIu32, slot->index);
+        OWN("GRADPOOL_WORKER_INDEX=%" PRIu32, slot->index);
     }
     OWN("GRADPOOL_SLOT=%" PRIu32, place.rank * c->slots + place.slot + 1);
     OWN("GRADPOOL_SEQ=%" PRIu64, job);

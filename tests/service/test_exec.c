@@ -33,7 +33,8 @@ TEST(commands_have_the_directory_umask_environment_and_input_of_the_client)
 TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
 {
     exec_begin();
-    RUN_CODE(0, "spmd", "--", "echo $GRADPOOL_INDEX of $GRADPOOL_SIZE on $GRADPOOL_WORKER; echo {#} bad >&2");
+    RUN_CODE(0, "spmd", "--",
+             "echo $GRADPOOL_INDEX of $GRADPOOL_SIZE on $GRADPOOL_WORKER_INDEX; echo {#} bad >&2");
     CHECK(strcmp(out, "1: 1 of 2 on 1\n2: 2 of 2 on 2\n") == 0 ||
           strcmp(out, "2: 2 of 2 on 2\n1: 1 of 2 on 1\n") == 0);
     CHECK_CONTAINS(err, "1: 1 bad\n");
