@@ -62,7 +62,7 @@ static inline const gp_function *find(const char *name)
     return function;
 }
 
-/* Look up what most tests call: a function is found on workers that are free, so it is done first. */
+/* Look up what most tests call, while the workers are free. */
 static inline void find_usual(void)
 {
     static const char *const usual[] = { "nothing",  "square", "where", "nap",

@@ -427,6 +427,27 @@ TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
     team_end();
 }
 
+TEST(a_function_of_an_object_that_workers_have_is_found_while_they_are_busy)
+{
+    gp_future *busy[2];
+
+    BEGIN(2);
+    busy[0] = call("nap", 20000);
+    busy[1] = call("nap", 20000);
+    CHECK(wait_running(busy[0]));
+    gp_future *after = call("echo", 5);
+
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(busy[0]).state);
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(busy[1]).state);
+    gp_future_cancel(busy[0]);
+    gp_future_cancel(busy[1]);
+    CHECK_INT(5, number_of(after));
+    gp_future_free(busy[0]);
+    gp_future_free(busy[1]);
+    gp_future_free(after);
+    team_end();
+}
+
 TEST(a_call_goes_to_the_worker_that_it_names)
 {
     BEGIN(3);
