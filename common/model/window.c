@@ -105,12 +105,10 @@ gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_s
 /* Whether the window of output o along an axis has a tap in the input. */
 static bool window_sees(const gp_window *window, int axis, int64_t o, int64_t size)
 {
-    int64_t first = o * window->stride[axis] - window->padding[axis];
+    int64_t dilation = window->dilation[axis], first = o * window->stride[axis] - window->padding[axis];
+    int64_t skipped = first < 0 ? (-first + dilation - 1) / dilation : 0; /* taps before the input */
 
-    for (int64_t k = 0; k < window->kernel[axis]; k++)
-        if (first + k * window->dilation[axis] >= 0 && first + k * window->dilation[axis] < size)
-            return true;
-    return false;
+    return skipped < window->kernel[axis] && first + skipped * dilation < size;
 }
 
 /* Only windows that reach over an end of the input can miss it. */
