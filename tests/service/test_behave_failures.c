@@ -72,6 +72,33 @@ TEST(a_task_that_spoils_its_heap_loses_its_own_worker_only)
     team_end();
 }
 
+TEST(a_child_that_a_task_leaves_does_not_hide_the_death_of_its_worker)
+{
+    int64_t ms = 3000;
+
+    BEGIN(2);
+    gp_future *future = call_with((gp_parfeval_request){ .attempts = 1 }, "fork_and_die", &ms, sizeof(ms));
+
+    CHECK_STATUS(GP_EPEER, gp_future_wait(future, 2000, &err) == GP_OK ? end_of(future) : GP_ETIMEDOUT);
+    CHECK_CONTAINS(err.message, "signal 9");
+    CHECK_INT(2, workers_alive());
+    CHECK_INT(9, number_of(call("square", 3)));
+    gp_future_free(future);
+    team_end();
+}
+
+TEST(a_task_that_closes_all_descriptors_costs_its_worker_no_more)
+{
+    BEGIN(2);
+    gp_future *closer = call_with((gp_parfeval_request){ .attempts = 1 }, "close_all", "", 0);
+
+    CHECK_STATUS(GP_OK, gp_future_wait(closer, 10000, &err));
+    CHECK_INT(9, number_of(call("square", 3)));
+    CHECK_INT(2, workers_alive());
+    gp_future_free(closer);
+    team_end();
+}
+
 /* ---- what becomes of the work ---- */
 
 TEST(a_call_whose_worker_is_killed_is_run_again_and_says_so)

@@ -331,6 +331,29 @@ TEST(a_canceled_call_that_does_not_end_loses_its_worker_after_a_second)
     team_end();
 }
 
+TEST(a_stop_ends_the_waiting_not_the_call)
+{
+    static volatile sig_atomic_t stop;
+    const gp_team_options options = { .stop = &stop, .log = take_line };
+    gp_future *next = NULL;
+
+    stop = 0;
+    BEGIN(1);
+    REQUIRE_OK(team_again(&options), err);
+    gp_future *slow = call("nap", 300);
+
+    CHECK(wait_running(slow));
+    stop = 1;
+    CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_futures_wait(&slow, 1, GP_WAIT_ALL, -1, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_team_next(team, &next, -1, &err));
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(slow).state);
+    stop = 0;
+    CHECK_STATUS(GP_OK, end_of(slow));
+    gp_future_free(slow);
+    team_end();
+}
+
 TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
 {
     gp_future *futures[MANY];

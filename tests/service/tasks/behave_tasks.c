@@ -221,6 +221,29 @@ GP_TASK gp_status die_until(gp_task *task, gp_error *err)
     return gp_task_result(task, &attempt, sizeof(attempt), err);
 }
 
+/* Leaves a child that holds all descriptors for as many milliseconds, and dies. */
+GP_TASK gp_status fork_and_die(gp_task *task, gp_error *err)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        sleep_ms(number_argument(task));
+        _exit(0);
+    }
+    die_by("kill");
+    return gp_fail(err, GP_EINTERNAL, "alive");
+}
+
+/* Closes every descriptor of its process but the first three. */
+GP_TASK gp_status close_all(gp_task *task, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    return GP_OK;
+}
+
 /* Has a large result, and dies before it is given. */
 GP_TASK gp_status die_with_a_result(gp_task *task, gp_error *err)
 {
