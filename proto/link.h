@@ -152,7 +152,7 @@ bool gp_link_pending(const gp_link *link);
 
 /* The core on which the other side was last seen; -1 = not known.  Ours is told by commit, wait and awake. */
 int gp_link_peer_core(const gp_link *link);
-bool gp_link_idle(const gp_link *link); /* client: every call was dropped by the worker */
+bool gp_link_idle(const gp_link *link); /* every record of ours was dropped by the other side */
 
 /* How long to spin before sleeping: longer when the last waits were short, not at all when they were long. */
 typedef struct gp_spin {

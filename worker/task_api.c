@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -291,14 +292,37 @@ const char *gp_task_file(const gp_task *task, const char *name)
 
 /* ---- to the client ---- */
 
+/* Each large item is a descriptor on the client's side until it is read, and those are few: after so many of them the
+ * client has to come to the end of the ring.  False: canceled. */
+static bool large_wait(gp_tasks *tasks)
+{
+    enum { LARGE_AT_ONCE = 64, PAUSE_NS = 100000 };
+
+    if (tasks->large_items >= LARGE_AT_ONCE) {
+        while (!gp_link_idle(tasks->link)) {
+            if (gp_tasks_canceled(tasks))
+                return false;
+            gp_link_ring(tasks->link);
+            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+        }
+        tasks->large_items = 0;
+    }
+    tasks->large_items++;
+    return true;
+}
+
 static gp_status queue_blob(gp_task *task, const char *queue, const void *data, size_t bytes, gp_error *err)
 {
     gp_tasks *tasks = task->tasks;
     size_t name_bytes = strlen(queue) + 1;
     gp_answer *answer;
     uint64_t blob;
-    gp_status status = gp_tasks_send_blob(tasks, data, bytes, &blob, err);
+    gp_status status;
 
+    if (!large_wait(tasks))
+        return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for room in queue \"%s\"",
+                       queue);
+    status = gp_tasks_send_blob(tasks, data, bytes, &blob, err);
     if (status != GP_OK)
         return status;
     answer = gp_tasks_reserve(tasks, name_bytes, true);

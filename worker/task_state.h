@@ -188,6 +188,7 @@ struct gp_tasks {
     gp_names *values, *constants, *files;
     struct gp_task_loops *loops;   /* task_loop.c: made by the first loop; NULL = none */
     struct gp_task_blocks *blocks; /* task_block.c: the same */
+    uint32_t large_items;          /* sent to queues as blobs since the client was seen to have read all */
     uint64_t dropped;              /* log lines since the last GP_ANSWER_DROPPED */
     int64_t
         unannounced_ns; /* when the oldest answer was committed that the client was not woken for; 0 = none */

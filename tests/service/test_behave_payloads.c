@@ -129,3 +129,33 @@ TEST(many_large_arguments_can_wait)
     }
     team_end();
 }
+
+TEST(a_full_queue_of_large_items_makes_its_sender_wait_before_descriptors_run_out)
+{
+    enum { ITEMS = 3000 };
+    gp_queue *queue = NULL;
+    unsigned char *item;
+    uint32_t worker;
+    size_t bytes;
+    int before;
+
+    BEGIN(1);
+    find("queue_large");
+    before = entries_of(getpid(), "fd");
+    REQUIRE_OK(gp_queue_open(&queue, team, "large", &(gp_queue_options){ .depth = 4 }, &err), err);
+    gp_future *sender = call("queue_large", ITEMS);
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(sender, 300, &err));
+    CHECK(entries_of(getpid(), "fd") < before + 300);
+    for (int i = 1; i <= ITEMS; i++) {
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, 10000, &err), err);
+        if (bytes != BEHAVE_LARGE || item[0] != i % 251 || item[bytes - 1] != i % 251)
+            REQUIRE(!"another item was expected");
+        gp_memory_free(item);
+    }
+    CHECK_STATUS(GP_OK, end_of(sender));
+    CHECK_INT(0, team_info().worker_deaths);
+    gp_queue_close(queue);
+    gp_future_free(sender);
+    team_end();
+}

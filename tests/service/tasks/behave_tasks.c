@@ -381,6 +381,19 @@ GP_TASK gp_status queue_numbers(gp_task *task, gp_error *err)
     return status;
 }
 
+/* So many items that are too large for the ring, each full of its number. */
+GP_TASK gp_status queue_large(gp_task *task, gp_error *err)
+{
+    static unsigned char item[BEHAVE_LARGE];
+    gp_status status = GP_OK;
+
+    for (int64_t i = 1; i <= number_argument(task) && status == GP_OK; i++) {
+        memset(item, (int)(i % 251), sizeof(item));
+        status = gp_task_queue(task, "large", item, sizeof(item), err);
+    }
+    return status;
+}
+
 GP_TASK gp_status say(gp_task *task, gp_error *err)
 {
     char text[256];

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+enum { BEHAVE_LARGE = 40000 }; /* bytes of an item of queue_large */
+
 typedef struct behave_place { /* result of where, nap, stubborn */
     int64_t pid;
     uint32_t worker, index, size, attempt;
