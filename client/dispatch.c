@@ -765,6 +765,7 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
 dispatch_counts dispatch_get_counts(const dispatch *d)
 {
     return (dispatch_counts){ .waiting = d->held_count + d->ready_count,
+                              .held = d->held_count,
                               .sent = d->sent_count,
                               .rerun = d->rerun,
                               .stolen = d->stolen };

@@ -21,7 +21,7 @@ enum {
     DISPATCH_LEVELS = 2 * GP_PRIORITY_MAX + 1,
     DISPATCH_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
     DISPATCH_DEPTH_MAX = 1024,
-    DISPATCH_FILL_NS = 5000000,    /* of calls in a ring, by estimate: so late may we be woken */
+    DISPATCH_FILL_NS = 10000000,   /* of calls in a ring, by estimate: so late may we be woken */
     DISPATCH_EAGER_NS = 50000,     /* of them although few are left for the others */
     DISPATCH_STEAL_NS = 50000,     /* a call that waits longer than this is worth being moved */
     DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
@@ -108,6 +108,7 @@ typedef struct dispatch dispatch;
 
 typedef struct dispatch_counts {
     uint64_t waiting, sent; /* units now */
+    uint64_t held;          /* of those that wait: for others */
     uint64_t rerun, stolen; /* so far */
 } dispatch_counts;
 

@@ -416,7 +416,9 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
             wait.left++;
         }
     }
+    team->patient = what == GP_WAIT_ALL;
     status = team_drive(team, futures_enough, &wait, timeout_ms, err);
+    team->patient = false;
     for (size_t i = 0; i < count; i++)
         futures[i]->marked = false;
     team_leave(team);

@@ -115,7 +115,8 @@ struct gp_team {
     void *context;
     gp_status broken; /* not GP_OK: nothing can be run any more; why is in why */
     gp_error why;
-    bool asleep; /* the links were told so */
+    bool asleep;  /* the links were told so */
+    bool patient; /* the call that waits does so for many */
 
     team_given *given;
     uint32_t given_count, given_room;

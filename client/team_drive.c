@@ -411,11 +411,13 @@ static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
 /* Announce the sleep on every link.  False: there are answers. */
 static bool team_fall_asleep(gp_team *team)
 {
+    /* Calls that come after others are begun when we hear of those. */
+    bool patient = team->patient && dispatch_get_counts(team->dispatch).held == 0;
     bool quiet = true;
 
     team->asleep = true;
     EACH_WORKER(team, w)
-    if (readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link))
+    if (readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
         quiet = false;
     return quiet && !gp_channel_pending(team->pool->scheduler);
 }

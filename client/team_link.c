@@ -386,7 +386,7 @@ static void worker_up(gp_team *team, uint32_t w)
     worker->lost_known = false;
     team->up++;
     if (team->asleep)
-        gp_link_asleep(worker->link);
+        gp_link_asleep(worker->link, false);
     worker->clock_ns = INT64_MAX;
     worker->last_ns = gp_now_ns();
     /* First all that lasts, then the worker is open: else a call that waits would slip in behind the first of them. */

@@ -18,6 +18,8 @@
 #define LINK_MAGIC 0x4b4c5047u /* "GPLK" in memory */
 #define LINK_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+enum { AWAKE, SLEEPS, SLEEPS_PATIENTLY }; /* client_sleeps */
+
 enum {
     LINE = 64,
     PAD = UINT16_MAX, /* a record of this kind fills the end of the ring */
@@ -457,9 +459,14 @@ bool gp_link_pending(const gp_link *link)
     return work_waits(link);
 }
 
-bool gp_link_asleep(gp_link *link)
+bool gp_link_patient(const gp_link *link)
 {
-    atomic_store(&link->segment->client_sleeps, 1);
+    return atomic_load_explicit(&link->segment->client_sleeps, memory_order_relaxed) == SLEEPS_PATIENTLY;
+}
+
+bool gp_link_asleep(gp_link *link, bool patient)
+{
+    atomic_store(&link->segment->client_sleeps, patient ? SLEEPS_PATIENTLY : SLEEPS);
     atomic_thread_fence(memory_order_seq_cst);
     return !work_waits(link);
 }

@@ -145,7 +145,9 @@ void gp_link_wake(gp_link *link);
 
 /* Client: announce that it will sleep on its eventfd; false: answers are there already, do not sleep.  The
  * announcement is taken back by gp_link_awake(). */
-bool gp_link_asleep(gp_link *link);
+bool gp_link_asleep(gp_link *link, bool patient);
+/* Worker: whether the client sleeps and is patient: it waits for many answers, and a few ms do not matter to it. */
+bool gp_link_patient(const gp_link *link);
 void gp_link_awake(gp_link *link);
 /* Client: whether an answer waits; cheap enough to spin on. */
 bool gp_link_pending(const gp_link *link);

@@ -6,7 +6,7 @@
  * In this order, a client that finds us dead knows of each call whether it was answered, was begun, or is as good as
  * never sent.  Waking the client costs more than a short call, so it is woken when there is nothing more to do, before a
  * call that will take longer than an answer may wait, and else when one has waited for as long as ten calls take, 200 us
- * to 2 ms.  Those guesses can be wrong: then control does it (gp_seat_nudge). */
+ * to 2 ms, or 4 where the client waits for many.  Those guesses can be wrong: then control does it (gp_seat_nudge). */
 #include "worker/tasks.h"
 
 #include <stdio.h>
@@ -26,6 +26,7 @@
 enum {
     PATIENCE_NS = 200000, /* of an answer that waits to be announced, at least */
     PATIENCE_MAX_NS = 2000000,
+    PATIENCE_LONG_NS = 4000000, /* the same where the client waits for many */
     FULL_PAUSE_NS = 100000,
 };
 
@@ -258,9 +259,14 @@ static gp_status taken_copy(const gp_tasks *t, const gp_call *record, gp_taken *
 
 /* How long an answer may wait to be announced while calls follow: a wake-up costs the worker 8 us and a client on a
  * busy core 16, so for short calls it has to serve several.  What follows is in the ring, so nobody runs dry. */
-static int64_t patience_ns(int64_t call_ns)
+static int64_t patience_max_ns(const gp_tasks *t)
 {
-    int64_t several_ns = call_ns < PATIENCE_MAX_NS / 10 ? 10 * call_ns : PATIENCE_MAX_NS;
+    return gp_link_patient(t->link) ? PATIENCE_LONG_NS : PATIENCE_MAX_NS;
+}
+
+static int64_t patience_ns(const gp_tasks *t, int64_t call_ns)
+{
+    int64_t most_ns = patience_max_ns(t), several_ns = call_ns < most_ns / 10 ? 10 * call_ns : most_ns;
 
     return several_ns > PATIENCE_NS ? several_ns : PATIENCE_NS;
 }
@@ -270,7 +276,8 @@ static bool call_is_short(const gp_tasks *t, const gp_taken *call)
 {
     int64_t call_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
 
-    return call_ns <= PATIENCE_MAX_NS && t->now_ns - t->unannounced_ns + call_ns <= patience_ns(call_ns);
+    return call_ns <= patience_max_ns(t) &&
+           t->now_ns - t->unannounced_ns + call_ns <= patience_ns(t, call_ns);
 }
 
 static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
@@ -293,7 +300,7 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
     took_ns = t->now_ns - begun_ns;
     if (call->kind == GP_CALL_RUN)
         gp_objects_took(t->objects, call->function, took_ns);
-    if (t->unannounced_ns != 0 && t->now_ns - t->unannounced_ns >= patience_ns(took_ns))
+    if (t->unannounced_ns != 0 && t->now_ns - t->unannounced_ns >= patience_ns(t, took_ns))
         announce(t);
 }
 

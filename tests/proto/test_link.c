@@ -339,7 +339,7 @@ static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
         gp_link_drop(p->client);
         wait = false;
     }
-    if (wait && gp_link_asleep(p->client)) {
+    if (wait && gp_link_asleep(p->client, false)) {
         struct pollfd bell = { .fd = p->bell, .events = POLLIN };
 
         if (poll(&bell, 1, 5000) == 0)

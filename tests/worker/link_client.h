@@ -134,7 +134,7 @@ static bool answer_any(link_client *client)
             GP_TEST_FAIL("no answer came");
             return false;
         }
-        if (gp_link_asleep(client->link))
+        if (gp_link_asleep(client->link, false))
             poll(&(struct pollfd){ .fd = client->bell, .events = POLLIN }, 1, ANSWER_MS);
         gp_link_awake(client->link);
         (void)!read(client->bell, &count, sizeof(count));
