@@ -41,7 +41,7 @@ static void meet(zoo_builder *b, const char *name, const char *kind, const char 
 
 static const char *named(char *to, const char *stem, const char *part)
 {
-    snprintf(to, NAME_BYTES, "%s_%s", stem, part);
+    snprintf(to, NAME_BYTES, "%.*s_%s", NAME_BYTES / 2, stem, part); /* names here are short */
     return to;
 }
 

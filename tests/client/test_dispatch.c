@@ -160,13 +160,13 @@ TEST(short_calls_are_sent_ahead_and_long_ones_two_at_a_time)
     CHECK_INT(2, w.workers[0].count); /* nothing is known of it */
     for (int i = 0; i < 2; i++) {
         let_begin(&w, 1);
-        gp_free(answer(&w, 1, GP_OK, 125000));
+        gp_free(answer(&w, 1, GP_OK, DISPATCH_FILL_NS / 40));
         dispatch_fill(w.d, w.now);
     }
-    CHECK_INT(40, w.workers[0].count); /* 5 ms of 125 us each */
+    CHECK_INT(40, w.workers[0].count);
     for (int i = 0; i < 60; i++) {
         let_begin(&w, 1);
-        gp_free(answer(&w, 1, GP_OK, 10 * MS));
+        gp_free(answer(&w, 1, GP_OK, 2 * DISPATCH_FILL_NS));
         dispatch_fill(w.d, w.now);
     }
     CHECK_INT(2, w.workers[0].count); /* it became long */
