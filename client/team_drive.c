@@ -340,8 +340,12 @@ bool team_pump(gp_team *team)
 /* Who holds the mutex drives by itself; to stand in line for it would cost that thread a wake-up. */
 static void background_lock(gp_team *team)
 {
-    while (pthread_mutex_trylock(&team->mutex) != 0)
-        gp_sleep_ms(1);
+    int64_t ms = 1;
+
+    while (pthread_mutex_trylock(&team->mutex) != 0) {
+        gp_sleep_ms(ms);
+        ms = ms < 8 ? 2 * ms : 8; /* a call that takes long is not disturbed a thousand times a second */
+    }
 }
 
 void team_awake(gp_team *team)
