@@ -69,6 +69,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_free(trainer->best);
     gp_free(trainer->buckets);
     gp_free(trainer->classes);
+    gp_free(trainer->loads);
     gp_graph_free(trainer->graph);
     gp_netspec_free(trainer->spec);
     gp_store_close(trainer->data);
@@ -115,15 +116,15 @@ static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *be
 void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
                       uint32_t *count)
 {
-    uint32_t blocks = (total + REPRODUCIBLE_BLOCK - 1) / REPRODUCIBLE_BLOCK;
+    uint32_t block = trainer->options.reproducible ? REPRODUCIBLE_BLOCK : 1;
+    uint32_t blocks = (total + block - 1) / block;
 
-    if (!trainer->options.reproducible) {
-        gp_split(total, trainer->world, rank, first, count);
-        return;
-    }
-    gp_split(blocks, trainer->world, rank, first, count);
-    *first = *first * REPRODUCIBLE_BLOCK < total ? *first * REPRODUCIBLE_BLOCK : total;
-    *count = *count * REPRODUCIBLE_BLOCK < total - *first ? *count * REPRODUCIBLE_BLOCK : total - *first;
+    if (trainer->loads == NULL)
+        gp_split(blocks, trainer->world, rank, first, count);
+    else
+        gp_split_loads(blocks, trainer->loads, trainer->world, rank, first, count);
+    *first = *first * block < total ? *first * block : total;
+    *count = *count * block < total - *first ? *count * block : total - *first;
 }
 
 /* What can have the same bits on any number of workers. */
@@ -150,10 +151,41 @@ static gp_status trainer_check_reproducible(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
+static gp_status trainer_set_loads(gp_trainer *trainer, gp_error *err)
+{
+    double loads[GP_LOADS_MAX];
+    bool given;
+    gp_status status = gp_train_options_loads(&trainer->options, trainer->world, loads, &given, err);
+
+    if (status != GP_OK || !given)
+        return status;
+    trainer->loads = gp_calloc(trainer->world, sizeof(*loads));
+    if (trainer->loads == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the loads of %" PRIu32 " workers", trainer->world);
+    memcpy(trainer->loads, loads, trainer->world * sizeof(*loads));
+    return GP_OK;
+}
+
+/* Samples of the largest share of a mini-batch. */
+static uint32_t trainer_largest_share(const gp_trainer *trainer)
+{
+    uint32_t largest = 1, first, count;
+
+    for (uint32_t rank = 0; rank < trainer->world; rank++) {
+        gp_trainer_share(trainer, trainer->world_batch, rank, &first, &count);
+        largest = count > largest ? count : largest;
+    }
+    return largest;
+}
+
 static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
 {
     uint32_t samples = gp_store_get_info(trainer->data)->count;
+    gp_status status = trainer_set_loads(trainer, err);
     uint32_t largest;
+
+    if (status != GP_OK)
+        return status;
 
     trainer->world_batch = (uint32_t)trainer->options.mini_batch_size;
     if (trainer->world_batch > samples)
@@ -161,7 +193,7 @@ static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
                        "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
                        " samples; use at most that many",
                        trainer->world_batch, gp_store_get_info(trainer->data)->source, samples);
-    largest = (trainer->world_batch + trainer->world - 1) / trainer->world;
+    largest = trainer_largest_share(trainer);
     trainer->micro_batch =
         trainer->options.micro_batch_size > 0 && trainer->options.micro_batch_size < largest
             ? (uint32_t)trainer->options.micro_batch_size

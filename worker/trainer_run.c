@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/diagnose.h"
 #include "worker/exact.h"
 #include "worker/fault.h"
 #include "worker/trainer_state.h"
@@ -238,6 +239,48 @@ static double trainer_learn_rate(const gp_trainer *trainer, uint32_t epoch)
     return gp_train_learn_rate(&trainer->options, &place);
 }
 
+static void diagnose_progress(void *context)
+{
+    trainer_progress(context);
+}
+
+/* The loss of the step is not finite: all ranks know and all come here, to find out together where it began. */
+static gp_status trainer_diverged(gp_trainer *trainer, const call *last, double loss, gp_error *err)
+{
+    gp_diagnosis found = { .place = GP_BAD_NOWHERE };
+    uint32_t share_first, share;
+    char text[160];
+    gp_error ignored;
+    int64_t key;
+
+    gp_trainer_share(trainer, last->batch, trainer->rank, &share_first, &share);
+    gp_diagnose(&found,
+                &(gp_diagnose_request){
+                    .graph = trainer->graph,
+                    .parameters = trainer->parameters,
+                    .store = trainer->data,
+                    .sampler = &trainer->sampler,
+                    .epoch = last->epoch,
+                    .first = last->first - (uint32_t)last->position + share_first,
+                    .count = share,
+                    .position = share_first,
+                    .seed = (uint64_t)trainer->options.seed,
+                    .step = trainer->step,
+                    .progress = diagnose_progress,
+                    .context = trainer,
+                },
+                &ignored);
+    key = -gp_diagnosis_key(&found);
+    if (gp_comm_all_reduce_private(trainer->comm, &key, 1, GP_I64, GP_COMM_MAX, &ignored) == GP_OK)
+        found = gp_diagnosis_from_key(-key, trainer->graph);
+    return gp_fail(err, GP_EDIVERGED,
+                   "the loss of step %" PRIu64 " is %s: %s; the weights are those of step %" PRIu64
+                   "; lower initial-learn-rate (%g)",
+                   trainer->step + 1, isnan(loss) ? "not a number" : "infinite",
+                   gp_diagnosis_format(&found, trainer->graph, text, sizeof(text)), trainer->step,
+                   trainer->options.initial_learn_rate);
+}
+
 static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
                               gp_train_record *record, gp_error *err)
 {
@@ -256,11 +299,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
 
     if (weight > 0 && !isfinite(loss))
-        return gp_fail(err, GP_EDIVERGED,
-                       "the loss of step %" PRIu64 " is %s; the weights are those of step %" PRIu64
-                       "; lower initial-learn-rate (%g)",
-                       trainer->step + 1, isnan(loss) ? "not a number" : "infinite", trainer->step,
-                       trainer->options.initial_learn_rate);
+        return trainer_diverged(trainer, last, loss, err);
     int64_t commit_ns = gp_now_ns();
     double learn_rate = trainer_learn_rate(trainer, last->epoch + 1);
 
@@ -429,6 +468,15 @@ static bool checkpoint_due(const gp_trainer *trainer, const call *last)
     return last->last_step && (last->epoch + 1) % every == 0;
 }
 
+static bool weights_finite(const gp_trainer *trainer)
+{
+    double sum = 0; /* of zeros, or not a number */
+
+    for (size_t i = 0; i < trainer->graph->blob_count; i++)
+        sum += 0.0f * trainer->parameters[i];
+    return sum == 0;
+}
+
 /* One that is due while the disk is still busy with the one before is written after the next step. */
 static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const gp_train_sink *sink)
 {
@@ -439,6 +487,10 @@ static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const
         trainer->owes_checkpoint = true;
     if (!trainer->owes_checkpoint && !ends)
         return;
+    if (!weights_finite(trainer)) { /* the next step will say so; the checkpoint before stays the newest */
+        sink->note(sink->context, "weights are not finite: no checkpoint is written", true);
+        return;
+    }
     if (ends)
         gp_saver_wait(trainer->saver);
     gp_trainer_checkpoint(trainer, &now);

@@ -31,6 +31,7 @@ struct gp_trainer {
     gp_train_control *control;
     uint32_t rank, world, world_batch; /* world_batch: samples per step over all ranks */
     uint32_t micro_batch;              /* samples per call, at most */
+    double *loads;                     /* [world] shares of the ranks; NULL: equal */
     gp_netspec *spec;
     gp_graph *graph;
     gp_store *data, *validation; /* validation may be NULL */

@@ -1,6 +1,7 @@
 #include "common/data/sampler.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "common/base/rng.h"
 
@@ -61,4 +62,24 @@ void gp_split(uint32_t total, uint32_t ranks, uint32_t rank, uint32_t *first, ui
     extra = total % ranks;
     *first = rank * base + (rank < extra ? rank : extra);
     *count = base + (rank < extra);
+}
+
+/* Where the part of rank `rank` begins: what the ranks before it have of the whole, rounded. */
+static uint32_t loads_border(uint32_t total, const double *loads, uint32_t ranks, uint32_t rank)
+{
+    double before = 0, all = 0;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        before += r < rank ? loads[r] : 0;
+        all += loads[r];
+    }
+    return rank == ranks ? total : (uint32_t)floor((double)total * (before / all) + 0.5);
+}
+
+void gp_split_loads(uint32_t total, const double *loads, uint32_t ranks, uint32_t rank, uint32_t *first,
+                    uint32_t *count)
+{
+    assert(rank < ranks);
+    *first = loads_border(total, loads, ranks, rank);
+    *count = loads_border(total, loads, ranks, rank + 1) - *first;
 }

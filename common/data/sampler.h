@@ -33,4 +33,9 @@ void gp_sampler_get(const gp_sampler *sampler, uint32_t epoch, uint32_t first, u
  * get one more; parts follow each other in rank order.  Needs rank < ranks.  Parts may be empty. */
 void gp_split(uint32_t total, uint32_t ranks, uint32_t rank, uint32_t *first, uint32_t *count);
 
+/* gp_split_loads -- the same with parts in proportion to loads[0..ranks), each >= 0 and one above: every part is
+ * within one of its exact share. */
+void gp_split_loads(uint32_t total, const double *loads, uint32_t ranks, uint32_t rank, uint32_t *first,
+                    uint32_t *count);
+
 #endif

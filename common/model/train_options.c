@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 static const char *const schedules[] = { "none", "piecewise", "exponential", "cosine", "polynomial", NULL };
@@ -11,6 +12,7 @@ static const char *const clippings[] = { "l2norm", "global-l2norm", "absolute-va
 static const char *const periods[] = { "epoch", "iteration", NULL };
 static const char *const outputs[] = { "auto", "last", "best-validation", NULL };
 static const char *const shuffles[] = { "never", "once", "every-epoch", NULL };
+static const char *const statistics[] = { "moving", "population", NULL };
 
 #define AT(field) .offset = offsetof(gp_train_options, field)
 
@@ -272,6 +274,18 @@ const gp_param gp_train_options_table[] = {
       .seed_name = "WeightsInitializer",
       .torch_name = "nn.init",
       .help = "glorot, he, or normal:S (weights and biases, standard deviation S)" },
+    { .name = "worker-load",
+      .type = GP_PARAM_TEXT,
+      AT(worker_load),
+      .count = 256,
+      .seed_name = "WorkerLoad",
+      .help = "share of each worker in a mini-batch, as in 2,1,1; default: equal" },
+    { .name = "batch-norm-statistics",
+      .type = GP_PARAM_WORD,
+      AT(batch_norm_statistics),
+      .words = statistics,
+      .seed_name = "BatchNormalizationStatistics",
+      .help = "moving: averages of the steps' moments; population: one more pass over the data at the end" },
     { .name = "micro-batch-size",
       .type = GP_PARAM_I64,
       AT(micro_batch_size),
@@ -341,6 +355,42 @@ gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp
                        options->scale_lr);
     options->initial_learn_rate *= (double)options->mini_batch_size / (double)base;
     options->scale_lr[0] = '\0'; /* done */
+    return GP_OK;
+}
+
+gp_status gp_train_options_loads(const gp_train_options *options, uint32_t workers, double *loads,
+                                 bool *given, gp_error *err)
+{
+    const char *at = options->worker_load;
+    uint32_t count = 0;
+    double sum = 0;
+
+    *given = *at != '\0';
+    for (uint32_t i = 0; i < workers; i++)
+        loads[i] = 1;
+    while (*at != '\0') {
+        char *end;
+        double load = strtod(at, &end);
+
+        if (end == at || !(load >= 0) || load > 1e6 || (*end != '\0' && *end != ',') ||
+            (*end == ',' && end[1] == '\0'))
+            return gp_fail(err, GP_EINVAL,
+                           "worker-load is '%.60s'; it must be numbers from 0 to 1000000, as in 2,1,1",
+                           options->worker_load);
+        if (count < workers)
+            loads[count] = load;
+        count++;
+        sum += load;
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (*given && count != workers)
+        return gp_fail(err, GP_EINVAL,
+                       "worker-load has %" PRIu32 " numbers ('%.60s') for %" PRIu32
+                       " workers; give one for each",
+                       count, options->worker_load, workers);
+    if (*given && !(sum > 0))
+        return gp_fail(err, GP_EINVAL, "worker-load is '%.60s'; at least one number must be above 0",
+                       options->worker_load);
     return GP_OK;
 }
 

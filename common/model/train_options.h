@@ -20,6 +20,9 @@ typedef enum gp_schedule {
 typedef enum gp_clipping { GP_CLIP_L2NORM, GP_CLIP_GLOBAL_L2NORM, GP_CLIP_ABSOLUTE } gp_clipping;
 typedef enum gp_period { GP_PERIOD_EPOCH, GP_PERIOD_ITERATION } gp_period;
 typedef enum gp_output { GP_OUTPUT_AUTO, GP_OUTPUT_LAST, GP_OUTPUT_BEST } gp_output;
+typedef enum gp_statistics_from { GP_STATISTICS_MOVING, GP_STATISTICS_POPULATION } gp_statistics_from;
+
+enum { GP_LOADS_MAX = 64 }; /* workers of a training */
 
 typedef struct gp_train_options {
     int solver; /* gp_solver */
@@ -51,6 +54,8 @@ typedef struct gp_train_options {
     int64_t seed;
     bool reproducible;             /* the same bits on any number of workers */
     char weights_initializer[32];  /* glorot, he, normal:S */
+    char worker_load[256];         /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
+    int batch_norm_statistics;     /* gp_statistics_from */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;
@@ -69,6 +74,12 @@ void gp_train_options_resolve(gp_train_options *options);
  * the rate by scale-lr (Goyal et al., "Accurate, large minibatch SGD", 2017: rate x batch / base batch).  Resolves first.
  * GP_EINVAL: scale-lr is not "linear:N"; a mini-batch beyond its ceiling. */
 gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp_error *err);
+
+/* gp_train_options_loads -- worker-load as numbers.
+ *   loads  [workers], filled; *given false and all 1 where the option is empty
+ * GP_EINVAL: not numbers >= 0 separated by commas, all 0, or not one for each worker. */
+gp_status gp_train_options_loads(const gp_train_options *options, uint32_t workers, double *loads,
+                                 bool *given, gp_error *err);
 
 /* Whether the weights of the lowest validation loss are kept, not the last ones. */
 bool gp_train_keeps_best(const gp_train_options *options);

@@ -166,6 +166,26 @@ TEST(split_batch_of_d2l_gives_two_halves_of_a_four_by_five_matrix)
     CHECK_INT(2, count);
 }
 
+TEST(a_split_by_loads_covers_all_and_is_within_one_of_each_share)
+{
+    static const double loads[] = { 1, 0, 2.5, 0.001, 4, 0 };
+    const uint32_t ranks = 6;
+
+    for (uint32_t total = 0; total < 300; total++) {
+        uint32_t next = 0;
+
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            uint32_t first, count;
+
+            gp_split_loads(total, loads, ranks, rank, &first, &count);
+            CHECK_INT(next, first);
+            CHECK(fabs(count - total * loads[rank] / 7.501) < 1);
+            next += count;
+        }
+        CHECK_INT(total, next);
+    }
+}
+
 TEST(a_split_covers_all_and_the_first_ranks_get_one_more)
 {
     for (uint32_t total = 0; total < 40; total++)

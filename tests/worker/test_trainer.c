@@ -14,8 +14,8 @@ enum { LENET = 129068, STEPS_MAX = 512 };
 /* What the ranks of one test leave for it to look at. */
 typedef struct train_result {
     gp_train_done done;
-    uint32_t records, checks, notes;
-    char note[480]; /* the last */
+    uint32_t records, checks, notes, share; /* share: of a mini-batch */
+    char note[480];                         /* the last */
     double losses[STEPS_MAX];
     gp_train_validation check; /* the last */
     double check_losses[32];
@@ -169,6 +169,7 @@ static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_
         snprintf(result->done.message, sizeof(result->done.message), "%s", err->message);
         return;
     }
+    result->share = ready.batch_rank;
     watcher.previous = gp_malloc(LENET * sizeof(float));
     memcpy(watcher.previous, gp_trainer_weights(watcher.trainer, &count), LENET * sizeof(float));
     CHECK_INT(LENET, count);
@@ -763,8 +764,39 @@ TEST(a_loss_that_is_not_finite_ends_the_training_before_the_commit)
     CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[0].done.status);
     CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[1].done.status);
     CHECK_CONTAINS(job->results[0].done.message, "initial-learn-rate");
+    CHECK_CONTAINS(job->results[0].done.message, "it first appears in the output of layer");
+    CHECK(strcmp(job->results[0].done.message, job->results[1].done.message) == 0);
     CHECK(job->results[0].kept_previous);
     job_free(job);
+}
+
+TEST(a_weight_that_is_not_finite_is_named_by_its_layer)
+{
+    for (int in_weights = 0; in_weights < 2; in_weights++) {
+        train_job *job = job_new("digits:100", "{\"max-epochs\": 1, \"mini-batch-size\": 50}");
+        gp_shape input = gp_shape3(1, 28, 28);
+        gp_netspec *spec;
+        gp_graph *graph;
+        gp_error err;
+
+        REQUIRE_OK(gp_zoo_build(&spec, "lenet", &input, 10, &err), err);
+        REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+        gp_graph_initialize(graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, job->initial);
+        for (uint32_t p = 0; p < graph->parameter_count;
+             p++) /* the second convolution's, or so large that fc1's sum overflows */
+            if (strcmp(graph->parameters[p].name, in_weights ? "conv2.weight" : "fc1.weight") == 0)
+                for (int i = 0; i < (in_weights ? 1 : 100); i++)
+                    job->initial[graph->parameters[p].offset + 7 + (size_t)i] = in_weights ? NAN : 3e38f;
+        job->from_weights = true;
+        run_ranks(2, rank_body);
+        CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[1].done.status);
+        CHECK_CONTAINS(job->results[1].done.message,
+                       in_weights ? "the weights of layer conv2 (conv2d) are not finite"
+                                  : "in the output of layer fc1 (fc), in sample ");
+        gp_graph_free(graph);
+        gp_netspec_free(spec);
+        job_free(job);
+    }
 }
 
 static void check_refused(const char *data, const char *options, gp_status status, const char *words)
@@ -775,6 +807,31 @@ static void check_refused(const char *data, const char *options, gp_status statu
     CHECK_STATUS(status, (gp_status)job->results[0].done.status);
     CHECK_CONTAINS(job->results[0].done.message, words);
     job_free(job);
+}
+
+TEST(loads_cut_the_batch_unequally_and_change_no_gradient)
+{
+    static const char *const loads[] = { "", ", \"worker-load\": \"1,3,0\"" };
+    char options[160];
+    train_job *jobs[2];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(options, sizeof(options), "{\"max-epochs\": 1, \"mini-batch-size\": 50%s}", loads[i]);
+        jobs[i] = job_new("digits:50", options);
+        run_ranks(3, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)jobs[i]->results[2].done.status);
+    }
+    CHECK_NEAR(0, distance(jobs[0]->results[0].gradients, jobs[1]->results[0].gradients), 1e-6);
+    CHECK_INT(13, jobs[1]->results[0].share);
+    CHECK_INT(37, jobs[1]->results[1].share);
+    CHECK_INT(0, jobs[1]->results[2].share);
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"1,2\"}", GP_EINVAL,
+                  "worker-load has 2 numbers ('1,2') for 1 workers");
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"x\"}", GP_EINVAL,
+                  "worker-load is 'x'");
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"0\"}", GP_EINVAL, "above 0");
+    job_free(jobs[0]);
+    job_free(jobs[1]);
 }
 
 TEST(what_cannot_be_trained_is_refused_in_words)

@@ -43,8 +43,9 @@ typedef struct gp_batch {
     uint32_t count;        /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
     bool first;            /* first call of the step: parameters may have changed, outputs are overwritten */
     bool last;             /* last call of the step: gradients are final afterwards */
-    uint64_t seed, step;   /* of dropout */
-    uint64_t position;     /* of samples[0] in the global batch */
+    bool forward_only; /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
+    uint64_t seed, step; /* of dropout */
+    uint64_t position;   /* of samples[0] in the global batch */
 } gp_batch;
 
 /* Told on the last call, from the driving thread: gradients [0, count) of the blob are final. */
@@ -72,5 +73,9 @@ typedef struct gp_backend_ops { /* all slots required */
 } gp_backend_ops;
 
 extern const gp_backend_ops gp_backend_cpu;
+
+/* Where a value of a CPU plan stands after run(): dense, its dtype, a row for each sample; NULL where it has no memory
+ * of its own.  For diagnosis: with the kernels "lanes,split" every value that is read again has one. */
+const void *gp_cpu_peek(const gp_plan *plan, uint32_t value);
 
 #endif

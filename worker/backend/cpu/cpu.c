@@ -462,7 +462,11 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
         gp_threads_run(plan->options.threads, normalize_share, &call);
     for (uint32_t c = 0; c < plan->cut_count; c++) {
         cut *at = &plan->cuts[c];
-        gp_status status = at->ops->run(at->segment, batch, &plan->times, err);
+        gp_status status;
+
+        if (batch->forward_only && at->first >= plan->graph->ops[plan->options.phase].forward_count)
+            break;
+        status = at->ops->run(at->segment, batch, &plan->times, err);
 
         if (status == GP_OK && batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN &&
             at->ready > told) {
@@ -488,6 +492,11 @@ static gp_plan_times cpu_take_times(gp_plan *plan)
 
     plan->times = (gp_plan_times){ 0 };
     return times;
+}
+
+const void *gp_cpu_peek(const gp_plan *plan, uint32_t value)
+{
+    return plan->values[value];
 }
 
 static size_t cpu_memory_bytes(const gp_plan *plan)
