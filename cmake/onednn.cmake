@@ -17,14 +17,14 @@ set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
 # The plain loops, in the module as in the backend.
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
 set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
-add_library(gp_onednn STATIC ${onednn_folder}/onednn.c ${onednn_folder}/onednn_ops.c
-  ${onednn_folder}/onednn_memory.c ${onednn_folder}/onednn_loops.c ${onednn_folder}/threads.c
-  ${onednn_loops})
+set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
+  onednn_memory.c onednn_loops.c threads.c)
+list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
+list(APPEND onednn_sources ${onednn_loops})
+add_library(gp_onednn STATIC ${onednn_sources})
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 
-add_library(gradpool_onednn MODULE ${onednn_folder}/onednn.c ${onednn_folder}/onednn_ops.c
-  ${onednn_folder}/onednn_memory.c ${onednn_folder}/onednn_loops.c ${onednn_folder}/threads.c
-  ${onednn_loops})
+add_library(gradpool_onednn MODULE ${onednn_sources})
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 # One name goes out; the library is found where it was at build time.
 set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}")

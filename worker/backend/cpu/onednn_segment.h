@@ -1,6 +1,6 @@
 /* onednn_segment.h -- the parts of a segment that runs on oneDNN; private to onednn*.c.
  *
- *   ops --onednn_ops.c--> steps over tensors in buffers --onednn_memory.c--> one arena, memory objects
+ *   ops --onednn_translate.h--> steps over tensors in buffers --onednn_memory.c--> one arena, memory objects
  *
  * A step is a primitive of oneDNN or a loop of ours (onednn_loops.c), with the tensors it reads and writes; a
  * run is one pass over the steps.  A tensor is a descriptor on a buffer; several tensors may lie on one buffer

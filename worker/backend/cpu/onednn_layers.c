@@ -1,0 +1,236 @@
+/* onednn_layers.c -- convolutions and fully connected layers as steps of a segment. */
+#include "worker/backend/cpu/onednn_translate.h"
+
+/* The descriptors that the three primitives of a layer with weights share. */
+typedef struct layer_mds {
+    shim_md x, y, weight, weight_wanted, bias; /* bias may be NULL; weight is the blob's layout */
+    shim_window window;                        /* of convolutions */
+    dnnl_primitive_desc_t forward;
+} layer_mds;
+
+static void layer_mds_deinit(layer_mds *mds)
+{
+    dnnl_primitive_desc_destroy(mds->forward);
+    shim_md_free(mds->x);
+    shim_md_free(mds->y);
+    shim_md_free(mds->weight);
+    shim_md_free(mds->weight_wanted);
+    shim_md_free(mds->bias);
+}
+
+shim_window gp_onednn_window_of(const gp_window *window)
+{
+    shim_window w = { .kernel = { 0 } };
+
+    for (int i = 0; i < 2; i++) {
+        w.kernel[i] = window->kernel[i];
+        w.stride[i] = window->stride[i];
+        w.dilation[i] = window->dilation[i] - 1;
+        w.before[i] = window->padding[i];
+        w.after[i] = window->padding[i + 2];
+    }
+    return w;
+}
+
+static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias)
+{
+    dnnl_dims_t dims = { 0 };
+
+    if (bias == GP_NO_VALUE)
+        return;
+    dims[0] = (dnnl_dim_t)count_of(t, bias);
+    mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
+}
+
+/* x and y may be gradients: the shapes are the same.  The forward primitive descriptor serves backward ones
+ * as their hint. */
+static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
+                          uint32_t weight, uint32_t bias, uint32_t y, gp_onednn_post post)
+{
+    const gp_shape *shape = shape_of(t, weight);
+    dnnl_dim_t groups = op->window.groups;
+    dnnl_dims_t grouped = { groups, shape->dim[0] / groups, shape->dim[1], shape->dim[2], shape->dim[3] };
+    dnnl_dims_t single = { shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3] };
+    int rank = groups > 1 ? 5 : 4;
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+
+    mds->window = gp_onednn_window_of(&op->window);
+    mds->x = gp_onednn_md_image(t, x, dnnl_nhwc);
+    mds->y = gp_onednn_md_image(t, y, dnnl_nhwc);
+    mds->weight =
+        gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, groups > 1 ? dnnl_goihw : dnnl_oihw);
+    mds->weight_wanted = gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, dnnl_format_tag_any);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        gp_onednn_done(t,
+                       shim_conv_forward(&mds->forward, t->segment->engine, &mds->window,
+                                         t->segment->phase == GP_PHASE_TRAIN, mds->x, mds->weight_wanted,
+                                         mds->bias, mds->y, attr),
+                       "a convolution");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* Weights stay as they are in the blob: a private copy of a large matrix costs more passes over memory than
+ * the packed product saves. */
+static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
+                        uint32_t y, gp_onednn_post post)
+{
+    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+
+    mds->x = gp_onednn_md_vector(t, x);
+    mds->y = gp_onednn_md_vector(t, y);
+    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    mds->weight_wanted = gp_onednn_md_copy(t, mds->weight);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        gp_onednn_done(t,
+                       shim_fc_forward(&mds->forward, t->segment->engine, t->segment->phase == GP_PHASE_TRAIN,
+                                       mds->x, mds->weight_wanted, mds->bias, mds->y, attr),
+                       "a fully connected layer");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* The relu that is the only reader of `value`, so that the primitive before it can do it: its index among the
+ * request's ops, or request->count. */
+static uint32_t relu_after(const gp_onednn_translator *t, uint32_t value)
+{
+    const gp_segment_request *request = t->request;
+    uint32_t readers = 0, found = request->count;
+
+    if (request->values[value] != NULL)
+        return request->count;
+    for (uint32_t i = 0; i < request->count; i++)
+        for (int j = 0; j < GP_OP_VALUES_MAX; j++)
+            if (request->ops[i].in[j] == value) {
+                readers++;
+                found = request->ops[i].code == GP_OP_RELU ? i : request->count;
+            }
+    return readers == 1 ? found : request->count;
+}
+
+/* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
+static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image,
+                      bool gradient)
+{
+    const gp_shape *shape = shape_of(t, image);
+    gp_onednn_step step = { .loop = loop, .channels = (size_t)shape->dim[0] };
+    uint32_t number = gp_onednn_flat_parameter(t, bias, gradient), pixels = ONEDNN_NONE;
+
+    step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
+    if (going(t))
+        pixels = t->forms[image][PACKED];
+    step_argument(&step, 0, gradient ? pixels : number);
+    step_argument(&step, 0, gradient ? number : pixels);
+    gp_onednn_step_emit(t, &step);
+}
+
+void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
+{
+    bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
+    gp_onednn_form form = conv ? PACKED : DENSE;
+    uint32_t x = op->in[0], weight = op->in[1], bias = op->in[2], y = op->out[0], relu = relu_after(t, y);
+    gp_onednn_post post = relu < t->request->count ? POST_RELU : POST_NONE;
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .x = NULL };
+
+    if (post == POST_RELU) {
+        t->folded[relu] = true;
+        y = t->request->ops[relu].out[0];
+    }
+    if (conv)
+        conv_describe(t, &mds, op, x, weight, bias, y, post);
+    else
+        fc_describe(t, &mds, x, weight, bias, y, post);
+    if (going(t)) {
+        shim_cmd wanted = dnnl_primitive_desc_query_md(mds.forward, dnnl_query_weights_md, 0);
+
+        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
+        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
+        if (bias != GP_NO_VALUE)
+            step_argument(&step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, bias, mds.bias));
+        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, y, form));
+        gp_onednn_step_primitive(t, &step, mds.forward, conv ? "a convolution" : "a fully connected layer");
+        gp_onednn_step_emit(t, &step);
+        gp_onednn_value_written(t, y);
+    }
+    layer_mds_deinit(&mds);
+}
+
+void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
+{
+    bool conv = op->code != GP_OP_FC_BACKWARD_DATA; /* or a transposed one forward */
+    gp_onednn_form form = conv ? PACKED : DENSE;
+    uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
+    const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_primitive_desc_t pd = NULL;
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .x = NULL };
+
+    if (conv)
+        conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, POST_NONE);
+    else
+        fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, POST_NONE);
+    if (going(t))
+        gp_onednn_done(
+            t,
+            conv ? shim_conv_data(&pd, t->segment->engine, &mds.window, mds.x, mds.weight_wanted, mds.y,
+                                  mds.forward, attr)
+                 : shim_fc_data(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.y, mds.forward, attr),
+            what);
+    if (going(t)) {
+        shim_cmd wanted = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+
+        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
+        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
+        step_argument(&step, DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, dx, form));
+        gp_onednn_step_primitive(t, &step, pd, what);
+        gp_onednn_step_emit(t, &step);
+        if (op->code == GP_OP_TRANSCONV2D && op->in[2] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias, op->in[2], dx, false);
+        gp_onednn_value_written(t, dx);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    layer_mds_deinit(&mds);
+}
+
+void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op)
+{
+    bool conv = op->code != GP_OP_FC_BACKWARD_WEIGHTS,
+         transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
+    gp_onednn_form form = conv ? PACKED : DENSE;
+    uint32_t x = op->in[transposed ? 1 : 0], dy = op->in[transposed ? 0 : 1], dweight = op->out[0];
+    uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
+    const char *what =
+        conv ? "a convolution's backward weights" : "a fully connected layer's backward weights";
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_primitive_desc_t pd = NULL;
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .x = NULL };
+
+    if (conv)
+        conv_describe(t, &mds, op, x, dweight, dbias, dy, POST_NONE);
+    else
+        fc_describe(t, &mds, x, dweight, dbias, dy, POST_NONE);
+    if (going(t))
+        gp_onednn_done(t,
+                       conv ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x,
+                                                mds.weight_wanted, mds.bias, mds.y, mds.forward, attr)
+                            : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.bias,
+                                              mds.y, mds.forward, attr),
+                       what);
+    if (going(t)) {
+        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
+        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
+        gp_onednn_step_primitive(t, &step, pd, what);
+        gp_onednn_gradient_emit(t, &step, dweight, dbias, mds.weight,
+                                dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.bias);
+        if (transposed && op->out[1] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias_gradient, op->out[1], x, true);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    layer_mds_deinit(&mds);
+}
