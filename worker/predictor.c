@@ -59,6 +59,10 @@ static gp_status predictor_check(const gp_predictor *predictor, size_t weights_c
                        "the samples of %s are %s (channels x height x width); the model takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)),
                        gp_shape_format(&predictor->spec->input, want, sizeof(want)));
+    if (!gp_store_has_class(info))
+        return gp_fail(
+            err, GP_EINVAL, "the targets of %s are %s; this version compares with one class per sample",
+            info->source, gp_targets_format(info->targets, info->target_count, have, sizeof(have)));
     return GP_OK;
 }
 

@@ -91,6 +91,10 @@ static gp_status store_check(const gp_store *store, const gp_graph *graph, gp_er
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,
                        gp_shape_format(&graph->spec->input, want, sizeof(want)));
+    if (!gp_store_has_class(info))
+        return gp_fail(
+            err, GP_EINVAL, "the targets of %s are %s; this version compares with one class per sample",
+            info->source, gp_targets_format(info->targets, info->target_count, have, sizeof(have)));
     if (info->class_count != graph->class_count)
         return gp_fail(err, GP_EINVAL, "%s has %" PRIu32 " classes; network %s ends in %" PRIu32,
                        info->source, info->class_count, graph->spec->name, graph->class_count);

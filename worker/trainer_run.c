@@ -204,7 +204,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
         status = trainer->backend_ops->run(trainer->plan,
                                            &(gp_batch){
                                                .samples = loaded->samples,
-                                               .labels = loaded->labels,
+                                               .labels = loaded->targets,
                                                .count = last->count,
                                                .first = last->first_call || exact,
                                                .last = last->last_call || exact,
@@ -367,7 +367,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
     status = trainer->backend_ops->run(trainer->validation_plan,
                                        &(gp_batch){
                                            .samples = loaded->samples,
-                                           .labels = loaded->labels,
+                                           .labels = loaded->targets,
                                            .count = loaded->count,
                                            .first = first || exact,
                                            .last = last || exact,

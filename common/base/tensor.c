@@ -69,3 +69,28 @@ char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, i == 0 ? "%" PRId64 : "x%" PRId64, shape->dim[i]);
     return text;
 }
+
+size_t gp_targets_bytes(const gp_target *targets, uint32_t count)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes += (size_t)gp_shape_count(&targets[i].shape) * gp_dtype_bytes(targets[i].dtype);
+    return bytes;
+}
+
+char *gp_targets_format(const gp_target *targets, uint32_t count, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count && used < bytes; i++) {
+        char shape[64] = "per sample";
+
+        if (targets[i].shape.rank > 0)
+            gp_shape_format(&targets[i].shape, shape, sizeof(shape));
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %s", i == 0 ? "" : " and ",
+                                 gp_dtype_name(targets[i].dtype), shape);
+    }
+    return text;
+}

@@ -47,4 +47,17 @@ gp_status gp_shape_check(const gp_shape *shape, int64_t count_max, gp_error *err
 /* "20x26x26" into text, which is returned. */
 char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes);
 
+/* What a sample is to be answered with: the ground truth that a loss compares with. */
+typedef struct gp_target {
+    gp_dtype
+        dtype; /* GP_I32: indices of classes, -1 where there is none; GP_F32: values, NaN where there is none */
+    gp_shape shape; /* of one sample: [] one for the sample, [H, W] one for each pixel, [C, H, W] ... */
+} gp_target;
+
+/* Bytes of one sample's targets, packed one behind the other. */
+size_t gp_targets_bytes(const gp_target *targets, uint32_t count);
+
+/* "float32 3x8x8", "int32 per sample" into text, which is returned; several with " and " between. */
+char *gp_targets_format(const gp_target *targets, uint32_t count, char *text, size_t bytes);
+
 #endif

@@ -7,21 +7,22 @@
 typedef struct arrays_store {
     gp_store store;
     const uint8_t *samples;
-    const int32_t *labels;
-    void *owned_samples, *owned_labels; /* the same, or NULL when borrowed */
+    const uint8_t *targets;
+    void *owned_samples, *owned_targets; /* the same, or NULL when borrowed */
 } arrays_store;
 
 static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                             int32_t *labels, gp_error *err)
+                             void *targets, gp_error *err)
 {
     const arrays_store *arrays = (const arrays_store *)store;
-    size_t bytes = store->info.sample_bytes;
+    size_t bytes = store->info.sample_bytes, target_bytes = store->info.target_bytes;
 
     (void)err;
     for (uint32_t i = 0; i < count; i++) {
         memcpy((uint8_t *)samples + i * bytes, arrays->samples + index[i] * bytes, bytes);
-        if (labels != NULL)
-            labels[i] = arrays->labels[index[i]];
+        if (targets != NULL)
+            memcpy((uint8_t *)targets + i * target_bytes, arrays->targets + index[i] * target_bytes,
+                   target_bytes);
     }
     return GP_OK;
 }
@@ -31,24 +32,33 @@ static void arrays_close(gp_store *store)
     arrays_store *arrays = (arrays_store *)store;
 
     gp_free(arrays->owned_samples);
-    gp_free(arrays->owned_labels);
+    gp_free(arrays->owned_targets);
     gp_store_deinit(store);
     gp_free(arrays);
 }
 
 static const gp_store_ops arrays_ops = { arrays_read, arrays_close };
 
-static gp_status labels_check(const gp_store_info *info, const int32_t *labels, gp_error *err)
+/* Every index is -1 or one of the classes. */
+static gp_status targets_check(const gp_store_info *info, const uint8_t *targets, gp_error *err)
 {
     for (uint32_t i = 0; i < info->count; i++)
-        if (labels[i] < 0 || (uint32_t)labels[i] >= info->class_count)
-            return gp_fail(err, GP_ECORRUPT,
-                           "%s: the label of sample %u is %d; with %u classes labels are 0 to %u",
-                           info->source, i, labels[i], info->class_count, info->class_count - 1);
+        for (uint32_t k = 0; k < info->target_count; k++) {
+            const int32_t *labels = (const int32_t *)targets;
+            int64_t count = gp_shape_count(&info->targets[k].shape);
+
+            targets += gp_targets_bytes(&info->targets[k], 1);
+            for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < count; e++)
+                if (labels[e] < -1 || labels[e] >= (int64_t)info->class_count)
+                    return gp_fail(err, GP_ECORRUPT,
+                                   "%s: the label of sample %u is %d; with %u classes labels are 0 to %u, or "
+                                   "-1 where there is none",
+                                   info->source, i, labels[e], info->class_count, info->class_count - 1);
+        }
     return GP_OK;
 }
 
-gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, int32_t *labels,
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
                                bool owned, gp_error *err)
 {
     gp_status status;
@@ -57,17 +67,17 @@ gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *
     if (arrays == NULL) {
         if (owned) {
             gp_free(samples);
-            gp_free(labels);
+            gp_free(targets);
         }
         return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
     }
     arrays->samples = samples;
-    arrays->labels = labels;
+    arrays->targets = targets;
     arrays->owned_samples = owned ? samples : NULL;
-    arrays->owned_labels = owned ? labels : NULL;
+    arrays->owned_targets = owned ? targets : NULL;
     status = gp_store_init(&arrays->store, &arrays_ops, info, err);
     if (status == GP_OK)
-        status = labels_check(info, labels, err);
+        status = targets_check(&arrays->store.info, targets, err);
     if (status == GP_OK)
         status = gp_store_seal(&arrays->store, err);
     if (status != GP_OK) {
@@ -92,6 +102,6 @@ gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, u
                            .class_count = class_count };
 
     /* Borrowed arrays are only read; the casts are for the owned case. */
-    return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (int32_t *)(uintptr_t)labels, false,
+    return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (void *)(uintptr_t)labels, false,
                                 err);
 }

@@ -74,7 +74,7 @@ static bool still_wanted(gp_loader *loader, uint64_t generation)
 /* Without the lock: the slot is the thread's.  Leaves early when nobody wants it any more. */
 static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
 {
-    size_t bytes = gp_store_get_info(loader->store)->sample_bytes;
+    const gp_store_info *info = gp_store_get_info(loader->store);
     gp_loader_batch *batch = &slot->batch;
 
     slot->error.code = GP_OK;
@@ -84,9 +84,9 @@ static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
         if (done > 0 && !still_wanted(loader, generation))
             return;
         gp_sampler_get(&loader->sampler, batch->epoch, batch->first + done, part, loader->index);
-        slot->error.code =
-            gp_store_read(loader->store, loader->index, part, (uint8_t *)batch->samples + done * bytes,
-                          batch->labels + done, &slot->error);
+        slot->error.code = gp_store_read(loader->store, loader->index, part,
+                                         (uint8_t *)batch->samples + done * info->sample_bytes,
+                                         (uint8_t *)batch->targets + done * info->target_bytes, &slot->error);
         done += part;
     }
 }
@@ -132,7 +132,9 @@ static void *loader_main(void *argument)
 
 static gp_status slots_new(gp_loader *loader, gp_error *err)
 {
-    size_t bytes = gp_store_get_info(loader->store)->sample_bytes * loader->capacity;
+    const gp_store_info *info = gp_store_get_info(loader->store);
+    size_t bytes = info->sample_bytes * loader->capacity,
+           target_bytes = info->target_bytes * loader->capacity;
 
     loader->index = gp_calloc(SAMPLES_PER_READ, sizeof(*loader->index));
     loader->slots = gp_calloc(loader->depth, sizeof(*loader->slots));
@@ -142,10 +144,10 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
         gp_loader_batch *batch = &loader->slots[i].batch;
 
         batch->samples = gp_aligned_calloc(ALIGNMENT, bytes);
-        batch->labels = gp_calloc(loader->capacity, sizeof(*batch->labels));
-        if (batch->samples == NULL || batch->labels == NULL)
+        batch->targets = gp_aligned_calloc(ALIGNMENT, target_bytes);
+        if (batch->samples == NULL || batch->targets == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for %u batches of %u samples (%zu bytes each)",
-                           loader->depth, loader->capacity, bytes);
+                           loader->depth, loader->capacity, bytes + target_bytes);
     }
     return GP_OK;
 }
@@ -214,7 +216,7 @@ void gp_loader_free(gp_loader *loader)
     }
     for (uint32_t i = 0; loader->slots != NULL && i < loader->depth; i++) {
         gp_free(loader->slots[i].batch.samples);
-        gp_free(loader->slots[i].batch.labels);
+        gp_free(loader->slots[i].batch.targets);
     }
     gp_free(loader->slots);
     gp_free(loader->index);

@@ -18,7 +18,7 @@ typedef struct gp_loader gp_loader;
 /* A filled slot; the caller's from take to release. */
 typedef struct gp_loader_batch {
     void *samples;                /* count * sample_bytes, packed CHW in the store's dtype, 64-byte aligned */
-    int32_t *labels;              /* count */
+    void *targets;                /* count * target_bytes, 64-byte aligned */
     uint32_t epoch, first, count; /* as requested */
 } gp_loader_batch;
 

@@ -30,6 +30,35 @@ static gp_status class_names_copy(gp_store *store, const char *const *names, gp_
     return GP_OK;
 }
 
+/* The number of targets and classes, against the ceilings. */
+static gp_status targets_init(gp_store_info *info, gp_error *err)
+{
+    bool classes = false;
+
+    if (info->target_count == 0) {
+        info->target_count = 1;
+        info->targets[0] = (gp_target){ .dtype = GP_I32 };
+    }
+    assert(info->target_count <= GP_STORE_TARGETS_MAX);
+    for (uint32_t i = 0; i < info->target_count; i++) {
+        gp_status status = gp_shape_check(&info->targets[i].shape, GP_STORE_TARGET_MAX, err);
+
+        assert(info->targets[i].dtype == GP_I32 || info->targets[i].dtype == GP_F32);
+        classes |= info->targets[i].dtype == GP_I32;
+        if (status != GP_OK)
+            return status;
+        if (gp_shape_count(&info->targets[i].shape) == 0)
+            return gp_fail(err, GP_EINVAL, "target %u of %s has no elements", i + 1, info->source);
+    }
+    info->target_bytes = gp_targets_bytes(info->targets, info->target_count);
+    if (classes && (info->class_count < 1 || info->class_count > GP_STORE_CLASSES_MAX))
+        return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
+                       info->class_count, GP_STORE_CLASSES_MAX);
+    if (!classes)
+        info->class_count = 0;
+    return GP_OK;
+}
+
 gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err)
 {
     store->ops = ops;
@@ -45,9 +74,10 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
                        "are possible",
                        info->source, info->height, info->width, info->channels, GP_STORE_SIDE_MAX,
                        GP_STORE_CHANNELS_MAX);
-    if (info->class_count < 1 || info->class_count > GP_STORE_CLASSES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
-                       info->class_count, GP_STORE_CLASSES_MAX);
+    gp_status status = targets_init(&store->info, err);
+
+    if (status != GP_OK)
+        return status;
     assert(info->dtype == GP_U8 || info->dtype == GP_F32);
     store->info.sample_bytes =
         (size_t)info->channels * info->height * info->width * gp_dtype_bytes(info->dtype);
@@ -66,6 +96,11 @@ void gp_store_deinit(gp_store *store)
 {
     gp_free(store->source);
     gp_free(store->class_names);
+}
+
+bool gp_store_has_class(const gp_store_info *info)
+{
+    return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 0;
 }
 
 /* FNV-1a: fixed for ever, since checkpoints hold fingerprints. */
@@ -87,6 +122,25 @@ static uint64_t fingerprint_add_number(uint64_t hash, uint64_t number)
     return fingerprint_add(hash, byte, sizeof(byte));
 }
 
+static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
+{
+    for (uint32_t i = 0; i < info->target_count; i++) {
+        hash = fingerprint_add_number(hash, info->targets[i].dtype);
+        hash = fingerprint_add_number(hash, info->targets[i].shape.rank);
+        for (uint32_t d = 0; d < info->targets[i].shape.rank; d++)
+            hash = fingerprint_add_number(hash, (uint64_t)info->targets[i].shape.dim[d]);
+    }
+    return hash;
+}
+
+/* A class per sample goes in as a number of 64 bits. */
+static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info, const void *targets)
+{
+    if (gp_store_has_class(info))
+        return fingerprint_add_number(hash, *(const uint32_t *)targets);
+    return fingerprint_add(hash, targets, info->target_bytes);
+}
+
 gp_status gp_store_seal(gp_store *store, gp_error *err)
 {
     enum { SAMPLED = 64 };
@@ -96,23 +150,28 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
     uint32_t sampled = info->count < SAMPLED ? info->count : SAMPLED;
     uint64_t hash = 0xcbf29ce484222325u;
     gp_status status = GP_OK;
-    void *sample = gp_malloc(info->sample_bytes);
+    uint8_t *sample = gp_malloc(info->sample_bytes), *targets = gp_malloc(info->target_bytes);
 
-    if (sample == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a sample of %zu bytes", info->sample_bytes);
+    if (sample == NULL || targets == NULL) {
+        gp_free(sample);
+        gp_free(targets);
+        return gp_fail(err, GP_ENOMEM, "no memory for a sample of %zu bytes and targets of %zu",
+                       info->sample_bytes, info->target_bytes);
+    }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         hash = fingerprint_add_number(hash, numbers[i]);
+    if (!gp_store_has_class(info))
+        hash = fingerprint_add_types(hash, info);
     for (uint32_t i = 0; i < sampled && status == GP_OK; i++) {
         uint32_t index = (uint32_t)((uint64_t)i * info->count / sampled);
-        int32_t label = 0;
-
-        status = gp_store_read(store, &index, 1, sample, &label, err);
+        status = gp_store_read(store, &index, 1, sample, targets, err);
         if (status == GP_OK) {
             hash = fingerprint_add(hash, sample, info->sample_bytes);
-            hash = fingerprint_add_number(hash, (uint32_t)label);
+            hash = fingerprint_add_targets(hash, info, targets);
         }
     }
     gp_free(sample);
+    gp_free(targets);
     store->info.fingerprint = hash;
     return status;
 }
@@ -129,11 +188,11 @@ const gp_store_info *gp_store_get_info(const gp_store *store)
 }
 
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                        int32_t *labels, gp_error *err)
+                        void *targets, gp_error *err)
 {
     for (uint32_t i = 0; i < count; i++)
         if (index[i] >= store->info.count)
             return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
                            store->info.source, store->info.count);
-    return store->ops->read(store, index, count, samples, labels, err);
+    return store->ops->read(store, index, count, samples, targets, err);
 }

@@ -1,4 +1,4 @@
-/* store.h -- where samples come from: a counted set of labelled samples of one shape, read at random.
+/* store.h -- where samples come from: a counted set of samples of one shape with their targets, read at random.
  *
  * A store is read-only once it is open, so any number of threads may read it at the same time. */
 #ifndef GP_STORE_H
@@ -15,6 +15,8 @@ enum {
     GP_STORE_SIDE_MAX = 8192, /* height and width */
     GP_STORE_CLASSES_MAX = 65536,
     GP_STORE_SAMPLES_MAX = 1 << 30,
+    GP_STORE_TARGETS_MAX = 8,
+    GP_STORE_TARGET_MAX = 1 << 28, /* elements of one sample's target */
 };
 
 /* Stores larger than this are refused: they are held in memory. */
@@ -30,13 +32,16 @@ typedef struct gp_store_info {
     const char *kind;   /* "idx", "digits", "synthetic", "memory" */
     uint32_t count;     /* samples, at least 1 */
     uint32_t channels, height, width;
-    gp_dtype dtype;                     /* of the stored values: GP_U8 or GP_F32 */
-    size_t sample_bytes;                /* channels * height * width * gp_dtype_bytes(dtype) */
-    uint32_t class_count;               /* labels are in [0, class_count) */
+    gp_dtype dtype;        /* of the stored values: GP_U8 or GP_F32 */
+    size_t sample_bytes;   /* channels * height * width * gp_dtype_bytes(dtype) */
+    uint32_t target_count; /* at least 1.  To an opener, 0 means one: the sample's class */
+    gp_target targets[GP_STORE_TARGETS_MAX];
+    size_t target_bytes;                /* of one sample's targets, packed in this order */
+    uint32_t class_count;               /* indices are in [0, class_count); 0: no target is an index */
     const char *const *class_names;     /* class_count of them */
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];
-    uint64_t fingerprint; /* of shape, count and up to 64 samples with labels, evenly spread */
+    uint64_t fingerprint; /* of shape, count and up to 64 samples with targets, evenly spread */
 } gp_store_info;
 
 /* gp_store_open -- open the samples that SOURCE names.
@@ -60,17 +65,28 @@ gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, u
                                uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
                                const int32_t *labels, gp_error *err);
 
+/* gp_store_open_arrays -- the same for targets of any kind.
+ *   info     source, kind, count, shape, dtype, targets and classes are read; the rest is filled in
+ *   samples  count samples, packed; targets: info->target_bytes for each
+ *   owned    freed with gp_free() by the close, and when this fails; else both must outlive the store
+ * GP_ECORRUPT: an index outside [-1, class_count). */
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
+                               bool owned, gp_error *err);
+
 void gp_store_close(gp_store *store); /* accepts NULL */
 
 const gp_store_info *gp_store_get_info(const gp_store *store);
 
-/* gp_store_read -- copy the samples and labels of index[0..count) out, in that order.
+/* Whether the one target is a class per sample. */
+bool gp_store_has_class(const gp_store_info *info);
+
+/* gp_store_read -- copy the samples and targets of index[0..count) out, in that order.
  *   samples  count * sample_bytes, packed CHW, in the store's dtype; not normalised
- *   labels   count; may be NULL
+ *   targets  count * target_bytes; may be NULL
  * Safe from several threads at once; allocates nothing for stores held in memory.
  * GP_EINVAL: an index is not below the store's count. */
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                        int32_t *labels, gp_error *err);
+                        void *targets, gp_error *err);
 
 /* gp_store_find -- the directory that a name or path means: itself if it is a path (has a '/' or is there),
  * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.

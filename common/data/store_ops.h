@@ -7,7 +7,7 @@
 typedef struct gp_store_ops {
     /* Indices are below count here.  Concurrent calls are normal. */
     gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                      int32_t *labels, gp_error *err);
+                      void *targets, gp_error *err);
     void (*close)(gp_store *store); /* frees the store too; gp_store_deinit() first */
 } gp_store_ops;
 
@@ -19,7 +19,7 @@ struct gp_store {
     const char **class_names; /* one block, names included */
 };
 
-/* Fill in ops, source, shape, the pixels/255 rule (GP_F32: as stored) and class names ("0".. when NULL), all
+/* Fill in ops, source, shape, targets, the pixels/255 rule (GP_F32: as stored) and class names ("0".. when NULL), all
  * checked against the ceilings.  On failure the store still has to be closed by its ops. */
 gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err);
 
@@ -34,9 +34,5 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char
                                   gp_error *err);
 gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
                                gp_error *err);
-
-/* A store over arrays; owned: it frees them with gp_free() at its close, and on failure. */
-gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, int32_t *labels,
-                               bool owned, gp_error *err);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct synthetic_store {
 } synthetic_store;
 
 static gp_status synthetic_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                                int32_t *labels, gp_error *err)
+                                void *targets, gp_error *err)
 {
     const synthetic_store *synthetic = (const synthetic_store *)store;
     size_t bytes = store->info.sample_bytes;
@@ -30,8 +30,8 @@ static gp_status synthetic_read(const gp_store *store, const uint32_t *index, ui
 
         gp_rng_draw(word, synthetic_seed, (uint32_t)synthetic->role, 1, index[i], 0);
         memcpy((uint8_t *)samples + i * bytes, synthetic->block + word[0] % WINDOW_OFFSETS, bytes);
-        if (labels != NULL)
-            labels[i] = (int32_t)((uint64_t)word[1] * store->info.class_count >> 32);
+        if (targets != NULL)
+            ((int32_t *)targets)[i] = (int32_t)((uint64_t)word[1] * store->info.class_count >> 32);
     }
     return GP_OK;
 }

@@ -20,7 +20,7 @@ typedef struct gate_store {
 } gate_store;
 
 static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                           int32_t *labels, gp_error *err)
+                           void *targets, gp_error *err)
 {
     gate_store *gate = (gate_store *)(uintptr_t)store;
 
@@ -33,8 +33,8 @@ static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_
         if (index[i] == gate->fail_at)
             return gp_fail(err, GP_EIO, "sample %u cannot be read", index[i]);
         ((float *)samples)[i] = (float)index[i];
-        if (labels != NULL)
-            labels[i] = (int32_t)(index[i] % 7);
+        if (targets != NULL)
+            ((int32_t *)targets)[i] = (int32_t)(index[i] % 7);
     }
     return GP_OK;
 }
@@ -100,7 +100,8 @@ static void check_batch(const gp_loader_batch *batch, const gp_sampler *sampler,
     CHECK_INT(0, (uintptr_t)batch->samples % 64);
     gp_sampler_get(sampler, epoch, first, count, index);
     for (uint32_t i = 0; i < count; i++)
-        if (((float *)batch->samples)[i] != (float)index[i] || batch->labels[i] != (int32_t)(index[i] % 7))
+        if (((float *)batch->samples)[i] != (float)index[i] ||
+            ((int32_t *)batch->targets)[i] != (int32_t)(index[i] % 7))
             GP_TEST_FAIL("sample %u of the batch at %u is wrong", i, first);
 }
 

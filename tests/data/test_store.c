@@ -1,6 +1,7 @@
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -427,6 +428,71 @@ TEST(a_fingerprint_changes_with_a_pixel_a_label_and_the_count)
     label[0] = 2;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_memory(&store, GP_F32, 3, 1, 1, 2, 2, sample, label, &err));
     CHECK_CONTAINS(err.message, "the label of sample 0 is 2");
+}
+
+/* Two samples of 1x1x2 with an index for each of two pixels and three values. */
+static gp_store_info two_targets(void)
+{
+    return (gp_store_info){ .source = "memory",
+                            .kind = "memory",
+                            .count = 2,
+                            .channels = 1,
+                            .height = 1,
+                            .width = 2,
+                            .dtype = GP_F32,
+                            .target_count = 2,
+                            .targets = { { GP_I32, gp_shape2(1, 2) }, { GP_F32, gp_shape1(3) } },
+                            .class_count = 4 };
+}
+
+TEST(targets_of_any_shape_come_back_packed_in_their_order)
+{
+    struct {
+        int32_t label[2];
+        float value[3];
+    } target[2] = { { { 0, -1 }, { 1, 2, 3 } }, { { 3, 1 }, { 4, 5, NAN } } }, got[3];
+    float sample[2][2] = { { 1, 2 }, { 3, 4 } };
+    const uint32_t index[] = { 1, 0, 1 };
+    gp_store_info info = two_targets();
+    uint64_t seen;
+    gp_store *store;
+    gp_error err;
+    char text[80];
+
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    CHECK_INT(2 * sizeof(int32_t) + 3 * sizeof(float), gp_store_get_info(store)->target_bytes);
+    CHECK_TEXT("int32 1x2 and float32 3",
+               gp_targets_format(gp_store_get_info(store)->targets, 2, text, sizeof(text)));
+    REQUIRE_OK(gp_store_read(store, index, 3, (float[6]){ 0 }, got, &err), err);
+    for (int i = 0; i < 3; i++)
+        CHECK(memcmp(&got[i], &target[index[i]], sizeof(got[i])) == 0);
+    seen = gp_store_get_info(store)->fingerprint;
+    gp_store_close(store);
+    target[1].value[0] = 9;
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    CHECK(seen != gp_store_get_info(store)->fingerprint);
+    gp_store_close(store);
+    target[1].label[0] = 4;
+    CHECK_STATUS(GP_ECORRUPT, gp_store_open_arrays(&store, &info, sample, target, false, &err));
+    CHECK_CONTAINS(err.message, "the label of sample 1 is 4; with 4 classes");
+    info.targets[1].shape = gp_shape1(0);
+    CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, false, &err));
+}
+
+TEST(values_as_targets_need_no_classes)
+{
+    gp_store_info info = two_targets();
+    float sample[2][2] = { { 1, 2 }, { 3, 4 } }, target[2][3] = { { 1, 2, 3 }, { 4, 5, 6 } };
+    gp_store *store;
+    gp_error err;
+
+    info.target_count = 1;
+    info.targets[0] = (gp_target){ GP_F32, gp_shape1(3) };
+    info.class_count = 0;
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    CHECK_INT(0, gp_store_get_info(store)->class_count);
+    CHECK_INT(12, gp_store_get_info(store)->target_bytes);
+    gp_store_close(store);
 }
 
 TEST(opening_survives_every_failing_allocation)
