@@ -1,7 +1,10 @@
-/* bench_step.c -- images per second of a LeNet training step: forward, backward, plain SGD, batch in memory.
+/* bench_step.c -- images per second of a training step of a network of the zoo: forward, backward, SGD, batch in memory;
+ * or of a prediction.
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME]
+ *              [--momentum M] [--phase train|infer] [--profile kinds|steps]
  *
+ * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
  * machine the best is the kernels' speed, the median tells how much the others took.  bench_step.py runs the same
  * step in PyTorch. */
@@ -15,13 +18,16 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/cpu/profile.h"
+#include "worker/optim/optim.h"
 
-enum { STEPS_MAX = 100000, CORES_MAX = 1024 };
+enum { STEPS_MAX = 100000, CORES_MAX = 1024, KINDS_MAX = 256, BENCH_WARM = 3 };
 
 typedef struct bench_options {
     uint32_t threads, batch;
-    double seconds;
-    const char *kernels, *network;
+    double seconds, momentum;
+    const char *kernels, *network, *profile;
+    gp_phase phase;
 } bench_options;
 
 typedef struct bench {
@@ -29,6 +35,9 @@ typedef struct bench {
     gp_graph *graph;
     gp_backend *backend;
     gp_plan *plan;
+    gp_train_options train;
+    gp_optim *optim;
+    int64_t commit_ns;
     float *parameters, *gradients;
     double sums[GP_SUMS];
     uint8_t *samples;
@@ -52,6 +61,12 @@ static bool read_options(bench_options *options, int count, char **arguments)
             options->kernels = value;
         else if (strcmp(name, "--network") == 0)
             options->network = value;
+        else if (strcmp(name, "--momentum") == 0)
+            options->momentum = atof(value);
+        else if (strcmp(name, "--profile") == 0)
+            options->profile = value;
+        else if (strcmp(name, "--phase") == 0)
+            options->phase = strcmp(value, "infer") == 0 ? GP_PHASE_INFER : GP_PHASE_TRAIN;
         else
             return false;
     }
@@ -77,7 +92,7 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
 {
     static int cores[CORES_MAX];
     gp_backend_options backend = { .threads = options->threads, .cores = cores, .kernels = options->kernels };
-    gp_plan_options plan = { .phase = GP_PHASE_TRAIN, .micro_batch = options->batch, .sample_dtype = GP_U8 };
+    gp_plan_options plan = { .phase = options->phase, .micro_batch = options->batch, .sample_dtype = GP_U8 };
     gp_plan_memory memory;
     size_t pixels;
     gp_status status = gp_zoo_build(&b->spec, options->network, NULL, 0, err);
@@ -104,13 +119,19 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
         b->labels[i / pixels] = (int32_t)(words[1] % b->graph->class_count);
     }
     memory = (gp_plan_memory){ .parameters = b->parameters, .gradients = b->gradients, .sums = b->sums };
-    status = gp_backend_cpu.open(&b->backend, &backend, err);
+    status = gp_train_options_from_json(&b->train, "{}", 2, err);
+    b->train.momentum = options->momentum;
+    if (status == GP_OK && options->phase == GP_PHASE_TRAIN)
+        status = gp_optim_new(&b->optim, b->graph, &b->train, err);
+    if (status == GP_OK)
+        status = gp_backend_cpu.open(&b->backend, &backend, err);
     return status == GP_OK ? gp_backend_cpu.compile(&b->plan, b->backend, b->graph, &plan, &memory, err)
                            : status;
 }
 
 static void bench_close(bench *b)
 {
+    gp_optim_free(b->optim);
     gp_backend_cpu.free(b->plan);
     gp_backend_cpu.close(b->backend);
     gp_free(b->labels);
@@ -131,10 +152,11 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
                        .seed = 1,
                        .step = step };
     gp_status status = gp_backend_cpu.run(b->plan, &batch, NULL, NULL, err);
-    float rate = 0.1f / (float)b->batch;
+    int64_t began = gp_now_ns();
 
-    for (size_t i = 0; i < b->graph->blob_count; i++)
-        b->parameters[i] -= rate * b->gradients[i];
+    if (status == GP_OK && b->optim != NULL)
+        gp_optim_step(b->optim, b->parameters, b->gradients, (double)b->batch, 1e-3);
+    b->commit_ns += gp_now_ns() - began;
     return status;
 }
 
@@ -145,6 +167,74 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The lines of a profile, those of one kind together. */
+typedef struct bench_profile {
+    const bench *b;
+    bool steps;
+    int runs;
+    gp_profile_line kinds[KINDS_MAX];
+    int count, times[KINDS_MAX];
+    int64_t total_ns;
+} bench_profile;
+
+static void profile_print(const bench_profile *p, const gp_profile_line *line, const char *of)
+{
+    printf("%9.3f ms %5.1f%%  %-8s %-24s %-28s %s\n", (double)line->ns * 1e-6 / p->runs,
+           100.0 * (double)line->ns / (double)p->total_ns, line->forward ? "forward" : "backward", line->what,
+           line->kernel, of);
+}
+
+static void profile_take(void *context, const gp_profile_line *line)
+{
+    bench_profile *p = context;
+    int k = 0;
+
+    p->total_ns += line->ns;
+    while (k < p->count &&
+           (strcmp(p->kinds[k].what, line->what) != 0 || strcmp(p->kinds[k].kernel, line->kernel) != 0 ||
+            p->kinds[k].forward != line->forward))
+        k++;
+    if (k == KINDS_MAX)
+        return;
+    if (k == p->count)
+        p->kinds[p->count++] = *line;
+    else
+        p->kinds[k].ns += line->ns;
+    p->times[k]++;
+}
+
+static void profile_step(void *context, const gp_profile_line *line)
+{
+    const bench_profile *p = context;
+    const gp_netspec *spec = p->b->graph->spec;
+
+    profile_print(p, line, line->layer < spec->layer_count ? spec->layers[line->layer].name : "input");
+}
+
+static void bench_profile_print(const bench *b, const char *how, int runs)
+{
+    bench_profile p = { .b = b, .runs = runs };
+
+    gp_cpu_profile(b->plan, profile_take, &p);
+    if (strcmp(how, "steps") == 0)
+        gp_cpu_profile(b->plan, profile_step, &p);
+    for (int done = 0; done < p.count; done++) {
+        char of[32];
+        int most = 0;
+
+        for (int k = 1; k < p.count; k++)
+            if (p.kinds[k].ns > p.kinds[most].ns)
+                most = k;
+        if (p.kinds[most].ns <= 0)
+            break;
+        snprintf(of, sizeof(of), "%d steps", p.times[most]);
+        profile_print(&p, &p.kinds[most], of);
+        p.kinds[most].ns = -1;
+    }
+    printf("%9.3f ms         all; commit %.3f ms\n", (double)p.total_ns * 1e-6 / runs,
+           (double)b->commit_ns * 1e-6 / runs);
+}
+
 static gp_status bench_run(bench *b, const bench_options *options, gp_error *err)
 {
     static int64_t step_ns[STEPS_MAX];
@@ -153,7 +243,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     int count = 0;
     char text[1024];
 
-    for (uint64_t warm = 0; warm < 3; warm++)
+    for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
         bench_step(b, warm, err);
     gp_backend_cpu.take_times(b->plan);
     do {
@@ -174,6 +264,8 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
            b->batch * 1e9 / (double)step_ns[count / 2], (double)times.forward_ns * 1e-6 / count,
            (double)times.backward_ns * 1e-6 / count, b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT],
            (double)gp_backend_cpu.memory_bytes(b->plan) * 1e-6, text);
+    if (options->profile != NULL)
+        bench_profile_print(b, options->profile, count + BENCH_WARM);
     return GP_OK;
 }
 
@@ -186,7 +278,8 @@ int main(int count, char **arguments)
 
     if (!read_options(&options, count, arguments)) {
         fprintf(stderr,
-                "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME]\n");
+                "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME]\n"
+                "                  [--momentum M] [--phase train|infer] [--profile kinds|steps]\n");
         return 2;
     }
     status = bench_open(&b, &options, &err);

@@ -16,6 +16,7 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/lanes.h"
 #include "worker/backend/cpu/loops.h"
+#include "worker/backend/cpu/profile.h"
 #include "worker/backend/cpu/segment.h"
 #include "worker/backend/cpu/threads.h"
 
@@ -506,6 +507,13 @@ static size_t cpu_memory_bytes(const gp_plan *plan)
     for (uint32_t c = 0; c < plan->cut_count; c++)
         bytes += plan->cuts[c].ops->memory_bytes(plan->cuts[c].segment);
     return bytes;
+}
+
+void gp_cpu_profile(const gp_plan *plan, gp_profile_fn fn, void *context)
+{
+    for (uint32_t c = 0; c < plan->cut_count; c++)
+        if (plan->cuts[c].ops->profile != NULL)
+            plan->cuts[c].ops->profile(plan->cuts[c].segment, fn, context);
 }
 
 static const char *layer_name(const gp_plan *plan, uint32_t op)

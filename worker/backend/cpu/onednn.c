@@ -114,6 +114,7 @@ static void onednn_free(gp_segment *segment)
     gp_free(segment->hits);
     gp_free(segment->gradients);
     gp_free(segment->entries);
+    gp_free(segment->step_ns);
     gp_free(segment->steps);
     gp_free(segment->primitives);
     gp_free(segment->tensors);
@@ -181,18 +182,21 @@ static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t en
     const gp_segment *segment = run->segment;
     gp_onednn_when not_now = run->batch->first ? WHEN_LATER : WHEN_FIRST;
     gp_status status = GP_OK;
+    int64_t start;
 
     for (uint32_t i = first; i < end && status == GP_OK; i++) {
         const gp_onednn_step *step = &segment->steps[i];
 
         if (step->when == not_now)
             continue;
+        start = gp_now_ns();
         if (step->primitive == NULL)
             status = step->loop(step, run, err);
         else
             status = gp_onednn_check(dnnl_primitive_execute(step->primitive, segment->stream,
                                                             (int)step->argument_count, step->arguments),
                                      "a step", err);
+        segment->step_ns[i] += gp_now_ns() - start;
     }
     return status;
 }
@@ -247,6 +251,24 @@ static size_t onednn_memory_bytes(const gp_segment *segment)
            segment->micro_batch * (sizeof(*segment->losses) + sizeof(*segment->hits));
 }
 
+static void onednn_profile(const gp_segment *segment, gp_profile_fn fn, void *context)
+{
+    for (uint32_t i = 0; i < segment->step_list.count; i++) {
+        const gp_onednn_step *step = &segment->steps[i];
+        gp_profile_line line = { .what = step->what,
+                                 .kernel = "loop",
+                                 .layer = step->layer,
+                                 .forward = i < segment->forward_steps,
+                                 .ns = segment->step_ns[i] };
+        const_dnnl_primitive_desc_t pd;
+
+        if (step->primitive != NULL &&
+            dnnl_primitive_get_primitive_desc(step->primitive, &pd) == dnnl_success)
+            dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&line.kernel);
+        fn(context, &line);
+    }
+}
+
 extern const gp_segment_ops gp_segment_onednn;
 __attribute__((visibility("default"))) const gp_segment_ops gp_segment_onednn = {
     .name = DNNL_VERSION_MAJOR >= 3 ? "onednn" : "onednn-2",
@@ -256,4 +278,5 @@ __attribute__((visibility("default"))) const gp_segment_ops gp_segment_onednn = 
     .free = onednn_free,
     .run = onednn_run,
     .memory_bytes = onednn_memory_bytes,
+    .profile = onednn_profile,
 };

@@ -13,7 +13,7 @@ static void loop_emit(gp_onednn_translator *t, gp_onednn_loop loop, const gp_op 
 {
     gp_onednn_form form;
     const gp_shape *shape = shape_of(t, out);
-    gp_onednn_step step = { .loop = loop, .count = count_of(t, out), .layer = op->layer, .rate = op->rate };
+    gp_onednn_step step = { .loop = loop, .count = count_of(t, out), .rate = op->rate };
 
     if (!going(t))
         return;
@@ -167,6 +167,7 @@ static void translate_softmax_xent(gp_onednn_translator *t, const gp_op *op)
 
 static void translate_op(gp_onednn_translator *t, const gp_op *op)
 {
+    t->op = op;
     switch (op->code) {
     case GP_OP_CONV2D:
     case GP_OP_FC:

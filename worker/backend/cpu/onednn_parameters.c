@@ -63,7 +63,9 @@ static void gradient_note(gp_onednn_translator *t, uint32_t value)
 
 static void accumulate_emit(gp_onednn_translator *t, uint32_t part, uint32_t gradient, size_t count)
 {
-    gp_onednn_step step = { .when = WHEN_LATER, .loop = gp_onednn_loop_accumulate, .count = count };
+    gp_onednn_step step = {
+        .when = WHEN_LATER, .what = "accumulate", .loop = gp_onednn_loop_accumulate, .count = count
+    };
 
     step_argument(&step, 0, part);
     step_argument(&step, 0, gradient);

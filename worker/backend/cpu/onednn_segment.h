@@ -53,6 +53,8 @@ typedef gp_status (*gp_onednn_loop)(const gp_onednn_step *step, const gp_onednn_
 
 struct gp_onednn_step {
     gp_onednn_when when;
+    const char *what; /* of a profile */
+    uint32_t layer;
     dnnl_primitive_t primitive; /* borrowed from the segment; NULL: a loop */
     gp_onednn_loop loop;
     uint32_t argument_count;
@@ -66,7 +68,6 @@ struct gp_onednn_step {
     size_t count;            /* elements of one sample, or of a parameter */
     size_t channels, pixels; /* of dropout and samples: element channel * pixels + pixel lies at
                               * pixel * channels + channel; channels = 1 where the order is dense */
-    uint32_t layer;
     double rate;
     const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
     const gp_op *op;
@@ -110,6 +111,7 @@ struct gp_segment {
     gp_onednn_list primitive_list;
     gp_onednn_step *steps;
     gp_onednn_list step_list;
+    int64_t *step_ns; /* [step_list.count] spent in each */
     gp_onednn_entry *entries;
     gp_onednn_list entry_list;
     gp_onednn_range *gradients; /* written here: zeroed for a rank without samples */

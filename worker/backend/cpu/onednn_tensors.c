@@ -82,8 +82,13 @@ uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_li
 }
 void gp_onednn_step_emit(gp_onednn_translator *t, const gp_onednn_step *step)
 {
+    gp_onednn_step mine = *step;
+
+    if (mine.what == NULL)
+        mine.what = gp_op_name(t->op->code);
+    mine.layer = t->op->layer;
     if (going(t))
-        t->status = gp_onednn_step_add(t->segment, step, t->err);
+        t->status = gp_onednn_step_add(t->segment, &mine, t->err);
 }
 
 dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post post)
@@ -138,7 +143,7 @@ void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to,
 {
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, add ? POST_SUM : POST_NONE);
     dnnl_primitive_desc_t pd = NULL;
-    gp_onednn_step step = { .when = when };
+    gp_onednn_step step = { .when = when, .what = "reorder" };
 
     if (going(t)) {
         const gp_onednn_tensor *tensors = t->segment->tensors;
@@ -186,7 +191,7 @@ static void form_make(gp_onednn_translator *t, uint32_t value, gp_onednn_form fo
 static void samples_emit(gp_onednn_translator *t, uint32_t value)
 {
     const gp_shape *shape = shape_of(t, value);
-    gp_onednn_step step = { .loop = gp_onednn_loop_samples, .count = count_of(t, value) };
+    gp_onednn_step step = { .what = "samples", .loop = gp_onednn_loop_samples, .count = count_of(t, value) };
 
     assert(shape->rank == 3);
     step.channels = (size_t)shape->dim[0];

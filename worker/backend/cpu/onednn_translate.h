@@ -20,6 +20,7 @@ typedef struct gp_onednn_translator {
     const gp_segment_request *request;
     gp_status status;
     gp_error *err;
+    const gp_op *op;          /* being translated */
     uint32_t (*forms)[FORMS]; /* [value_count] tensors, ONEDNN_NONE where a form is not there (yet) */
     bool *folded;             /* [request->count] ops that an earlier op's primitive does as well */
     gp_onednn_packed *packed; /* forward and backward-data share a copy where they like the same layout */
@@ -75,6 +76,7 @@ uint32_t gp_onednn_tensor_new(gp_onednn_translator *t, shim_md md, uint32_t buff
 /* A tensor of its own. */
 uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_life life);
 
+/* A step says whose it is by itself: what, if not said, and the layer are the op's. */
 void gp_onednn_step_emit(gp_onednn_translator *t, const gp_onednn_step *step);
 dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post post);
 /* Make the primitive of a descriptor the step's, and give it its part of the common scratchpad. */
