@@ -70,6 +70,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_free(trainer->buckets);
     gp_free(trainer->classes);
     gp_free(trainer->loads);
+    gp_free(trainer->coupling.sums);
     gp_graph_free(trainer->graph);
     gp_netspec_free(trainer->spec);
     gp_store_close(trainer->data);
@@ -360,6 +361,44 @@ static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup
     return GP_OK;
 }
 
+static gp_status coupling_reduce(void *context, size_t count, gp_error *err)
+{
+    gp_trainer *trainer = context;
+    gp_status status =
+        gp_comm_all_reduce_private(trainer->comm, trainer->coupling.sums, count, GP_F64, GP_COMM_SUM, err);
+
+    atomic_fetch_add_explicit(&trainer->control->progress, 1, memory_order_relaxed);
+    return status;
+}
+
+const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer)
+{
+    return trainer->coupling.sums == NULL ? NULL : &trainer->coupling;
+}
+
+static gp_status trainer_couple(gp_trainer *trainer, gp_error *err)
+{
+    int64_t widest = 0;
+
+    for (uint32_t p = 0; p < trainer->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &trainer->graph->parameters[p];
+
+        if (parameter->statistic != GP_STATISTIC_NONE && parameter->count > widest)
+            widest = parameter->count;
+    }
+    if (widest == 0 && (trainer->options.synchronize_batch_norm ||
+                        trainer->options.batch_norm_statistics != GP_STATISTICS_MOVING))
+        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; leave %s out", trainer->spec->name,
+                       trainer->options.synchronize_batch_norm ? "synchronize-batch-norm"
+                                                               : "batch-norm-statistics");
+    if (!trainer->options.synchronize_batch_norm)
+        return GP_OK;
+    trainer->coupling = (gp_coupling){ .sums = gp_calloc(2 * (size_t)widest + 1, sizeof(double)),
+                                       .reduce = coupling_reduce,
+                                       .context = trainer };
+    return trainer->coupling.sums == NULL ? gp_fail(err, GP_ENOMEM, "no memory for moments") : GP_OK;
+}
+
 static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
 {
     gp_plan_memory memory = { .parameters = trainer->parameters,
@@ -484,6 +523,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = trainer_join(trainer, setup->group, err);
     if (status == GP_OK)
         status = trainer_check_layout(trainer, err);
+    if (status == GP_OK)
+        status = trainer_couple(trainer, err);
     return status == GP_OK ? trainer_compile(trainer, err) : status;
 }
 

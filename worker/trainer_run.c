@@ -211,6 +211,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
                                                .seed = (uint64_t)trainer->options.seed,
                                                .step = trainer->step,
                                                .position = last->position,
+                                               .coupling = gp_trainer_coupling(trainer),
                                            },
                                            exact ? NULL : trainer_exchange, trainer, err);
         gp_loader_release(trainer->loader, loaded);
@@ -503,6 +504,17 @@ static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const
 
 /* ---- the run ---- */
 
+/* The kept weights get the statistics of all data, and are validated once more with them. */
+static gp_status trainer_finish_statistics(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
+                                           gp_error *err)
+{
+    gp_status status = gp_trainer_population(trainer, err);
+
+    if (status == GP_OK && trainer->validation != NULL)
+        status = trainer_validate(trainer, epoch, sink, err);
+    return status;
+}
+
 static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
                                gp_error *err)
 {
@@ -538,6 +550,8 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         if (status == GP_OK && trainer->saver != NULL)
             trainer_save(trainer, &last, ends, sink);
     }
+    if (status == GP_OK && trainer->options.batch_norm_statistics == GP_STATISTICS_POPULATION)
+        status = trainer_finish_statistics(trainer, done->epoch, sink, err);
     return status;
 }
 

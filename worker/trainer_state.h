@@ -44,6 +44,7 @@ struct gp_trainer {
     float *parameters; /* the blob */
     float *best; /* the blob of the lowest validation loss so far; NULL where the last weights are kept */
     gp_plan *plan, *validation_plan;
+    gp_coupling coupling; /* sums NULL: not synchronised */
     gp_optim *optim;
     bucket *buckets;
     uint32_t bucket_count;
@@ -66,6 +67,12 @@ struct gp_trainer {
 /* Our share of `total` samples: of rank `rank` samples [*first, *first + *count), whole blocks with `reproducible`. */
 void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
                       uint32_t *count);
+
+/* For gp_batch: NULL unless batch norm is synchronised. */
+const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
+
+/* trainer_population.c: the running statistics of the kept weights become those of all training data. */
+gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
 /* trainer.c: the state as it stands, its blobs borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);

@@ -56,6 +56,7 @@ typedef struct gp_train_options {
     char weights_initializer[32];  /* glorot, he, normal:S */
     char worker_load[256];         /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
     int batch_norm_statistics;     /* gp_statistics_from */
+    bool synchronize_batch_norm;   /* moments of all workers' samples */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;

@@ -27,6 +27,7 @@ typedef struct train_result {
 /* What a test asks of its ranks. */
 typedef struct train_job {
     char data[64], validation[64], options[512], fault[64];
+    char net[512];                 /* as net_parse(), in place of lenet */
     uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
     uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
     bool from_weights, dropout;
@@ -106,7 +107,10 @@ static void watch_record(void *context, const gp_train_record *record)
     if (w->result->records < STEPS_MAX)
         w->result->losses[w->result->records] = record->loss;
     w->result->records++;
-    memcpy(w->previous, gp_trainer_weights(w->trainer, &count), LENET * sizeof(float));
+
+    const float *weights = gp_trainer_weights(w->trainer, &count);
+
+    memcpy(w->previous, weights, count * sizeof(float));
     if (record->step == 3)
         w->result->allocations_early = gp_alloc_get_stats().calls;
     w->result->allocations_late = gp_alloc_get_stats().calls;
@@ -139,7 +143,8 @@ static gp_status lenet_json(gp_buffer *json, gp_error *err)
     gp_shape input = gp_shape3(1, 28, 28);
     gp_netspec *spec;
     gp_status status =
-        !shared->dropout
+        shared->net[0] != '\0' ? net_parse(&spec, &input, shared->net, err)
+        : !shared->dropout
             ? gp_zoo_build(&spec, "lenet", &input, 10, err)
             : net_parse(&spec, &input,
                         "conv1 conv2d channels=20;kernel=3 | relu1 relu | pool1 avgpool kernel=2 | "
@@ -171,12 +176,13 @@ static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_
     }
     result->share = ready.batch_rank;
     watcher.previous = gp_malloc(LENET * sizeof(float));
-    memcpy(watcher.previous, gp_trainer_weights(watcher.trainer, &count), LENET * sizeof(float));
-    CHECK_INT(LENET, count);
+    gp_trainer_weights(watcher.trainer, &count);
+    CHECK(shared->net[0] != '\0' ? count <= LENET : count == LENET);
+    memcpy(watcher.previous, gp_trainer_weights(watcher.trainer, &count), count * sizeof(float));
     gp_trainer_run(watcher.trainer, &sink, &result->done);
-    memcpy(result->weights, gp_trainer_weights(watcher.trainer, &count), LENET * sizeof(float));
-    memcpy(result->gradients, watcher.trainer->gradients, LENET * sizeof(float));
-    result->kept_previous = memcmp(watcher.previous, result->weights, LENET * sizeof(float)) == 0;
+    memcpy(result->weights, gp_trainer_weights(watcher.trainer, &count), count * sizeof(float));
+    memcpy(result->gradients, watcher.trainer->gradients, count * sizeof(float));
+    result->kept_previous = memcmp(watcher.previous, result->weights, count * sizeof(float)) == 0;
     gp_free(watcher.previous);
     gp_trainer_free(watcher.trainer);
 }
@@ -844,4 +850,172 @@ TEST(what_cannot_be_trained_is_refused_in_words)
     check_refused("/nowhere", "{\"mini-batch-size\": 10}", GP_ENOENT, "/nowhere");
     check_refused("digits:100", "{\"mini-batch-size\": 0}", GP_EINVAL, "mini-batch-size is 0");
     check_refused("digits:100", "{\"weights-initializer\": \"xavier\"}", GP_EINVAL, "xavier");
+    check_refused("digits:100", "{\"mini-batch-size\": 10, \"synchronize-batch-norm\": true}", GP_EINVAL,
+                  "lenet has no batch norm; leave synchronize-batch-norm out");
+    check_refused("digits:100", "{\"mini-batch-size\": 10, \"batch-norm-statistics\": \"population\"}",
+                  GP_EINVAL, "leave batch-norm-statistics out");
+}
+
+/* ---- networks that normalise ---- */
+
+/* A residual block between two norms, of that kind. */
+static void use_residual_net(train_job *job, const char *norm)
+{
+    snprintf(job->net, sizeof(job->net),
+             "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 %s | r1 relu | "
+             "c2 conv2d channels=8;kernel=3;padding=1 | n2 %s | a add < n2,r1 | r2 relu | "
+             "g globalavgpool | f fc outputs=10 | l crossentropy",
+             norm, norm);
+}
+
+TEST(a_residual_net_with_group_norm_has_the_same_bits_on_any_number_of_ranks)
+{
+    train_job *jobs[5] = { NULL };
+
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        jobs[ranks] = job_new("digits:500", "{\"max-epochs\": 3, \"mini-batch-size\": 100, \"lr\": 0.05,"
+                                            " \"weights-initializer\": \"he\", \"reproducible\": true}");
+        strcpy(jobs[ranks]->validation, "=");
+        use_residual_net(jobs[ranks], "groupnorm groups=4");
+        run_ranks(ranks, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)jobs[ranks]->results[ranks - 1].done.status);
+        CHECK_INT(15, jobs[ranks]->results[ranks - 1].records);
+        CHECK(memcmp(jobs[1]->results[0].losses, jobs[ranks]->results[ranks - 1].losses,
+                     15 * sizeof(double)) == 0);
+        CHECK(memcmp(jobs[1]->results[0].weights, jobs[ranks]->results[ranks - 1].weights,
+                     sizeof(jobs[1]->results[0].weights)) == 0);
+        CHECK(jobs[1]->results[0].check.loss == jobs[ranks]->results[ranks - 1].check.loss);
+    }
+    CHECK(jobs[1]->results[0].losses[14] < jobs[1]->results[0].losses[0]);
+    for (uint32_t ranks = 1; ranks <= 4; ranks++)
+        job_free(jobs[ranks]);
+}
+
+/* Zeros where the gradients hold sums of statistics: what is left is learned. */
+static void forget_statistics(train_job *job)
+{
+    gp_shape input = gp_shape3(1, 28, 28);
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_error err;
+
+    REQUIRE_OK(net_parse(&spec, &input, job->net, &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        if (graph->parameters[p].statistic != GP_STATISTIC_NONE)
+            memset(job->results[0].gradients + graph->parameters[p].offset, 0,
+                   (size_t)graph->parameters[p].count * sizeof(float));
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
+}
+
+/* One step of the residual net with batch norm; ranks may be more than samples. */
+static train_job *norm_step(uint32_t ranks, uint32_t batch, bool synchronized)
+{
+    char data[32], options[160];
+
+    snprintf(data, sizeof(data), "digits:%u", batch);
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\": 1, \"mini-batch-size\": %u, \"weights-initializer\": \"he\", "
+             "\"synchronize-batch-norm\": %s}",
+             batch, synchronized ? "true" : "false");
+    train_job *job = job_new(data, options);
+
+    use_residual_net(job, "batchnorm");
+    run_ranks(ranks, rank_body);
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+    forget_statistics(job);
+    return job;
+}
+
+TEST(synchronized_batch_norm_takes_the_step_of_one_rank_on_any_number)
+{
+    static const uint32_t batches[] = { 48, 7, 3 };
+
+    for (size_t i = 0; i < 3; i++) {
+        train_job *one = norm_step(1, batches[i], true), *local = norm_step(1, batches[i], false);
+
+        CHECK_NEAR(0, distance(local->results[0].gradients, one->results[0].gradients), 1e-6);
+        for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+            train_job *more = norm_step(ranks, batches[i], true);
+
+            CHECK_NEAR(0, distance(one->results[0].gradients, more->results[0].gradients), 2e-6);
+            CHECK_NEAR(0, distance(one->results[0].weights, more->results[ranks - 1].weights), 1e-6);
+            job_free(more);
+        }
+        job_free(local);
+        local = norm_step(2, batches[i], false); /* the ruler can tell */
+        CHECK(distance(one->results[0].gradients, local->results[0].gradients) > 1e-4);
+        job_free(local);
+        job_free(one);
+    }
+}
+
+/* The mean of the first convolution's output over all of the data, channel by channel: the first norm's. */
+static void first_means(const char *data, uint32_t samples, const float *weight, const float *bias,
+                        double *means)
+{
+    uint8_t *pixels = gp_malloc((size_t)samples * 784);
+    uint32_t *index = gp_calloc(samples, sizeof(*index));
+    gp_store *store;
+    gp_error err;
+
+    for (uint32_t i = 0; i < samples; i++)
+        index[i] = i;
+    REQUIRE_OK(gp_store_open(&store, data, GP_DATA_TRAIN, &err), err);
+    REQUIRE_OK(gp_store_read(store, index, samples, pixels, NULL, &err), err);
+    for (int c = 0; c < 8; c++) {
+        double sum = 0;
+
+        for (uint32_t n = 0; n < samples; n++)
+            for (int y = 0; y < 14; y++)
+                for (int x = 0; x < 14; x++)
+                    for (int k = 0; k < 9; k++) {
+                        int row = 2 * y - 1 + k / 3, column = 2 * x - 1 + k % 3;
+
+                        if (row >= 0 && row < 28 && column >= 0 && column < 28)
+                            sum +=
+                                (double)weight[9 * c + k] * pixels[n * 784 + (uint32_t)(28 * row + column)];
+                    }
+        means[c] = sum / (samples * 196.0) + (double)bias[c];
+    }
+    gp_store_close(store);
+    gp_free(pixels);
+    gp_free(index);
+}
+
+TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
+{
+    for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
+        train_job *job = job_new("digits:100", "{\"max-epochs\": 2, \"mini-batch-size\": 30, \"lr\": 0.1,"
+                                               " \"batch-norm-statistics\": \"population\"}");
+        gp_shape input = gp_shape3(1, 28, 28);
+        const float *weights = job->results[0].weights;
+        size_t weight = 0, bias = 0, mean = 0;
+        double means[8];
+        gp_netspec *spec;
+        gp_graph *graph;
+        gp_error err;
+
+        strcpy(job->validation, "=");
+        use_residual_net(job, "batchnorm");
+        run_ranks(ranks, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+        CHECK_INT(3, job->results[0].checks); /* of two epochs, and once more with the new statistics */
+        REQUIRE_OK(net_parse(&spec, &input, job->net, &err), err);
+        REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+        for (uint32_t p = 0; p < graph->parameter_count; p++) {
+            weight =
+                strcmp(graph->parameters[p].name, "c1.weight") == 0 ? graph->parameters[p].offset : weight;
+            bias = strcmp(graph->parameters[p].name, "c1.bias") == 0 ? graph->parameters[p].offset : bias;
+            mean = strcmp(graph->parameters[p].name, "n1.mean") == 0 ? graph->parameters[p].offset : mean;
+        }
+        first_means("digits:100", 100, weights + weight, weights + bias, means);
+        for (int c = 0; c < 8; c++)
+            CHECK_NEAR(means[c], (double)weights[mean + (size_t)c], 1e-4 * (1 + fabs(means[c])));
+        gp_graph_free(graph);
+        gp_netspec_free(spec);
+        job_free(job);
+    }
 }

@@ -37,6 +37,15 @@ typedef struct gp_plan_memory {
     float *scores;           /* [micro_batch, classes] row-major; INFER only; may be NULL */
 } gp_plan_memory;
 
+/* How the moments of batch norm become those of all ranks' samples (synchronised batch norm): every rank comes to each
+ * batch norm once forward and once backward, one without samples with zeros. */
+typedef struct gp_coupling {
+    double *sums; /* [2 * channels of the widest batch norm + 1]: ours on entry, of all ranks on return */
+    gp_status (*reduce)(void *context, size_t count,
+                        gp_error *err); /* adds sums[0, count) up over the ranks */
+    void *context;
+} gp_coupling;
+
 typedef struct gp_batch {
     const void *samples;   /* [count, C, H, W] packed, stored values (before normalisation) */
     const int32_t *labels; /* [count]; NULL in INFER: sums are not touched */
@@ -44,8 +53,9 @@ typedef struct gp_batch {
     bool first;            /* first call of the step: parameters may have changed, outputs are overwritten */
     bool last;             /* last call of the step: gradients are final afterwards */
     bool forward_only; /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
-    uint64_t seed, step; /* of dropout */
-    uint64_t position;   /* of samples[0] in the global batch */
+    uint64_t seed, step;         /* of dropout */
+    uint64_t position;           /* of samples[0] in the global batch */
+    const gp_coupling *coupling; /* TRAIN; NULL: batch norm's moments are those of this call */
 } gp_batch;
 
 /* Told on the last call, from the driving thread: gradients [0, count) of the blob are final. */

@@ -49,4 +49,7 @@ void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double 
  * reduced blob, with the statistics' sums where parameters have gradients. */
 void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples);
 
+/* Replace them by the moments of that many samples. */
+void gp_statistics_set(const gp_graph *graph, float *parameters, const float *gradients, double samples);
+
 #endif

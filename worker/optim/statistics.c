@@ -8,11 +8,13 @@
 
 #include <assert.h>
 
-void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples)
+static void statistics_move(const gp_graph *graph, float *parameters, const float *gradients, double samples,
+                            bool whole)
 {
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p], *second = parameter + 1;
         const double n = samples * (double)parameter->per_sample;
+        const double rate = whole ? 1.0 : parameter->statistic_rate;
         float *mean = parameters + parameter->offset;
 
         if (parameter->statistic != GP_STATISTIC_MEAN || n <= 0)
@@ -26,8 +28,18 @@ void gp_statistics_commit(const gp_graph *graph, float *parameters, const float 
             variance = variance > 0 ? variance : 0;
             if (n > 1)
                 variance *= n / (n - 1);
-            mean[c] = (float)((double)mean[c] + parameter->statistic_rate * shift);
-            *running = (float)((double)*running + second->statistic_rate * (variance - (double)*running));
+            mean[c] = (float)((double)mean[c] + rate * shift);
+            *running = (float)((double)*running + rate * (variance - (double)*running));
         }
     }
+}
+
+void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples)
+{
+    statistics_move(graph, parameters, gradients, samples, false);
+}
+
+void gp_statistics_set(const gp_graph *graph, float *parameters, const float *gradients, double samples)
+{
+    statistics_move(graph, parameters, gradients, samples, true);
 }

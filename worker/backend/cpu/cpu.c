@@ -450,6 +450,23 @@ static void prepare_threads(gp_backend *backend)
     backend->prepared = true;
 }
 
+/* A rank without samples takes part where the others add their moments up. */
+static gp_status couple_nothing(const gp_plan *plan, const cut *at, const gp_batch *batch, gp_error *err)
+{
+    const gp_op *ops = plan->graph->ops[plan->options.phase].op;
+    gp_status status = GP_OK;
+
+    for (uint32_t i = at->first; i < at->first + at->count && status == GP_OK; i++) {
+        if (ops[i].code != GP_OP_BATCHNORM && ops[i].code != GP_OP_BATCHNORM_BACKWARD)
+            continue;
+        size_t count = 2 * (size_t)plan->graph->values[ops[i].in[0]].shape.dim[0] + 1;
+
+        memset(batch->coupling->sums, 0, count * sizeof(double));
+        status = batch->coupling->reduce(batch->coupling->context, count, err);
+    }
+    return status;
+}
+
 static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                          gp_error *err)
 {
@@ -468,6 +485,8 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
         if (batch->forward_only && at->first >= plan->graph->ops[plan->options.phase].forward_count)
             break;
         status = at->ops->run(at->segment, batch, &plan->times, err);
+        if (status == GP_OK && batch->count == 0 && batch->coupling != NULL)
+            status = couple_nothing(plan, at, batch, err);
 
         if (status == GP_OK && batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN &&
             at->ready > told) {

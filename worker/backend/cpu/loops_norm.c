@@ -1,9 +1,18 @@
 /* loops_norm.c -- batch norm and softmax: what couples the samples of a call, or the channels of a pixel. */
 #include <math.h>
+#include <string.h>
 
 #include "worker/backend/cpu/loops_strip.h"
 
 /* --- batch norm -------------------------------------------------------------------------------------- */
+
+/* Where the moments come from is the same in three phases: ours are summed, channel by channel; with a coupling the sums
+ * of all ranks are added up; then channels are scaled by what came out.  Without a coupling the first and the last phase
+ * are one pass over a channel's strip, which is then still in the cache. */
+typedef struct norm_pass {
+    const gp_loop_call *call;
+    bool sums, apply;
+} norm_pass;
 
 static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double value)
 {
@@ -12,32 +21,63 @@ static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double va
     *to = (float)((call->batch->first ? 0.0 : (double)*to) + value);
 }
 
-/* Moments of channels [c, c + width): relative to the first pixel, so that squares do not cancel. */
+static gp_status passes_run(const gp_loop_call *call, gp_share_fn share, gp_error *err)
+{
+    const gp_coupling *coupling = call->batch->coupling;
+    const size_t channels = loop_image_of(call, &call->in[0]).channels;
+    const size_t elements = (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
+    const uint32_t threads = elements < LOOP_SHARED_MIN ? 1 : call->threads;
+    norm_pass pass = { call, .sums = true, .apply = coupling == NULL };
+    gp_status status;
+
+    if (coupling != NULL)
+        coupling->sums[2 * channels] =
+            (double)call->batch->count * (double)loop_image_of(call, &call->in[0]).pixels;
+    gp_threads_run(threads, share, &pass);
+    if (coupling == NULL)
+        return GP_OK;
+    status = coupling->reduce(coupling->context, 2 * channels + 1, err);
+    pass = (norm_pass){ call, .apply = true };
+    if (status == GP_OK)
+        gp_threads_run(threads, share, &pass);
+    return status;
+}
+
+/* Moments of channels [c, c + width) of this call, and what they add to the running statistics' sums. */
 LOOP_INLINE void batchnorm_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
 {
-    const size_t samples = call->batch->count;
-    const double n = (double)samples * (double)x->pixels;
+    const double n = (double)call->batch->count * (double)x->pixels;
+    const gp_coupling *coupling = call->batch->coupling;
     float *mean = call->out[1].data, *inverse = mean + x->channels;
-    strip strips[2];
-    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
-    strip_sums sums = { .first = { 0.0 } };
-    strip_terms terms;
+    double m[LOOP_LANES], v[LOOP_LANES];
 
-    lanes_fill(terms.a, x->data + c * x->channel_stride, call->packed, width);
-    for (size_t i = 0; i < samples; i++)
-        for (size_t k = 0; k < count; k++)
-            STRIP_CALL(strip_square, &strips[k],
-                       x->data + i * x->sample_stride + c * x->channel_stride + offsets[k], &terms, &sums);
-    sums_fold(&sums, call->packed);
+    strip_moments(call, x, c, width, m, v);
     for (size_t l = 0; l < width; l++) {
-        double m = sums.first[l] / n, v = sums.second[l] / n - m * m;
-        double shift = (double)terms.a[l] + m - (double)call->in[3].data[c + l];
+        double shift = m[l] - (double)call->in[3].data[c + l];
 
-        v = v > 0.0 ? v : 0.0;
-        mean[c + l] = (float)((double)terms.a[l] + m);
-        inverse[c + l] = (float)(1.0 / sqrt(v + call->op->factor[0]));
+        mean[c + l] = (float)m[l];
+        inverse[c + l] = (float)(1.0 / sqrt(v[l] + call->op->factor[0]));
         sum_add(call, 2, c + l, n * shift);
-        sum_add(call, 3, c + l, n * (v + shift * shift));
+        sum_add(call, 3, c + l, n * (v[l] + shift * shift));
+        if (coupling != NULL) {
+            coupling->sums[c + l] = n * shift;
+            coupling->sums[x->channels + c + l] = n * (v[l] + shift * shift);
+        }
+    }
+}
+
+/* The same of all ranks' samples, from the sums about the running mean. */
+static void batchnorm_coupled_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
+{
+    const double *sums = call->batch->coupling->sums, n = sums[2 * x->channels];
+    float *mean = call->out[1].data, *inverse = mean + x->channels;
+
+    for (size_t i = c; i < c + width; i++) {
+        double shift = sums[i] / n, variance = sums[x->channels + i] / n - shift * shift;
+
+        variance = variance > 0.0 ? variance : 0.0;
+        mean[i] = (float)((double)call->in[3].data[i] + shift);
+        inverse[i] = (float)(1.0 / sqrt(variance + call->op->factor[0]));
     }
 }
 
@@ -61,7 +101,8 @@ LOOP_INLINE void batchnorm_scale(const gp_loop_call *call, const loop_image *x, 
 
 LOOP_CLONES static void batchnorm_share(void *context, uint32_t thread, uint32_t threads)
 {
-    const gp_loop_call *call = context;
+    const norm_pass *pass = context;
+    const gp_loop_call *call = pass->call;
     loop_image x = loop_image_of(call, &call->in[0]);
     loop_range range = loop_range_of(x.channels, LOOP_CHANNELS_ALIGNMENT, thread, threads);
     const float *mean = call->out[1].data, *inverse = mean + x.channels;
@@ -69,18 +110,20 @@ LOOP_CLONES static void batchnorm_share(void *context, uint32_t thread, uint32_t
 
     for (size_t c = range.first, width; c < range.end; c += width) {
         width = channel_width(call->packed, c, range.end);
-        batchnorm_moments(call, &x, c, width);
+        if (pass->sums)
+            batchnorm_moments(call, &x, c, width);
+        else
+            batchnorm_coupled_moments(call, &x, c, width);
         for (size_t l = 0; l < width; l++)
             factor[l] = inverse[c + l] * call->in[1].data[c + l];
-        batchnorm_scale(call, &x, call->out[0].data, c, width, mean + c, factor);
+        if (pass->apply)
+            batchnorm_scale(call, &x, call->out[0].data, c, width, mean + c, factor);
     }
 }
 
 gp_status gp_loop_batchnorm(const gp_loop_call *call, gp_error *err)
 {
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, batchnorm_share);
-    return GP_OK;
+    return passes_run(call, batchnorm_share, err);
 }
 
 LOOP_CLONES static void batchnorm_infer_share(void *context, uint32_t thread, uint32_t threads)
@@ -106,33 +149,34 @@ gp_status gp_loop_batchnorm_infer(const gp_loop_call *call, gp_error *err)
     return GP_OK;
 }
 
-/* Sum of dy and of dy * normalised x of channels [c, c + width), into the gradients and `back`. */
+/* Sums of dy and of dy * normalised x of channels [c, c + width), into the gradients. */
 LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
-                                   strip_back *back)
+                                   strip_sums *sums)
 {
-    const double n = (double)call->batch->count * (double)x->pixels;
+    const gp_coupling *coupling = call->batch->coupling;
+
+    strip_projections(call, x, call->in[1].data, call->in[3].data, c, width, sums);
+    for (size_t l = 0; l < width; l++) {
+        sum_add(call, 1, c + l, sums->second[l]);
+        sum_add(call, 2, c + l, sums->first[l]);
+        if (coupling != NULL) {
+            coupling->sums[c + l] = sums->first[l];
+            coupling->sums[x->channels + c + l] = sums->second[l];
+        }
+    }
+}
+
+/* What channels [c, c + width) are computed with, from the sums over n numbers. */
+LOOP_INLINE void batchnorm_back(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
+                                const strip_sums *sums, double n, strip_back *back)
+{
     const float *mean = call->in[3].data, *inverse = mean + x->channels;
     float dy_mean[LOOP_LANES], projection[LOOP_LANES], factor[LOOP_LANES];
-    strip strips[2];
-    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
-    strip_sums sums = { .first = { 0.0 } };
-    strip_terms terms;
 
-    lanes_fill(terms.a, mean + c, call->packed, width);
-    lanes_fill(terms.b, inverse + c, call->packed, width);
-    for (size_t i = 0; i < call->batch->count; i++)
-        for (size_t k = 0; k < count; k++) {
-            size_t at = i * x->sample_stride + c * x->channel_stride + offsets[k];
-
-            STRIP_CALL(strip_project, &strips[k], x->data + at, call->in[1].data + at, &terms, &sums);
-        }
-    sums_fold(&sums, call->packed);
     for (size_t l = 0; l < width; l++) {
         factor[l] = inverse[c + l] * call->in[2].data[c + l];
-        dy_mean[l] = (float)((double)factor[l] * sums.first[l] / n);
-        projection[l] = (float)((double)factor[l] * sums.second[l] / n);
-        sum_add(call, 1, c + l, sums.second[l]);
-        sum_add(call, 2, c + l, sums.first[l]);
+        dy_mean[l] = (float)((double)factor[l] * sums->first[l] / n);
+        projection[l] = (float)((double)factor[l] * sums->second[l] / n);
     }
     lanes_fill(back->mean, mean + c, call->packed, width);
     lanes_fill(back->inverse, inverse + c, call->packed, width);
@@ -143,17 +187,31 @@ LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x
 
 LOOP_CLONES static void batchnorm_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
-    const gp_loop_call *call = context;
+    const norm_pass *pass = context;
+    const gp_loop_call *call = pass->call;
     loop_image x = loop_image_of(call, &call->in[0]);
     loop_range range = loop_range_of(x.channels, LOOP_CHANNELS_ALIGNMENT, thread, threads);
+    double n = (double)call->batch->count * (double)x.pixels;
     strip strips[2];
     size_t offsets[2];
+    strip_sums sums;
     strip_back back;
 
     for (size_t c = range.first, width; c < range.end; c += width) {
         width = channel_width(call->packed, c, range.end);
-        batchnorm_project(call, &x, c, width, &back);
-        for (size_t i = 0; i < call->batch->count && call->out[0].data != NULL; i++)
+        if (pass->sums)
+            batchnorm_project(call, &x, c, width, &sums);
+        else {
+            const double *all = call->batch->coupling->sums;
+
+            memcpy(sums.first, all + c, width * sizeof(*all));
+            memcpy(sums.second, all + x.channels + c, width * sizeof(*all));
+            n = all[2 * x.channels];
+        }
+        if (!pass->apply || call->out[0].data == NULL)
+            continue;
+        batchnorm_back(call, &x, c, width, &sums, n, &back);
+        for (size_t i = 0; i < call->batch->count; i++)
             for (size_t k = 0, count = image_strips(&x, call->packed, width, strips, offsets); k < count;
                  k++) {
                 size_t at = i * x.sample_stride + c * x.channel_stride + offsets[k];
@@ -166,10 +224,10 @@ LOOP_CLONES static void batchnorm_backward_share(void *context, uint32_t thread,
 
 gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err)
 {
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, batchnorm_backward_share);
+    gp_status status = passes_run(call, batchnorm_backward_share, err);
+
     loop_clear_rest(call, &call->out[0]);
-    return GP_OK;
+    return status;
 }
 
 /* --- softmax over channels --------------------------------------------------------------------------- */

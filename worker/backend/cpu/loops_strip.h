@@ -142,4 +142,49 @@ LOOP_INLINE void lanes_fill(float *lanes, const float *values, bool packed, size
         lanes[l] = values[packed && l < width ? l : 0];
 }
 
+/* Mean and biased variance of channels [c, c + width) over the call's samples: relative to the first pixel, so that
+ * squares do not cancel. */
+LOOP_INLINE void strip_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
+                               double *mean, double *variance)
+{
+    const double n = (double)call->batch->count * (double)x->pixels;
+    strip strips[2];
+    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
+    strip_sums sums = { .first = { 0.0 } };
+    strip_terms terms;
+
+    lanes_fill(terms.a, x->data + c * x->channel_stride, call->packed, width);
+    for (size_t i = 0; i < call->batch->count; i++)
+        for (size_t k = 0; k < count; k++)
+            STRIP_CALL(strip_square, &strips[k],
+                       x->data + i * x->sample_stride + c * x->channel_stride + offsets[k], &terms, &sums);
+    sums_fold(&sums, call->packed);
+    for (size_t l = 0; l < width; l++) {
+        double m = sums.first[l] / n, v = sums.second[l] / n - m * m;
+
+        mean[l] = (double)terms.a[l] + m;
+        variance[l] = v > 0.0 ? v : 0.0;
+    }
+}
+
+/* Sums of dy and of dy * normalised x of channels [c, c + width); moments: mean[C], then 1 / deviation[C]. */
+LOOP_INLINE void strip_projections(const gp_loop_call *call, const loop_image *x, const float *dy,
+                                   const float *moments, size_t c, size_t width, strip_sums *sums)
+{
+    strip strips[2];
+    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
+    strip_terms terms;
+
+    *sums = (strip_sums){ .first = { 0.0 } };
+    lanes_fill(terms.a, moments + c, call->packed, width);
+    lanes_fill(terms.b, moments + x->channels + c, call->packed, width);
+    for (size_t i = 0; i < call->batch->count; i++)
+        for (size_t k = 0; k < count; k++) {
+            size_t at = i * x->sample_stride + c * x->channel_stride + offsets[k];
+
+            STRIP_CALL(strip_project, &strips[k], x->data + at, dy + at, &terms, sums);
+        }
+    sums_fold(sums, call->packed);
+}
+
 #endif

@@ -233,7 +233,7 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
     before = threads_enter(segment->threads);
     status = steps_run(&run, 0, segment->forward_steps, err);
     middle = gp_now_ns();
-    if (status == GP_OK)
+    if (status == GP_OK && !batch->forward_only)
         status = steps_run(&run, segment->forward_steps, segment->step_list.count, err);
     if (status == GP_OK)
         status = gp_onednn_check(dnnl_stream_wait(segment->stream), "the end of a run", err);
