@@ -257,7 +257,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     times = gp_backend_cpu.take_times(b->plan);
     qsort(step_ns, (size_t)count, sizeof(step_ns[0]), by_size);
     gp_backend_cpu.describe(b->plan, text, sizeof(text));
-    printf("%s batch %u, %u threads: best %.0f images/s, median %.0f; forward %.2f ms, backward %.2f ms; "
+    printf("%s batch %u, %u threads: best %.2f images/s, median %.2f; forward %.2f ms, backward %.2f ms; "
            "loss %.4f; "
            "%.1f MB\n%s",
            options->network, b->batch, options->threads, b->batch * 1e9 / (double)step_ns[0],

@@ -56,8 +56,8 @@ def child(mode, threads, batch, seconds):
 
 
 def rates(text):
-    found = re.search(r"best (\d+) images/s, median (\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
+    found = re.search(r"best ([\d.]+) images/s, median ([\d.]+)", text)
+    return (float(found[1]), float(found[2])) if found else None
 
 
 def main():
@@ -88,7 +88,7 @@ def main():
             best[mode] = tuple(max(a, b) for a, b in zip(rate, best.get(mode, (0, 0))))
     for mode, (top, median) in best.items():
         ratio = f", gradpool is {best['gradpool'][0] / top:.2f}x [median {best['gradpool'][1] / median:.2f}x]"
-        print(f"{mode}: best {top} images/s, median {median}{ratio if mode != 'gradpool' else ''}")
+        print(f"{mode}: best {top:.0f} images/s, median {median:.0f}{ratio if mode != 'gradpool' else ''}")
 
 
 if __name__ == "__main__":
