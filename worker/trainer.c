@@ -9,6 +9,7 @@
 #include "common/base/json.h"
 #include "worker/exact.h"
 #include "worker/fault.h"
+#include "worker/memory.h"
 #include "worker/trainer_state.h"
 
 void gp_train_control_init(gp_train_control *control)
@@ -399,6 +400,45 @@ static gp_status trainer_couple(gp_trainer *trainer, gp_error *err)
     return trainer->coupling.sums == NULL ? gp_fail(err, GP_ENOMEM, "no memory for moments") : GP_OK;
 }
 
+/* Whether the calls fit into memory, before any of it is touched: all ranks come to the same end.  Measured only where
+ * the bound is not far below what there is.  Ranks share one host. */
+static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options *options,
+                                      const gp_plan_memory *memory, gp_error *err)
+{
+    enum { NEED, FIXED, EACH, MISSING, NUMBERS };
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    uint64_t free_bytes = gp_memory_available() / trainer->world;
+    double available = free_bytes > INT64_MAX ? 9e18 : (double)free_bytes;
+    double bound = gp_memory_bound(trainer->graph, GP_PHASE_TRAIN, trainer->micro_batch);
+    int64_t numbers[NUMBERS] = { 0 };
+    char parts[100] = "";
+    gp_status status;
+
+    numbers[MISSING] = -(int64_t)available;
+    if (strcmp(trainer->backend_ops->name, "cpu") == 0 && bound > available / 2) {
+        gp_memory_model model =
+            gp_memory_measure(trainer->backend_ops, trainer->backend, trainer->graph, options, memory);
+
+        numbers[FIXED] = (int64_t)model.fixed;
+        numbers[EACH] = (int64_t)model.each;
+        numbers[NEED] = (int64_t)(model.fixed + model.each * trainer->micro_batch);
+    }
+    status = gp_comm_all_reduce_private(trainer->comm, numbers, NUMBERS, GP_I64, GP_COMM_MAX, err);
+    if (status != GP_OK || numbers[NEED] <= -numbers[MISSING])
+        return status;
+    int64_t fits = numbers[EACH] == 0 ? 0 : (-numbers[MISSING] - numbers[FIXED]) / numbers[EACH];
+
+    fits = fits < 0 ? 0 : fits;
+    if (!trainer->graph->couples_samples && fits > 0)
+        snprintf(parts, sizeof(parts), ", or micro-batch-size %" PRId64 ", which computes it in parts", fits);
+    return gp_fail(err, GP_ENOMEM,
+                   "a share of %" PRIu32
+                   " samples of network %s needs about %.1f GiB of memory and each of %" PRIu32
+                   " workers has %.1f GiB; use a mini-batch-size of at most %" PRId64 "%s",
+                   trainer->micro_batch, trainer->spec->name, (double)numbers[NEED] / gib, trainer->world,
+                   -(double)numbers[MISSING] / gib, fits * trainer->world, parts);
+}
+
 static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
 {
     gp_plan_memory memory = { .parameters = trainer->parameters,
@@ -408,9 +448,11 @@ static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
                                 .micro_batch = trainer->micro_batch,
                                 .sample_dtype = gp_store_get_info(trainer->data)->dtype,
                                 .threads = trainer->options.reproducible ? 1 : 0 };
-    gp_status status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph,
-                                                     &options, &memory, err);
+    gp_status status = trainer_check_memory(trainer, &options, &memory, err);
 
+    if (status == GP_OK)
+        status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
+                                               &memory, err);
     if (status != GP_OK || trainer->validation == NULL)
         return status;
     options.phase = GP_PHASE_INFER;

@@ -1019,3 +1019,34 @@ TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
         job_free(job);
     }
 }
+
+TEST(a_batch_that_memory_cannot_hold_is_refused_with_the_largest_that_fits)
+{
+    static const char *const options = "{\"max-epochs\": 1, \"mini-batch-size\": %d}";
+    char text[80];
+    int most = 0;
+
+    setenv("GRADPOOL_WORKER_MEMORY", "24M", 1);
+    snprintf(text, sizeof(text), options, 1900);
+    train_job *job = job_new("digits:2000", text);
+
+    use_residual_net(job, "batchnorm");
+    run_ranks(2, rank_body);
+    for (int rank = 0; rank < 2; rank++) {
+        const char *words = job->results[rank].done.message;
+
+        CHECK_STATUS(GP_ENOMEM, (gp_status)job->results[rank].done.status);
+        CHECK_CONTAINS(words, "a share of 950 samples of network net needs about 0.");
+        REQUIRE(strstr(words, "at most ") != NULL);
+        most = atoi(strstr(words, "at most ") + strlen("at most "));
+    }
+    job_free(job);
+    CHECK(most > 20 && most < 1900);
+    snprintf(text, sizeof(text), options, most);
+    job = job_new("digits:2000", text);
+    use_residual_net(job, "batchnorm");
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+    unsetenv("GRADPOOL_WORKER_MEMORY");
+    job_free(job);
+}
