@@ -15,6 +15,17 @@ static void put_number(char *settings, size_t bytes, const char *key, double num
     snprintf(settings + used, bytes - used, "%s%s=%.17g", used == 0 ? "" : ";", key, number);
 }
 
+gp_status gp_onnx_map_scale(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
+                            const Onnx__TensorProto *factor, gp_error *err)
+{
+    char settings[64] = "";
+
+    if (gp_onnx_floats(factor) == NULL)
+        return gp_fail(err, GP_EUNSUPPORTED, "its factor is not a float32 number");
+    put_number(settings, sizeof(settings), "factor", (double)gp_onnx_float_at(gp_onnx_floats(factor), 0));
+    return gp_onnx_node_layer(m, node, "scale", settings, &x, 1, err);
+}
+
 gp_status gp_onnx_map_batchnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_source *source = &m->sources[m->spec->layer_count];

@@ -495,6 +495,9 @@ static gp_status map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     }
     if (a->role == GP_ONNX_VALUE_INPUT && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_normalization(m, node, a, b, err);
+    if (*node->op_type == 'M' && a->role == GP_ONNX_VALUE_LAYER && b->role == GP_ONNX_VALUE_CONSTANT &&
+        gp_onnx_count(b->tensor) == 1)
+        return gp_onnx_map_scale(m, node, a, b->tensor, err);
     if (adds && a->role == GP_ONNX_VALUE_LAYER && b->role == GP_ONNX_VALUE_CONSTANT)
         return map_bias(m, node, a, b, err);
     return gp_fail(

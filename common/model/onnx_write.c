@@ -466,6 +466,18 @@ static void draft_softmax(gp_onnx_draft *draft, uint32_t layer)
     node_set_int(draft_add_layer(draft, layer, "Softmax"), "axis", 1);
 }
 
+/* A product with one number. */
+static void draft_scale(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape one = gp_shape1(1);
+    draft_node *node = draft_add_layer(draft, layer, "Mul");
+
+    node->constants[0] = (float)draft->ops[layer]->factor[0];
+    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.factor", GP_NAME_MAX,
+             node->name);
+    node_add_input(node, draft_add_tensor(draft, node->constant_names[0], &one, node->constants));
+}
+
 static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
 {
     node_set_float(draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
@@ -527,6 +539,7 @@ static const struct {
     { "softmax", draft_softmax },
     { "add", draft_add },
     { "multiply", draft_plain },
+    { "scale", draft_scale },
     { "concat", draft_concat },
     { "crop", draft_crop },
     { "pad", draft_pad },

@@ -35,6 +35,7 @@ typedef enum gp_activation {
     GP_ACTIVATION_CLIP,       /* min(max(x, factor[0]), factor[1]) */
     GP_ACTIVATION_SIGMOID,    /* 1 / (1 + exp(-x)) */
     GP_ACTIVATION_TANH,
+    GP_ACTIVATION_SCALE, /* factor[0] * x */
 } gp_activation;
 
 /* How positions of the output of a resize map to its input, along an axis of n inputs and m outputs. */

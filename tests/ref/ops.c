@@ -556,6 +556,9 @@ void gp_ref_activation(const gp_ref_call *call)
         case GP_ACTIVATION_TANH:
             *y = tanh(x);
             break;
+        case GP_ACTIVATION_SCALE:
+            *y = factor[0] * x;
+            break;
         }
     }
 }
@@ -579,6 +582,9 @@ void gp_ref_activation_backward(const gp_ref_call *call)
             break;
         case GP_ACTIVATION_TANH:
             *dx = dy * (1.0 - y * y);
+            break;
+        case GP_ACTIVATION_SCALE:
+            *dx = factor[0] * dy;
             break;
         }
     }

@@ -42,6 +42,10 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
         for (size_t i = range.first; i < range.end; i++)
             y[i] = tanhf(x[i]);
         break;
+    case GP_ACTIVATION_SCALE:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = low * x[i];
+        break;
     }
 }
 
@@ -76,6 +80,10 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
     case GP_ACTIVATION_TANH:
         for (size_t i = range.first; i < range.end; i++)
             dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+        break;
+    case GP_ACTIVATION_SCALE:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = low * dy[i];
         break;
     }
 }
