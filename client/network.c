@@ -11,7 +11,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
-#include "common/base/spell.h"
 #include "common/model/onnx.h"
 
 enum { MODEL_BYTES_MAX = INT_MAX };
@@ -96,28 +95,6 @@ bool gp_network_is_file(const char *name)
     return strchr(name, '/') != NULL || ends_with(name, ".onnx") || ends_with(name, ".json");
 }
 
-gp_status gp_network_known(const char *name, gp_error *err)
-{
-    const char *near = NULL;
-    unsigned distance = 0;
-    char known[200] = "";
-
-    for (size_t i = 0; gp_zoo_names[i] != NULL; i++) {
-        size_t used = strlen(known);
-
-        if (strcmp(gp_zoo_names[i], name) == 0)
-            return GP_OK;
-        gp_spell_offer(name, gp_zoo_names[i], &near, &distance);
-        snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", gp_zoo_names[i]);
-    }
-    if (near != NULL)
-        return gp_fail(err, GP_ENOENT,
-                       "unknown network '%s'; did you mean '%s'? (or a file NAME.onnx or NAME.json)", name,
-                       near);
-    return gp_fail(err, GP_ENOENT, "unknown network '%s'; there is %s, or give a file NAME.onnx or NAME.json",
-                   name, known);
-}
-
 gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *input, uint32_t classes,
                           gp_error *err)
 {
@@ -127,7 +104,7 @@ gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *inp
     gp_status status;
 
     if (!gp_network_is_file(name)) {
-        status = gp_network_known(name, err);
+        status = gp_zoo_check(name, err);
         if (status == GP_OK && input == NULL)
             status =
                 gp_fail(err, GP_EINVAL,

@@ -22,9 +22,6 @@ void gp_network_deinit(gp_network *network);
 /* Whether the name is a file and not one of the zoo. */
 bool gp_network_is_file(const char *name);
 
-/* GP_OK when the name is one of the zoo; else GP_ENOENT with the nearest. */
-gp_status gp_network_known(const char *name, gp_error *err);
-
 /* Replace the class names by those of a JSON array. */
 gp_status gp_network_set_classes(gp_network *network, const char *json, size_t bytes, gp_error *err);
 

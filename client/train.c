@@ -172,7 +172,7 @@ static gp_status run_prepare(gp_run *run, gp_error *err)
     gp_status status = run_parse_options(run, err);
 
     if (status == GP_OK && !gp_network_is_file(run->request->network))
-        status = gp_network_known(run->request->network, err);
+        status = gp_zoo_check(run->request->network, err);
     if (status == GP_OK)
         status = run_find_data(run, &input, &classes, err);
     if (status == GP_OK)

@@ -110,6 +110,67 @@ static gp_status net_show_json(const gp_graph *graph, gp_error *err)
     return status;
 }
 
+/* "form=torchvision|caffe [torchvision]: ..." */
+static void net_list_setting(const gp_param *param)
+{
+    unsigned char scratch[512];
+    gp_param one[2] = { *param, { 0 } };
+    char words[160] = "", fallback[40];
+
+    one[0].offset = 0;
+    gp_params_default(one, scratch);
+    for (int i = 0; param->type == GP_PARAM_WORD && param->words[i] != NULL; i++) {
+        size_t used = strlen(words);
+
+        snprintf(words + used, sizeof(words) - used, "%s%s", i == 0 ? "" : "|", param->words[i]);
+    }
+    if (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64)
+        snprintf(words, sizeof(words), "%g..%g", param->min, param->max);
+    printf("    %s=%s [%s]  %s\n", param->name, param->type == GP_PARAM_BOOL ? "true|false" : words,
+           gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
+}
+
+static void net_list_text(void)
+{
+    gp_zoo_info info;
+    char shape[64];
+
+    for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
+        printf("%-18s %-10s %5" PRIu32 " classes  %s\n", info.name,
+               gp_shape_format(&info.input, shape, sizeof(shape)), info.classes, info.about);
+        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
+            net_list_setting(param);
+    }
+}
+
+static void net_list_json(void)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+    gp_zoo_info info;
+    char shape[64];
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_array(&writer, NULL);
+    for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "name", info.name);
+        gp_json_put_text(&writer, "about", info.about);
+        gp_json_put_text(&writer, "input", gp_shape_format(&info.input, shape, sizeof(shape)));
+        gp_json_put_integer(&writer, "classes", info.classes);
+        gp_json_begin_array(&writer, "settings");
+        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
+            gp_json_put_text(&writer, NULL, param->name);
+        gp_json_end_array(&writer);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        printf("%s\n", gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+}
+
 static int net_run(cli_call *call)
 {
     const net_options *options = call->options;
@@ -119,8 +180,15 @@ static int net_run(cli_call *call)
     gp_error err;
     gp_status status;
 
+    if (call->word_count == 1 && strcmp(call->words[0], "list") == 0) {
+        if (options->common.json)
+            net_list_json();
+        else
+            net_list_text();
+        return CLI_OK;
+    }
     if (call->word_count != 2 || strcmp(call->words[0], "show") != 0)
-        return cli_usage(call, "usage: gradpool net show NETWORK");
+        return cli_usage(call, "usage: gradpool net %s", call->command->usage);
     if (sscanf(options->input, "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &input.dim[0], &input.dim[1],
                &input.dim[2]) != 3)
         return cli_usage(call, "--input is '%s'; it must be CHANNELSxHEIGHTxWIDTH, such as 1x28x28",
@@ -140,9 +208,11 @@ static int net_run(cli_call *call)
 extern const cli_command cli_command_net;
 const cli_command cli_command_net = {
     .name = "net",
-    .summary = "show a network: layers, shapes, parameters",
-    .usage = "show NETWORK [--input CxHxW] [--classes N] [--json]",
-    .examples = "  gradpool net show lenet\n"
+    .summary = "the networks that have names; layers, shapes, parameters of one",
+    .usage = "show NETWORK [--input CxHxW] [--classes N] | list [--json]",
+    .examples = "  gradpool net list\n"
+                "  gradpool net show lenet\n"
+                "  gradpool net show googlenet:form=caffe --input 3x224x224 --classes 1000\n"
                 "  gradpool net show model.onnx --json\n",
     .options = net_params,
     .options_bytes = sizeof(net_options),

@@ -26,7 +26,8 @@ static const gp_param train_params[] = {
       .type = GP_PARAM_TEXT,
       .offset = offsetof(train_options, network),
       .count = 512,
-      .help = "a name (lenet, alexnet, resnet18, ...: docs/layers.md), FILE.onnx or FILE.json" },
+      .help = "a name, with its settings (lenet, googlenet:form=caffe: `gradpool net list`), FILE.onnx or "
+              "FILE.json" },
     { .name = "data",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(train_options, data),

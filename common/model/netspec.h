@@ -75,11 +75,23 @@ gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes,
 /* Appends canonical JSON: equal networks give equal bytes. */
 gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pretty, gp_error *err);
 
-/* A network of the zoo by name ("lenet") for that input and number of classes (NULL, 0 = the network's own).
- * GP_ENOENT: unknown, with the nearest name and the list. */
-gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes,
+/* A network of the zoo by name, with settings of its own or without ("lenet", "unet:depth=3,width=32"), for that input
+ * and number of classes (NULL, 0 = the network's own).
+ * GP_ENOENT: unknown, with the nearest name or the list.  GP_EINVAL: a setting, with the nearest or its range. */
+gp_status gp_zoo_build(gp_netspec **out, const char *text, const gp_shape *input, uint32_t classes,
                        gp_error *err);
-/* NULL-terminated names. */
-extern const char *const gp_zoo_names[];
+
+/* What gp_zoo_build() would say of the name and settings alone. */
+gp_status gp_zoo_check(const char *text, gp_error *err);
+
+typedef struct gp_zoo_info {
+    const char *name, *about;
+    gp_shape input;
+    uint32_t classes;
+    const gp_param *settings; /* { 0 }-ended; may be empty */
+} gp_zoo_info;
+
+/* Network `index` of the zoo; false beyond the last. */
+bool gp_zoo_describe(size_t index, gp_zoo_info *out);
 
 #endif

@@ -1,4 +1,6 @@
-/* zoo.c -- networks by name: chains as tables here, others built by zoo_nets.c. */
+/* zoo.c -- networks by name: chains as tables here, others built by rule (zoo_*.c).
+ *
+ * A name may bring settings, from the network's own table: "deeplabv3plus:backbone=resnet50,output-stride=8". */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,14 +11,22 @@ typedef struct zoo_layer {
     const char *name, *kind, *settings; /* "outputs=%u": the number of classes */
 } zoo_layer;
 
+/* How stored bytes become numbers about 0 and 1, where the input has three channels. */
+typedef enum zoo_range {
+    RANGE_BYTE,     /* over 255 */
+    RANGE_IMAGENET, /* by the means and deviations of that data's channels */
+    RANGE_CENTRED,  /* from -1 to 1 */
+} zoo_range;
+
 typedef struct zoo_network {
-    const char *name;
+    const char *name, *about;
     int64_t input[3];
     uint32_t classes;
-    bool imagenet;           /* normalised by that data's means and deviations, where it has three channels */
+    zoo_range range;
     const zoo_layer *layers; /* of a chain; ended by .name == NULL */
-    gp_status (*build)(gp_netspec *spec, int depth, uint32_t classes, gp_error *err);
+    void (*build)(gp_zoo_builder *b);
     int depth;
+    const gp_param *settings; /* or NULL */
 } zoo_network;
 
 /* "Dive into Deep Learning" 12.5, as trained there on several GPUs. */
@@ -101,32 +111,63 @@ static const zoo_layer vgg16_layers[] = {
     { NULL, NULL, NULL },
 };
 
-#define IMAGENET { 3, 224, 224 }, 1000, true
+#define IMAGENET .input = { 3, 224, 224 }, .classes = 1000, .range = RANGE_IMAGENET
+#define RESNET(n)                                                                                            \
+    .name = "resnet" #n, .about = "He et al., 2016", IMAGENET, .build = gp_zoo_resnet, .depth = n
 
 static const zoo_network networks[] = {
-    { "lenet", { 1, 28, 28 }, 10, false, .layers = lenet_layers },
-    { "alexnet", IMAGENET, .layers = alexnet_layers },
-    { "vgg16", IMAGENET, .layers = vgg16_layers },
-    { "resnet18", IMAGENET, .build = gp_zoo_resnet, .depth = 18 },
-    { "resnet34", IMAGENET, .build = gp_zoo_resnet, .depth = 34 },
-    { "resnet50", IMAGENET, .build = gp_zoo_resnet, .depth = 50 },
-    { "resnet101", IMAGENET, .build = gp_zoo_resnet, .depth = 101 },
-    { "squeezenet1.1", IMAGENET, .build = gp_zoo_squeezenet },
-    { "mobilenetv2", IMAGENET, .build = gp_zoo_mobilenetv2 },
+    { .name = "lenet",
+      .about = "Dive into Deep Learning, 12.5",
+      .input = { 1, 28, 28 },
+      .classes = 10,
+      .layers = lenet_layers },
+    { .name = "alexnet", .about = "Krizhevsky, 2014", IMAGENET, .layers = alexnet_layers },
+    { .name = "vgg16", .about = "Simonyan & Zisserman, 2015", IMAGENET, .layers = vgg16_layers },
+    { RESNET(18) },
+    { RESNET(34) },
+    { RESNET(50) },
+    { RESNET(101) },
+    { .name = "squeezenet1.1", .about = "Iandola et al., 2016", IMAGENET, .build = gp_zoo_squeezenet },
+    { .name = "mobilenetv2", .about = "Sandler et al., 2018", IMAGENET, .build = gp_zoo_mobilenetv2 },
+    { .name = "googlenet",
+      .about = "Szegedy et al., 2015",
+      IMAGENET,
+      .build = gp_zoo_googlenet,
+      .settings = gp_zoo_googlenet_settings },
+    { .name = "inceptionresnetv2",
+      .about = "Szegedy et al., 2017",
+      .input = { 3, 299, 299 },
+      .classes = 1000,
+      .range = RANGE_CENTRED,
+      .build = gp_zoo_inceptionresnetv2 },
 };
 
-enum { NETWORK_COUNT = sizeof(networks) / sizeof(networks[0]) };
+enum { NETWORK_COUNT = sizeof(networks) / sizeof(networks[0]), NAME_BYTES = 64, SETTING_BYTES = 80 };
 
-const char *const gp_zoo_names[NETWORK_COUNT + 1] = { "lenet",       "alexnet",  "vgg16",     "resnet18",
-                                                      "resnet34",    "resnet50", "resnet101", "squeezenet1.1",
-                                                      "mobilenetv2", NULL };
+static const gp_param no_settings[] = { { 0 } };
 
-static const zoo_network *zoo_find(const char *name, gp_error *err)
+bool gp_zoo_describe(size_t index, gp_zoo_info *out)
+{
+    if (index >= NETWORK_COUNT)
+        return false;
+    const zoo_network *network = &networks[index];
+
+    *out = (gp_zoo_info){ .name = network->name,
+                          .about = network->about,
+                          .input = gp_shape3(network->input[0], network->input[1], network->input[2]),
+                          .classes = network->classes,
+                          .settings = network->settings != NULL ? network->settings : no_settings };
+    return true;
+}
+
+/* The network whose name ends before ':' or the end of the text. */
+static const zoo_network *zoo_find(const char *text, gp_error *err)
 {
     const char *near = NULL;
     unsigned distance = 0;
-    char known[256] = "";
+    char name[NAME_BYTES], known[160] = "";
 
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, ":"), text);
     for (int i = 0; i < NETWORK_COUNT; i++) {
         size_t used = strlen(known);
 
@@ -136,49 +177,94 @@ static const zoo_network *zoo_find(const char *name, gp_error *err)
         snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", networks[i].name);
     }
     if (near != NULL)
-        gp_fail(err, GP_ENOENT, "no network is called '%s'; did you mean '%s'? (known: %s)", name, near,
-                known);
+        gp_fail(err, GP_ENOENT,
+                "no network is called '%s'; did you mean '%s'? (or name a .json or .onnx file)", name, near);
     else
-        gp_fail(err, GP_ENOENT, "no network is called '%s'; known: %s; or name a .json or .onnx file", name,
+        gp_fail(err, GP_ENOENT, "no network is called '%s'; there is %s; or name a .json or .onnx file", name,
                 known);
     return NULL;
 }
 
-/* Bytes to numbers about 0 and 1: by the means and deviations of ImageNet's channels, or just over 255. */
+static gp_status setting_unknown(const zoo_network *network, const char *name, gp_error *err)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+    char known[160] = "";
+
+    if (network->settings == NULL)
+        return gp_fail(err, GP_EINVAL, "%s has no settings, and '%s' is given", network->name, name);
+    for (const gp_param *param = network->settings; param->type != GP_PARAM_NONE; param++) {
+        size_t used = strlen(known);
+
+        gp_spell_offer(name, param->name, &near, &distance);
+        snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", param->name);
+    }
+    if (near != NULL)
+        return gp_fail(err, GP_EINVAL, "%s has no setting '%s'; did you mean '%s'?", network->name, name,
+                       near);
+    return gp_fail(err, GP_EINVAL, "%s has no setting '%s'; it has: %s", network->name, name, known);
+}
+
+/* ":a=b,c=d", or nothing, into the network's struct. */
+static gp_status settings_parse(const zoo_network *network, const char *text, void *values, gp_error *err)
+{
+    char setting[SETTING_BYTES];
+    gp_status status = GP_OK;
+
+    if (network->settings != NULL)
+        gp_params_default(network->settings, values);
+    while (status == GP_OK && *text != '\0') {
+        size_t bytes = strcspn(++text, ",");
+
+        if (bytes >= sizeof(setting))
+            return gp_fail(err, GP_ELIMIT, "a setting of %zu bytes; at most %zu", bytes, sizeof(setting) - 1);
+        memcpy(setting, text, bytes);
+        setting[bytes] = '\0';
+        text += bytes;
+        char *value = strchr(setting, '=');
+
+        if (value == NULL)
+            return gp_fail(err, GP_EINVAL,
+                           "'%s' is not of the form setting=value; write %s:setting=value,...", setting,
+                           network->name);
+        *value++ = '\0';
+        const gp_param *param = network->settings == NULL ? NULL : gp_params_find(network->settings, setting);
+
+        status =
+            param == NULL ? setting_unknown(network, setting, err) : gp_params_set(param, values, value, err);
+    }
+    return status;
+}
+
+gp_status gp_zoo_check(const char *text, gp_error *err)
+{
+    const zoo_network *network = zoo_find(text, err);
+    _Alignas(16) unsigned char values[GP_ZOO_SETTINGS_BYTES];
+
+    return network == NULL ? GP_ENOENT : settings_parse(network, text + strlen(network->name), values, err);
+}
+
 static gp_status zoo_normalize(const zoo_network *network, gp_netspec *spec, gp_error *err)
 {
     static const double mean[] = { 0.485, 0.456, 0.406 }, deviation[] = { 0.229, 0.224, 0.225 };
     double scale[3] = { 1.0 / 255.0 }, offset[3] = { 0.0 };
 
-    if (!network->imagenet || spec->input.dim[0] != 3)
+    if (network->range == RANGE_BYTE || spec->input.dim[0] != 3)
         return gp_netspec_normalize(spec, scale, offset, 1, err);
     for (int i = 0; i < 3; i++) {
-        scale[i] = 1.0 / (255.0 * deviation[i]);
-        offset[i] = -mean[i] / deviation[i];
+        const bool centred = network->range == RANGE_CENTRED;
+
+        scale[i] = centred ? 2.0 / 255.0 : 1.0 / (255.0 * deviation[i]);
+        offset[i] = centred ? -1.0 : -mean[i] / deviation[i];
     }
     return gp_netspec_normalize(spec, scale, offset, 3, err);
 }
 
-gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input, uint32_t classes,
-                       gp_error *err)
+static gp_status chain_build(const zoo_layer *layer, gp_netspec *spec, uint32_t classes, gp_error *err)
 {
-    const zoo_network *network = zoo_find(name, err);
-    gp_netspec *spec;
+    gp_status status = GP_OK;
 
-    if (network == NULL)
-        return GP_ENOENT;
-    gp_shape own = gp_shape3(network->input[0], network->input[1], network->input[2]);
-    gp_status status = gp_netspec_new(&spec, network->name, input == NULL ? &own : input, err);
-
-    if (status != GP_OK)
-        return status;
-    if (classes == 0)
-        classes = network->classes;
-    status = zoo_normalize(network, spec, err);
-    if (status == GP_OK && network->build != NULL)
-        status = network->build(spec, network->depth, classes, err);
-    for (const zoo_layer *layer = network->layers; layer != NULL && layer->name != NULL && status == GP_OK;
-         layer++) {
+    for (; layer->name != NULL && status == GP_OK; layer++) {
         char last[32];
         const char *settings = layer->settings;
 
@@ -187,6 +273,38 @@ gp_status gp_zoo_build(gp_netspec **out, const char *name, const gp_shape *input
             settings = last;
         }
         status = gp_netspec_add(spec, layer->name, layer->kind, settings, err);
+    }
+    return status;
+}
+
+gp_status gp_zoo_build(gp_netspec **out, const char *text, const gp_shape *input, uint32_t classes,
+                       gp_error *err)
+{
+    const zoo_network *network = zoo_find(text, err);
+    _Alignas(16) unsigned char settings[GP_ZOO_SETTINGS_BYTES];
+    gp_netspec *spec;
+
+    if (network == NULL)
+        return GP_ENOENT;
+    gp_shape own = gp_shape3(network->input[0], network->input[1], network->input[2]);
+    gp_status status = settings_parse(network, text + strlen(network->name), settings, err);
+
+    if (status == GP_OK)
+        status = gp_netspec_new(&spec, network->name, input == NULL ? &own : input, err);
+    if (status != GP_OK)
+        return status;
+    if (classes == 0)
+        classes = network->classes;
+    status = zoo_normalize(network, spec, err);
+    if (status == GP_OK && network->build != NULL) {
+        gp_zoo_builder builder = {
+            .spec = spec, .classes = classes, .depth = network->depth, .settings = settings, .err = err
+        };
+
+        network->build(&builder);
+        status = builder.status;
+    } else if (status == GP_OK) {
+        status = chain_build(network->layers, spec, classes, err);
     }
     if (status != GP_OK) {
         gp_netspec_free(spec);
