@@ -252,21 +252,47 @@ static gp_status trainer_name_classes(gp_trainer *trainer, gp_error *err)
 
 /* ---- group and memory ---- */
 
-/* Cut the blob into buckets of about the wanted size; the first completes first. */
+/* Lengthens the last bucket up to the wanted size, then begins others. */
+static void bucket_append(gp_trainer *trainer, size_t first, size_t count, size_t wanted)
+{
+    while (count > 0) {
+        bucket *last = trainer->bucket_count == 0 ? NULL : &trainer->buckets[trainer->bucket_count - 1];
+        size_t room = wanted, part;
+
+        if (last != NULL && last->first + last->count == first && last->count < wanted) {
+            room -= last->count;
+        } else {
+            last = &trainer->buckets[trainer->bucket_count++];
+            *last = (bucket){ .first = first };
+        }
+        part = count < room ? count : room;
+        last->count += part;
+        first += part;
+        count -= part;
+    }
+}
+
+/* Cut what ranks exchange of the blob into buckets of about the wanted size; the first completes first.  Frozen
+ * tensors are left out. */
 static gp_status trainer_cut_buckets(gp_trainer *trainer, gp_error *err)
 {
+    const gp_graph *graph = trainer->graph;
     size_t wanted = (size_t)trainer->options.exchange_bucket_bytes / sizeof(float);
-    size_t total = trainer->graph->blob_count;
+    size_t most = graph->blob_count / wanted + graph->parameter_count + 1;
 
-    trainer->bucket_count = (uint32_t)((total + wanted - 1) / wanted);
-    trainer->buckets = gp_calloc(trainer->bucket_count, sizeof(*trainer->buckets));
+    trainer->buckets = gp_calloc(most, sizeof(*trainer->buckets));
     if (trainer->buckets == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " buckets", trainer->bucket_count);
-    for (uint32_t i = 0; i < trainer->bucket_count; i++) {
-        size_t first = i * wanted;
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu buckets", most);
+    for (uint32_t end = graph->parameter_count, first; end > 0; end = first) { /* as they lie in the blob */
+        first = end - 1;
+        while (first > 0 && graph->parameters[first - 1].layer == graph->parameters[first].layer)
+            first--;
+        for (uint32_t p = first; p < end; p++) {
+            const gp_parameter *parameter = &graph->parameters[p];
 
-        trainer->buckets[i] =
-            (bucket){ .first = first, .count = total - first < wanted ? total - first : wanted };
+            if (gp_parameter_learns(parameter) || parameter->statistic != GP_STATISTIC_NONE)
+                bucket_append(trainer, parameter->offset, (size_t)parameter->count, wanted);
+        }
     }
     return GP_OK;
 }

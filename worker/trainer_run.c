@@ -116,16 +116,17 @@ static void exact_take(gp_trainer *trainer, bool gradients)
 
 static gp_status exact_exchange_gradients(gp_trainer *trainer, gp_error *err)
 {
-    size_t count = trainer->graph->blob_count, total = 2 * count;
-    size_t part = (size_t)trainer->options.exchange_bucket_bytes / sizeof(int64_t);
+    size_t count = trainer->graph->blob_count;
     int64_t *words = trainer->exact + EXACT_COUNT;
     int64_t begin_ns = gp_now_ns();
     gp_status status = GP_OK;
 
-    for (size_t first = 0; first < total && status == GP_OK; first += part) {
+    for (uint32_t i = 0; i < 2 * trainer->bucket_count && status == GP_OK; i++) {
+        const bucket *part = &trainer->buckets[i / 2];
+
         gp_fault_point("exchange");
-        status = gp_comm_all_reduce(trainer->comm, words + first, total - first < part ? total - first : part,
-                                    GP_I64, GP_COMM_SUM, err);
+        status = gp_comm_all_reduce(trainer->comm, words + i % 2 * count + part->first, part->count, GP_I64,
+                                    GP_COMM_SUM, err);
         trainer_progress(trainer);
     }
     trainer->exchange_ns += gp_now_ns() - begin_ns;

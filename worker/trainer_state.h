@@ -46,7 +46,7 @@ struct gp_trainer {
     gp_plan *plan, *validation_plan;
     gp_coupling coupling; /* sums NULL: not synchronised */
     gp_optim *optim;
-    bucket *buckets;
+    bucket *buckets; /* of what is exchanged: not of frozen tensors */
     uint32_t bucket_count;
     gp_checkpoint_frame frame;
     gp_saver *saver;   /* of rank 0; NULL without a checkpoint-path */

@@ -46,6 +46,14 @@ typedef struct gp_parameter {
     double learn_rate_factor, l2_factor;
 } gp_parameter;
 
+/* Whether a step of the solver moves it.  A factor of 0 freezes it: no gradient of it is exchanged, and none is
+ * computed where the whole layer is frozen.  Running statistics are not learned; they move although their layer is
+ * frozen, as in MATLAB. */
+static inline bool gp_parameter_learns(const gp_parameter *parameter)
+{
+    return parameter->learn_rate_factor != 0.0 && parameter->statistic == GP_STATISTIC_NONE;
+}
+
 typedef struct gp_ops {
     gp_op *op;
     uint32_t count, capacity;

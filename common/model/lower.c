@@ -2,8 +2,10 @@
  *
  * Forward goes through the layers in order, backward in reverse.  The gradient of a layer's output is built
  * while its readers are lowered backward: the first reader's dx is it, each further one is met by GP_OP_ADD.
- * All readers stand behind the layer, so the gradient is complete when its turn comes.  Layers with no
- * parameter in or before them (`trained` is false) have no gradient at all. */
+ * All readers stand behind the layer, so the gradient is complete when its turn comes.  Layers with nothing
+ * that learns in or before them (`trained` is false) have no gradient at all: backward stops at the first
+ * layer that learns, and a frozen layer behind that one passes its gradient on but computes none for its
+ * weights. */
 #include "common/model/lower.h"
 
 #include <assert.h>
@@ -12,7 +14,7 @@
 #include "common/base/alloc.h"
 
 typedef struct lower_layer {
-    bool trained;      /* the loss depends on parameters through its output */
+    bool trained;      /* the loss depends on parameters that learn through its output */
     uint32_t y;        /* value of its output */
     uint32_t gradient; /* of y, as far as readers have contributed; GP_NO_VALUE */
     uint32_t saved[GP_LAYER_SAVED_MAX];
@@ -51,6 +53,23 @@ gp_status gp_graph_add_weights(gp_graph *graph, size_t count, double **weights, 
     return GP_OK;
 }
 
+/* Whether all that a backward op computes is gradients of frozen parameters. */
+static bool op_is_idle(const gp_lowering *lowering, const gp_op *op)
+{
+    const gp_graph *graph = lowering->graph;
+
+    if (lowering->dy == GP_NO_VALUE)
+        return false;
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        const gp_value *value = op->out[i] == GP_NO_VALUE ? NULL : &graph->values[op->out[i]];
+
+        if (value != NULL && (value->role != GP_VALUE_PARAMETER_GRADIENT ||
+                              gp_parameter_learns(&graph->parameters[value->parameter])))
+            return false;
+    }
+    return true;
+}
+
 gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err)
 {
     gp_graph *graph = lowering->graph;
@@ -60,6 +79,8 @@ gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err
         assert(op->in[i] == GP_NO_VALUE || op->in[i] < graph->value_count);
         assert(op->out[i] == GP_NO_VALUE || op->out[i] < graph->value_count);
     }
+    if (op_is_idle(lowering, op))
+        return GP_OK;
     if (ops->count == ops->capacity) {
         uint32_t capacity = ops->capacity == 0 ? 32 : ops->capacity * 2;
         gp_op *grown = gp_realloc_array(ops->op, capacity, sizeof(*grown));
@@ -145,7 +166,7 @@ static gp_status gradient_meet(gp_lowering *lowering, lower_layer *input, uint32
     return gp_lowering_emit(lowering, &op, err);
 }
 
-/* A value for the gradient of input k of the layer; GP_NO_VALUE where no parameter lies behind. */
+/* A value for the gradient of input k of the layer; GP_NO_VALUE where nothing that learns lies behind. */
 static gp_status gradient_value(gp_graph *graph, const lower_layer *layers, const gp_layer *layer, uint32_t k,
                                 uint32_t *out, gp_error *err)
 {
@@ -220,10 +241,10 @@ static gp_status layers_init(lower_layer *layers, gp_graph *graph, gp_error *err
 
         memset(layer, 0xff, sizeof(*layer));
         layer->parameter_first = parameter;
+        layer->trained = false;
         while (parameter < graph->parameter_count && graph->parameters[parameter].layer == i)
-            parameter++;
+            layer->trained |= gp_parameter_learns(&graph->parameters[parameter++]);
         layer->parameter_count = parameter - layer->parameter_first;
-        layer->trained = layer->parameter_count > 0;
         for (uint32_t k = 0; k < spec->input_count; k++)
             if (spec->inputs[k] != GP_INPUT_LAYER && layers[spec->inputs[k]].trained)
                 layer->trained = true;

@@ -232,6 +232,56 @@ TEST(a_layer_with_nothing_to_learn_behind_it_has_no_backward_op)
     gp_graph_free(graph);
 }
 
+#define FROZEN "weight-learn-rate-factor=0;bias-learn-rate-factor=0"
+
+TEST(backward_stops_at_the_first_layer_that_learns_and_frozen_ones_behind_it_compute_no_gradient)
+{
+    static const struct {
+        const char *net, *ops;
+    } cases[] = {
+        { "c conv2d channels=2;kernel=3;" FROZEN " | r relu | d conv2d channels=2;kernel=3;" FROZEN
+          " | p maxpool kernel=2 | f fc outputs=4 | s relu | g fc outputs=3 | l crossentropy",
+          "fc_backward_weights g, fc_backward_data g, relu_backward s, fc_backward_weights f" },
+        { "c conv2d channels=2;kernel=3 | d conv2d channels=2;kernel=3;" FROZEN " | f fc outputs=4;" FROZEN
+          " | g fc outputs=3 | l crossentropy",
+          "fc_backward_weights g, fc_backward_data g, fc_backward_data f, conv2d_backward_data d, "
+          "conv2d_backward_weights c" },
+        /* Half a layer: one op computes both gradients. */
+        { "f fc outputs=4;weight-learn-rate-factor=0 | g fc outputs=3;" FROZEN " | l crossentropy",
+          "fc_backward_data g, fc_backward_weights f" },
+        /* One branch is frozen; batch norm's gradients come with the one that goes on. */
+        { "c conv2d channels=2;kernel=1 | d conv2d channels=2;kernel=1;" FROZEN " < input | "
+          "n batchnorm " FROZEN " < c | a add < n,d | f fc outputs=3 | l crossentropy",
+          "fc_backward_weights f, fc_backward_data f, reshape a, batchnorm_backward n, "
+          "conv2d_backward_weights c" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[2048];
+        gp_graph *graph;
+        gp_error err;
+
+        REQUIRE_OK(net_graph(&graph, &image, cases[i].net, &err), err);
+        format_ops(graph, GP_PHASE_TRAIN, text, sizeof(text));
+        const char *backward = strstr(text, "softmax_xent l, ");
+
+        REQUIRE(backward != NULL);
+        CHECK_TEXT(cases[i].ops, backward + strlen("softmax_xent l, "));
+        gp_graph_free(graph);
+    }
+}
+
+TEST(a_network_that_is_frozen_throughout_has_no_backward_at_all)
+{
+    gp_graph *graph;
+    gp_error err;
+
+    REQUIRE_OK(net_graph(&graph, &image, "f fc outputs=3;" FROZEN " | l crossentropy", &err), err);
+    CHECK_INT(2, graph->ops[GP_PHASE_TRAIN].count);
+    CHECK(!gp_parameter_learns(&graph->parameters[0]));
+    gp_graph_free(graph);
+}
+
 /* Along a random direction of all parameters, not one by one. */
 TEST(gradients_of_branched_networks_equal_finite_differences)
 {

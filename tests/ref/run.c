@@ -110,8 +110,10 @@ gp_ref_run *gp_ref_run_new(const gp_graph *graph, gp_phase phase, const gp_ref_b
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p];
 
-        /* Asserted, not skipped: a parameter without a gradient is a hole in the lowering. */
-        assert(run->values[parameter->gradient] != NULL);
+        /* Asserted, not skipped: a parameter that learns without a gradient is a hole in the lowering. */
+        assert(run->values[parameter->gradient] != NULL || !gp_parameter_learns(parameter));
+        if (run->values[parameter->gradient] == NULL)
+            continue;
         memcpy(run->gradients + parameter->offset, run->values[parameter->gradient],
                (size_t)parameter->count * sizeof(double));
     }

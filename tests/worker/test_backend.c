@@ -53,6 +53,8 @@ static double gradient_error(const net *n, const float *got, const double *expec
         double error = distance(got + parameter->offset, expected + parameter->offset,
                                 (size_t)parameter->count, 0.05 * sqrt(norm));
 
+        if (parameter->statistic == GP_STATISTIC_NONE && !gp_parameter_learns(parameter))
+            continue; /* frozen: nobody asks for it */
         worst = error > worst || isnan(error) ? error : worst;
     }
     return worst;
@@ -231,6 +233,47 @@ TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
     for (size_t i = 0; i < 3; i++)
         check_all_ways(&n, counts[i], "lenet");
     net_free(&n);
+}
+
+/* Bit i: the i-th layer with weights. */
+static void freeze(gp_netspec *spec, uint32_t mask)
+{
+    for (uint32_t i = 0; i < spec->layer_count; i++) {
+        const char *kind = spec->layers[i].kind->name;
+        gp_layer_factors *factors = &spec->layers[i].factors;
+
+        if (strcmp(kind, "conv2d") != 0 && strcmp(kind, "fc") != 0)
+            continue;
+        if (mask & 1)
+            factors->weight_learn_rate = factors->bias_learn_rate = 0;
+        mask >>= 1;
+    }
+}
+
+TEST(whatever_is_frozen_the_gradients_of_the_rest_are_those_of_the_whole)
+{
+    net whole = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(lenet(&whole, &err), err);
+    gp_ref_run *oracle = ask_oracle(&whole, GP_PHASE_TRAIN, 3);
+
+    for (uint32_t mask = 1; mask < 15; mask++) {
+        static const char *const ways[] = { "baseline", "avx2,direct",    "avx2",
+                                            "avx512",   "avx512,unfused", "baseline,split" };
+        net n = { 0 };
+
+        REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+        freeze(n.spec, mask);
+        REQUIRE_OK(net_fill(&n, 200, &err), err);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+            if (can_run(ways[i]))
+                check_train(&n, &(way){ .kernels = ways[i], .threads = 1 + i % 2, .dtype = GP_U8 }, 3, oracle,
+                            "lenet, partly frozen");
+        net_free(&n);
+    }
+    gp_ref_run_free(oracle);
+    net_free(&whole);
 }
 
 TEST(padded_convolutions_before_pools_match_the_oracle)

@@ -352,6 +352,8 @@ static void check_gradients(const bench *b, const char *what)
         const double *expected = b->train->gradients + parameter->offset;
         double sum = 0.0, norm = norm_of(expected, (size_t)parameter->count);
 
+        if (parameter->statistic == GP_STATISTIC_NONE && !gp_parameter_learns(parameter))
+            continue; /* frozen: nobody asks for it */
         for (int64_t i = 0; i < parameter->count; i++) {
             double d = (double)b->gradients[parameter->offset + (size_t)i] - expected[i];
 
@@ -512,6 +514,35 @@ TEST(a_residual_net_trains_as_the_oracle_does_whatever_the_tail)
         check_infer(&b, "residual", threads);
     }
     bench_deinit(&b);
+}
+
+/* The graph, which is freed, with the layers from the first to the last frozen. */
+static gp_graph *frozen_graph(gp_graph *graph, const char *first, const char *last)
+{
+    gp_graph *frozen = NULL;
+    gp_netspec *spec = graph->spec;
+    gp_error err = { 0 };
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        uint32_t layer = graph->parameters[p].layer;
+        gp_layer_factors *factors = &spec->layers[layer].factors;
+
+        if (layer >= gp_netspec_find(spec, first) && layer <= gp_netspec_find(spec, last))
+            factors->weight_learn_rate = factors->bias_learn_rate = 0;
+    }
+    if (gp_graph_new(&frozen, spec, &err) != GP_OK)
+        GP_TEST_FAIL("a frozen network: %s", err.message);
+    gp_graph_free(graph);
+    return frozen;
+}
+
+TEST(partly_frozen_networks_train_as_the_oracle_does)
+{
+    check_network(frozen_graph(alexnet_graph(), "conv1", "pool1"), "alexnet, conv1 frozen", 9, GP_U8);
+    check_network(frozen_graph(alexnet_graph(), "conv1", "conv4"), "alexnet, conv1 to conv4 frozen", 9,
+                  GP_U8);
+    check_network(frozen_graph(alexnet_graph(), "conv2", "fc1"), "alexnet, conv2 to fc1 frozen", 9, GP_U8);
+    check_network(frozen_graph(branches_graph(), "conv1", "excite"), "branches, frozen to excite", 9, GP_F32);
 }
 
 TEST(a_rank_without_samples_writes_zeros_first_and_nothing_later)

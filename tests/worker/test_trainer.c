@@ -31,6 +31,7 @@ typedef struct train_job {
     uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
     uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
     bool from_weights, dropout;
+    size_t initial_count; /* 0: LENET */
     float initial[LENET];
     train_result results[SLOT_MAX];
 } train_job;
@@ -216,18 +217,19 @@ static void rank_body(rank_place *place)
     REQUIRE_OK(gp_fault_setup(shared->fault, place->slot + 1, 1, &err), err);
     REQUIRE_OK(lenet_json(&json, &err), err);
     REQUIRE_OK(gp_backend_cpu.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
-    run_trainer(&(gp_trainer_setup){ .begin = &begin,
-                                     .netspec = gp_buffer_text(&json),
-                                     .netspec_bytes = json.bytes,
-                                     .options = shared->options,
-                                     .options_bytes = strlen(shared->options),
-                                     .weights = shared->from_weights ? shared->initial : NULL,
-                                     .weights_count = LENET,
-                                     .group = &group,
-                                     .backend_ops = &ops,
-                                     .backend = backend,
-                                     .control = &control },
-                &shared->results[place->slot], &err);
+    run_trainer(
+        &(gp_trainer_setup){ .begin = &begin,
+                             .netspec = gp_buffer_text(&json),
+                             .netspec_bytes = json.bytes,
+                             .options = shared->options,
+                             .options_bytes = strlen(shared->options),
+                             .weights = shared->from_weights ? shared->initial : NULL,
+                             .weights_count = shared->initial_count != 0 ? shared->initial_count : LENET,
+                             .group = &group,
+                             .backend_ops = &ops,
+                             .backend = backend,
+                             .control = &control },
+        &shared->results[place->slot], &err);
     gp_backend_cpu.close(backend);
     gp_buffer_deinit(&json);
     gp_train_control_deinit(&control);
@@ -854,6 +856,127 @@ TEST(what_cannot_be_trained_is_refused_in_words)
                   "lenet has no batch norm; leave synchronize-batch-norm out");
     check_refused("digits:100", "{\"mini-batch-size\": 10, \"batch-norm-statistics\": \"population\"}",
                   GP_EINVAL, "leave batch-norm-statistics out");
+}
+
+/* ---- learn-rate factors ---- */
+
+#define FROZEN "weight-learn-rate-factor=0;bias-learn-rate-factor=0"
+
+/* Where the tensors of a job's network lie. */
+static gp_graph *job_graph(const train_job *job)
+{
+    gp_shape input = gp_shape3(1, 28, 28);
+    gp_graph *graph = NULL;
+    gp_error err;
+
+    if (net_graph(&graph, &input, job->net, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", job->net, err.message);
+    return graph;
+}
+
+static train_job *factors_job(const char *net, const char *options)
+{
+    train_job *job = job_new("digits:60", options);
+    gp_graph *graph;
+
+    snprintf(job->net, sizeof(job->net), "%s", net);
+    graph = job_graph(job);
+    job->from_weights = true;
+    job->initial_count = graph == NULL ? 0 : graph->blob_count;
+    gp_graph_free(graph);
+    for (size_t i = 0; i < job->initial_count; i++)
+        job->initial[i] = 0.05f + 0.1f * sinf((float)i);
+    return job;
+}
+
+TEST(a_frozen_layer_keeps_its_bits_while_its_batch_norms_statistics_move)
+{
+    train_job *job = factors_job("c conv2d channels=4;kernel=5;stride=2;" FROZEN " | n batchnorm " FROZEN
+                                 " | r relu | d conv2d channels=3;kernel=3 | f fc outputs=16;" FROZEN
+                                 " | s relu | g fc outputs=10 | l crossentropy",
+                                 "{\"max-epochs\": 3, \"mini-batch-size\": 20, \"lr\": 0.1,"
+                                 " \"l2-regularization\": 0.01, \"gradient-threshold\": 1,"
+                                 " \"exchange-bucket-bytes\": 4096}");
+    gp_graph *graph = job_graph(job);
+    size_t moved = 0, kept = 0;
+
+    REQUIRE(graph != NULL);
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+    CHECK_INT(9, job->results[0].records);
+    CHECK(memcmp(job->results[0].weights, job->results[1].weights, sizeof(job->results[0].weights)) == 0);
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_parameter *parameter = &graph->parameters[p];
+        const float *now = job->results[0].weights + parameter->offset,
+                    *then = job->initial + parameter->offset;
+        bool same = memcmp(now, then, (size_t)parameter->count * sizeof(float)) == 0;
+        bool learns = gp_parameter_learns(parameter) || parameter->statistic != GP_STATISTIC_NONE;
+
+        if (same == learns)
+            GP_TEST_FAIL("%s has %s", parameter->name, same ? "not moved" : "moved");
+        (same ? &kept : &moved)[0]++;
+    }
+    CHECK_INT(6, kept);
+    CHECK_INT(6, moved);
+    gp_graph_free(graph);
+    job_free(job);
+}
+
+TEST(a_factor_of_ten_moves_ten_times_as_far_in_one_step)
+{
+    static const char *const net = "c conv2d channels=4;kernel=5;stride=2 | r relu | f fc outputs=10%s | "
+                                   "l crossentropy";
+    static const char *const options = "{\"max-epochs\": 1, \"mini-batch-size\": 60, \"lr\": 0.01,"
+                                       " \"momentum\": 0, \"l2-regularization\": 0}";
+    train_job *jobs[2];
+    char text[2][200];
+
+    snprintf(text[0], sizeof(text[0]), net, "");
+    snprintf(text[1], sizeof(text[1]), net, ";weight-learn-rate-factor=10;bias-learn-rate-factor=20");
+    for (int i = 0; i < 2; i++) {
+        jobs[i] = factors_job(text[i], options);
+        run_ranks(2, rank_body);
+        CHECK_INT(1, jobs[i]->results[0].records);
+    }
+    gp_graph *graph = job_graph(jobs[1]);
+
+    REQUIRE(graph != NULL);
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_parameter *parameter = &graph->parameters[p];
+        double far = 0.0, near = 0.0, expected = p < 2 ? 1.0 : p == 2 ? 10.0 : 20.0;
+
+        CHECK_NEAR(expected, parameter->learn_rate_factor, 0.0);
+        for (size_t i = parameter->offset; i < parameter->offset + (size_t)parameter->count; i++) {
+            double from = jobs[0]->initial[i], a = jobs[0]->results[0].weights[i] - from,
+                   b = jobs[1]->results[0].weights[i] - from;
+
+            near += a * a;
+            far += a * b; /* in the same direction */
+        }
+        CHECK_NEAR(expected, far / near, 1e-3 * expected);
+    }
+    gp_graph_free(graph);
+    job_free(jobs[0]);
+    job_free(jobs[1]);
+}
+
+TEST(a_reproducible_training_that_is_partly_frozen_has_the_same_bits_on_any_number_of_ranks)
+{
+    train_job *jobs[4] = { NULL };
+
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        jobs[ranks] = factors_job("c conv2d channels=4;kernel=5;stride=2;" FROZEN
+                                  " | r relu | f fc outputs=10 | l crossentropy",
+                                  "{\"max-epochs\": 2, \"mini-batch-size\": 30, \"lr\": 0.05,"
+                                  " \"reproducible\": true}");
+        run_ranks(ranks, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)jobs[ranks]->results[0].done.status);
+        CHECK(memcmp(jobs[1]->results[0].weights, jobs[ranks]->results[ranks - 1].weights,
+                     sizeof(jobs[1]->results[0].weights)) == 0);
+    }
+    CHECK(memcmp(jobs[1]->initial, jobs[1]->results[0].weights, sizeof(float)) != 0);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++)
+        job_free(jobs[ranks]);
 }
 
 /* ---- networks that normalise ---- */

@@ -32,9 +32,9 @@ typedef struct gp_plan_options {
 /* Memory that outlives the plan and belongs to the caller. */
 typedef struct gp_plan_memory {
     const float *parameters; /* the blob (graph.h), read */
-    float *gradients;        /* the same layout, in the arena; TRAIN only */
-    double *sums;            /* [GP_SUMS], in the arena */
-    float *scores;           /* [micro_batch, classes] row-major; INFER only; may be NULL */
+    float *gradients; /* the same layout, in the arena; TRAIN only.  Frozen layers' may stay untouched */
+    double *sums;     /* [GP_SUMS], in the arena */
+    float *scores;    /* [micro_batch, classes] row-major; INFER only; may be NULL */
 } gp_plan_memory;
 
 /* How the moments of batch norm become those of all ranks' samples (synchronised batch norm): every rank comes to each

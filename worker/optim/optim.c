@@ -89,12 +89,7 @@ static void clamp(float *values, size_t count, double limit)
         values[i] = values[i] > most ? most : values[i] < -most ? -most : values[i];
 }
 
-/* Frozen tensors have gradients too, but no part in the norm; running statistics have sums in that place. */
-static bool is_learned(const gp_parameter *parameter)
-{
-    return parameter->learn_rate_factor != 0.0 && parameter->statistic == GP_STATISTIC_NONE;
-}
-
+/* Frozen tensors have no part in the norm; running statistics have sums in that place. */
 static void clip(const gp_optim *optim, float *gradients, double weight)
 {
     const gp_graph *graph = optim->graph;
@@ -106,7 +101,7 @@ static void clip(const gp_optim *optim, float *gradients, double weight)
         float *values = gradients + parameter->offset;
         size_t count = (size_t)parameter->count;
 
-        if (!is_learned(parameter))
+        if (!gp_parameter_learns(parameter))
             continue;
         if (method == GP_CLIP_ABSOLUTE)
             clamp(values, count, limit);
@@ -139,7 +134,7 @@ void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double 
     for (uint32_t i = 0; i < optim->graph->parameter_count; i++) {
         const gp_parameter *parameter = &optim->graph->parameters[i];
 
-        if (!is_learned(parameter))
+        if (!gp_parameter_learns(parameter))
             continue;
         update.parameters = parameters + parameter->offset;
         update.state = optim->state + parameter->offset;
