@@ -137,6 +137,8 @@ static gp_status run_write_options(gp_run *run, gp_error *err)
 static gp_status run_find_data(gp_run *run, gp_shape *input, uint32_t *classes, gp_error *err)
 {
     const char *validation = run->request->validation_data;
+    /* A network of a file has its input's shape: the workers bring the images to it. */
+    gp_store_options images = { .any_size = gp_network_is_file(run->request->network) };
     gp_store *store;
     gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
 
@@ -148,11 +150,11 @@ static gp_status run_find_data(gp_run *run, gp_shape *input, uint32_t *classes, 
     if (status != GP_OK)
         return status;
     /* The smaller split tells the shape; where there is none, the training data does. */
-    status = gp_store_open(&store, run->begin.data, GP_DATA_TEST, err);
+    status = gp_store_open_with(&store, run->begin.data, GP_DATA_TEST, &images, err);
     if (status == GP_OK && validation == NULL)
         strcpy(run->begin.validation_data, "=");
     else if (status == GP_ENOENT)
-        status = gp_store_open(&store, run->begin.data, GP_DATA_TRAIN, err);
+        status = gp_store_open_with(&store, run->begin.data, GP_DATA_TRAIN, &images, err);
     if (status != GP_OK)
         return status;
     const gp_store_info *info = gp_store_get_info(store);

@@ -88,12 +88,15 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
 
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
+    gp_store_options images;
     gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
 
     if (status == GP_OK)
         status = gp_graph_new(&predictor->graph, predictor->spec, err);
-    if (status == GP_OK)
-        status = gp_store_open(&predictor->data, setup->begin->data, GP_DATA_TEST, err);
+    if (status == GP_OK) {
+        images = gp_store_options_for(&predictor->spec->input);
+        status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, &images, err);
+    }
     if (status == GP_OK)
         status = predictor_check(predictor, setup->weights_count, err);
     if (status == GP_OK)

@@ -107,13 +107,14 @@ static gp_status store_check(const gp_store *store, const gp_graph *graph, gp_er
 static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *begin, gp_error *err)
 {
     bool same = strcmp(begin->validation_data, "=") == 0;
-    gp_status status = gp_store_open(&trainer->data, begin->data, GP_DATA_TRAIN, err);
+    gp_store_options images = gp_store_options_for(&trainer->graph->spec->input);
+    gp_status status = gp_store_open_with(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
 
     if (status == GP_OK)
         status = store_check(trainer->data, trainer->graph, err);
     if (status == GP_OK && begin->validation_data[0] != '\0')
-        status = gp_store_open(&trainer->validation, same ? begin->data : begin->validation_data,
-                               GP_DATA_TEST, err);
+        status = gp_store_open_with(&trainer->validation, same ? begin->data : begin->validation_data,
+                                    same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
     if (status == GP_OK && trainer->validation != NULL)
         status = store_check(trainer->validation, trainer->graph, err);
     return status;

@@ -37,7 +37,7 @@ static void arrays_close(gp_store *store)
     gp_free(arrays);
 }
 
-static const gp_store_ops arrays_ops = { arrays_read, arrays_close };
+static const gp_store_ops arrays_ops = { .read = arrays_read, .close = arrays_close };
 
 /* Every index is -1 or one of the classes. */
 static gp_status targets_check(const gp_store_info *info, const uint8_t *targets, gp_error *err)

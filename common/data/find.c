@@ -9,7 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
-#include "common/data/store_ops.h"
+#include "common/data/image_store.h"
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
@@ -176,20 +176,33 @@ static bool ends_with(const char *text, const char *end)
 
 gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err)
 {
+    return gp_store_open_with(out, source, role, &(gp_store_options){ 0 }, err);
+}
+
+gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
+{
+    /* Without images in folders there are always two parts. */
+    gp_data_role part = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST;
     char path[PATH_MAX];
     const char *rest;
     gp_status status;
 
     rest = after_word(source, "synthetic");
     if (rest != NULL)
-        return gp_store_open_synthetic(out, source, rest, role, err);
+        return gp_store_open_synthetic(out, source, rest, part, err);
     rest = after_word(source, "digits");
     if (rest != NULL)
-        return gp_store_open_digits(out, source, rest, role, err);
+        return gp_store_open_digits(out, source, rest, part, err);
     if (strncmp(source, "s3://", 5) == 0 || ends_with(source, ".npy"))
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s: this version reads directories with IDX files, digits and synthetic data only",
+                       "%s: this version reads directories of images or IDX files, digits and synthetic data "
+                       "only",
                        source);
     status = gp_store_find(path, sizeof(path), source, err);
-    return status == GP_OK ? gp_store_open_idx(out, path, role, err) : status;
+    if (status != GP_OK)
+        return status;
+    if (!gp_store_is_idx(path) && gp_folder_is(path))
+        return gp_store_open_folder(out, path, role, options, err);
+    return gp_store_open_idx(out, path, part, err);
 }

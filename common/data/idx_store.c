@@ -111,6 +111,17 @@ static gp_status file_find(char *path, size_t bytes, const char *directory, cons
     return GP_ENOENT;
 }
 
+bool gp_store_is_idx(const char *directory)
+{
+    char path[PATH_MAX];
+
+    for (int role = GP_DATA_TRAIN; role <= GP_DATA_TEST; role++)
+        if (file_find(path, sizeof(path), directory, role_prefix[role], "images-idx3-ubyte") == GP_OK ||
+            file_find(path, sizeof(path), directory, role_prefix[role], "labels-idx1-ubyte") == GP_OK)
+            return true;
+    return false;
+}
+
 static gp_status file_require(char *path, size_t bytes, const char *directory, gp_data_role role,
                               const char *rest, gp_error *err)
 {
@@ -124,8 +135,8 @@ static gp_status file_require(char *path, size_t bytes, const char *directory, g
                        role == GP_DATA_TRAIN ? "training" : "test", prefix, rest, strrchr(other, '/') + 1);
     return gp_fail(
         err, GP_ENOENT,
-        "%s is not a data set that can be read: it has no %s-%s[.gz] (IDX files, as `gradpool data "
-        "make digits DIR` writes them)",
+        "%s is not a data set that can be read: it has neither class folders of images nor %s-%s[.gz] (IDX "
+        "files, as `gradpool data make digits DIR` writes them)",
         directory, prefix, rest);
 }
 

@@ -196,3 +196,26 @@ gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t c
                            store->info.source, store->info.count);
     return store->ops->read(store, index, count, samples, targets, err);
 }
+
+gp_store_options gp_store_options_for(const gp_shape *input)
+{
+    if (input->rank != 3)
+        return (gp_store_options){ 0 };
+    return (gp_store_options){ .channels = (uint32_t)input->dim[0],
+                               .height = (uint32_t)input->dim[1],
+                               .width = (uint32_t)input->dim[2] };
+}
+
+char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t bytes)
+{
+    if (store->ops->name != NULL)
+        store->ops->name(store, index, text, bytes);
+    else
+        snprintf(text, bytes, "%u", index + 1);
+    return text;
+}
+
+uint64_t gp_store_skipped(const gp_store *store)
+{
+    return store->ops->skipped == NULL ? 0 : store->ops->skipped(store);
+}

@@ -4,6 +4,7 @@
 #ifndef GP_STORE_H
 #define GP_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,17 +20,37 @@ enum {
     GP_STORE_TARGET_MAX = 1 << 28, /* elements of one sample's target */
 };
 
-/* Stores larger than this are refused: they are held in memory. */
+/* Arrays larger than this are refused: they are held in memory. */
 #define GP_STORE_BYTES_MAX ((uint64_t)64 << 30)
 
-typedef enum gp_data_role { GP_DATA_TRAIN, GP_DATA_TEST } gp_data_role;
+#define GP_STORE_CACHE_BYTES ((uint64_t)512 << 20)
+
+typedef enum gp_data_role {
+    GP_DATA_TRAIN,
+    GP_DATA_TEST,
+    GP_DATA_GIVEN, /* what the user named to predict or validate: its test part, or all of it where it has no parts */
+} gp_data_role;
+
+typedef enum gp_on_bad {
+    GP_BAD_ERROR, /* an image that cannot be read is an error */
+    GP_BAD_SKIP,  /* it is logged by name, counted, and its class is -1: no loss counts it */
+} gp_on_bad;
+
+/* What images are brought to.  All zero: as they are. */
+typedef struct gp_store_options {
+    uint32_t channels;      /* 1: grey, 3: RGB, 0: RGB if any of those looked at is */
+    uint32_t height, width; /* 0: the size that those looked at have in common */
+    bool any_size;          /* of several sizes the first is as good as any: the caller only looks */
+    gp_on_bad on_bad;
+    uint64_t cache_bytes; /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
+} gp_store_options;
 
 typedef struct gp_store gp_store; /* opaque */
 
 /* What a store holds.  Lives as long as the store. */
 typedef struct gp_store_info {
     const char *source; /* what it was opened from, for people */
-    const char *kind;   /* "idx", "digits", "synthetic", "memory" */
+    const char *kind;   /* "idx", "digits", "synthetic", "memory", "folder" */
     uint32_t count;     /* samples, at least 1 */
     uint32_t channels, height, width;
     gp_dtype dtype;        /* of the stored values: GP_U8 or GP_F32 */
@@ -51,12 +72,19 @@ typedef struct gp_store_info {
  *           a directory with IDX files       train reads train-images-idx3-ubyte[.gz] and
  *                                            train-labels-idx1-ubyte[.gz], test reads t10k-*; a classes.txt
  *                                            in it (one name a line) names the classes
+ *           a directory of class folders     JPEG and PNG images below SOURCE/CLASS, or below SOURCE/train/CLASS
+ *                                            and SOURCE/test/CLASS (or val); classes in the order of their names
  *           a name                           a sub-directory of GRADPOOL_DATA or of the cache: gp_store_find()
  * The two words win over directories of that name; write ./digits for the directory.
  * GP_ENOENT: nothing of that name, or no files of that role.  GP_ECORRUPT: damaged files.
  * GP_EINVAL: malformed SOURCE.  GP_EUNSUPPORTED: a kind of source this version does not read.
  * Release with gp_store_close(). */
 gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err);
+
+/* gp_store_open_with -- the same with a say in what images are brought to; other kinds of data have their one shape.
+ * GP_EINVAL also: images of several sizes, and the options name none. */
+gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err);
 
 /* gp_store_open_memory -- a store over the caller's arrays, for tests and for arrays that are there already.
  *   samples  count samples, packed CHW of dtype; labels count of them; both must outlive the store
@@ -87,6 +115,16 @@ bool gp_store_has_class(const gp_store_info *info);
  * GP_EINVAL: an index is not below the store's count. */
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                         void *targets, gp_error *err);
+
+/* gp_store_options_for -- images as a network takes them whose input is [channels, height, width]. */
+gp_store_options gp_store_options_for(const gp_shape *input);
+
+/* gp_store_name -- what sample `index` is called: CLASS/NAME.jpg for images, its number from 1 for others.
+ * Returns text, cut to fit. */
+char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t bytes);
+
+/* gp_store_skipped -- how many samples could not be read so far (GP_BAD_SKIP). */
+uint64_t gp_store_skipped(const gp_store *store);
 
 /* gp_store_find -- the directory that a name or path means: itself if it is a path (has a '/' or is there),
  * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.

@@ -9,6 +9,9 @@ typedef struct gp_store_ops {
     gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                       void *targets, gp_error *err);
     void (*close)(gp_store *store); /* frees the store too; gp_store_deinit() first */
+    /* Both may be NULL: samples have no names, nothing is ever skipped. */
+    void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
+    uint64_t (*skipped)(const gp_store *store);
 } gp_store_ops;
 
 /* The first member of each implementation's struct. */
@@ -34,5 +37,10 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char
                                   gp_error *err);
 gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
                                gp_error *err);
+gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
+                               const gp_store_options *options, gp_error *err);
+
+/* Whether the directory has IDX files of any role. */
+bool gp_store_is_idx(const char *directory);
 
 #endif

@@ -45,7 +45,7 @@ static void synthetic_close(gp_store *store)
     gp_free(synthetic);
 }
 
-static const gp_store_ops synthetic_ops = { synthetic_read, synthetic_close };
+static const gp_store_ops synthetic_ops = { .read = synthetic_read, .close = synthetic_close };
 
 static gp_status block_fill(synthetic_store *synthetic, gp_error *err)
 {

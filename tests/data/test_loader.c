@@ -44,7 +44,7 @@ static void gate_close(gp_store *store)
     gp_store_deinit(store);
 }
 
-static const gp_store_ops gate_ops = { gate_read, gate_close };
+static const gp_store_ops gate_ops = { .read = gate_read, .close = gate_close };
 
 static void gate_init(gate_store *gate)
 {

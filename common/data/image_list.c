@@ -1,0 +1,199 @@
+#include "common/data/image_list.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/alloc.h"
+
+void gp_image_list_init(gp_image_list *list)
+{
+    memset(list, 0, sizeof(*list));
+    gp_buffer_init(&list->text, GP_IMAGE_NAMES_BYTES_MAX - 1);
+}
+
+void gp_image_list_deinit(gp_image_list *list)
+{
+    gp_free(list->entries);
+    gp_free(list->labels);
+    gp_free(list->offsets);
+    gp_free(list->sizes);
+    gp_free(list->places);
+    gp_free(list->classes);
+    gp_buffer_deinit(&list->text);
+}
+
+/* *items, grown so that one more fits. */
+static gp_status array_grow(void **items, uint32_t count, uint32_t *capacity, size_t bytes, gp_error *err)
+{
+    uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
+    void *grown;
+
+    if (count < *capacity)
+        return GP_OK;
+    grown = gp_realloc_array(*items, wanted, bytes);
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of %u names", wanted);
+    *items = grown;
+    *capacity = wanted;
+    return GP_OK;
+}
+
+static gp_status text_add(gp_image_list *list, const char *text, uint64_t *at, gp_error *err)
+{
+    size_t bytes = strlen(text) + 1;
+
+    if (bytes > GP_IMAGE_NAME_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the name %.80s... is longer than %d bytes", text,
+                       GP_IMAGE_NAME_BYTES_MAX - 1);
+    *at = list->text.bytes;
+    return gp_buffer_append(&list->text, text, bytes, err);
+}
+
+gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_t *place, gp_error *err)
+{
+    gp_status status;
+
+    if (list->place_count == GP_IMAGE_PLACES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s: more than %d directories", path, GP_IMAGE_PLACES_MAX);
+    status = array_grow((void **)&list->places, list->place_count, &list->place_capacity,
+                        sizeof(*list->places), err);
+    if (status == GP_OK)
+        status = text_add(list, path, &list->places[list->place_count], err);
+    if (status == GP_OK)
+        *place = list->place_count++;
+    return status;
+}
+
+gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_error *err)
+{
+    gp_status status;
+
+    if (list->class_count == GP_STORE_CLASSES_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d classes; the last one is %s", GP_STORE_CLASSES_MAX,
+                       name);
+    status = array_grow((void **)&list->classes, list->class_count, &list->class_capacity,
+                        sizeof(*list->classes), err);
+    if (status == GP_OK)
+        status = text_add(list, name, &list->classes[list->class_count], err);
+    if (status == GP_OK)
+        list->class_count++;
+    return status;
+}
+
+/* Entries and labels (and what archives need) have one capacity. */
+static gp_status entries_grow(gp_image_list *list, bool members, gp_error *err)
+{
+    uint32_t capacity[4];
+    gp_status status;
+
+    if (list->count == GP_STORE_SAMPLES_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d images", GP_STORE_SAMPLES_MAX);
+    for (int i = 0; i < 4; i++)
+        capacity[i] = list->capacity;
+    status = array_grow((void **)&list->entries, list->count, &capacity[0], sizeof(*list->entries), err);
+    if (status == GP_OK)
+        status = array_grow((void **)&list->labels, list->count, &capacity[1], sizeof(*list->labels), err);
+    if (status == GP_OK && members)
+        status = array_grow((void **)&list->offsets, list->count, &capacity[2], sizeof(*list->offsets), err);
+    if (status == GP_OK && members)
+        status = array_grow((void **)&list->sizes, list->count, &capacity[3], sizeof(*list->sizes), err);
+    if (status == GP_OK)
+        list->capacity = capacity[0];
+    return status;
+}
+
+gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *name, int32_t label,
+                            gp_error *err)
+{
+    uint64_t at;
+    gp_status status = entries_grow(list, false, err);
+
+    if (status == GP_OK)
+        status = text_add(list, name, &at, err);
+    if (status != GP_OK)
+        return status;
+    list->entries[list->count] = (gp_image_entry){ .name = at, .place = place };
+    list->labels[list->count++] = label;
+    return GP_OK;
+}
+
+gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const char *name, int32_t label,
+                                   uint64_t offset, uint32_t bytes, gp_error *err)
+{
+    gp_status status = entries_grow(list, true, err);
+
+    if (status == GP_OK) {
+        list->offsets[list->count] = offset;
+        list->sizes[list->count] = bytes;
+        status = gp_image_list_add(list, place, name, label, err);
+    }
+    return status;
+}
+
+static void array_trim(void **items, uint32_t count, size_t bytes)
+{
+    void *trimmed = *items == NULL || count == 0 ? NULL : gp_realloc_array(*items, count, bytes);
+
+    if (trimmed != NULL)
+        *items = trimmed;
+}
+
+void gp_image_list_trim(gp_image_list *list)
+{
+    void *text = list->text.data == NULL ? NULL : gp_realloc_array(list->text.data, list->text.bytes + 1, 1);
+
+    array_trim((void **)&list->entries, list->count, sizeof(*list->entries));
+    array_trim((void **)&list->labels, list->count, sizeof(*list->labels));
+    array_trim((void **)&list->offsets, list->count, sizeof(*list->offsets));
+    array_trim((void **)&list->sizes, list->count, sizeof(*list->sizes));
+    array_trim((void **)&list->places, list->place_count, sizeof(*list->places));
+    array_trim((void **)&list->classes, list->class_count, sizeof(*list->classes));
+    list->capacity = list->count;
+    list->place_capacity = list->place_count;
+    list->class_capacity = list->class_count;
+    if (text != NULL) {
+        list->text.data = text;
+        list->text.capacity = list->text.bytes + 1;
+    }
+}
+
+const char *gp_image_list_place(const gp_image_list *list, uint32_t place)
+{
+    return (const char *)list->text.data + list->places[place];
+}
+
+const char *gp_image_list_name(const gp_image_list *list, uint32_t index)
+{
+    return (const char *)list->text.data + list->entries[index].name;
+}
+
+const char *gp_image_list_class(const gp_image_list *list, uint32_t index)
+{
+    return (const char *)list->text.data + list->classes[index];
+}
+
+int32_t gp_image_list_find_class(const gp_image_list *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->class_count; i++)
+        if (strcmp(gp_image_list_class(list, i), name) == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+bool gp_image_list_wants(const char *name)
+{
+    static const char *const endings[] = { "jpg", "jpeg", "png", "jpe", "jfif" };
+    const char *dot = strrchr(name, '.');
+
+    for (size_t i = 0; dot != NULL && i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (strcasecmp(dot + 1, endings[i]) == 0)
+            return true;
+    return false;
+}
+
+size_t gp_image_list_bytes(const gp_image_list *list)
+{
+    return list->capacity * (sizeof(*list->entries) + sizeof(*list->labels)) +
+           (list->offsets == NULL ? 0 : list->capacity * (sizeof(*list->offsets) + sizeof(*list->sizes))) +
+           list->text.capacity + (list->place_capacity + list->class_capacity) * sizeof(uint64_t);
+}

@@ -1,0 +1,65 @@
+/* image_list.h -- which images a store has: names, labels and where their bytes are, in few bytes each.
+ *
+ * An image is a place and a name below it: a directory and a file in it, or an archive and a member of it.  Per image
+ * that is 12 bytes and the name (24 bytes and the name in an archive). */
+#ifndef GP_IMAGE_LIST_H
+#define GP_IMAGE_LIST_H
+
+#include "common/base/buffer.h"
+#include "common/data/store.h"
+
+enum { GP_IMAGE_PLACES_MAX = 1 << 24, GP_IMAGE_NAME_BYTES_MAX = 4096 };
+
+#define GP_IMAGE_NAMES_BYTES_MAX ((size_t)1 << 40)
+
+typedef struct gp_image_entry {
+    uint64_t name : 40; /* of its text in `text` */
+    uint64_t place : 24;
+} gp_image_entry;
+
+typedef struct gp_image_list {
+    uint32_t count, capacity;
+    gp_image_entry *entries;
+    int32_t *labels; /* -1: none */
+    uint64_t
+        *offsets; /* archives only, else NULL: where the member's bytes begin in the place, and how many */
+    uint32_t *sizes;
+    gp_buffer text; /* names of images, places and classes, each with its NUL */
+    uint64_t *places;
+    uint32_t place_count, place_capacity;
+    uint64_t *classes;
+    uint32_t class_count, class_capacity;
+    uint64_t others;          /* files that were passed over: not named as images */
+    uint64_t skipped_folders; /* unreadable or empty, with GP_BAD_SKIP */
+} gp_image_list;
+
+void gp_image_list_init(gp_image_list *list);
+void gp_image_list_deinit(gp_image_list *list);
+
+/* Each copies its text.  GP_ELIMIT, GP_ENOMEM. */
+gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_t *place, gp_error *err);
+gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_error *err);
+gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *name, int32_t label,
+                            gp_error *err);
+
+/* The same for an archive's member; a list has either files or members. */
+gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const char *name, int32_t label,
+                                   uint64_t offset, uint32_t bytes, gp_error *err);
+
+/* Give back what was taken in advance; nothing is added after it. */
+void gp_image_list_trim(gp_image_list *list);
+
+const char *gp_image_list_place(const gp_image_list *list, uint32_t place);
+const char *gp_image_list_name(const gp_image_list *list, uint32_t index);
+const char *gp_image_list_class(const gp_image_list *list, uint32_t index);
+
+/* The label of a class, -1: there is none of that name. */
+int32_t gp_image_list_find_class(const gp_image_list *list, const char *name);
+
+/* Whether a file of this name is taken for an image: .jpg .jpeg .jpe .jfif .png, in any case. */
+bool gp_image_list_wants(const char *name);
+
+/* The memory of all of it. */
+size_t gp_image_list_bytes(const gp_image_list *list);
+
+#endif

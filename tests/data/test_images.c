@@ -1,0 +1,705 @@
+/* Images and folders of them: every file here is written by the test. */
+#include "tests/gp_test.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "common/data/image.h"
+#include "common/data/image_store.h"
+#include "common/data/resample.h"
+#include "common/data/store.h"
+#include "tests/data/make_images.h"
+
+static char folder[64];
+
+static void folder_make(void)
+{
+    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        abort();
+}
+
+static void folder_remove(void)
+{
+    char command[160];
+
+    snprintf(command, sizeof(command), "chmod -R u+rwx '%s'; rm -rf '%s'", folder, folder);
+    if (system(command) != 0)
+        abort();
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][200];
+    static int turn;
+
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
+    return path[turn];
+}
+
+static size_t file_get(const char *path, uint8_t *data, size_t bytes_max)
+{
+    FILE *file = fopen(path, "r");
+    size_t bytes;
+
+    if (file == NULL)
+        abort();
+    bytes = fread(data, 1, bytes_max, file);
+    fclose(file);
+    return bytes;
+}
+
+static void file_put(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
+        abort();
+}
+
+/* A picture with something at every frequency that survives JPEG. */
+static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_t channels)
+{
+    for (uint32_t y = 0; y < height; y++)
+        for (uint32_t x = 0; x < width; x++)
+            for (uint32_t c = 0; c < channels; c++)
+                *data++ = (uint8_t)(127.5 + 60 * sin(x * 0.21 + c) + 60 * cos(y * 0.13 - c * 2));
+}
+
+static gp_status decode_file(gp_image_decoder *decoder, gp_pixels *pixels, gp_image_want want,
+                             const char *path, gp_error *err)
+{
+    static uint8_t data[1 << 20];
+
+    return gp_image_decode(decoder, pixels, &want, data, file_get(path, data, sizeof(data)), "file", err);
+}
+
+TEST(a_png_of_any_depth_and_colour_comes_out_as_its_eight_bits)
+{
+    static const uint8_t rgb[] = { 1, 2, 3, 40, 50, 60, 255, 0, 9, 7, 7, 7 };
+    static const uint8_t rgba[] = { 1, 2, 3, 0, 40, 50, 60, 255, 255, 0, 9, 1, 7, 7, 7, 128 };
+    static const uint8_t grey[] = { 0, 85, 170, 255 }, grey_alpha[] = { 0, 9, 85, 9, 170, 9, 255, 9 };
+    static const uint8_t two_bits[] = { 0x10, 0xb0 }, index[] = { 3, 0, 1, 200 };
+    static const uint8_t deep[] = { 0, 0, 0x55, 0x55, 0xaa, 0xaa, 0xff, 0xff };
+    static const uint8_t palette[] = { 3, 252, 21, 0, 255, 0, 1, 254, 7, 200, 55, 120 };
+    static const uint8_t grey_rgb[] = { 0, 0, 0, 85, 85, 85, 170, 170, 170, 255, 255, 255 };
+    const struct {
+        made_image image;
+        uint32_t want;
+        const uint8_t *expected;
+        uint32_t channels;
+    } cases[] = {
+        { { 2, 2, 3, .data = rgb }, 0, rgb, 3 },
+        { { 2, 2, 3, .data = rgb, .interlaced = true }, 3, rgb, 3 },
+        { { 2, 2, 4, .data = rgba }, 3, rgb, 3 },
+        { { 2, 2, 1, .data = grey }, 0, grey, 1 },
+        { { 2, 2, 1, .data = grey }, 3, grey_rgb, 3 },
+        { { 2, 2, 2, .data = grey_alpha }, 1, grey, 1 },
+        { { 2, 2, 1, .bits = 2, .data = two_bits }, 0, grey, 1 },
+        { { 2, 2, 1, .bits = 16, .data = deep }, 0, grey, 1 },
+        { { 2, 2, 1, .bits = 16, .data = deep }, 3, grey_rgb, 3 },
+        { { 2, 2, 1, .palette = true, .data = index }, 0, palette, 3 },
+    };
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        make_png(in_folder("file.png"), &cases[i].image);
+        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ cases[i].want, 0, 0 },
+                               in_folder("file.png"), &err),
+                   err);
+        CHECK_INT(cases[i].channels, pixels.channels);
+        CHECK_INT(2, pixels.width);
+        CHECK(memcmp(cases[i].expected, pixels.data, 4 * cases[i].channels) == 0);
+    }
+    /* Colour to grey: 0.299 R + 0.587 G + 0.114 B. */
+    make_png(in_folder("file.png"), &(made_image){ 2, 2, 3, .data = rgb });
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 1, 0, 0 }, in_folder("file.png"), &err), err);
+    CHECK_INT(2, pixels.data[0]);
+    CHECK_INT(48, pixels.data[1]);
+    CHECK_INT(77, pixels.data[2]);
+    CHECK_INT(7, pixels.data[3]);
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+TEST(a_label_png_gives_its_stored_numbers_and_other_images_are_refused)
+{
+    static const uint8_t index[] = { 3, 0, 1, 200 }, four_bits[] = { 0x0b, 0xf1 }, deep[8], rgb[12];
+    static uint8_t data[1 << 16];
+    const made_image bad[] = { { 2, 2, 1, .bits = 16, .data = deep }, { 2, 2, 3, .data = rgb } };
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+    size_t bytes;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    make_png(in_folder("file.png"), &(made_image){ 2, 2, 1, .palette = true, .data = index });
+    bytes = file_get(in_folder("file.png"), data, sizeof(data));
+    REQUIRE_OK(gp_image_decode_index(decoder, &pixels, data, bytes, "file", &err), err);
+    CHECK(memcmp(index, pixels.data, 4) == 0);
+    make_png(in_folder("file.png"), &(made_image){ 2, 2, 1, .bits = 4, .data = four_bits });
+    bytes = file_get(in_folder("file.png"), data, sizeof(data));
+    REQUIRE_OK(gp_image_decode_index(decoder, &pixels, data, bytes, "file", &err), err);
+    CHECK(memcmp("\x00\x0b\x0f\x01", pixels.data, 4) == 0);
+    for (int i = 0; i < 2; i++) {
+        make_png(in_folder("file.png"), &bad[i]);
+        bytes = file_get(in_folder("file.png"), data, sizeof(data));
+        CHECK_STATUS(GP_EUNSUPPORTED, gp_image_decode_index(decoder, &pixels, data, bytes, "file", &err));
+    }
+    make_jpeg(in_folder("file.jpg"), &(made_image){ 2, 2, 1, .data = index }, 90);
+    bytes = file_get(in_folder("file.jpg"), data, sizeof(data));
+    CHECK_STATUS(GP_EUNSUPPORTED, gp_image_decode_index(decoder, &pixels, data, bytes, "file", &err));
+    CHECK_CONTAINS(err.message, "JPEG blurs");
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+/* The largest difference of two blocks of bytes. */
+static int bytes_differ(const uint8_t *a, const uint8_t *b, size_t count)
+{
+    int most = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (abs(a[i] - b[i]) > most)
+            most = abs(a[i] - b[i]);
+    return most;
+}
+
+TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
+{
+    enum { WIDTH = 61, HEIGHT = 47, COUNT = WIDTH * HEIGHT };
+    static uint8_t rgb[COUNT * 3], grey[COUNT], cmyk[COUNT * 4], expected[COUNT * 3];
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    picture_draw(rgb, WIDTH, HEIGHT, 3);
+    picture_draw(grey, WIDTH, HEIGHT, 1);
+    for (int progressive = 0; progressive < 2; progressive++) {
+        make_jpeg(in_folder("rgb.jpg"),
+                  &(made_image){ WIDTH, HEIGHT, 3, .data = rgb, .progressive = progressive }, 95);
+        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("rgb.jpg"), &err),
+                   err);
+        CHECK_INT(3, pixels.channels);
+        CHECK_INT(WIDTH, pixels.width);
+        CHECK_INT(HEIGHT, pixels.height);
+        CHECK(bytes_differ(rgb, pixels.data, sizeof(rgb)) < 20);
+    }
+    make_jpeg(in_folder("grey.jpg"), &(made_image){ WIDTH, HEIGHT, 1, .data = grey }, 95);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("grey.jpg"), &err), err);
+    CHECK_INT(1, pixels.channels);
+    CHECK(bytes_differ(grey, pixels.data, sizeof(grey)) < 10);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 3, 0, 0 }, in_folder("grey.jpg"), &err), err);
+    CHECK_INT(3, pixels.channels);
+    CHECK(abs(grey[COUNT / 2] - pixels.data[COUNT / 2 * 3 + 2]) < 10);
+    /* Ink: stored inverted, so RGB is the product of a colour and black. */
+    for (int i = 0; i < COUNT; i++) {
+        memcpy(cmyk + 4 * i, rgb + 3 * i, 3);
+        cmyk[4 * i + 3] = (uint8_t)(128 + i % 61);
+        for (int c = 0; c < 3; c++)
+            expected[3 * i + c] = (uint8_t)(rgb[3 * i + c] * cmyk[4 * i + 3] / 255);
+    }
+    make_jpeg(in_folder("cmyk.jpg"), &(made_image){ WIDTH, HEIGHT, 4, .data = cmyk }, 98);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("cmyk.jpg"), &err), err);
+    CHECK_INT(3, pixels.channels);
+    CHECK(bytes_differ(expected, pixels.data, sizeof(expected)) < 12);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 1, 0, 0 }, in_folder("cmyk.jpg"), &err), err);
+    CHECK_INT(1, pixels.channels);
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+TEST(a_large_jpeg_is_decoded_at_the_smallest_scale_that_has_the_sides_wanted)
+{
+    enum { WIDTH = 400, HEIGHT = 300 };
+    static uint8_t rgb[WIDTH * HEIGHT * 3];
+    const struct {
+        uint32_t width, height, expected;
+    } cases[] = { { 0, 0, 400 },    { 201, 100, 400 }, { 200, 150, 200 },
+                  { 101, 20, 200 }, { 50, 37, 50 },    { 2, 2, 50 } };
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    picture_draw(rgb, WIDTH, HEIGHT, 3);
+    make_jpeg(in_folder("file.jpg"), &(made_image){ WIDTH, HEIGHT, 3, .data = rgb }, 90);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 3, cases[i].width, cases[i].height },
+                               in_folder("file.jpg"), &err),
+                   err);
+        CHECK_INT(cases[i].expected, pixels.width);
+    }
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+TEST(a_file_cut_anywhere_is_an_error_that_names_it_and_leaks_nothing)
+{
+    enum { SIDE = 40 };
+    static uint8_t rgb[SIDE * SIDE * 3], data[1 << 16];
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    picture_draw(rgb, SIDE, SIDE, 3);
+    make_jpeg(in_folder("0"), &(made_image){ SIDE, SIDE, 3, .data = rgb }, 90);
+    make_jpeg(in_folder("1"), &(made_image){ SIDE, SIDE, 3, .data = rgb, .progressive = true }, 90);
+    make_png(in_folder("2"), &(made_image){ SIDE, SIDE, 3, .data = rgb });
+    for (int kind = 0; kind < 3; kind++) {
+        char name[2] = { (char)('0' + kind), '\0' };
+        size_t bytes = file_get(in_folder(name), data, sizeof(data));
+
+        /* The last twelve bytes are a PNG's end mark, the last two a JPEG's: without them all pixels are there. */
+        for (size_t cut = 0; cut + 16 < bytes; cut += cut < 700 ? 1 : 13) {
+            gp_status status =
+                gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, cut, "kitten.jpg", &err);
+
+            CHECK(status == GP_ECORRUPT || (cut < 8 && status == GP_EUNSUPPORTED));
+            CHECK_CONTAINS(err.message, "kitten.jpg");
+        }
+        REQUIRE_OK(gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, bytes, "whole", &err), err);
+    }
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+TEST(sides_that_are_too_long_are_refused_before_memory_is_taken)
+{
+    static uint8_t row[30000 * 3], data[1 << 16];
+    gp_image_decoder *decoder;
+    gp_image_info info;
+    gp_pixels pixels;
+    gp_error err;
+    size_t bytes;
+
+    folder_make();
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    make_png(in_folder("wide.png"), &(made_image){ 30000, 1, 3, .data = row });
+    bytes = file_get(in_folder("wide.png"), data, sizeof(data));
+    CHECK_STATUS(GP_ELIMIT,
+                 gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, bytes, "wide.png", &err));
+    CHECK_CONTAINS(err.message, "30000x1");
+    make_jpeg(in_folder("wide.jpg"), &(made_image){ 30000, 1, 3, .data = row }, 50);
+    bytes = file_get(in_folder("wide.jpg"), data, sizeof(data));
+    CHECK_STATUS(GP_ELIMIT, gp_image_probe(decoder, &info, data, bytes, "wide.jpg", &err));
+    /* A bomb: the header says 16000x16000, with a right check sum; a few kilobytes follow. */
+    make_png(in_folder("bomb.png"), &(made_image){ 100, 1, 3, .data = row });
+    bytes = file_get(in_folder("bomb.png"), data, sizeof(data));
+    data[18] = data[22] = 0x3e;
+    data[19] = data[23] = 0x80;
+    {
+        uint32_t crc = (uint32_t)crc32(0, data + 12, 17);
+
+        for (int i = 0; i < 4; i++)
+            data[29 + i] = (uint8_t)(crc >> (24 - 8 * i));
+    }
+    CHECK_STATUS(GP_ELIMIT,
+                 gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, bytes, "bomb", &err));
+    CHECK_CONTAINS(err.message, "16000x16000");
+    gp_image_decoder_free(decoder);
+    folder_remove();
+}
+
+/* Straight from the definition, in double precision. */
+static double resampled(const uint8_t *row, uint32_t from, size_t step, uint32_t to, uint32_t at)
+{
+    double scale = (double)from / to, support = scale > 1 ? scale : 1, sum = 0, total = 0;
+
+    for (uint32_t i = 0; i < from; i++) {
+        double weight = fmax(0, 1 - fabs((i + 0.5 - (at + 0.5) * scale) / support));
+
+        sum += weight * row[i * step];
+        total += weight;
+    }
+    return sum / total;
+}
+
+TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
+{
+    enum { WIDTH = 73, HEIGHT = 58 };
+    static const uint32_t sizes[][2] = { { 58, 73 },  { 20, 20 }, { 7, 150 },
+                                         { 116, 30 }, { 1, 1 },   { 224, 224 } };
+    static uint8_t in[WIDTH * HEIGHT * 3], out[224 * 224 * 3], column[HEIGHT];
+    gp_pixels pixels = { in, WIDTH, HEIGHT, 3 };
+    gp_resampler *resampler;
+    gp_error err;
+
+    REQUIRE_OK(gp_resampler_new(&resampler, &err), err);
+    for (size_t i = 0; i < sizeof(in); i++)
+        in[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        uint32_t height = sizes[i][0], width = sizes[i][1];
+        double worst = 0;
+
+        REQUIRE_OK(gp_resample(resampler, out, height, width, &pixels, &err), err);
+        for (uint32_t c = 0; c < 3; c++)
+            for (uint32_t x = 0; x < width; x++) {
+                /* Rows first, then the column: the filter is separable. */
+                double sums[HEIGHT];
+
+                for (uint32_t y = 0; y < HEIGHT; y++)
+                    sums[y] = resampled(in + (size_t)y * WIDTH * 3 + c, WIDTH, 3, width, x);
+                for (uint32_t y = 0; y < height; y++) {
+                    double scale = (double)HEIGHT / height, support = scale > 1 ? scale : 1, sum = 0,
+                           total = 0;
+
+                    for (uint32_t k = 0; k < HEIGHT; k++) {
+                        double weight = fmax(0, 1 - fabs((k + 0.5 - (y + 0.5) * scale) / support));
+
+                        sum += weight * sums[k];
+                        total += weight;
+                    }
+                    worst = fmax(worst, fabs(sum / total - out[((size_t)c * height + y) * width + x]));
+                }
+            }
+        CHECK(worst < 0.75);
+    }
+    /* A flat image stays flat, at any scale. */
+    memset(in, 201, sizeof(in));
+    for (uint32_t side = 1; side < 150; side += 7) {
+        REQUIRE_OK(gp_resample(resampler, out, side, side, &pixels, &err), err);
+        for (uint32_t i = 0; i < side * side * 3; i++)
+            REQUIRE(out[i] == 201);
+    }
+    for (uint32_t y = 0; y < HEIGHT; y++)
+        column[y] = (uint8_t)y;
+    gp_resample_nearest(out, 29, 2, &(gp_pixels){ column, 1, HEIGHT, 1 });
+    CHECK_INT(1, out[0]);
+    CHECK_INT(1, out[1]);
+    CHECK_INT(57, out[57]);
+    gp_resampler_free(resampler);
+}
+
+/* ---- folders ---- */
+
+/* A PNG of one colour, SIDE x SIDE; the directories on the way are made. */
+static void tile_put(const char *name, uint32_t side, uint8_t red)
+{
+    uint8_t data[64 * 64 * 3];
+    char command[320];
+
+    for (size_t i = 0; i < (size_t)side * side * 3; i += 3) {
+        data[i] = red;
+        data[i + 1] = (uint8_t)(red + 1);
+        data[i + 2] = (uint8_t)(red + 2);
+    }
+    snprintf(command, sizeof(command), "mkdir -p \"$(dirname '%s')\"", in_folder(name));
+    if (system(command) != 0)
+        abort();
+    make_png(in_folder(name), &(made_image){ side, side, 3, .data = data });
+}
+
+static gp_store_options sized(uint32_t channels, uint32_t height, uint32_t width)
+{
+    return (gp_store_options){ .channels = channels, .height = height, .width = width };
+}
+
+static gp_status open_with(gp_store **store, const char *name, gp_data_role role, gp_store_options options,
+                           gp_error *err)
+{
+    return gp_store_open_with(store, in_folder(name), role, &options, err);
+}
+
+static gp_status open_and_close(const char *name, gp_data_role role, gp_store_options options, gp_error *err)
+{
+    gp_store *store;
+    gp_status status = open_with(&store, name, role, options, err);
+
+    if (status == GP_OK)
+        gp_store_close(store);
+    return status;
+}
+
+TEST(class_folders_are_the_labels_in_the_order_of_their_names)
+{
+    static uint8_t samples[5][3 * 16];
+    const uint32_t index[] = { 4, 0, 1, 2, 3 };
+    int32_t labels[5];
+    char name[64];
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("dog/2.png", 4, 60);
+    tile_put("dog/10.PNG", 4, 50);
+    tile_put("cat/b.png", 4, 20);
+    tile_put("cat/a.jpg", 4, 10); /* a PNG all the same: its bytes say so */
+    tile_put("cat/sub/a.jpeg", 4, 30);
+    file_put(in_folder("cat/notes.txt"), "x", 1);
+    file_put(in_folder("cat/.hidden.png"), "x", 1);
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
+    CHECK_TEXT("folder", gp_store_get_info(store)->kind);
+    CHECK_INT(5, gp_store_get_info(store)->count);
+    CHECK_INT(3, gp_store_get_info(store)->channels);
+    CHECK_INT(4, gp_store_get_info(store)->height);
+    CHECK_INT(2, gp_store_get_info(store)->class_count);
+    CHECK_TEXT("cat", gp_store_get_info(store)->class_names[0]);
+    CHECK_TEXT("dog", gp_store_get_info(store)->class_names[1]);
+    REQUIRE_OK(gp_store_read(store, index, 5, samples, labels, &err), err);
+    CHECK_INT(60, samples[0][0]);
+    CHECK_INT(61, samples[0][16]);
+    CHECK_INT(62, samples[0][47]);
+    for (uint8_t i = 1; i < 5; i++) {
+        CHECK_INT(10 * i + (i == 4 ? 10 : 0), samples[i][0]);
+        CHECK_INT(i == 4, labels[i]);
+    }
+    CHECK_INT(1, labels[0]);
+    CHECK_TEXT("cat/sub/a.jpeg", gp_store_name(store, 2, name, sizeof(name)));
+    gp_store_close(store);
+    CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "no test images");
+    CHECK_STATUS(GP_OK, open_and_close("", GP_DATA_GIVEN, (gp_store_options){ 0 }, &err));
+    folder_remove();
+}
+
+TEST(train_and_test_folders_are_the_parts_and_training_names_the_classes)
+{
+    gp_store *store;
+    gp_error err;
+    uint8_t sample[3 * 16];
+    int32_t label;
+
+    folder_make();
+    tile_put("train/cat/1.png", 4, 10);
+    tile_put("train/dog/1.png", 4, 20);
+    tile_put("train/eel/1.png", 4, 30);
+    tile_put("val/dog/1.png", 4, 40);
+    for (int role = GP_DATA_TEST; role <= GP_DATA_GIVEN; role++) {
+        REQUIRE_OK(open_with(&store, "", (gp_data_role)role, (gp_store_options){ 0 }, &err), err);
+        CHECK_INT(1, gp_store_get_info(store)->count);
+        CHECK_INT(3, gp_store_get_info(store)->class_count);
+        REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, sample, &label, &err), err);
+        CHECK_INT(1, label);
+        CHECK_INT(40, sample[0]);
+        gp_store_close(store);
+    }
+    tile_put("val/fox/1.png", 4, 40);
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "fox");
+    /* Folders of these names that hold images are classes. */
+    tile_put("toys/train/1.png", 4, 10);
+    tile_put("toys/test/1.png", 4, 20);
+    REQUIRE_OK(open_with(&store, "toys", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
+    CHECK_TEXT("test", gp_store_get_info(store)->class_names[0]);
+    gp_store_close(store);
+    folder_remove();
+}
+
+TEST(images_of_several_sizes_need_a_size_and_are_brought_to_it)
+{
+    static uint8_t rgb[64 * 48 * 3], grey[2 * 20 * 30];
+    static const uint32_t index[] = { 0, 1 };
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("a/1.png", 32, 99);
+    picture_draw(rgb, 64, 48, 3);
+    make_jpeg(in_folder("a/2.jpg"), &(made_image){ 64, 48, 3, .data = rgb }, 90);
+    CHECK_STATUS(GP_EINVAL, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "a/1.png is 32x32");
+    CHECK_CONTAINS(err.message, "a/2.jpg is 48x64");
+    CHECK_CONTAINS(err.message, "--image-size");
+    CHECK_STATUS(GP_OK, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ .any_size = true }, &err));
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, sized(1, 20, 30), &err), err);
+    CHECK_INT(600, gp_store_get_info(store)->sample_bytes);
+    REQUIRE_OK(gp_store_read(store, index, 2, grey, NULL, &err), err);
+    CHECK_INT(100, grey[0]); /* 99, 100, 101 */
+    CHECK_INT(100, grey[599]);
+    gp_store_close(store);
+    CHECK_STATUS(GP_EINVAL, open_and_close("", GP_DATA_TRAIN, sized(4, 20, 30), &err));
+    folder_remove();
+}
+
+TEST(a_bad_image_is_an_error_by_name_or_skipped_and_counted)
+{
+    uint8_t samples[3][48], data[4096];
+    static const uint32_t index[] = { 0, 1, 2 };
+    int32_t labels[3];
+    gp_store *store;
+    gp_error err;
+    size_t bytes;
+
+    folder_make();
+    tile_put("a/1.png", 4, 10);
+    tile_put("a/2.png", 4, 20);
+    tile_put("b/3.png", 4, 30);
+    bytes = file_get(in_folder("a/2.png"), data, sizeof(data));
+    for (int kind = 0; kind < 3; kind++) {
+        file_put(in_folder("a/2.png"), kind == 2 ? (void *)"GIF89a" : data,
+                 kind == 0   ? 0
+                 : kind == 1 ? bytes - 20
+                             : 6);
+        CHECK(open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err) != GP_OK);
+        CHECK_CONTAINS(err.message, "a/2.png");
+        REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, (gp_store_options){ .on_bad = GP_BAD_SKIP }, &err),
+                   err);
+        REQUIRE_OK(gp_store_read(store, index, 3, samples, labels, &err), err);
+        CHECK_INT(0, labels[0]);
+        CHECK_INT(-1, labels[1]);
+        CHECK_INT(0, samples[1][0]);
+        CHECK_INT(1, labels[2]);
+        CHECK_INT(30, samples[2][0]);
+        REQUIRE_OK(gp_store_read(store, index, 3, samples, labels, &err), err);
+        CHECK_INT(1, gp_store_skipped(store));
+        gp_store_close(store);
+    }
+    unlink(in_folder("a/2.png"));
+    folder_remove();
+}
+
+TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
+{
+    gp_store_options skip = { .on_bad = GP_BAD_SKIP };
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("data/a/1.png", 4, 10);
+    REQUIRE(mkdir(in_folder("data/b"), 0755) == 0);
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "class b has no images");
+    REQUIRE_OK(open_with(&store, "data", GP_DATA_TRAIN, skip, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->class_count);
+    gp_store_close(store);
+    REQUIRE(symlink("../a", in_folder("data/b/link")) == 0); /* of a directory: followed */
+    REQUIRE(symlink("nowhere.png", in_folder("data/b/dangling.png")) == 0);
+    REQUIRE_OK(open_with(&store, "data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->count);
+    gp_store_close(store);
+    REQUIRE(symlink("..", in_folder("data/a/up")) == 0);
+    REQUIRE(symlink("../a", in_folder("data/a/self")) == 0);
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "data/a/self is a link to a directory that it is in");
+    unlink(in_folder("data/a/up"));
+    unlink(in_folder("data/a/self"));
+    if (geteuid() == 0 && (chmod(folder, 0755) != 0 || seteuid(65534) != 0))
+        abort();
+    if (geteuid() != 0) {
+        int owner = seteuid(0); /* only root's process can */
+
+        REQUIRE(chmod(in_folder("data/b"), 0) == 0);
+        if (owner == 0)
+            REQUIRE(seteuid(65534) == 0);
+        CHECK_STATUS(GP_EPERM, open_and_close("data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+        CHECK_CONTAINS(err.message, "data/b: Permission denied");
+        if (owner == 0)
+            REQUIRE(seteuid(0) == 0);
+    }
+    folder_remove();
+}
+
+static gp_store *shared;
+static uint8_t shared_expected[40 * 48];
+
+static void *reads_all(void *argument)
+{
+    unsigned seed = *(unsigned *)argument;
+    intptr_t wrong = 0;
+
+    for (int i = 0; i < 2000; i++) {
+        uint32_t index = (uint32_t)rand_r(&seed) % 40;
+        uint8_t sample[48];
+        int32_t label;
+        gp_error err;
+
+        if (gp_store_read(shared, &index, 1, sample, &label, &err) != GP_OK || label != (int32_t)index / 20 ||
+            memcmp(sample, shared_expected + index * 48, 48) != 0)
+            wrong++;
+    }
+    return (void *)wrong;
+}
+
+TEST(several_threads_read_the_same_with_and_without_a_cache)
+{
+    uint32_t index[40];
+    gp_error err;
+
+    folder_make();
+    for (int i = 0; i < 40; i++) {
+        char name[32];
+
+        index[i] = (uint32_t)i;
+        snprintf(name, sizeof(name), "%c/%02d.png", 'a' + i / 20, i);
+        tile_put(name, 4, (uint8_t)(i * 5));
+    }
+    /* No cache; one for half of them; one for all. */
+    for (uint64_t cache = 1; cache < 4096; cache = cache == 1 ? 20 * 48 : cache + 20 * 48) {
+        pthread_t threads[4];
+        unsigned seeds[4] = { 1, 2, 3, 4 };
+
+        REQUIRE_OK(open_with(&shared, "", GP_DATA_TRAIN, (gp_store_options){ .cache_bytes = cache }, &err),
+                   err);
+        REQUIRE_OK(gp_store_read(shared, index, 40, shared_expected, NULL, &err), err);
+        CHECK_INT(39 * 5, shared_expected[39 * 48]);
+        gp_store_close(shared);
+        REQUIRE_OK(open_with(&shared, "", GP_DATA_TRAIN, (gp_store_options){ .cache_bytes = cache }, &err),
+                   err);
+        for (int i = 0; i < 4; i++)
+            if (pthread_create(&threads[i], NULL, reads_all, &seeds[i]) != 0)
+                abort();
+        for (int i = 0; i < 4; i++) {
+            void *wrong;
+
+            pthread_join(threads[i], &wrong);
+            CHECK_INT(0, (intptr_t)wrong);
+        }
+        gp_store_close(shared);
+    }
+    folder_remove();
+}
+
+TEST(a_list_of_images_takes_few_bytes_for_each)
+{
+    gp_image_list list;
+    uint32_t place;
+    gp_error err;
+
+    gp_image_list_init(&list);
+    REQUIRE_OK(gp_image_list_add_place(&list, "/data/imagenet/train/n01440764", &place, &err), err);
+    for (int i = 0; i < 100000; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "n01440764_%08d.JPEG", i);
+        REQUIRE_OK(gp_image_list_add(&list, place, name, 0, &err), err);
+    }
+    gp_image_list_trim(&list);
+    CHECK(gp_image_list_bytes(&list) <= 100000 * 50);
+    CHECK_TEXT("n01440764_00099999.JPEG", gp_image_list_name(&list, 99999));
+    gp_image_list_deinit(&list);
+}
+
+TEST(every_allocation_of_an_open_may_fail)
+{
+    gp_error err;
+    gp_status status = GP_ENOMEM;
+    int64_t live;
+
+    folder_make();
+    tile_put("a/1.png", 4, 10);
+    tile_put("b/1.png", 8, 10);
+    live = gp_alloc_get_stats().live;
+    for (uint64_t n = 1; status != GP_OK && n < 1000; n++) {
+        gp_alloc_fail_nth(n);
+        status = open_and_close("", GP_DATA_TRAIN, sized(3, 4, 4), &err);
+        gp_alloc_fail_nth(0);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+    }
+    CHECK_STATUS(GP_OK, status);
+    folder_remove();
+}
