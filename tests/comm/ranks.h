@@ -50,7 +50,8 @@ typedef struct rank_place {
         int fd;
     } stash[STASH_MAX]; /* descriptors that came before they were asked for */
     uint32_t stashed;
-    int lie; /* publish this descriptor in place of our arena; 0: do not */
+    int lie;     /* publish this descriptor in place of our arena; 0: do not */
+    bool sparse; /* form with a sparse arena */
 } rank_place;
 
 static void pause_ms(int ms)
@@ -156,6 +157,7 @@ static gp_status form(rank_place *place, gp_comm *comm, uint32_t generation, con
                                       .world = world,
                                       .members = members,
                                       .arena_bytes = arena_bytes,
+                                      .sparse = place->sparse,
                                       .spin = true,
                                       .ops = &place_ops,
                                       .context = place };

@@ -291,6 +291,60 @@ TEST(nobody_leaves_a_barrier_before_all_have_come)
     run_ranks(4, meet);
 }
 
+/* ---- an arena of addresses only ---- */
+
+static size_t resident_kib(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+
+    while (status != NULL && fgets(line, sizeof(line), status) != NULL)
+        if (sscanf(line, "RssShmem: %zu", &kib) == 1)
+            break;
+    if (status != NULL)
+        fclose(status);
+    return kib;
+}
+
+static void come_and_go(rank_place *place)
+{
+    enum { COUNT = 1 << 20 };
+    size_t before;
+    gp_error err;
+
+    place->sparse = true;
+    gp_comm *comm = join_all(place, (size_t)16 << 30);
+
+    REQUIRE(comm != NULL);
+    before = resident_kib();
+    CHECK(before < 64 << 10);
+    for (int turn = 0; turn < 3; turn++) {
+        void *small = NULL, *range = NULL;
+        float *values;
+
+        REQUIRE_OK(gp_comm_arena_alloc(comm, 100, &small, &err), err);
+        REQUIRE_OK(gp_comm_arena_alloc(comm, COUNT * sizeof(float), &range, &err), err);
+        values = range;
+        for (size_t i = 0; i < COUNT; i += 1000) {
+            CHECK_NEAR(0, values[i], 0);
+            values[i] = (float)(gp_comm_rank(comm) + 1);
+        }
+        REQUIRE_OK(gp_comm_all_reduce(comm, values, COUNT, GP_F32, GP_COMM_SUM, &err), err);
+        CHECK_NEAR(3, values[COUNT / 1000 * 1000], 0);
+        CHECK(resident_kib() >= before + (4 << 10));
+        gp_comm_arena_reset(comm);
+    }
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    CHECK(resident_kib() < before + 1024);
+    gp_comm_free(comm);
+}
+
+TEST(a_sparse_arena_has_memory_only_for_what_is_given_out)
+{
+    run_ranks(2, come_and_go);
+}
+
 /* ---- misuse ---- */
 
 static void call_wrongly(rank_place *place)

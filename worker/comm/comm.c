@@ -1,4 +1,5 @@
 /* comm.c -- checks and counts before the transport is called; the arena's ranges. */
+#include "worker/comm/sealed.h"
 #include "worker/comm/transport.h"
 
 #include "common/base/clock.h"
@@ -79,6 +80,8 @@ gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error 
         return gp_fail(err, GP_ELIMIT,
                        "%zu bytes asked of an arena that has %zu of %zu left; form with a larger arena_bytes",
                        bytes, left, comm->arena_bytes);
+    if (comm->sparse && gp_sealed_take(comm->arena + comm->arena_used, bytes, err) != GP_OK)
+        return GP_ENOMEM;
     *out = comm->arena + comm->arena_used;
     bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     comm->arena_used += bytes < left ? bytes : left;
@@ -87,6 +90,8 @@ gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error 
 
 void gp_comm_arena_reset(gp_comm *comm)
 {
+    if (comm->sparse && comm->arena_used > 0)
+        gp_sealed_give_back(comm->arena, comm->arena_used);
     comm->arena_used = 0;
 }
 

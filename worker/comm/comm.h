@@ -72,9 +72,11 @@ typedef struct gp_comm_rendezvous {
     uint64_t lease;
     uint32_t generation; /* from 1; grows with every attempt to form */
     uint32_t rank, world;
-    const gp_comm_member *members;     /* [world], in rank order; read during the call */
-    size_t arena_bytes;                /* what gp_comm_arena_alloc() can give out; equal on all ranks */
-    bool spin;                         /* may wait busily: each rank has a core of its own */
+    const gp_comm_member *members; /* [world], in rank order; read during the call */
+    size_t arena_bytes;            /* what gp_comm_arena_alloc() can give out; equal on all ranks */
+    bool sparse; /* the arena is addresses only: each range takes its memory when it is given
+                                        * out, and a reset gives all back */
+    bool spin;   /* may wait busily: each rank has a core of its own */
     const gp_comm_rendezvous_ops *ops; /* may be NULL when world is 1 */
     void *context;
 } gp_comm_rendezvous;
@@ -115,10 +117,10 @@ uint32_t gp_comm_generation(const gp_comm *comm);
 /* ---- the arena (not collective in time, but in order and sizes) ---- */
 
 /* A range of `bytes`, 64-byte aligned and zero at first, valid until the arena is reset, replaced by a larger
- * one or the comm is freed.  GP_ELIMIT: the arena is used up. */
+ * one or the comm is freed.  GP_ELIMIT: the arena is used up.  GP_ENOMEM: sparse, and the machine has not that much. */
 gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err);
 
-/* Take all ranges back; contents stay as they are. */
+/* Take all ranges back; contents stay as they are, but those of a sparse arena are gone. */
 void gp_comm_arena_reset(gp_comm *comm);
 
 /* ---- collectives ---- */

@@ -11,7 +11,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+enum { PAGE = 4096, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
 {
@@ -34,6 +34,26 @@ gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t 
     return GP_OK;
 }
 
+static uint8_t *page_of(uint8_t *at)
+{
+    return at - (uintptr_t)at % PAGE;
+}
+
+gp_status gp_sealed_take(uint8_t *map, size_t bytes, gp_error *err)
+{
+    uint8_t *from = page_of(map), *to = page_of(map + bytes + PAGE - 1);
+
+    /* Before Linux 5.14 (EINVAL) pages come when touched. */
+    if (madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return gp_fail_errno(err, GP_ENOMEM, "no memory for %zu shared bytes", bytes);
+    return GP_OK;
+}
+
+void gp_sealed_give_back(uint8_t *map, size_t bytes)
+{
+    (void)madvise(page_of(map), bytes + (size_t)(map - page_of(map)), MADV_REMOVE);
+}
+
 gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
 {
     uint8_t *at = NULL;
@@ -42,9 +62,8 @@ gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, 
 
     if (status != GP_OK)
         return status;
-    /* Before Linux 5.14 (EINVAL) pages come when touched. */
-    if (madvise(at, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-        status = gp_fail_errno(err, GP_ENOMEM, "no memory for %zu shared bytes", bytes);
+    status = gp_sealed_take(at, bytes, err);
+    if (status != GP_OK) {
         gp_sealed_unmap(at, bytes);
         close(made);
         return status;

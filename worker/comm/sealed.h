@@ -24,6 +24,10 @@ gp_status gp_sealed_map(int fd, size_t bytes, uint8_t **map, gp_error *err);
 /* Take page faults now, not within a step. */
 void gp_sealed_populate(uint8_t *map, size_t bytes);
 
+/* The pages of a range of a sparse map, whole ones at least; and back, which makes them zero for all who map them. */
+gp_status gp_sealed_take(uint8_t *map, size_t bytes, gp_error *err);
+void gp_sealed_give_back(uint8_t *map, size_t bytes);
+
 void gp_sealed_unmap(uint8_t *map, size_t bytes); /* accepts NULL */
 
 #endif

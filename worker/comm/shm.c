@@ -160,14 +160,27 @@ static void arena_release(shm_group *shm)
     shm->base.arena_bytes = shm->base.arena_used = 0;
 }
 
-static gp_status arena_grow(shm_group *shm, size_t arena_bytes, gp_error *err)
+static gp_status arena_new(shm_group *shm, size_t bytes, gp_error *err)
 {
-    size_t bytes = map_bytes_of(arena_bytes);
+    gp_status status;
+
+    if (!shm->base.sparse)
+        return gp_sealed_new("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
+    status = gp_sealed_new_sparse("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
+    if (status == GP_OK)
+        shm->arena_map_bytes = bytes;
+    return status == GP_OK ? gp_sealed_take(shm->arena_map, STAGING_BYTES, err) : status;
+}
+
+static gp_status arena_grow(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+{
+    size_t arena_bytes = rendezvous->arena_bytes, bytes = map_bytes_of(arena_bytes);
     gp_status status;
 
     if (shm->arena_map_bytes < bytes) {
         arena_release(shm);
-        status = gp_sealed_new("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
+        shm->base.sparse = rendezvous->sparse;
+        status = arena_new(shm, bytes, err);
         if (status != GP_OK)
             return status;
         shm->arena_map_bytes = bytes;
@@ -329,7 +342,7 @@ static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, 
         return status;
     peer->bytes = bytes;
     peer->inode = (uint64_t)info.st_ino;
-    gp_sealed_populate(peer->map, bytes);
+    gp_sealed_populate(peer->map, shm->base.sparse ? STAGING_BYTES : bytes);
     return GP_OK;
 }
 
@@ -363,7 +376,7 @@ static gp_status join(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_e
     gp_status status = adopt_members(shm, rendezvous, err);
 
     if (status == GP_OK)
-        status = arena_grow(shm, rendezvous->arena_bytes, err);
+        status = arena_grow(shm, rendezvous, err);
     if (status == GP_OK && rendezvous->world > 1)
         status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, shm->arena_fd, err);
     if (status == GP_OK)

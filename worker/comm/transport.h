@@ -46,6 +46,7 @@ struct gp_comm {
     uint32_t rank, world, generation; /* world 0: no group */
     uint8_t *arena;                   /* ours; the transport's */
     size_t arena_bytes, arena_used;
+    bool sparse; /* the arena's memory comes and goes with its ranges */
     _Atomic uint64_t operations, bytes, wait_ns, total_ns; /* written by the operating thread only */
 };
 
