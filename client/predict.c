@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/network.h"
+#include "common/model/network.h"
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"

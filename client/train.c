@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/network.h"
+#include "common/model/network.h"
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"

@@ -4,7 +4,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "client/network.h"
+#include "common/model/network.h"
 #include "common/base/json.h"
 
 typedef struct net_options {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/network.h"
+#include "common/model/network.h"
 #include "common/base/json.h"
 
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };

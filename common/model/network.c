@@ -1,4 +1,4 @@
-#include "client/network.h"
+#include "common/model/network.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -128,6 +128,26 @@ gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *inp
     }
     *out = network;
     return GP_OK;
+}
+
+gp_status gp_network_read(gp_network *out, const void *data, size_t bytes, gp_error *err)
+{
+    const char *text = data;
+    gp_network network = { 0 };
+    gp_status status;
+    size_t blank = 0;
+
+    while (blank < bytes &&
+           (text[blank] == ' ' || text[blank] == '\n' || text[blank] == '\t' || text[blank] == '\r'))
+        blank++;
+    if (blank < bytes && text[blank] == '{')
+        status = gp_netspec_from_json(&network.spec, text, bytes, err);
+    else
+        status = gp_onnx_read(&network.spec, &network.weights, &network.class_names, &network.class_count,
+                              data, bytes, err);
+    if (status == GP_OK)
+        *out = network;
+    return status;
 }
 
 static void network_free_classes(gp_network *network)

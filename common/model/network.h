@@ -17,6 +17,8 @@ typedef struct gp_network {
  * GP_ENOENT: neither a file nor a name, with the nearest name. */
 gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *input, uint32_t classes,
                           gp_error *err);
+/* gp_network_read -- the same from the bytes of a JSON or ONNX file. */
+gp_status gp_network_read(gp_network *out, const void *data, size_t bytes, gp_error *err);
 void gp_network_deinit(gp_network *network);
 
 /* Whether the name is a file and not one of the zoo. */
