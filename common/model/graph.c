@@ -103,7 +103,7 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
 {
     const gp_layer *layer = &graph->spec->layers[index];
     const gp_kind *kind = layer->kind;
-    gp_infer infer = { .input_count = layer->input_count, .settings = layer->settings };
+    gp_infer infer = { .kind = kind, .input_count = layer->input_count, .settings = layer->settings };
     gp_status status;
 
     if (layer->input_count < kind->inputs_min || layer->input_count > kind->inputs_max)

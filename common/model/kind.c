@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/model/own.h"
+
 #define GP_KIND(name) extern const gp_kind gp_kind_##name;
 #include "common/model/kinds.def"
 #undef GP_KIND
@@ -19,7 +21,7 @@ const gp_kind *gp_kind_find(const char *name)
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
         if (strcmp((*kind)->name, name) == 0)
             return *kind;
-    return NULL;
+    return gp_own_find(name);
 }
 
 gp_op gp_op_init(gp_opcode code)

@@ -46,6 +46,7 @@ typedef struct gp_parameter_need {
 
 /* What infer is given and what it fills.  Shapes are those of one sample: [C, H, W] or [F]. */
 typedef struct gp_infer {
+    const struct gp_kind *kind;
     uint32_t input_count;
     gp_shape inputs[GP_LAYER_INPUTS_MAX];
     const void *settings; /* the kind's settings struct */
@@ -104,7 +105,7 @@ typedef struct gp_kind {
     gp_status (*backward)(gp_lowering *lowering, gp_error *err);
 } gp_kind;
 
-/* NULL when there is none. */
+/* Also among those that were added (own.h).  NULL when there is none. */
 const gp_kind *gp_kind_find(const char *name);
 /* All kinds, NULL-terminated, in the order of kinds.def. */
 extern const gp_kind *const gp_kinds[];

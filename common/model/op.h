@@ -54,11 +54,13 @@ typedef struct gp_op {
     uint32_t in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as ops.def says; GP_NO_VALUE where absent */
     gp_window window;
     gp_pool_kind pool;
-    gp_activation function; /* activation only */
-    double rate;            /* dropout: share zeroed */
-    double factor[4];       /* as ops.def says */
-    int32_t number[4];      /* as ops.def says */
-    const double *weights;  /* of classes; NULL: all 1.  Owned by the graph */
+    gp_activation function;          /* activation only */
+    double rate;                     /* dropout: share zeroed */
+    double factor[4];                /* as ops.def says */
+    int32_t number[4];               /* as ops.def says */
+    const double *weights;           /* of classes; NULL: all 1.  Owned by the graph */
+    const struct gp_layer_kind *own; /* own ops only: the kind (layer_kind.h) and the layer's settings */
+    const double *settings;
 } gp_op;
 
 /* An op of that code with no values yet: every in and out is GP_NO_VALUE. */

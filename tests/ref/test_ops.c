@@ -26,7 +26,9 @@ static gp_op window_op(gp_opcode code, gp_window window)
 TEST(every_op_has_its_loop_and_its_name)
 {
     for (int code = 0; code < GP_OP_COUNT; code++) {
-        CHECK(gp_ref_op_find((gp_opcode)code) != NULL);
+        bool own = code == GP_OP_OWN || code == GP_OP_OWN_BACKWARD || code == GP_OP_OWN_LOSS;
+
+        CHECK((gp_ref_op_find((gp_opcode)code) == NULL) == own); /* what those mean is not ours to say */
         CHECK(strcmp(gp_op_name((gp_opcode)code), "unknown") != 0);
     }
     CHECK_TEXT("unknown", gp_op_name(GP_OP_COUNT));

@@ -29,12 +29,20 @@ typedef struct gp_plan_options {
     uint32_t threads;      /* that a call is computed by; 0 = all of the backend's */
 } gp_plan_options;
 
+/* A loss that is not the network's (GP_OP_OWN_LOSS), called on the driving thread when the forward pass of a call is done:
+ *   scores     float32 [count, elements], what the last layer gave     gradient  the same, of the SUM of the losses; to
+ * be written, it is zero at first, until the backward pass of the call begins */
+typedef gp_status (*gp_plan_loss_fn)(void *context, const float *scores, float *gradient, uint32_t count,
+                                     gp_error *err);
+
 /* Memory that outlives the plan and belongs to the caller. */
 typedef struct gp_plan_memory {
     const float *parameters; /* the blob (graph.h), read */
-    float *gradients; /* the same layout, in the arena; TRAIN only.  Frozen layers' may stay untouched */
-    double *sums;     /* [GP_SUMS], in the arena */
-    float *scores;    /* [micro_batch, classes] row-major; INFER only; may be NULL */
+    float *gradients;     /* the same layout, in the arena; TRAIN only.  Frozen layers' may stay untouched */
+    double *sums;         /* [GP_SUMS], in the arena */
+    float *scores;        /* [micro_batch, classes] row-major; INFER only; may be NULL */
+    gp_plan_loss_fn loss; /* of networks that end in GP_OP_OWN_LOSS; TRAIN only */
+    void *loss_context;
 } gp_plan_memory;
 
 /* How the moments of batch norm become those of all ranks' samples (synchronised batch norm): every rank comes to each
@@ -52,7 +60,8 @@ typedef struct gp_batch {
     uint32_t count;        /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
     bool first;            /* first call of the step: parameters may have changed, outputs are overwritten */
     bool last;             /* last call of the step: gradients are final afterwards */
-    bool forward_only; /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
+    bool forward_only;  /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
+    bool backward_only; /* TRAIN, GP_OP_OWN_LOSS: goes on behind a call that was forward_only, same samples */
     uint64_t seed, step;         /* of dropout */
     uint64_t position;           /* of samples[0] in the global batch */
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm's moments are those of this call */

@@ -476,7 +476,7 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
     assert(batch->count <= plan->options.micro_batch);
     assert(batch->labels != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER);
     prepare_threads(plan->backend);
-    if (plan->input != NULL)
+    if (plan->input != NULL && !batch->backward_only)
         gp_threads_run(plan->options.threads, normalize_share, &call);
     for (uint32_t c = 0; c < plan->cut_count; c++) {
         cut *at = &plan->cuts[c];
@@ -484,6 +484,8 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
 
         if (batch->forward_only && at->first >= plan->graph->ops[plan->options.phase].forward_count)
             break;
+        if (batch->backward_only && at->first < plan->graph->ops[plan->options.phase].forward_count)
+            continue;
         status = at->ops->run(at->segment, batch, &plan->times, err);
         if (status == GP_OK && batch->count == 0 && batch->coupling != NULL)
             status = couple_nothing(plan, at, batch, err);

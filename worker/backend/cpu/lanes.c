@@ -57,13 +57,55 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
  * weights stream by twice per block: a million are 4 MiB, a core's share of the last cache. */
 enum { SCRATCH_PER_LANE_MAX = 64 << 10, CONV_WEIGHTS_MAX = 100000, FC_WEIGHTS_MAX = 1000000 };
 
+static bool is_own(const gp_op *op)
+{
+    return op->code == GP_OP_OWN || op->code == GP_OP_OWN_BACKWARD || op->code == GP_OP_OWN_LOSS;
+}
+
+/* The largest scratch of the segments between ops that are not ours; what crosses is in buffers, as if all did. */
+static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp_error *err)
+{
+    void **values = gp_calloc(whole->graph->value_count, sizeof(*values));
+    gp_segment_request part = *whole;
+    gp_status status = values == NULL ? gp_fail(err, GP_ENOMEM, "no memory to plan segments") : GP_OK;
+
+    for (uint32_t v = 0; status == GP_OK && v < whole->graph->value_count; v++)
+        values[v] = &values[v]; /* never read or written here */
+    part.values = values;
+    for (uint32_t i = 0; i < whole->count && status == GP_OK; i += part.count + 1) {
+        lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
+
+        part.ops = whole->ops + i;
+        for (part.count = 0; i + part.count < whole->count && !is_own(&part.ops[part.count]);)
+            part.count++;
+        if (part.count == 0)
+            continue;
+        status = gp_lanes_plan(&segment, &part, LANES_DIRECT, err);
+        *out = segment.scratch_floats > *out ? segment.scratch_floats : *out;
+        gp_lanes_plan_free(&segment);
+    }
+    gp_free(values);
+    return status;
+}
+
+static gp_status scratch_of(size_t *out, const gp_segment_request *whole, gp_error *err)
+{
+    lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
+    gp_status status = gp_lanes_plan(&segment, whole, LANES_DIRECT, err);
+
+    *out = segment.scratch_floats;
+    gp_lanes_plan_free(&segment);
+    return status;
+}
+
 gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_error *err)
 {
     gp_segment_request request = {
         .graph = graph, .phase = phase, .ops = graph->ops[phase].op, .count = graph->ops[phase].count
     };
-    lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
     int64_t conv = 0, fc = 0;
+    size_t scratch_floats = 0;
+    bool own = false;
     gp_status status;
 
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
@@ -72,15 +114,15 @@ gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_er
         *(parameter->shape.rank == 4 ? &conv : &fc) += parameter->count;
     }
     *out = false;
-    for (uint32_t i = 0; i < request.count; i++)
-        if (!gp_lanes_knows(request.ops[i].code))
+    for (uint32_t i = 0; i < request.count; i++) {
+        own = own || is_own(&request.ops[i]);
+        if (!gp_lanes_knows(request.ops[i].code) && !is_own(&request.ops[i]))
             return GP_OK;
+    }
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
         return GP_OK;
-    status = gp_lanes_plan(&segment, &request, LANES_DIRECT, err);
-    *out =
-        segment.scratch_floats * sizeof(float) <= (size_t)SCRATCH_PER_LANE_MAX * (size_t)segment.isa->lanes;
-    gp_lanes_plan_free(&segment);
+    status = (own ? scratch_around : scratch_of)(&scratch_floats, &request, err);
+    *out = scratch_floats * sizeof(float) <= (size_t)SCRATCH_PER_LANE_MAX * (size_t)gp_lanes_isa_avx2.lanes;
     return status;
 }
 

@@ -182,6 +182,9 @@ const gp_loop *gp_loop_find(gp_opcode code)
         [GP_OP_TRANSPOSE] = { gp_loop_transpose, .in_place = false },
         [GP_OP_SOFTMAX] = { gp_loop_softmax, .in_place = false },
         [GP_OP_SOFTMAX_BACKWARD] = { gp_loop_softmax_backward, .in_place = false },
+        [GP_OP_OWN] = { gp_loop_own, .dense = true },
+        [GP_OP_OWN_BACKWARD] = { gp_loop_own_backward, .dense = true },
+        [GP_OP_OWN_LOSS] = { gp_loop_own_loss, .dense = true, .alone = true },
     };
 
     assert((unsigned)code < GP_OP_COUNT);

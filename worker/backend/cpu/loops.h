@@ -32,6 +32,7 @@ typedef struct gp_loop {
     gp_status (*run)(const gp_loop_call *call, gp_error *err);
     bool in_place; /* out[0] may be the memory of the first input */
     bool dense;    /* for dense activations only */
+    bool alone;    /* always a segment by itself: others begin and end there */
 } gp_loop;
 
 /* NULL when an op has no loop. */

@@ -93,6 +93,9 @@ gp_status gp_loop_transconv2d_backward_data(const gp_loop_call *call, gp_error *
 gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_resize(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_resize_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err);
 
 #endif

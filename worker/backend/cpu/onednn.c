@@ -29,8 +29,10 @@ static void threads_leave(int before)
 
 static bool op_known(const gp_op *op)
 {
-    if (gp_loop_find(op->code) != NULL)
-        return true;
+    const gp_loop *loop = gp_loop_find(op->code);
+
+    if (loop != NULL)
+        return !loop->alone;
     switch (op->code) {
     case GP_OP_CONV2D:
     case GP_OP_CONV2D_BACKWARD_DATA:

@@ -20,7 +20,7 @@
 
 typedef enum gp_onednn_form { DENSE, PACKED, FORMS } gp_onednn_form;
 
-enum { ONEDNN_ARGUMENTS_MAX = 12, ONEDNN_ALIGNMENT = 64 };
+enum { ONEDNN_ARGUMENTS_MAX = 2 * GP_OP_VALUES_MAX, ONEDNN_ALIGNMENT = 64 };
 #define ONEDNN_NONE UINT32_MAX /* no such tensor, buffer, primitive */
 
 typedef enum gp_onednn_life {
