@@ -96,6 +96,17 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     return status;
 }
 
+gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
+{
+    gp_status status = run_warm(run, err);
+
+    if (status != GP_OK)
+        return status;
+    *ops = run->options.backend_ops;
+    *backend = run->backend;
+    return GP_OK;
+}
+
 /* A frame as float32 elements.  Frames lie anywhere in ZeroMQ's buffers: what is not aligned is copied into *copy,
  * which the caller frees. */
 static gp_status weights_get(const gp_frame *frame, const float **out, size_t *count, void **copy,

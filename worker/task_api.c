@@ -101,6 +101,35 @@ void gp_task_begin(gp_task *task, gp_tasks *tasks, const gp_taken *call)
                        .result = { .fd = -1 } };
 }
 
+void gp_task_own(gp_task *task, gp_owned *owned)
+{
+    owned->next = task->owned;
+    owned->at = &task->owned;
+    if (owned->next != NULL)
+        owned->next->at = &owned->next;
+    task->owned = owned;
+}
+
+void gp_owned_leave(gp_owned *owned)
+{
+    if (owned->at == NULL)
+        return;
+    *owned->at = owned->next;
+    if (owned->next != NULL)
+        owned->next->at = owned->at;
+    owned->at = NULL;
+}
+
+void gp_task_release(gp_task *task)
+{
+    while (task->owned != NULL) {
+        gp_owned *owned = task->owned;
+
+        gp_owned_leave(owned);
+        owned->close(owned);
+    }
+}
+
 gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
     void *function = gp_tasks_function(tasks, call->function, err);
@@ -113,6 +142,7 @@ gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
     status = gp_tasks_view(tasks, call, &task.argument, err);
     if (status == GP_OK)
         status = ((gp_task_fn)(uintptr_t)function)(&task, err);
+    gp_task_release(&task);
     if (status == GP_OK)
         gp_result_answer(&task.result, out);
     else

@@ -10,6 +10,8 @@
 enum {
     GRANT_WAIT_MS = 1000, /* for control to hear of the generation that the client knows already */
 };
+static const size_t ARENA_BYTES = (size_t)16
+                                  << 30; /* addresses for the models of a block, memory when they need it */
 
 typedef struct kept_result {
     uint64_t block;
@@ -56,6 +58,7 @@ void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block)
 void gp_group_leave(gp_task_group *group, gp_tasks *tasks)
 {
     gp_comm_leave(group->comm);
+    gp_comm_arena_reset(group->comm);
     atomic_store(&tasks->seat->world, 0);
     control_set_comm(tasks->train, NULL, 0);
     gp_group_release(group);
@@ -116,6 +119,8 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     if (status != GP_OK)
         return status;
     how.generation = call->attempt;
+    how.arena_bytes = ARENA_BYTES;
+    how.sparse = true;
     control_set_comm(tasks->train, group->comm, call->attempt);
     atomic_store(&tasks->seat->world, call->count);
     /* A stop that came before control knew of the comm has left its mark in the link. */
@@ -286,6 +291,7 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
     gp_group_enter(&blocks->group, tasks, call->id);
     if (status == GP_OK)
         status = function(&task, err);
+    gp_task_release(&task);
     gp_group_leave(&blocks->group, tasks);
     if (status == GP_OK)
         status = block_answer(blocks, &task, call->id, out, err);

@@ -27,6 +27,7 @@ typedef struct gp_task_group {
     void *received;   /* the message received last */
     size_t received_bytes;
     gp_task_memory *memory;
+    uint32_t models; /* whose memory is in the arena */
 } gp_task_group;
 
 /* gp_group_join -- be in the group that a call asks for: in the present one, or in a new one.

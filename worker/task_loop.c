@@ -296,6 +296,8 @@ static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *
             task->output = c->loops->outputs.data + (size_t)c->done * plan->output_bytes;
         c->loops->item = SIZE_MAX;
         status = function(task, err);
+        if (task->owned != NULL)
+            gp_task_release(task);
         if (status != GP_OK)
             return status;
         c->done++;

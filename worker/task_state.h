@@ -7,6 +7,7 @@
  *   task_api.c     the functions of task.h but those of groups
  *   task_loop.c    GP_CALL_LOOP and its kin
  *   task_block.c, task_comm.c   blocks, and the functions of task.h between their ranks
+ *   model*.c, data.c   train_task.h
  *
  * All of it belongs to the compute thread, but for gp_seat and what says otherwise. */
 #ifndef GP_TASK_STATE_H
@@ -144,6 +145,16 @@ typedef struct gp_task_stream {
     double normal;
 } gp_task_stream;
 
+/* Something that ends with its task unless it was closed before: the first member of what it is. */
+typedef struct gp_owned {
+    struct gp_owned *next, **at; /* at: NULL when no task owns it */
+    void (*close)(struct gp_owned *owned);
+} gp_owned;
+
+void gp_task_own(gp_task *task, gp_owned *owned);
+void gp_owned_leave(gp_owned *owned); /* its task forgets it */
+void gp_task_release(gp_task *task);  /* closes all that the task owns, the youngest first */
+
 /* What a task function is given.  Zero it but for what it has: gp_task_begin() does. */
 struct gp_task {
     gp_tasks *tasks;
@@ -165,6 +176,7 @@ struct gp_task {
     gp_result result;            /* by gp_result_room() */
     void *owner;                 /* of whoever set it up: a loop */
     struct gp_task_group *group; /* task_comm.c; NULL outside of blocks */
+    gp_owned *owned;             /* NULL: nothing */
 };
 
 void gp_task_begin(gp_task *task, gp_tasks *tasks, const gp_taken *call);

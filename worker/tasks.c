@@ -18,6 +18,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/model/own.h"
 #include "worker/blobs.h"
 #include "worker/fault.h"
 #include "worker/object.h"
@@ -365,6 +366,7 @@ static void tasks_free(gp_tasks *t)
     gp_names_free(t->constants);
     gp_names_free(t->values);
     gp_names_free(t->files);
+    gp_own_forget(); /* after the constants, which may be models */
     gp_free(t);
 }
 

@@ -1,0 +1,81 @@
+/* d2l_steps.c -- data-parallel training as chapter 12.5 of "Dive into Deep Learning" tells it, step by step, each rank of
+ * an spmd block being one device.
+ *
+ *   gradpool spmd -n 2 d2l_steps.so:train [SOURCE]        (SOURCE: digits:6000, fashion-mnist, a directory, ...) */
+#include <gradpool/train_task.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH = 250, EPOCHS = 3 };
+
+/* One mini-batch: samples [first, first + BATCH) of the epoch's order. */
+static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint32_t epoch, uint32_t first,
+                             gp_error *err)
+{
+    uint32_t rank = gp_task_index(task) - 1, ranks = gp_task_size(task), each = BATCH / ranks;
+    gp_samples share;
+    /* 1. Split the mini-batch evenly over the devices; the last one has what is left over. */
+    gp_status status = gp_data_read(data, epoch, first + rank * each,
+                                    rank + 1 < ranks ? each : BATCH - rank * each, &share, err);
+
+    /* 2. and 3. Each device computes loss and gradients of its part with its own copy of the parameters. */
+    if (status == GP_OK)
+        status = gp_model_compute(model, &share, err);
+    /* 4. The gradients are added up, and every device gets the sum. */
+    if (status == GP_OK)
+        status = gp_model_all_reduce(model, task, err);
+    /* 5. Each device updates its copy: they stay the same. */
+    return status == GP_OK ? gp_model_commit(model, 0.3, err) : status;
+}
+
+/* What rank 1 has, all others have to the bit. */
+static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
+{
+    size_t count, bytes, parts[65];
+    const float *parameters = gp_model_parameters(model, &count);
+    const void *all;
+    gp_status status = gp_task_cat(task, parameters, count * sizeof(float), &all, &bytes, parts, err);
+
+    for (uint32_t k = 1; status == GP_OK && k < gp_task_size(task); k++)
+        if (memcmp(all, (const char *)all + parts[k], count * sizeof(float)) != 0)
+            return gp_fail(err, GP_EINTERNAL, "index %u has other parameters than index 1", k + 1);
+    if (status == GP_OK && gp_task_index(task) == 1)
+        gp_task_log(task, "%zu parameters are the same on all ranks", count);
+    return status;
+}
+
+GP_TASK gp_status train(gp_task *task, gp_error *err)
+{
+    char source[256];
+    size_t length;
+    const char *argument = gp_task_argument(task, &length);
+    gp_data_options from = { .source = length > 0 ? source : "digits:6000", .read_max = BATCH };
+    gp_data_info info;
+    gp_data *data;
+    gp_model *model;
+
+    snprintf(source, sizeof(source), "%.*s", (int)length, argument); /* words come without a NUL */
+    gp_status status = gp_data_open(&data, task, &from, err);
+
+    if (status == GP_OK)
+        status = gp_model_open(
+            &model, task, &(gp_model_options){ .network = "lenet", .data = data, .options = "momentum=0" },
+            err);
+    if (status != GP_OK)
+        return status; /* what was opened closes with the task */
+    gp_data_get_info(data, &info);
+    for (uint32_t epoch = 1; epoch <= EPOCHS; epoch++) {
+        gp_model_sums sums = { 0 };
+
+        for (uint32_t first = 0; first + BATCH <= info.count && status == GP_OK; first += BATCH) {
+            status = train_batch(task, model, data, epoch, first, err);
+            gp_model_get_sums(model, &sums);
+        }
+        if (status != GP_OK)
+            return status;
+        if (gp_task_index(task) == 1)
+            gp_task_log(task, "epoch %u: last batch: loss %.4f, %.1f %% right", epoch,
+                        sums.loss / sums.weight, 100.0 * sums.correct / sums.weight);
+    }
+    return compare(task, model, err);
+}

@@ -1,0 +1,412 @@
+/* test_custom_loops.c -- training loops of one's own in tasks (train_task.h) on real workers. */
+#include "tests/service/pools.h"
+
+#include <math.h>
+
+#include "client/gradpool.h"
+#include "common/model/network.h"
+#include "tests/service/objects/custom.h"
+
+enum { WORKERS = 3 };
+
+static gp_pool *pool;
+static gp_team *team;
+static gp_error err;
+static char lines[4096];
+
+static void take_line(void *context, uint32_t worker, const char *line)
+{
+    size_t used = strlen(lines);
+
+    (void)context;
+    (void)worker;
+    snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
+}
+
+static bool team_open(void)
+{
+    if (gp_team_open(&team, pool, &(gp_team_options){ .log = take_line }, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("no team: %s", err.message);
+    return false;
+}
+
+static bool begin(uint32_t workers)
+{
+    pools_begin(NULL);
+    lines[0] = '\0';
+    team = NULL;
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("no pool: %s", err.message);
+    pool = NULL;
+    return false;
+}
+
+static void end(void)
+{
+    gp_team_close(team);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+static const gp_function *function(const char *name)
+{
+    char path[600];
+    const gp_function *found = NULL;
+
+    snprintf(path, sizeof(path), "%s:%s", TASKS_CUSTOM, name);
+    if (gp_function_find(&found, team, path, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    return found;
+}
+
+static gp_status block_on(gp_block **block, uint32_t ranks, const char *name, const custom_request *asked)
+{
+    err.message[0] = '\0';
+    return gp_spmd(block, team,
+                   &(gp_spmd_request){ .function = function(name),
+                                       .argument = asked,
+                                       .bytes = asked == NULL ? 0 : sizeof(*asked),
+                                       .workers_min = ranks,
+                                       .workers_max = ranks },
+                   &err);
+}
+
+/* The task on so many ranks, which must succeed on all of them. */
+static void pass(uint32_t ranks, const char *name, const custom_request *asked)
+{
+    gp_block *block = NULL;
+
+    if (block_on(&block, ranks, name, asked) != GP_OK)
+        GP_TEST_FAIL("%s on %u ranks: %s", name, ranks, err.message);
+    gp_block_free(block);
+}
+
+/* The numbers that index 1 gave, all ranks the same ones; freed by the caller. */
+static float *numbers_of(uint32_t ranks, const char *name, const custom_request *asked, size_t *count)
+{
+    gp_block *block = NULL;
+    const void *data;
+    size_t bytes;
+    float *numbers = NULL;
+
+    if (block_on(&block, ranks, name, asked) != GP_OK) {
+        GP_TEST_FAIL("%s on %u ranks: %s", name, ranks, err.message);
+        return NULL;
+    }
+    for (uint32_t index = 1; index <= ranks; index++) {
+        if (gp_block_result(block, index, &data, &bytes, &err) != GP_OK) {
+            GP_TEST_FAIL("result %u: %s", index, err.message);
+            break;
+        }
+        if (numbers == NULL) {
+            numbers = malloc(bytes);
+            memcpy(numbers, data, bytes);
+            *count = bytes / sizeof(float);
+        } else {
+            CHECK(bytes == *count * sizeof(float) && memcmp(numbers, data, bytes) == 0);
+        }
+    }
+    gp_block_free(block);
+    return numbers;
+}
+
+static double distance(const float *a, const float *b, size_t count)
+{
+    double squares = 0.0, apart = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        squares += (double)a[i] * a[i];
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    }
+    return sqrt(apart / squares);
+}
+
+static const custom_request lenet = {
+    .network = "lenet", .source = "digits:250", .options = "seed=1", .batch = 100, .epochs = 2, .rate = 0.05
+};
+
+/* The weights that `gradpool train` comes to. */
+static float *trained(uint32_t workers, size_t *count)
+{
+    static const char *const options[] = {
+        "max-epochs=2", "mini-batch-size=100",    "initial-learn-rate=0.05",
+        "seed=1",       "validation-frequency=0", NULL
+    };
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:250",
+                                 .validation_data = "none",
+                                 .options = options,
+                                 .lease = { .workers_min = workers, .workers_max = workers } };
+    gp_training *training = NULL;
+    gp_network network = { 0 };
+    char path[64];
+    gp_graph *graph = NULL;
+    float *weights = NULL;
+
+    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
+    if (gp_train(&training, pool, &request, &err) != GP_OK ||
+        gp_training_save(training, path, &err) != GP_OK ||
+        gp_network_load(&network, path, NULL, 0, &err) != GP_OK ||
+        gp_graph_new(&graph, network.spec, &err) != GP_OK) {
+        GP_TEST_FAIL("training on %u: %s", workers, err.message);
+    } else {
+        weights = network.weights;
+        network.weights = NULL;
+        *count = graph->blob_count;
+    }
+    gp_graph_free(graph);
+    gp_network_deinit(&network);
+    gp_training_free(training);
+    return weights;
+}
+
+TEST(a_loop_of_ones_own_comes_to_the_bits_of_gradpool_train)
+{
+    float *theirs[WORKERS + 1] = { NULL }, *mine;
+    size_t count = 0, same = 0;
+
+    if (!begin(WORKERS))
+        return;
+    for (uint32_t n = 1; n <= WORKERS; n++)
+        theirs[n] = trained(n, &same);
+    if (team_open()) {
+        for (uint32_t n = 1; n <= WORKERS; n++) {
+            mine = numbers_of(n, "train", &lenet, &count);
+            CHECK_INT(same, count);
+            CHECK(mine != NULL && theirs[n] != NULL && same == count &&
+                  memcmp(mine, theirs[n], count * sizeof(float)) == 0);
+            free(mine);
+        }
+    }
+    for (uint32_t n = 1; n <= WORKERS; n++)
+        gp_free(theirs[n]);
+    end();
+}
+
+TEST(a_gradient_is_the_same_on_any_number_of_workers)
+{
+    float *alone, *together;
+    size_t count = 0;
+
+    if (!begin(WORKERS) || !team_open())
+        return;
+    alone = numbers_of(1, "gradient", &lenet, &count);
+    for (uint32_t n = 2; n <= WORKERS; n++) {
+        custom_request cut = lenet;
+
+        together = numbers_of(n, "gradient", &lenet, &count);
+        CHECK(alone != NULL && together != NULL && distance(alone, together, count) < 1e-6);
+        free(together);
+        cut.micro_batch = 7;
+        together = numbers_of(n, "gradient", &cut, &count);
+        CHECK(alone != NULL && together != NULL && distance(alone, together, count) < 1e-6);
+        free(together);
+    }
+    free(alone);
+    end();
+}
+
+TEST(an_update_in_slices_gives_the_bits_of_an_update_of_all)
+{
+    if (!begin(WORKERS) || !team_open())
+        return;
+    for (uint32_t n = 1; n <= WORKERS; n++)
+        pass(n, "sharded", &lenet);
+    free(numbers_of(2, "spread", NULL, &(size_t){ 0 }));
+    pass(2, "statistics", NULL);
+    end();
+}
+
+TEST(a_loss_of_ones_own_gives_the_gradients_of_the_networks)
+{
+    custom_request cut = lenet, large = lenet;
+
+    if (!begin(1) || !team_open())
+        return;
+    cut.micro_batch = 32; /* 100 samples in four calls */
+    pass(1, "losses", &cut);
+    large.micro_batch = 8; /* oneDNN's segments on both sides of the loss */
+    large.batch = 16;
+    strcpy(large.network, "squeezenet1.1");
+    strcpy(large.source, "synthetic:64x64x3:10:32");
+    pass(1, "losses", &large);
+    end();
+}
+
+TEST(a_kind_of_ones_own_learns_and_a_wrong_gradient_is_found)
+{
+    if (!begin(1) || !team_open())
+        return;
+    pass(1, "kinds", NULL);
+    end();
+}
+
+TEST(a_model_leaves_a_task_as_onnx_and_comes_back)
+{
+    custom_request small = lenet;
+    gp_network network = { 0 };
+    gp_block *block = NULL;
+    const void *data;
+    size_t bytes;
+
+    if (!begin(2) || !team_open())
+        return;
+    small.batch = 60;
+    small.epochs = 1;
+    if (block_on(&block, 2, "export_model", &small) != GP_OK ||
+        gp_block_result(block, 1, &data, &bytes, &err) != GP_OK ||
+        gp_network_read(&network, data, bytes, &err) != GP_OK)
+        GP_TEST_FAIL("%s", err.message);
+    CHECK_INT(10, network.class_count);
+    gp_network_deinit(&network);
+    gp_block_free(block);
+    end();
+}
+
+TEST(what_makes_no_sense_is_refused_in_one_sentence)
+{
+    gp_future *future = NULL;
+    const void *data;
+    size_t bytes;
+
+    if (!begin(1) || !team_open())
+        return;
+    if (gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("misuse") }, &err) != GP_OK ||
+        gp_future_result(future, &data, &bytes, &err) != GP_OK)
+        GP_TEST_FAIL("%s", err.message);
+    gp_future_free(future);
+    end();
+}
+
+static custom_footprint footprint(void)
+{
+    custom_footprint here = { 0 };
+    gp_block *block = NULL;
+    const void *data;
+    size_t bytes;
+
+    if (block_on(&block, 2, "footprint", NULL) != GP_OK ||
+        gp_block_result(block, 2, &data, &bytes, &err) != GP_OK || bytes != sizeof(here))
+        GP_TEST_FAIL("%s", err.message);
+    else
+        memcpy(&here, data, bytes);
+    gp_block_free(block);
+    return here;
+}
+
+#ifdef __SANITIZE_ADDRESS__ /* which keeps what was freed */
+enum { GROWTH_KIB = 1 << 18 };
+#else
+enum { GROWTH_KIB = 2048 };
+#endif
+
+TEST(a_task_that_ends_in_the_middle_leaves_nothing)
+{
+    custom_footprint before, after;
+
+    if (!begin(2) || !team_open())
+        return;
+    for (int times = 0; times < 4; times++) {
+        gp_block *block = NULL;
+
+        (void)block_on(&block, 2, "abandon", &lenet);
+        gp_block_free(block);
+    }
+    before = footprint();
+    for (int times = 0; times < 20; times++) {
+        gp_block *block = NULL;
+        gp_status status = block_on(&block, 2, "abandon", &lenet);
+
+        CHECK_STATUS(times % 2 == 0 ? GP_OK : GP_EINVAL, status);
+        gp_block_free(block);
+    }
+    after = footprint();
+    CHECK(after.descriptors < before.descriptors + 5); /* a connection may come or go */
+    CHECK(after.anonymous_kib < before.anonymous_kib + GROWTH_KIB);
+    CHECK(after.shared_kib < before.shared_kib + 512);
+    end();
+}
+
+TEST(steps_take_no_memory)
+{
+    custom_request many = lenet;
+
+    if (!begin(2) || !team_open())
+        return;
+    strcpy(many.source, "digits:64");
+    many.batch = 16;
+    many.epochs = 1000;
+    pass(2, "frugal", &many);
+    end();
+}
+
+TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
+{
+    custom_request many = lenet;
+    gp_block *block = NULL;
+    const void *data;
+    size_t bytes;
+
+    if (!begin(WORKERS) || !team_open())
+        return;
+    many.epochs = 1000;
+    CHECK_STATUS(GP_EPEER, block_on(&block, WORKERS, "crash", &many));
+    CHECK_CONTAINS(err.message, "Aborted");
+    if (block != NULL) {
+        CHECK_STATUS(GP_EPEER, gp_block_result(block, 1, &data, &bytes, &err));
+        CHECK_STATUS(GP_EPEER, gp_block_result(block, 3, &data, &bytes, &err));
+        CHECK_CONTAINS(err.message, "worker");
+    }
+    gp_block_free(block);
+    pass(WORKERS, "sharded", &lenet); /* the worker was replaced */
+    end();
+}
+
+TEST(a_cancel_ends_a_loop_that_does_not_look)
+{
+    gp_future *future = NULL;
+    const void *data;
+    size_t bytes;
+    int64_t deadline;
+
+    if (!begin(1) || !team_open())
+        return;
+    REQUIRE_OK(gp_parfeval(&future, team,
+                           &(gp_parfeval_request){ .function = function("endless"),
+                                                   .argument = &lenet,
+                                                   .bytes = sizeof(lenet),
+                                                   .run_ms_max = 60000 },
+                           &err),
+               err);
+    deadline = gp_now_ms() + 10000;
+    while (strstr(lines, "begun") == NULL && gp_now_ms() < deadline)
+        gp_future_wait(future, 10, NULL);
+    gp_future_cancel(future);
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(future, &data, &bytes, &err));
+    gp_future_free(future);
+    end();
+}
+
+TEST(a_model_that_is_kept_goes_on_in_the_next_task)
+{
+    if (!begin(1) || !team_open())
+        return;
+    for (int64_t times = 1; times <= 3; times++) {
+        gp_future *future = NULL;
+        const void *data;
+        size_t bytes;
+        int64_t steps = 0;
+
+        if (gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("kept") }, &err) !=
+                GP_OK ||
+            gp_future_result(future, &data, &bytes, &err) != GP_OK)
+            GP_TEST_FAIL("%s", err.message);
+        else
+            memcpy(&steps, data, sizeof(steps));
+        CHECK_INT(times, steps);
+        gp_future_free(future);
+    }
+    end();
+}
