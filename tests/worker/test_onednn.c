@@ -139,6 +139,46 @@ static gp_graph *residual_graph(void)
     return graph_of(&input, layers);
 }
 
+/* Everything that may be done in one pass with a normalisation: relu and clip after it, two that are added, one that is
+ * added to a value with other readers, gradients of three readers, slices of a concatenation, a vector; odd channels. */
+static gp_graph *passes_graph(void)
+{
+    static const layer_line layers[] = {
+        { "conv1", "conv2d", "channels=35;kernel=3;padding=1;bias=false", { NULL } },
+        { "bn1", "batchnorm", NULL, { NULL } },
+        { "clip1", "clip", "min=0;max=1.5", { NULL } },
+        { "conv2", "conv2d", "channels=35;kernel=3;padding=1;bias=false", { NULL } },
+        { "bn2", "batchnorm", NULL, { NULL } },
+        { "short", "conv2d", "channels=35;kernel=1;bias=false", { "clip1" } },
+        { "bn3", "batchnorm", NULL, { NULL } },
+        { "sum1", "add", NULL, { "bn2", "bn3" } },
+        { "relu1", "relu", NULL, { NULL } },
+        { "conv3", "conv2d", "channels=35;kernel=1;bias=false", { NULL } },
+        { "bn4", "batchnorm", NULL, { NULL } },
+        { "sum2", "add", NULL, { "relu1", "bn4" } },
+        { "conv4", "conv2d", "channels=20;kernel=1", { NULL } },
+        { "relu2", "relu", NULL, { NULL } },
+        { "left", "conv2d", "channels=12;kernel=1", { NULL } },
+        { "relu3", "relu", NULL, { NULL } },
+        { "right", "conv2d", "channels=9;kernel=3;padding=1", { "relu2" } },
+        { "relu4", "relu", NULL, { NULL } },
+        { "both", "concat", NULL, { "relu3", "relu4" } },
+        { "bn5", "batchnorm", NULL, { NULL } },
+        { "pool", "maxpool", "kernel=2;stride=2", { NULL } },
+        { "flat", "flatten", NULL, { NULL } },
+        { "fc1", "fc", "outputs=40", { NULL } },
+        { "bn6", "batchnorm", NULL, { NULL } },
+        { "relu5", "relu", NULL, { NULL } },
+        { "sum3", "add", NULL, { "relu5", "bn6" } },
+        { "fc2", "fc", "outputs=7", { NULL } },
+        { "loss", "crossentropy", NULL, { NULL } },
+        { .kind = NULL },
+    };
+    gp_shape input = gp_shape3(3, 9, 10);
+
+    return graph_of(&input, layers);
+}
+
 /* One network with data for `total` samples, and what the oracle makes of it. */
 typedef struct bench {
     gp_graph *graph;
@@ -545,6 +585,21 @@ TEST(partly_frozen_networks_train_as_the_oracle_does)
     check_network(frozen_graph(branches_graph(), "conv1", "excite"), "branches, frozen to excite", 9, GP_F32);
 }
 
+TEST(ops_done_in_one_pass_train_as_the_oracle_does)
+{
+    const uint32_t whole[CALLS_MAX] = { 9 };
+    bench b;
+
+    if (!bench_init(&b, passes_graph(), 9, GP_U8))
+        return;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        check_train(&b, "passes", 9, threads, whole);
+        check_train(&b, "passes with a tail", 16, threads, whole);
+        check_infer(&b, "passes", threads);
+    }
+    bench_deinit(&b);
+}
+
 TEST(a_rank_without_samples_writes_zeros_first_and_nothing_later)
 {
     gp_batch none = { .first = true, .last = true };
@@ -586,17 +641,18 @@ static bool cut_possible(const gp_graph *graph, gp_phase phase, uint32_t cut)
 
 TEST(values_cross_between_segments_wherever_a_phase_is_cut)
 {
-    const uint32_t counts[CALLS_MAX] = { 4, 3 };
-    bench benches[2];
+    const uint32_t parts[CALLS_MAX] = { 4, 3 }, whole[CALLS_MAX] = { 7 }; /* batch norm couples samples */
+    bench benches[3];
     uint32_t tried = 0;
 
     if (!bench_init(&benches[0], lenet_graph(), 7, GP_U8) ||
-        !bench_init(&benches[1], alexnet_graph(), 7, GP_U8))
+        !bench_init(&benches[1], alexnet_graph(), 7, GP_U8) ||
+        !bench_init(&benches[2], passes_graph(), 7, GP_U8))
         return;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         bench *b = &benches[k];
 
-        for (uint32_t cut = 1; cut < b->graph->ops[GP_PHASE_TRAIN].count; cut++) {
+        for (uint32_t cut = 1; cut < b->graph->ops[GP_PHASE_TRAIN].count; cut += k == 2 ? 2 : 1) {
             gp_error err = { 0 };
             char what[64];
             chain c;
@@ -605,8 +661,8 @@ TEST(values_cross_between_segments_wherever_a_phase_is_cut)
                 continue;
             snprintf(what, sizeof(what), "network %d cut before op %u", k, cut);
             tried++;
-            REQUIRE_OK(chain_init(&c, b, GP_PHASE_TRAIN, 5, 2, &cut, 1, &err), err);
-            CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
+            REQUIRE_OK(chain_init(&c, b, GP_PHASE_TRAIN, k == 2 ? 8 : 5, 2, &cut, 1, &err), err);
+            CHECK_STATUS(GP_OK, chain_run(&c, b, k == 2 ? whole : parts, &err));
             check_gradients(b, what);
             check_sums(b, b->train);
             chain_deinit(&c);

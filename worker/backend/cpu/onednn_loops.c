@@ -92,57 +92,6 @@ gp_status gp_onednn_loop_samples(const gp_onednn_step *step, const gp_onednn_run
     return GP_OK;
 }
 
-static void relu_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const loop_call *call = context;
-    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
-    const float *x = call->step->data[0];
-    float *y = call->step->data[1];
-
-    for (size_t i = range.first; i < range.end; i++)
-        y[i] = x[i] > 0.0f ? x[i] : 0.0f;
-}
-
-gp_status gp_onednn_loop_relu(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
-{
-    (void)err;
-    return elements_run(step, run, relu_share);
-}
-
-static void relu_backward_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const loop_call *call = context;
-    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
-    const float *dy = call->step->data[0], *y = call->step->data[1];
-    float *dx = call->step->data[2];
-
-    for (size_t i = range.first; i < range.end; i++)
-        dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
-}
-
-gp_status gp_onednn_loop_relu_backward(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
-{
-    (void)err;
-    return elements_run(step, run, relu_backward_share);
-}
-
-static void add_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const loop_call *call = context;
-    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
-    const float *a = call->step->data[0], *b = call->step->data[1];
-    float *sum = call->step->data[2];
-
-    for (size_t i = range.first; i < range.end; i++)
-        sum[i] = a[i] + b[i];
-}
-
-gp_status gp_onednn_loop_add(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
-{
-    (void)err;
-    return elements_run(step, run, add_share);
-}
-
 static void copy_share(void *context, uint32_t thread, uint32_t threads)
 {
     const loop_call *call = context;

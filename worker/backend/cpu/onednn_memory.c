@@ -206,9 +206,6 @@ gp_status gp_onednn_place(gp_segment *segment, gp_error *err)
     }
     if (status != GP_OK)
         return status;
-    segment->step_ns = gp_calloc(segment->step_list.count + 1, sizeof(*segment->step_ns));
-    if (segment->step_ns == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the times of %u steps", segment->step_list.count);
     for (uint32_t i = 0; i < segment->step_list.count; i++)
         step_bind(segment, &segment->steps[i]);
     return GP_OK;

@@ -1,6 +1,7 @@
 /* onednn_ops.c -- ops of a graph to steps of a segment: those that are loops of ours, and which op is whose. */
 #include "worker/backend/cpu/onednn_translate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -57,21 +58,6 @@ static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
     return packed || !dense ? PACKED : DENSE;
 }
 
-/* A value that one layer keeps for its own backward pass, in the order its loop likes. */
-static uint32_t kept_tensor(gp_onednn_translator *t, uint32_t value)
-{
-    bool call = t->request->graph->values[value].role == GP_VALUE_CALL;
-    void *crossing = t->request->values[value];
-    dnnl_dims_t dims = { call ? 1 : t->segment->micro_batch, (dnnl_dim_t)count_of(t, value) };
-    size_t bytes = (size_t)(dims[0] * dims[1]) * sizeof(float);
-
-    if (going(t) && t->forms[value][DENSE] == ONEDNN_NONE)
-        t->forms[value][DENSE] = gp_onednn_tensor_new(
-            t, gp_onednn_md_new(t, 2, dims, dnnl_ab),
-            gp_onednn_buffer_new(t, crossing == NULL ? LIFE_RUN : LIFE_FOREIGN, crossing, bytes));
-    return going(t) ? t->forms[value][DENSE] : ONEDNN_NONE;
-}
-
 /* ONEDNN_NONE: labels and sums, which a loop finds in its call. */
 static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, bool output)
 {
@@ -82,7 +68,7 @@ static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn
         return gp_onednn_flat_parameter(t, value, true);
     case GP_VALUE_SAVED:
     case GP_VALUE_CALL:
-        return kept_tensor(t, value);
+        return gp_onednn_kept_tensor(t, value);
     case GP_VALUE_LABELS:
     case GP_VALUE_SUMS:
         return ONEDNN_NONE;
@@ -98,7 +84,7 @@ static void translate_plain(gp_onednn_translator *t, const gp_op *op)
     gp_onednn_form form = loop->dense ? DENSE : plain_form(t, op);
     gp_onednn_step step = { .loop = gp_onednn_loop_plain,
                             .plain = loop,
-                            .op = op,
+                            .op = t->op,
                             .packed = form == PACKED,
                             .in_place = loop->in_place };
 
@@ -130,18 +116,19 @@ static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
 {
     uint32_t x = op->in[0], y = op->out[0];
     bool same = gp_shape_equal(shape_of(t, x), shape_of(t, y));
-    bool packed = same && t->forms[x][PACKED] != ONEDNN_NONE;
     uint32_t from;
 
-    if (t->request->values[y] != NULL && same) {
+    if (t->roots[t->op->out[0]] != t->op->out[0])
+        return; /* another name */
+    if (same) {
         loop_emit(t, gp_onednn_loop_copy, op, x, GP_NO_VALUE, y);
         return;
     }
-    from = gp_onednn_value_read(t, x, packed ? PACKED : DENSE);
+    from = gp_onednn_value_read(t, x, DENSE);
     if (!going(t))
         return;
     if (t->request->values[y] == NULL) {
-        gp_onednn_form_attach(t, y, packed ? PACKED : DENSE, t->segment->tensors[from].buffer);
+        gp_onednn_form_attach(t, y, DENSE, t->segment->tensors[from].buffer);
     } else {
         gp_onednn_step step = { .loop = gp_onednn_loop_copy, .count = count_of(t, y) };
 
@@ -165,9 +152,15 @@ static void translate_softmax_xent(gp_onednn_translator *t, const gp_op *op)
     t->segment->has_loss = true;
 }
 
-static void translate_op(gp_onednn_translator *t, const gp_op *op)
+static void translate_op(gp_onednn_translator *t, const gp_op *original)
 {
-    t->op = op;
+    gp_op named = *original;
+    const gp_op *op = &named;
+
+    t->op = original;
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++)
+        if (named.in[i] != GP_NO_VALUE)
+            named.in[i] = t->roots[named.in[i]];
     switch (op->code) {
     case GP_OP_CONV2D:
     case GP_OP_FC:
@@ -191,17 +184,39 @@ static void translate_op(gp_onednn_translator *t, const gp_op *op)
         gp_onednn_translate_pool_backward(t, op);
         break;
     case GP_OP_RELU:
-        loop_emit(t, gp_onednn_loop_relu, op, op->in[0], GP_NO_VALUE, op->out[0]);
+        gp_onednn_translate_cut(t, op, 0.0, INFINITY);
         break;
     case GP_OP_RELU_BACKWARD:
-        loop_emit(t, gp_onednn_loop_relu_backward, op, op->in[1], op->in[0], op->out[0]);
+        gp_onednn_translate_mask(t, op, op->in[0], op->in[1], 0.0, INFINITY);
         break;
     case GP_OP_DROPOUT:
     case GP_OP_DROPOUT_BACKWARD:
         loop_emit(t, gp_onednn_loop_dropout, op, op->in[0], GP_NO_VALUE, op->out[0]);
         break;
     case GP_OP_ADD:
-        loop_emit(t, gp_onednn_loop_add, op, op->in[0], op->in[1], op->out[0]);
+        gp_onednn_translate_add(t, op);
+        break;
+    case GP_OP_BATCHNORM:
+        gp_onednn_translate_batchnorm(t, op);
+        break;
+    case GP_OP_BATCHNORM_BACKWARD:
+        gp_onednn_translate_batchnorm_backward(t, op);
+        break;
+    case GP_OP_ACTIVATION:
+        if (op->function == GP_ACTIVATION_CLIP)
+            gp_onednn_translate_cut(t, op, op->factor[0], op->factor[1]);
+        else
+            translate_plain(t, op);
+        break;
+    case GP_OP_ACTIVATION_BACKWARD:
+        if (op->function == GP_ACTIVATION_CLIP)
+            gp_onednn_translate_mask(t, op, op->in[0], op->in[1], op->factor[0], op->factor[1]);
+        else
+            translate_plain(t, op);
+        break;
+    case GP_OP_SLICE:
+        if (!gp_onednn_translate_slice(t, op))
+            translate_plain(t, op);
         break;
     case GP_OP_RESHAPE:
         translate_reshape(t, op);
@@ -218,6 +233,25 @@ static void translate_op(gp_onednn_translator *t, const gp_op *op)
     }
 }
 
+/* A reshape to the shape that is there already gives a value another name, unless that crosses. */
+static void readers_find(gp_onednn_translator *t)
+{
+    const gp_segment_request *request = t->request;
+
+    for (uint32_t v = 0; v < request->graph->value_count; v++)
+        t->roots[v] = v;
+    for (const gp_op *op = request->ops; op < request->ops + request->count; op++) {
+        if (op->code == GP_OP_RESHAPE && request->values[op->out[0]] == NULL &&
+            gp_shape_equal(shape_of(t, op->in[0]), shape_of(t, op->out[0]))) {
+            t->roots[op->out[0]] = t->roots[op->in[0]];
+            continue;
+        }
+        for (int i = 0; i < GP_OP_VALUES_MAX; i++)
+            if (op->in[i] != GP_NO_VALUE)
+                t->readers[t->roots[op->in[i]]]++;
+    }
+}
+
 gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *request, gp_error *err)
 {
     gp_onednn_translator t = { .segment = segment, .request = request, .err = err };
@@ -225,11 +259,16 @@ gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *req
     size_t start = (size_t)(request->ops - list->op);
 
     t.forms = gp_malloc(request->graph->value_count * sizeof(*t.forms));
+    t.roots = gp_calloc(request->graph->value_count, sizeof(*t.roots));
+    t.readers = gp_calloc(request->graph->value_count, sizeof(*t.readers));
+    t.pending = gp_calloc(request->graph->value_count, sizeof(*t.pending));
     t.folded = gp_calloc(request->count, sizeof(*t.folded));
-    if (t.forms == NULL || t.folded == NULL)
+    if (t.forms == NULL || t.roots == NULL || t.readers == NULL || t.pending == NULL || t.folded == NULL) {
         t.status = gp_fail(err, GP_ENOMEM, "no memory to translate %u ops", request->count);
-    else
+    } else {
         memset(t.forms, 0xff, request->graph->value_count * sizeof(*t.forms));
+        readers_find(&t);
+    }
     segment->scratch = gp_onednn_buffer_new(&t, LIFE_KEPT, NULL, 0);
     for (uint32_t i = 0; i < request->count && going(&t); i++) {
         if (!t.folded[i])
@@ -238,6 +277,9 @@ gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *req
             segment->forward_steps = segment->step_list.count;
     }
     gp_free(t.forms);
+    gp_free(t.roots);
+    gp_free(t.readers);
+    gp_free(t.pending);
     gp_free(t.folded);
     gp_free(t.packed);
     return t.status;

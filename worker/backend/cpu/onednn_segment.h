@@ -46,6 +46,37 @@ typedef struct gp_onednn_tensor {
  * weights are refreshed by the first: some steps belong to one sort of call only. */
 typedef enum gp_onednn_when { WHEN_ALWAYS, WHEN_FIRST, WHEN_LATER } gp_onednn_when;
 
+/* Of a loop of onednn_norm.c: an argument's role. */
+typedef enum gp_onednn_slot {
+    SLOT_A, /* the terms of a mix: activations, or gradients of them */
+    SLOT_B,
+    SLOT_MASK,
+    SLOT_X,
+    SLOT_RUNNING,
+    SLOT_SCALE,
+    SLOT_SUMS, /* gradients of parameters, or the sums of statistics in their place */
+    SLOT_SQUARES,
+    SLOT_MOMENTS, /* of term A, or of x: mean, then inverse deviation */
+    SLOT_FACTOR,  /* scale times inverse deviation */
+    SLOT_OFFSET,
+    SLOT_MOMENTS_B,
+    SLOT_FACTOR_B,
+    SLOT_OFFSET_B,
+    SLOT_PARTIALS,
+    SLOT_OUT,
+    SLOT_KEPT, /* the mix of a gradient, where somebody else reads it too */
+} gp_onednn_slot;
+
+/* A + B, normalised or channels of something wider; then cut to [low, high], or 0 where the mask does not lie
+ * between them. */
+typedef struct gp_onednn_mix {
+    size_t stride[2], channel[2]; /* of a term: numbers of a pixel, the first of them that is meant */
+    bool bounded;
+    float low, high;
+    double epsilon;
+    size_t chunk_rows, chunks; /* of sums over rows */
+} gp_onednn_mix;
+
 typedef struct gp_onednn_step gp_onednn_step;
 typedef struct gp_onednn_run gp_onednn_run;
 /* Returns GP_OK, or what the batch is wrong in. */
@@ -69,6 +100,7 @@ struct gp_onednn_step {
     size_t channels, pixels; /* of dropout and samples: element channel * pixels + pixel lies at
                               * pixel * channels + channel; channels = 1 where the order is dense */
     double rate;
+    gp_onednn_mix mix;
     const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
     const gp_op *op;
     bool packed;
@@ -111,7 +143,7 @@ struct gp_segment {
     gp_onednn_list primitive_list;
     gp_onednn_step *steps;
     gp_onednn_list step_list;
-    int64_t *step_ns; /* [step_list.count] spent in each */
+    int64_t *step_ns; /* [step_list.count] spent in each; NULL: nobody asked */
     gp_onednn_entry *entries;
     gp_onednn_list entry_list;
     gp_onednn_range *gradients; /* written here: zeroed for a rank without samples */
@@ -152,11 +184,7 @@ gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *req
 
 /* tensors: in declaration order below; `count` elements per sample, micro_batch samples. */
 gp_status gp_onednn_loop_samples(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* -> x packed */
-gp_status gp_onednn_loop_relu(const gp_onednn_step *, const gp_onednn_run *, gp_error *);    /* x -> y */
-gp_status gp_onednn_loop_relu_backward(const gp_onednn_step *, const gp_onednn_run *,
-                                       gp_error *);                                       /* dy, y -> dx */
-gp_status gp_onednn_loop_add(const gp_onednn_step *, const gp_onednn_run *, gp_error *);  /* a, b -> sum */
-gp_status gp_onednn_loop_copy(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* x -> y */
+gp_status gp_onednn_loop_copy(const gp_onednn_step *, const gp_onednn_run *, gp_error *);    /* x -> y */
 gp_status gp_onednn_loop_dropout(const gp_onednn_step *, const gp_onednn_run *,
                                  gp_error *); /* x -> y; also backward */
 gp_status gp_onednn_loop_accumulate(const gp_onednn_step *, const gp_onednn_run *,
@@ -168,5 +196,14 @@ gp_status gp_onednn_loop_bias_gradient(const gp_onednn_step *, const gp_onednn_r
 gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* step->plain */
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+
+/* --- onednn_norm.c: arguments by slots, activations packed (a mix without norms: in either form) ------ */
+
+/* X, SCALE, RUNNING -> MOMENTS, FACTOR, SUMS, SQUARES */
+gp_status gp_onednn_loop_moments(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+/* the mix -> OUT */
+gp_status gp_onednn_loop_mix(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+/* the mix (dy), X, SCALE, MOMENTS -> OUT (or none), KEPT (or none), SUMS (dscale), SQUARES (doffset) */
+gp_status gp_onednn_loop_norm_backward(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 
 #endif

@@ -223,6 +223,7 @@ uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn
 {
     uint32_t dense, plain, packed;
 
+    gp_onednn_pending_force(t, value);
     if (going(t) && t->forms[value][DENSE] == ONEDNN_NONE && t->forms[value][PACKED] == ONEDNN_NONE)
         value_enter(t, value);
     if (!going(t))
@@ -267,4 +268,18 @@ gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32
         packed = packed && t->forms[values[i]][PACKED] != ONEDNN_NONE;
     }
     return dense && !packed ? DENSE : PACKED;
+}
+
+uint32_t gp_onednn_kept_tensor(gp_onednn_translator *t, uint32_t value)
+{
+    bool call = t->request->graph->values[value].role == GP_VALUE_CALL;
+    void *crossing = t->request->values[value];
+    dnnl_dims_t dims = { call ? 1 : t->segment->micro_batch, (dnnl_dim_t)count_of(t, value) };
+    size_t bytes = (size_t)(dims[0] * dims[1]) * sizeof(float);
+
+    if (going(t) && t->forms[value][DENSE] == ONEDNN_NONE)
+        t->forms[value][DENSE] = gp_onednn_tensor_new(
+            t, gp_onednn_md_new(t, 2, dims, dnnl_ab),
+            gp_onednn_buffer_new(t, crossing == NULL ? LIFE_RUN : LIFE_FOREIGN, crossing, bytes));
+    return going(t) ? t->forms[value][DENSE] : ONEDNN_NONE;
 }

@@ -1,6 +1,6 @@
 /* onednn_translate.h -- what the parts of a translation of ops to steps share: onednn_tensors.c (descriptors, tensors,
  * steps, values), onednn_parameters.c (weights and gradients), onednn_layers.c (convolution, fully connected),
- * onednn_pool.c, onednn_ops.c (the rest, and which op is whose).
+ * onednn_pool.c, onednn_pending.c (normalisation and element by element), onednn_ops.c (the rest, and which op is whose).
  *
  * The first failure sticks in the translator: functions do nothing after it, so the translation of an op reads as the
  * list of what it makes. */
@@ -15,15 +15,37 @@ typedef struct gp_onednn_packed {
     uint32_t value, tensor;
 } gp_onednn_packed;
 
+enum { PENDING_TERMS = 2 };
+
+/* One of a sum: a value as it is, its normalisation (moments, factor, offset: tensors), or some of its channels. */
+typedef struct gp_onednn_term {
+    uint32_t value;
+    uint32_t moments, factor, offset; /* ONEDNN_NONE: as it is */
+    bool sliced;
+    size_t channel; /* the first one */
+} gp_onednn_term;
+
+/* A value that is not there yet. */
+typedef struct gp_onednn_pending {
+    uint32_t count; /* of terms; 0: nothing waits */
+    gp_onednn_term term[PENDING_TERMS];
+    bool bounded;  /* cut to [low, high] */
+    uint32_t mask; /* GP_NO_VALUE, or what must lie between low and high; elsewhere the sum counts 0 */
+    float low, high;
+} gp_onednn_pending;
+
 typedef struct gp_onednn_translator {
     gp_segment *segment;
     const gp_segment_request *request;
     gp_status status;
     gp_error *err;
-    const gp_op *op;          /* being translated */
-    uint32_t (*forms)[FORMS]; /* [value_count] tensors, ONEDNN_NONE where a form is not there (yet) */
-    bool *folded;             /* [request->count] ops that an earlier op's primitive does as well */
-    gp_onednn_packed *packed; /* forward and backward-data share a copy where they like the same layout */
+    const gp_op *op;            /* being translated */
+    uint32_t (*forms)[FORMS];   /* [value_count] tensors, ONEDNN_NONE where a form is not there (yet) */
+    uint32_t *roots;            /* [value_count] the value that one is another name of, or itself */
+    uint32_t *readers;          /* [value_count] ops that read a root or another name of it */
+    gp_onednn_pending *pending; /* [value_count] */
+    bool *folded;               /* [request->count] ops that an earlier op's primitive does as well */
+    gp_onednn_packed *packed;   /* forward and backward-data share a copy where they like the same layout */
     gp_onednn_list packed_list;
 } gp_onednn_translator;
 
@@ -93,6 +115,23 @@ uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onedn
 void gp_onednn_value_written(gp_onednn_translator *t, uint32_t value);
 /* The form in which an element-wise op reads its inputs: one that all have, else nhwc. */
 gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32_t b);
+
+/* A value that one layer keeps for its own backward pass, in the order its loop likes. */
+uint32_t gp_onednn_kept_tensor(gp_onednn_translator *t, uint32_t value);
+
+/* --- onednn_pending.c -------------------------------------------------------------------------------- */
+
+/* Compute a value that waits. */
+void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value);
+/* y = x cut to [low, high];  dx = dy where low < y < high. */
+void gp_onednn_translate_cut(gp_onednn_translator *t, const gp_op *op, double low, double high);
+void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t y, uint32_t dy, double low,
+                              double high);
+void gp_onednn_translate_add(gp_onednn_translator *t, const gp_op *op);
+/* false: not a slice of channels, nothing done. */
+bool gp_onednn_translate_slice(gp_onednn_translator *t, const gp_op *op);
+void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op);
+void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op *op);
 
 /* --- onednn_parameters.c ----------------------------------------------------------------------------- */
 

@@ -59,8 +59,9 @@ typedef struct gp_segment_ops {
      * ops.forward_count.  Allocates nothing and makes no system call. */
     gp_status (*run)(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err);
     size_t (*memory_bytes)(const gp_segment *segment);
-    /* Call fn for each piece of work of a run, in order; NULL: the segment does not tell its time apart. */
-    void (*profile)(const gp_segment *segment, gp_profile_fn fn, void *context);
+    /* fn NULL: count times from now on; else call it for each piece of work of a run, in order.  NULL: the segment
+     * does not tell its time apart. */
+    void (*profile)(gp_segment *segment, gp_profile_fn fn, void *context);
 } gp_segment_ops;
 
 #endif
