@@ -202,6 +202,8 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
     status = gp_store_find(path, sizeof(path), source, err);
     if (status != GP_OK)
         return status;
+    if (gp_pixels_is(path))
+        return gp_pixels_open(out, path, role, options, err);
     if (!gp_store_is_idx(path) && gp_folder_is(path))
         return gp_store_open_folder(out, path, role, options, err);
     return gp_store_open_idx(out, path, part, err);

@@ -113,7 +113,8 @@ static void name_list_sort(name_list *list)
         }
         list->names[i].key = key;
     }
-    qsort_r(list->names, list->count, sizeof(*list->names), name_compare, list->text.data);
+    if (list->count > 1)
+        qsort_r(list->names, list->count, sizeof(*list->names), name_compare, list->text.data);
 }
 
 /* What an entry is, links followed: a stat only where the listing does not say. */
@@ -265,6 +266,8 @@ static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
 
 static const char *const train_names[] = { "train", NULL };
 static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
+/* What a training looks at while it runs; the test part is for the end. */
+static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
 
 /* The first of the names that is among the folders. */
 static const char *part_find(const name_list *folders, const char *const *names)
@@ -308,7 +311,7 @@ static gp_status parts_decide(char part[2][PATH_MAX], const char *directory, gp_
 
     if (is_divided(directory, folders)) {
         train = part_find(folders, train_names);
-        test = part_find(folders, test_names);
+        test = part_find(folders, role == GP_DATA_TEST ? validation_names : test_names);
     } else if (role == GP_DATA_TEST) {
         return gp_fail(err, GP_ENOENT,
                        "%s has no test images: there are no train/ and test/ (or val/) in it; `gradpool data "
@@ -393,6 +396,25 @@ bool gp_folder_is(const char *path)
     if (directory != NULL)
         closedir(directory);
     return found;
+}
+
+gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const gp_store_options *options,
+                             gp_error *err)
+{
+    folder_walk *walk = gp_calloc(1, sizeof(*walk));
+    gp_status status;
+
+    gp_image_list_init(list);
+    if (walk == NULL || strlen(directory) >= sizeof(walk->path)) {
+        gp_free(walk);
+        return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
+    }
+    walk->list = list;
+    walk->options = options;
+    strcpy(walk->path, directory);
+    status = walk_folder(walk, -1, err);
+    gp_free(walk);
+    return status;
 }
 
 gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,

@@ -489,7 +489,10 @@ static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t
     decoder->err = err;
     decoder->info = (gp_image_info){ .format = format };
     decoder->out = (gp_pixels){ 0 };
-    return format == GP_IMAGE_JPEG ? jpeg_run(decoder) : png_run(decoder);
+    status = format == GP_IMAGE_JPEG ? jpeg_run(decoder) : png_run(decoder);
+    decoder->out.file_width = decoder->info.width;
+    decoder->out.file_height = decoder->info.height;
+    return status;
 }
 
 gp_status gp_image_probe(gp_image_decoder *decoder, gp_image_info *info, const void *data, size_t bytes,

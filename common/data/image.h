@@ -34,6 +34,7 @@ typedef struct gp_image_info {
 typedef struct gp_pixels {
     const uint8_t *data;
     uint32_t width, height, channels;
+    uint32_t file_width, file_height; /* of the image in the file, before it was decoded at 1/2, 1/4, 1/8 */
 } gp_pixels;
 
 /* What is wanted of an image. */

@@ -31,6 +31,9 @@ typedef struct reader {
     gp_resampler *resampler;
     uint8_t *file;
     size_t file_bytes; /* taken */
+    uint8_t *label;    /* [height, width], if pixels have labels */
+    uint8_t *large;    /* the same at the size of the file, of labels in colour */
+    size_t large_bytes;
     char name[2 * PATH_MAX];
     struct reader *next;
 } reader;
@@ -38,6 +41,8 @@ typedef struct reader {
 typedef struct image_store {
     gp_store store;
     gp_image_list list;
+    gp_pixel_labels *labels; /* NULL: a class for each sample, in the list */
+    size_t label_bytes;      /* of a sample's label image, one byte a pixel; 0 without */
     gp_store_options options;
     pthread_mutex_t lock; /* of the readers */
     reader *readers;
@@ -56,6 +61,8 @@ static void reader_free(reader *r)
     gp_image_decoder_free(r->decoder);
     gp_resampler_free(r->resampler);
     gp_free(r->file);
+    gp_free(r->label);
+    gp_free(r->large);
     gp_free(r);
 }
 
@@ -76,6 +83,9 @@ static gp_status reader_take(image_store *images, reader **out, gp_error *err)
         status = gp_image_decoder_new(&r->decoder, err);
         if (status == GP_OK)
             status = gp_resampler_new(&r->resampler, err);
+        r->label = status == GP_OK ? gp_malloc(images->label_bytes) : NULL;
+        if (status == GP_OK && r->label == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for a label image of %zu bytes", images->label_bytes);
         if (status != GP_OK) {
             reader_free(r);
             return status;
@@ -93,17 +103,26 @@ static void reader_give(image_store *images, reader *r)
     pthread_mutex_unlock(&images->lock);
 }
 
+static void readers_free(image_store *images)
+{
+    while (images->readers != NULL) {
+        reader *r = images->readers;
+
+        images->readers = r->next;
+        reader_free(r);
+    }
+}
+
 /* ---- bytes ---- */
 
-static void image_path(const image_store *images, uint32_t index, char *path, size_t bytes)
+static void image_path(const gp_image_list *list, uint32_t index, char *path, size_t bytes)
 {
-    const gp_image_entry *entry = &images->list.entries[index];
-    const char *name = gp_image_list_name(&images->list, index);
+    const char *name = gp_image_list_name(list, index);
 
     if (name[0] == '/')
         snprintf(path, bytes, "%s", name);
     else
-        snprintf(path, bytes, "%s/%s", gp_image_list_place(&images->list, entry->place), name);
+        snprintf(path, bytes, "%s/%s", gp_image_list_place(list, list->entries[index].place), name);
 }
 
 static gp_status reader_reserve(reader *r, size_t bytes, gp_error *err)
@@ -140,14 +159,14 @@ static gp_status file_read(reader *r, int fd, uint64_t offset, size_t bytes, siz
 }
 
 /* The image's file into r->file: its first bytes_max bytes.  r->name is left with what it is called. */
-static gp_status image_load(const image_store *images, reader *r, uint32_t index, size_t bytes_max,
+static gp_status image_load(const gp_image_list *list, reader *r, uint32_t index, size_t bytes_max,
                             size_t *bytes, gp_error *err)
 {
     struct stat stat_;
     gp_status status;
     int fd;
 
-    image_path(images, index, r->name, sizeof(r->name));
+    image_path(list, index, r->name, sizeof(r->name));
     fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &stat_) != 0)
         status = gp_fail_errno(err,
@@ -170,6 +189,112 @@ static gp_status image_load(const image_store *images, reader *r, uint32_t index
 
 /* ---- samples ---- */
 
+/* Stored numbers to classes, in place of them or elsewhere. */
+static gp_status labels_from_numbers(const image_store *images, const reader *r, const gp_pixels *in,
+                                     uint8_t *out, gp_error *err)
+{
+    const gp_pixel_labels *labels = images->labels;
+    size_t count = (size_t)in->width * in->height;
+
+    for (size_t i = 0; i < count; i++) {
+        uint8_t value = in->data[i];
+
+        if (value >= labels->value_count && value != GP_PIXEL_NONE)
+            return gp_fail(
+                err, GP_ECORRUPT,
+                "%s: the label of pixel %zu,%zu (row, column) is %u; %s has %u lines (0 to %u), and "
+                "255 is no class",
+                r->name, i / in->width, i % in->width, value, labels->classes_path, labels->value_count,
+                labels->value_count - 1);
+        out[i] = value == GP_PIXEL_NONE ? GP_PIXEL_NONE : labels->meaning[value];
+    }
+    return GP_OK;
+}
+
+static gp_status labels_from_colours(const image_store *images, const reader *r, const gp_pixels *in,
+                                     uint8_t *out, gp_error *err)
+{
+    const gp_pixel_labels *labels = images->labels;
+    size_t count = (size_t)in->width * in->height;
+    uint32_t last = 0; /* neighbours are mostly of one class */
+
+    if (!labels->coloured)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s: a label image in colour; %s has to say which colour is which class, a line as "
+                       "name,red,green,blue",
+                       r->name, labels->classes_path);
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *colour = in->data + 3 * i;
+
+        if (memcmp(colour, labels->colours[last], 3) != 0) {
+            for (last = 0; last < labels->value_count; last++)
+                if (memcmp(colour, labels->colours[last], 3) == 0)
+                    break;
+            if (last == labels->value_count)
+                return gp_fail(
+                    err, GP_ECORRUPT,
+                    "%s: the colour of pixel %zu,%zu (row, column) is %u,%u,%u, which is no class's "
+                    "in %s",
+                    r->name, i / in->width, i % in->width, colour[0], colour[1], colour[2],
+                    labels->classes_path);
+        }
+        out[i] = labels->meaning[last];
+    }
+    return GP_OK;
+}
+
+/* Decode the label image in r->file into classes at its own size: *pixels. */
+static gp_status label_decode(const image_store *images, reader *r, size_t bytes, gp_pixels *pixels,
+                              gp_error *err)
+{
+    gp_image_info info;
+    gp_status status = gp_image_probe(r->decoder, &info, r->file, bytes, r->name, err);
+    bool colour = status == GP_OK && info.channels == 3 && !info.palette;
+    size_t count;
+
+    if (status == GP_OK && colour && info.format == GP_IMAGE_PNG)
+        status = gp_image_decode(r->decoder, pixels, &(gp_image_want){ .channels = 3 }, r->file, bytes,
+                                 r->name, err);
+    else if (status == GP_OK)
+        status = gp_image_decode_index(r->decoder, pixels, r->file, bytes, r->name, err);
+    if (status != GP_OK)
+        return status;
+    count = (size_t)pixels->width * pixels->height;
+    if (count > r->large_bytes) {
+        gp_free(r->large);
+        r->large = gp_malloc(count);
+        r->large_bytes = r->large == NULL ? 0 : count;
+        if (r->large == NULL)
+            return gp_fail(err, GP_ENOMEM, "%s: no memory for %zu labels", r->name, count);
+    }
+    status = colour ? labels_from_colours(images, r, pixels, r->large, err)
+                    : labels_from_numbers(images, r, pixels, r->large, err);
+    pixels->data = r->large;
+    pixels->channels = 1;
+    return status;
+}
+
+/* The label image that belongs to an image of width x height, into r->label at the store's size. */
+static gp_status label_read(const image_store *images, reader *r, uint32_t index, uint32_t width,
+                            uint32_t height, gp_error *err)
+{
+    const gp_store_info *info = &images->store.info;
+    gp_pixels pixels;
+    size_t bytes;
+    gp_status status = image_load(&images->labels->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+
+    if (status == GP_OK)
+        status = label_decode(images, r, bytes, &pixels, err);
+    if (status == GP_OK && (pixels.width != width || pixels.height != height))
+        status =
+            gp_fail(err, GP_ECORRUPT, "%s is %ux%u (height x width), but the image that it labels is %ux%u",
+                    r->name, pixels.height, pixels.width, height, width);
+    if (status == GP_OK)
+        gp_resample_nearest(r->label, info->height, info->width, &pixels);
+    return status;
+}
+
+/* The sample into out, and its pixels' labels, if they have any, into r->label. */
 static gp_status sample_decode(const image_store *images, reader *r, uint32_t index, uint8_t *out,
                                gp_error *err)
 {
@@ -177,48 +302,55 @@ static gp_status sample_decode(const image_store *images, reader *r, uint32_t in
     gp_image_want want = { info->channels, info->width, info->height };
     gp_pixels pixels;
     size_t bytes;
-    gp_status status = image_load(images, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+    gp_status status = image_load(&images->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
 
     if (status == GP_OK)
         status = gp_image_decode(r->decoder, &pixels, &want, r->file, bytes, r->name, err);
     if (status == GP_OK)
         status = gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
+    if (status == GP_OK && images->labels != NULL)
+        status = label_read(images, r, index, pixels.file_width, pixels.file_height, err);
     return status;
 }
 
-static bool cache_get(const image_store *images, uint32_t index, uint8_t *out)
+/* A place of the cache holds the sample, then its label image. */
+static bool cache_get(const image_store *images, reader *r, uint32_t index, uint8_t *out)
 {
     size_t bytes = images->store.info.sample_bytes;
+    const uint8_t *place;
 
     if (index >= images->cache_count ||
         atomic_load_explicit(&images->cached[index], memory_order_acquire) != FULL)
         return false;
-    memcpy(out, images->cache + index * bytes, bytes);
+    place = images->cache + index * (bytes + images->label_bytes);
+    memcpy(out, place, bytes);
+    memcpy(r->label, place + bytes, images->label_bytes);
     return true;
 }
 
-static void cache_put(const image_store *images, uint32_t index, const uint8_t *sample)
+static void cache_put(const image_store *images, const reader *r, uint32_t index, const uint8_t *sample)
 {
     size_t bytes = images->store.info.sample_bytes;
     unsigned char empty = EMPTY;
+    uint8_t *place;
 
     if (index >= images->cache_count ||
         !atomic_compare_exchange_strong(&images->cached[index], &empty, FILLING))
         return;
-    memcpy(images->cache + index * bytes, sample, bytes);
+    place = images->cache + index * (bytes + images->label_bytes);
+    memcpy(place, sample, bytes);
+    memcpy(place + bytes, r->label, images->label_bytes);
     atomic_store_explicit(&images->cached[index], FULL, memory_order_release);
 }
 
-/* Counted and told once, by name, but not too many. */
-static void sample_skip(image_store *images, uint32_t index, uint8_t *out, int32_t *label,
-                        const gp_error *err)
+/* Counted and told once, by name, but not too many.  The sample is black, and nothing in it has a class. */
+static void sample_skip(image_store *images, reader *r, uint32_t index, uint8_t *out, const gp_error *err)
 {
     unsigned char bit = (unsigned char)(1u << index % 8);
     uint64_t before;
 
     memset(out, 0, images->store.info.sample_bytes);
-    if (label != NULL)
-        *label = -1;
+    memset(r->label, GP_PIXEL_NONE, images->label_bytes);
     if ((atomic_fetch_or(&images->bad[index / 8], bit) & bit) != 0)
         return;
     before = atomic_fetch_add(&images->skipped, 1);
@@ -226,6 +358,15 @@ static void sample_skip(image_store *images, uint32_t index, uint8_t *out, int32
         gp_log(GP_LOG_WARN, "skipped an image: %s", err->message);
     else if (before == TOLD_MAX)
         gp_log(GP_LOG_WARN, "skipped more than %d images; the rest is only counted", TOLD_MAX);
+}
+
+static void target_put(const image_store *images, const reader *r, uint32_t index, bool skipped,
+                       int32_t *target)
+{
+    if (images->labels == NULL)
+        *target = skipped ? -1 : images->list.labels[index];
+    for (size_t i = 0; i < images->label_bytes; i++)
+        target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
 }
 
 static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -241,24 +382,25 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
         return status;
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *out = (uint8_t *)samples + i * store->info.sample_bytes;
-        int32_t *label = targets == NULL ? NULL : (int32_t *)targets + i;
+        bool skipped = false;
 
-        if (label != NULL)
-            *label = images->list.labels[index[i]];
-        if (cache_get(images, index[i], out))
-            continue;
-        status = sample_decode(images, r, index[i], out, &own);
-        if (status == GP_OK) {
-            cache_put(images, index[i], out);
-        } else if (images->options.on_bad == GP_BAD_SKIP && status != GP_ENOMEM) {
-            sample_skip(images, index[i], out, label, &own);
-            status = GP_OK;
-        } else {
-            if (err != NULL)
-                *err = own;
-            break;
+        if (!cache_get(images, r, index[i], out)) {
+            status = sample_decode(images, r, index[i], out, &own);
+            skipped = status != GP_OK && status != GP_ENOMEM && images->options.on_bad == GP_BAD_SKIP;
+            if (skipped)
+                sample_skip(images, r, index[i], out, &own);
+            else if (status == GP_OK)
+                cache_put(images, r, index[i], out);
+            else
+                break;
         }
+        status = GP_OK;
+        if (targets != NULL)
+            target_put(images, r, index[i], skipped,
+                       (int32_t *)((uint8_t *)targets + i * store->info.target_bytes));
     }
+    if (status != GP_OK && err != NULL)
+        *err = own;
     reader_give(images, r);
     return status;
 }
@@ -270,7 +412,7 @@ static void image_name(const gp_store *store, uint32_t index, char *text, size_t
     size_t length = strlen(root);
     char path[2 * PATH_MAX];
 
-    image_path(images, index, path, sizeof(path));
+    image_path(&images->list, index, path, sizeof(path));
     if (strncmp(path, root, length) == 0 && path[length] == '/')
         snprintf(text, bytes, "%s", path + length + 1);
     else
@@ -286,17 +428,15 @@ static void image_close(gp_store *store)
 {
     image_store *images = (image_store *)store;
 
-    while (images->readers != NULL) {
-        reader *r = images->readers;
-
-        images->readers = r->next;
-        reader_free(r);
-    }
+    readers_free(images);
     if (images->cache != NULL)
         munmap(images->cache, images->cache_bytes);
     gp_free(images->cached);
     gp_free(images->bad);
     gp_image_list_deinit(&images->list);
+    if (images->labels != NULL)
+        gp_pixel_labels_deinit(images->labels);
+    gp_free(images->labels);
     pthread_mutex_destroy(&images->lock);
     gp_store_deinit(store);
     gp_free(images);
@@ -308,17 +448,23 @@ static const gp_store_ops image_ops = {
 
 /* ---- opening ---- */
 
+void gp_pixel_labels_deinit(gp_pixel_labels *labels)
+{
+    gp_image_list_deinit(&labels->list);
+    gp_free(labels->owned);
+}
+
 /* The header, from the file's first bytes; a large profile before it is read through. */
 static gp_status image_look(image_store *images, reader *r, uint32_t index, gp_image_info *info,
                             gp_error *err)
 {
     size_t bytes;
-    gp_status status = image_load(images, r, index, HEAD_BYTES, &bytes, err);
+    gp_status status = image_load(&images->list, r, index, HEAD_BYTES, &bytes, err);
 
     if (status == GP_OK)
         status = gp_image_probe(r->decoder, info, r->file, bytes, r->name, err);
     if (status == GP_ECORRUPT && bytes == HEAD_BYTES) {
-        status = image_load(images, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+        status = image_load(&images->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
         if (status == GP_OK)
             status = gp_image_probe(r->decoder, info, r->file, bytes, r->name, err);
     }
@@ -384,7 +530,7 @@ static gp_status shape_decide(image_store *images, gp_store_info *info, gp_error
 static gp_status cache_take(image_store *images, gp_error *err)
 {
     uint64_t limit = images->options.cache_bytes == 0 ? GP_STORE_CACHE_BYTES : images->options.cache_bytes;
-    size_t sample = images->store.info.sample_bytes;
+    size_t sample = images->store.info.sample_bytes + images->label_bytes;
     void *cache;
 
     images->cache_count =
@@ -405,8 +551,55 @@ static gp_status cache_take(image_store *images, gp_error *err)
     return GP_OK;
 }
 
+/* The store without what is decided by looking at images. */
+static gp_status store_new(image_store **out, const char *source, gp_image_list *list,
+                           gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
+{
+    image_store *images = gp_calloc(1, sizeof(*images));
+    gp_pixel_labels *own = labels == NULL ? NULL : gp_malloc(sizeof(*own));
+
+    if (images == NULL || (labels != NULL && own == NULL)) {
+        gp_free(images);
+        gp_free(own);
+        gp_image_list_deinit(list);
+        if (labels != NULL)
+            gp_pixel_labels_deinit(labels);
+        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
+    }
+    images->list = *list;
+    if (labels != NULL)
+        *own = *labels;
+    images->labels = own;
+    images->options = *options;
+    pthread_mutex_init(&images->lock, NULL);
+    images->store.ops = &image_ops;
+    images->store.info.source = source; /* for names, until gp_store_init() */
+    *out = images;
+    return GP_OK;
+}
+
+/* What the samples are, once their shape is known. */
+static gp_status store_init(image_store *images, gp_store_info *info, gp_error *err)
+{
+    const char **names = gp_calloc(images->list.class_count, sizeof(*names));
+    gp_status status;
+
+    if (names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u class names", images->list.class_count);
+    for (uint32_t i = 0; i < images->list.class_count; i++)
+        names[i] = gp_image_list_class(&images->list, i);
+    info->class_names = names;
+    if (images->labels != NULL) {
+        info->target_count = 1;
+        info->targets[0] = (gp_target){ GP_I32, gp_shape2(info->height, info->width) };
+    }
+    status = gp_store_init(&images->store, &image_ops, info, err);
+    gp_free(names);
+    return status;
+}
+
 gp_status gp_image_store_open(gp_store **out, const char *kind, const char *source, gp_image_list *list,
-                              const gp_store_options *options, gp_error *err)
+                              gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
 {
     gp_store_info info = { .source = source,
                            .kind = kind,
@@ -416,24 +609,11 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .width = options->width,
                            .dtype = GP_U8,
                            .class_count = list->class_count };
-    image_store *images = gp_calloc(1, sizeof(*images));
-    const char **names = gp_calloc(list->class_count, sizeof(*names));
-    gp_status status = GP_OK;
+    image_store *images;
+    gp_status status = store_new(&images, source, list, labels, options, err);
 
-    if (images == NULL || names == NULL) {
-        gp_free(images);
-        gp_free(names);
-        gp_image_list_deinit(list);
-        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
-    }
-    images->list = *list;
-    images->options = *options;
-    pthread_mutex_init(&images->lock, NULL);
-    for (uint32_t i = 0; i < info.class_count; i++)
-        names[i] = gp_image_list_class(&images->list, i);
-    info.class_names = names;
-    images->store.ops = &image_ops;
-    images->store.info.source = source; /* for names, until gp_store_init() */
+    if (status != GP_OK)
+        return status;
     images->bad = gp_calloc(images->list.count / 8 + 1, sizeof(*images->bad));
     if (images->bad == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
@@ -443,10 +623,13 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     if (status == GP_OK)
         status = shape_decide(images, &info, err);
     if (status == GP_OK)
-        status = gp_store_init(&images->store, &image_ops, &info, err);
-    gp_free(names);
-    if (status == GP_OK)
+        status = store_init(images, &info, err);
+    if (status == GP_OK) {
+        /* Readers that only looked at headers have no room for labels. */
+        readers_free(images);
+        images->label_bytes = labels == NULL ? 0 : (size_t)info.height * info.width;
         status = cache_take(images, err);
+    }
     if (status == GP_OK)
         status = gp_store_seal(&images->store, err);
     if (status != GP_OK) {
@@ -467,5 +650,5 @@ gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_ro
         gp_image_list_deinit(&list);
         return status;
     }
-    return gp_image_store_open(out, "folder", directory, &list, options, err);
+    return gp_image_store_open(out, "folder", directory, &list, NULL, options, err);
 }

@@ -9,11 +9,31 @@
 /* Looked at by the open, evenly spread over the list: they decide size and channels where the caller does not. */
 enum { GP_IMAGE_PROBES = 1024 };
 
+enum { GP_PIXEL_NONE = 255, GP_PIXEL_CLASSES_MAX = 254, GP_PIXEL_COLOURS_MAX = 256 };
+
+/* Label images, one for each image of a list, and what their values mean: a class, or GP_PIXEL_NONE. */
+typedef struct gp_pixel_labels {
+    gp_image_list list; /* of label images, in the order of the images */
+    uint32_t value_count;
+    uint8_t meaning[256];                     /* of stored numbers below value_count; 255 always means none */
+    uint8_t colours[GP_PIXEL_COLOURS_MAX][3]; /* of those numbers, for label images in colour */
+    bool coloured;
+    const char *classes_path; /* for errors; "" : built in */
+    char *owned;              /* frees with the labels */
+} gp_pixel_labels;
+
+void gp_pixel_labels_deinit(gp_pixel_labels *labels);
+
 /* gp_image_store_open -- a store over the list.
- *   list  taken over, also on failure; at least one class
+ *   list    taken over, also on failure; at least one class
+ *   labels  NULL: the list's labels, one a sample.  Else a class for each pixel; taken over in the same way
  * GP_EINVAL: the images looked at have several sizes and the caller names none. */
 gp_status gp_image_store_open(gp_store **out, const char *kind, const char *source, gp_image_list *list,
-                              const gp_store_options *options, gp_error *err);
+                              gp_pixel_labels *labels, const gp_store_options *options, gp_error *err);
+
+/* gp_folder_list_all -- every image below a directory, without labels. */
+gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const gp_store_options *options,
+                             gp_error *err);
 
 /* gp_folder_list -- the images below a directory of class folders (folder.c).  The list is the caller's, to deinit
  * on failure too. */
@@ -22,5 +42,10 @@ gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_rol
 
 /* Whether a directory has any directory in it. */
 bool gp_folder_is(const char *path);
+
+/* gp_pixels_open -- a directory of images beside one of label images (pixels.c); gp_pixels_is: whether it is one. */
+gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
+                         const gp_store_options *options, gp_error *err);
+bool gp_pixels_is(const char *directory);
 
 #endif

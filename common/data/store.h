@@ -27,8 +27,8 @@ enum {
 
 typedef enum gp_data_role {
     GP_DATA_TRAIN,
-    GP_DATA_TEST,
-    GP_DATA_GIVEN, /* what the user named to predict or validate: its test part, or all of it where it has no parts */
+    GP_DATA_TEST, /* what a training is validated on: of folders val, else test */
+    GP_DATA_GIVEN, /* what the user named to predict or validate: its test part (else val), or all where it has no parts */
 } gp_data_role;
 
 typedef enum gp_on_bad {
@@ -50,7 +50,7 @@ typedef struct gp_store gp_store; /* opaque */
 /* What a store holds.  Lives as long as the store. */
 typedef struct gp_store_info {
     const char *source; /* what it was opened from, for people */
-    const char *kind;   /* "idx", "digits", "synthetic", "memory", "folder" */
+    const char *kind;   /* "idx", "digits", "synthetic", "memory", "folder", "pixels" */
     uint32_t count;     /* samples, at least 1 */
     uint32_t channels, height, width;
     gp_dtype dtype;        /* of the stored values: GP_U8 or GP_F32 */
@@ -74,6 +74,7 @@ typedef struct gp_store_info {
  *                                            in it (one name a line) names the classes
  *           a directory of class folders     JPEG and PNG images below SOURCE/CLASS, or below SOURCE/train/CLASS
  *                                            and SOURCE/test/CLASS (or val); classes in the order of their names
+ *           a directory of images and one of label images, paired by name: a class for each pixel (pixels.c)
  *           a name                           a sub-directory of GRADPOOL_DATA or of the cache: gp_store_find()
  * The two words win over directories of that name; write ./digits for the directory.
  * GP_ENOENT: nothing of that name, or no files of that role.  GP_ECORRUPT: damaged files.

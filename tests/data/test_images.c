@@ -335,7 +335,7 @@ TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
     static const uint32_t sizes[][2] = { { 58, 73 },  { 20, 20 }, { 7, 150 },
                                          { 116, 30 }, { 1, 1 },   { 224, 224 } };
     static uint8_t in[WIDTH * HEIGHT * 3], out[224 * 224 * 3], column[HEIGHT];
-    gp_pixels pixels = { in, WIDTH, HEIGHT, 3 };
+    gp_pixels pixels = { .data = in, .width = WIDTH, .height = HEIGHT, .channels = 3 };
     gp_resampler *resampler;
     gp_error err;
 
@@ -378,7 +378,8 @@ TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
     }
     for (uint32_t y = 0; y < HEIGHT; y++)
         column[y] = (uint8_t)y;
-    gp_resample_nearest(out, 29, 2, &(gp_pixels){ column, 1, HEIGHT, 1 });
+    gp_resample_nearest(out, 29, 2,
+                        &(gp_pixels){ .data = column, .width = 1, .height = HEIGHT, .channels = 1 });
     CHECK_INT(1, out[0]);
     CHECK_INT(1, out[1]);
     CHECK_INT(57, out[57]);
@@ -601,6 +602,108 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
         if (owner == 0)
             REQUIRE(seteuid(0) == 0);
     }
+    folder_remove();
+}
+
+/* ---- pixel labels ---- */
+
+/* A picture and its label image, side x side; labels are in columns: 0, 1, 2, 0, 1, 2 ... */
+static void scene_put(const char *image, const char *label, uint32_t side, bool coloured)
+{
+    static const uint8_t colours[3][3] = { { 10, 20, 30 }, { 0, 0, 0 }, { 200, 0, 0 } };
+    uint8_t numbers[64 * 64], rgb[64 * 64 * 3];
+    char command[320];
+
+    tile_put(image, side, 50);
+    for (uint32_t i = 0; i < side * side; i++) {
+        numbers[i] = (uint8_t)(i % side % 3);
+        memcpy(rgb + 3 * i, colours[numbers[i]], 3);
+    }
+    snprintf(command, sizeof(command), "mkdir -p \"$(dirname '%s')\"", in_folder(label));
+    if (system(command) != 0)
+        abort();
+    make_png(in_folder(label), coloured ? &(made_image){ side, side, 3, .data = rgb }
+                                        : &(made_image){ side, side, 1, .palette = true, .data = numbers });
+}
+
+static void text_put(const char *name, const char *text)
+{
+    file_put(in_folder(name), text, strlen(text));
+}
+
+TEST(label_images_are_paired_by_name_and_void_is_no_class)
+{
+    static const char *const layouts[][4] = {
+        { "train/a.png", "trainannot/a.png", "val/b.png", "valannot/b.png" },
+        { "train/a.png", "train_labels/a_L.png", "val/b.png", "val_labels/b_L.png" },
+        { "train/images/x/a.png", "train/labels/x/a_mask.png", "test/images/b.png", "test/labels/b.png" },
+        { "images/train/a.png", "labels/train/a.png", "images/test/b.png", "labels/test/b.png" }
+    };
+    static uint8_t samples[6 * 6 * 3];
+    int32_t targets[36];
+    gp_store *store;
+    gp_error err;
+
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        for (int coloured = 0; coloured < 2; coloured++) {
+            folder_make();
+            scene_put(layouts[i][0], layouts[i][1], 6, coloured);
+            scene_put(layouts[i][2], layouts[i][3], 6, coloured);
+            text_put("classes.csv", "name,r,g,b\nroad,10,20,30\nVoid,0,0,0\n\"sky, blue\",200,0,0\n");
+            for (int role = GP_DATA_TRAIN; role <= GP_DATA_GIVEN; role++) {
+                REQUIRE_OK(open_with(&store, "", (gp_data_role)role, (gp_store_options){ 0 }, &err), err);
+                CHECK_TEXT("pixels", gp_store_get_info(store)->kind);
+                CHECK_INT(1, gp_store_get_info(store)->count);
+                CHECK_INT(2, gp_store_get_info(store)->class_count);
+                CHECK_TEXT("sky, blue", gp_store_get_info(store)->class_names[1]);
+                CHECK_INT(36 * 4, gp_store_get_info(store)->target_bytes);
+                for (int again = 0; again < 2; again++) { /* decoded, then from the cache */
+                    REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, samples, targets, &err), err);
+                    CHECK_INT(50, samples[0]);
+                    for (int k = 0; k < 36; k++)
+                        CHECK_INT(k % 3 == 0 ? 0 : k % 3 == 1 ? -1 : 1, targets[k]);
+                }
+                gp_store_close(store);
+            }
+            /* Resized by the nearest label: columns 1, 4 of six. */
+            REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, sized(3, 2, 2), &err), err);
+            REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, samples, targets, &err), err);
+            CHECK_INT(-1, targets[0]);
+            CHECK_INT(-1, targets[1]);
+            gp_store_close(store);
+            folder_remove();
+        }
+}
+
+TEST(what_is_wrong_with_pixel_labels_is_named)
+{
+    gp_error err;
+
+    folder_make();
+    scene_put("images/a.png", "labels/a.png", 6, false);
+    CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "classes.csv");
+    text_put("classes.csv", "road\nvoid\n");
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "labels/a.png: the label of pixel 0,2 (row, column) is 2;");
+    text_put("classes.csv", "road\nvoid\nsky\n");
+    CHECK_STATUS(GP_OK, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
+    scene_put("images/b.png", "labels/b.png", 6, true);
+    CHECK_STATUS(GP_EUNSUPPORTED, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "name,red,green,blue");
+    text_put("classes.csv", "road,1,2,3\nvoid,0,0,0\nsky,200,0,0\n");
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "the colour of pixel 0,0 (row, column) is 10,20,30");
+    scene_put("images/c.png", "labels/b.png", 8, false);
+    CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "images/c.png has no label image");
+    unlink(in_folder("images/c.png"));
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "labels/b.png is 8x8 (height x width), but the image that it labels is 6x6");
+    text_put("classes.csv", "road,1,2,3\nsky,1,2,300\n");
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "line 2");
     folder_remove();
 }
 

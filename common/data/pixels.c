@@ -1,0 +1,353 @@
+/* pixels.c -- images with a class for each pixel: two directories, paired by name.
+ *
+ *   images               labels                      parts
+ *   SOURCE/PART          SOURCE/PARTannot            train, val, test
+ *   SOURCE/PART          SOURCE/PART_labels
+ *   SOURCE/PART/images   SOURCE/PART/labels
+ *   SOURCE/images/PART   SOURCE/labels/PART
+ *   SOURCE/images        SOURCE/labels               none: all is for training
+ *
+ * A label image is a PNG whose numbers (palette or grey) are line numbers of SOURCE/classes.csv from 0, or one in the
+ * colours that stand there:  name[,red,green,blue].  Lines named void, ignore, unlabelled are no class: their pixels, and
+ * the number 255, are ignored.  The classes are the other lines, in order. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/data/csv.h"
+#include "common/data/image_store.h"
+
+typedef struct layout {
+    const char *images, *labels; /* below SOURCE; %s is the part */
+} layout;
+
+static const layout divided[] = {
+    { "%s", "%sannot" },
+    { "%s", "%s_labels" },
+    { "%s/images", "%s/labels" },
+    { "images/%s", "labels/%s" },
+};
+static const layout whole = { "images", "labels" };
+
+static const char *const part_order[][5] = {
+    [GP_DATA_TRAIN] = { "train", NULL },
+    [GP_DATA_TEST] = { "val", "validation", "valid", "test", NULL },
+    [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", "train" },
+};
+
+/* A label image of an image NAME.jpg is NAME.png with one of these before the dot. */
+static const char *const label_endings[] = { "", "_L", "_mask", "_label", "_labels", NULL };
+
+/* CamVid in the form of SegNet's authors (Badrinarayanan et al., 2017) comes without such a file. */
+static const char camvid_classes[] =
+    "Sky,128,128,128\nBuilding,128,0,0\nPole,192,192,128\nRoad,128,64,128\nPavement,60,40,222\n"
+    "Tree,128,128,0\nSignSymbol,192,128,128\nFence,64,64,128\nCar,64,0,128\nPedestrian,64,64,0\n"
+    "Bicyclist,0,128,192\nVoid,0,0,0\n";
+
+/* ---- where things are ---- */
+
+static bool path_join(char *path, const char *directory, const char *format, const char *part)
+{
+    char below[64];
+
+    snprintf(below, sizeof(below), format, part); /* the formats are those above */
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s", directory, below) < PATH_MAX;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+/* Whether both directories of a layout's part are there; their paths. */
+static bool part_is(char images[PATH_MAX], char labels[PATH_MAX], const char *directory, const layout *l,
+                    const char *part)
+{
+    return path_join(images, directory, l->images, part) && is_directory(images) &&
+           path_join(labels, directory, l->labels, part) && is_directory(labels);
+}
+
+/* The layout of the directory, NULL: none.  Any part tells. */
+static const layout *layout_find(const char *directory)
+{
+    char images[PATH_MAX], labels[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
+        for (int k = 0; k < 5; k++)
+            if (part_is(images, labels, directory, &divided[i], part_order[GP_DATA_GIVEN][k]))
+                return &divided[i];
+    return part_is(images, labels, directory, &whole, "") ? &whole : NULL;
+}
+
+bool gp_pixels_is(const char *directory)
+{
+    return layout_find(directory) != NULL;
+}
+
+static gp_status part_find(char images[PATH_MAX], char labels[PATH_MAX], const char *directory,
+                           gp_data_role role, gp_error *err)
+{
+    const layout *l = layout_find(directory);
+
+    if (l == &whole && role != GP_DATA_TEST && part_is(images, labels, directory, l, ""))
+        return GP_OK;
+    for (int k = 0; l != &whole && k < 5 && part_order[role][k] != NULL; k++)
+        if (part_is(images, labels, directory, l, part_order[role][k]))
+            return GP_OK;
+    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images beside them", directory,
+                   role == GP_DATA_TRAIN ? "training" : "test");
+}
+
+/* ---- classes ---- */
+
+static bool is_void(const char *name)
+{
+    static const char *const names[] = { "void", "ignore", "ignored", "unlabelled", "unlabeled" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The three numbers of a colour. */
+static bool colour_parse(uint8_t colour[3], char *const fields[3])
+{
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        long value = strtol(fields[i], &end, 10);
+
+        while (*end == ' ')
+            end++;
+        if (end == fields[i] || *end != '\0' || value < 0 || value > 255)
+            return false;
+        colour[i] = (uint8_t)value;
+    }
+    return true;
+}
+
+/* One line: a value of the label images, and a class unless it is void. */
+static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const gp_csv *csv,
+                            const gp_csv_row *row, gp_error *err)
+{
+    uint32_t value = labels->value_count;
+    bool colour = row->count == 4 && colour_parse(labels->colours[value], row->fields + 1);
+
+    if (row->line == 1 && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
+        return GP_OK; /* the header */
+    if (row->count != 1 && !colour)
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s: line %u is neither a name nor name,red,green,blue (0 to 255 each)", csv->name,
+                       row->line);
+    if (value > 0 && colour != labels->coloured)
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %s colour, unlike those before it", csv->name,
+                       row->line, colour ? "a" : "no");
+    if (value == GP_PIXEL_CLASSES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d lines", csv->name, GP_PIXEL_CLASSES_MAX);
+    labels->coloured = colour;
+    labels->value_count++;
+    labels->meaning[value] = GP_PIXEL_NONE;
+    if (is_void(row->fields[0]))
+        return GP_OK;
+    labels->meaning[value] = (uint8_t)list->class_count;
+    return gp_image_list_add_class(list, row->fields[0], err);
+}
+
+static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, gp_error *err)
+{
+    gp_csv_row row;
+    gp_status status;
+
+    for (;;) {
+        status = gp_csv_next(csv, &row, err);
+        if (status != GP_OK || row.count == 0)
+            break;
+        status = class_take(labels, list, csv, &row, err);
+        if (status != GP_OK)
+            break;
+    }
+    if (status == GP_OK && list->class_count == 0)
+        status = gp_fail(err, GP_ECORRUPT, "%s names no class", csv->name);
+    return status;
+}
+
+static bool is_camvid(const char *directory)
+{
+    char *real = realpath(directory, NULL);
+    bool is = real != NULL && strcasecmp(strrchr(real, '/') + 1, "camvid") == 0;
+
+    free(real);
+    return is;
+}
+
+static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const char *directory,
+                              gp_error *err)
+{
+    static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
+    char path[PATH_MAX] = "";
+    gp_csv csv;
+    gp_status status = GP_ENOENT;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
+        status = path_join(path, directory, "%s", names[i]) ? gp_csv_open(&csv, path, err) : GP_ENOENT;
+    if (status == GP_ENOENT && is_camvid(directory)) {
+        char *text = gp_strdup(camvid_classes);
+
+        strcpy(path, "CamVid");
+        if (text == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", directory);
+        gp_csv_init(&csv, path, text, sizeof(camvid_classes) - 1);
+        status = GP_OK;
+    }
+    if (status == GP_ENOENT)
+        return gp_fail(
+            err, GP_ENOENT,
+            "%s has pixel labels, but no classes.csv that says what they mean; write one line for each "
+            "number from 0: name or name,red,green,blue; a line named void is ignored",
+            directory);
+    if (status != GP_OK)
+        return status;
+    status = classes_take(labels, list, &csv, err);
+    gp_csv_close(&csv);
+    labels->owned = gp_strdup(path);
+    labels->classes_path = labels->owned;
+    if (status == GP_OK && labels->owned == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", directory);
+    return status;
+}
+
+/* ---- pairs ---- */
+
+/* What of an entry's path is below the directory, up to the last dot. */
+static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, const gp_image_entry *entry,
+                      size_t root)
+{
+    const char *place = gp_image_list_place(list, entry->place) + root;
+    const char *name = (const char *)list->text.data + entry->name, *dot = strrchr(name, '.');
+
+    snprintf(stem, PATH_MAX, "%s/%.*s", place, (int)(dot - name), name);
+}
+
+typedef struct pair_search {
+    const gp_image_list *list;
+    size_t root;
+    char stem[2][PATH_MAX];
+} pair_search;
+
+static int pair_compare(const void *left, const void *right, void *context)
+{
+    pair_search *search = context;
+
+    stem_copy(search->stem[0], search->list, left, search->root);
+    stem_copy(search->stem[1], search->list, right, search->root);
+    return strcmp(search->stem[0], search->stem[1]);
+}
+
+/* The label image of a stem in labels sorted by theirs, or NULL. */
+static const gp_image_entry *label_find(pair_search *search, const gp_image_list *labels, const char *stem)
+{
+    char wanted[PATH_MAX];
+
+    for (const char *const *ending = label_endings; *ending != NULL; ending++) {
+        uint32_t low = 0, high = labels->count;
+
+        if ((size_t)snprintf(wanted, sizeof(wanted), "%s%s", stem, *ending) >= sizeof(wanted))
+            return NULL;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            int order;
+
+            stem_copy(search->stem[0], labels, &labels->entries[middle], search->root);
+            order = strcmp(wanted, search->stem[0]);
+            if (order == 0)
+                return &labels->entries[middle];
+            if (order < 0)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+/* Bring the label images into the order of the images.  An image without one is an error, or it is left out. */
+static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t images_root,
+                            size_t labels_root, const gp_store_options *options, gp_error *err)
+{
+    pair_search *search = gp_calloc(1, sizeof(*search));
+    gp_image_entry *paired = gp_calloc(images->count, sizeof(*paired));
+    char stem[PATH_MAX];
+    uint32_t kept = 0;
+    gp_status status = GP_OK;
+
+    if (search == NULL || paired == NULL) {
+        gp_free(search);
+        gp_free(paired);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u pairs of images", images->count);
+    }
+    *search = (pair_search){ .list = labels, .root = labels_root };
+    if (labels->count > 1)
+        qsort_r(labels->entries, labels->count, sizeof(*labels->entries), pair_compare, search);
+    for (uint32_t i = 0; i < images->count && status == GP_OK; i++) {
+        const gp_image_entry *label;
+
+        stem_copy(stem, images, &images->entries[i], images_root);
+        label = label_find(search, labels, stem);
+        if (label != NULL) {
+            paired[kept] = *label;
+            images->entries[kept++] = images->entries[i];
+        } else if (options->on_bad == GP_BAD_SKIP) {
+            gp_log(GP_LOG_WARN, "skipped an image: %s/%s has no label image",
+                   gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i));
+            images->others++;
+        } else {
+            status = gp_fail(
+                err, GP_ENOENT, "%s/%s has no label image; it is looked for under the same name in %s",
+                gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i),
+                labels->count == 0 ? "a directory that has none" : gp_image_list_place(labels, 0));
+        }
+    }
+    gp_free(search);
+    gp_free(labels->entries);
+    labels->entries = paired;
+    labels->count = labels->capacity = kept;
+    images->count = kept;
+    return status;
+}
+
+gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
+                         const gp_store_options *options, gp_error *err)
+{
+    char images[PATH_MAX], label_images[PATH_MAX];
+    gp_image_list list;
+    gp_pixel_labels labels = { 0 };
+    gp_status status;
+
+    gp_image_list_init(&list);
+    gp_image_list_init(&labels.list);
+    status = part_find(images, label_images, directory, role, err);
+    if (status == GP_OK)
+        status = gp_folder_list_all(&list, images, options, err);
+    if (status == GP_OK)
+        status = gp_folder_list_all(&labels.list, label_images, options, err);
+    if (status == GP_OK)
+        status = classes_read(&labels, &list, directory, err);
+    if (status == GP_OK)
+        status = pairs_make(&list, &labels.list, strlen(images), strlen(label_images), options, err);
+    if (status == GP_OK && list.count == 0)
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s", images);
+    if (status != GP_OK) {
+        gp_image_list_deinit(&list);
+        gp_pixel_labels_deinit(&labels);
+        return status;
+    }
+    return gp_image_store_open(out, "pixels", directory, &list, &labels, options, err);
+}
