@@ -2,15 +2,13 @@
 #include <limits.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/download.h"
 #include "client/cli/show.h"
-#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/spell.h"
 #include "common/data/digits.h"
-#include "common/data/get.h"
 #include "common/data/store.h"
 
 typedef struct data_options {
@@ -56,29 +54,11 @@ static const gp_param data_params[] = {
     { 0 },
 };
 
-typedef struct download_view {
-    int64_t begin_ms, told_ms;
-} download_view;
-
-/* Nothing for the first two seconds, then a line that moves. */
-static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
-{
-    download_view *shown = context;
-    int64_t now = gp_now_ms();
-    char have[40], all[40];
-
-    if (now - shown->begin_ms >= 2000 && now - shown->told_ms >= 200) {
-        shown->told_ms = now;
-        fprintf(stderr, "\r%s: %s of %s\033[K", file, cli_bytes((double)bytes, have, sizeof(have)),
-                cli_bytes((double)total, all, sizeof(all)));
-    }
-    return cli_stop != 0;
-}
-
 static int data_get(cli_call *call, const char *name)
 {
     const data_options *options = call->options;
-    download_view shown = { .begin_ms = gp_now_ms() };
+    gp_get_options get;
+    download_view shown;
     char path[PATH_MAX], cache[PATH_MAX];
     gp_error err;
     gp_status status = gp_store_find(path, sizeof(path), name, &err);
@@ -92,15 +72,9 @@ static int data_get(cli_call *call, const char *name)
     }
     if (options->only_local)
         return cli_fail(call, &err);
-    cli_catch_interrupts();
-    status =
-        gp_get(name,
-               &(gp_get_options){ .url = options->url[0] != '\0' ? options->url : NULL,
-                                  .progress = options->common.quiet || !isatty(2) ? NULL : download_progress,
-                                  .context = &shown },
-               &err);
-    if (shown.told_ms != 0)
-        fprintf(stderr, "\r\033[K");
+    get = download_begin(call, &shown, options->url);
+    status = gp_get(name, &get, &err);
+    download_end(&shown);
     if (status == GP_OK)
         status = gp_store_find(path, sizeof(path), name, &err);
     if (status != GP_OK)

@@ -48,23 +48,68 @@ static void block_add(uint32_t state[8], const uint8_t *block)
         state[i] += s[i];
 }
 
-void gp_sha256(uint8_t digest[GP_SHA256_BYTES], const void *data, size_t bytes)
+void gp_sha256_init(gp_sha256_sum *sum)
 {
-    uint32_t state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
-    const uint8_t *from = data;
-    uint8_t last[2 * BLOCK] = { 0 };
-    size_t rest = bytes % BLOCK, whole = bytes - rest, padded = rest < BLOCK - 8 ? BLOCK : 2 * BLOCK;
+    *sum = (gp_sha256_sum){ .state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                                       0x1f83d9ab, 0x5be0cd19 } };
+}
 
-    for (size_t at = 0; at < whole; at += BLOCK)
-        block_add(state, from + at);
-    if (rest != 0)
-        memcpy(last, from + whole, rest);
+void gp_sha256_add(gp_sha256_sum *sum, const void *data, size_t bytes)
+{
+    const uint8_t *from = data;
+    size_t held = sum->bytes % BLOCK;
+
+    if (bytes == 0)
+        return;
+    sum->bytes += bytes;
+    if (held != 0 || bytes < BLOCK) {
+        size_t take = BLOCK - held < bytes ? BLOCK - held : bytes;
+
+        memcpy(sum->rest + held, from, take);
+        from += take;
+        bytes -= take;
+        if (held + take < BLOCK)
+            return;
+        block_add(sum->state, sum->rest);
+    }
+    for (; bytes >= BLOCK; bytes -= BLOCK, from += BLOCK)
+        block_add(sum->state, from);
+    memcpy(sum->rest, from, bytes);
+}
+
+static void sum_finish(gp_sha256_sum *sum, uint8_t digest[GP_SHA256_BYTES])
+{
+    uint8_t last[2 * BLOCK] = { 0 };
+    size_t rest = sum->bytes % BLOCK, padded = rest < BLOCK - 8 ? BLOCK : 2 * BLOCK;
+
+    memcpy(last, sum->rest, rest);
     last[rest] = 0x80;
     for (int i = 0; i < 8; i++)
-        last[padded - 1 - (size_t)i] = (uint8_t)((uint64_t)bytes * 8 >> 8 * i);
+        last[padded - 1 - (size_t)i] = (uint8_t)(sum->bytes * 8 >> 8 * i);
     for (size_t at = 0; at < padded; at += BLOCK)
-        block_add(state, last + at);
+        block_add(sum->state, last + at);
     for (int i = 0; i < GP_SHA256_BYTES; i++)
-        digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
+        digest[i] = (uint8_t)(sum->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void gp_sha256_finish(gp_sha256_sum *sum, char text[GP_SHA256_TEXT_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint8_t digest[GP_SHA256_BYTES];
+
+    sum_finish(sum, digest);
+    for (int i = 0; i < GP_SHA256_BYTES; i++) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
+    text[GP_SHA256_TEXT_BYTES - 1] = '\0';
+}
+
+void gp_sha256(uint8_t digest[GP_SHA256_BYTES], const void *data, size_t bytes)
+{
+    gp_sha256_sum sum;
+
+    gp_sha256_init(&sum);
+    gp_sha256_add(&sum, data, bytes);
+    sum_finish(&sum, digest);
 }

@@ -22,7 +22,7 @@ typedef struct place_list {
     size_t count;
 } place_list;
 
-gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err)
+gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *middle = "";
     int length;
@@ -34,12 +34,17 @@ gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_err
         cache = home;
         middle = "/.cache";
     }
-    length = snprintf(path, path_bytes, "%s%s/gradpool/data%s%s", cache, middle, name == NULL ? "" : "/",
+    length = snprintf(path, path_bytes, "%s%s/gradpool/%s%s%s", cache, middle, what, name == NULL ? "" : "/",
                       name == NULL ? "" : name);
     if (length < 0 || (size_t)length >= path_bytes)
         return gp_fail(err, GP_ELIMIT, "the path of the cache under %s is longer than %zu bytes", cache,
                        path_bytes);
     return GP_OK;
+}
+
+gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err)
+{
+    return gp_cache_path(path, path_bytes, "data", name, err);
 }
 
 static gp_status places_list(place_list *places, gp_error *err)

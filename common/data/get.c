@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/sha256.h"
 #include "common/base/spell.h"
 #include "common/data/md5.h"
 #include "common/data/store.h"
@@ -59,8 +60,9 @@ static gp_status curl_load(gp_error *err)
 }
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
+#define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* of a file whose size is not known */
 
-#define MIRROR_HINT "check the network, or name a mirror in GRADPOOL_DATA_URL"
+static const char data_mirror[] = "GRADPOOL_DATA_URL";
 
 /* github.com/zalandoresearch/fashion-mnist, "Get the Data". */
 static const gp_get_file fashion_files[] = {
@@ -73,7 +75,7 @@ static const gp_get_file fashion_files[] = {
 const gp_get_set gp_get_sets[] = {
     { "fashion-mnist", "70,000 grey images of clothes, 28x28, 10 classes (Zalando SE, MIT licence)",
       "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", fashion_files,
-      sizeof(fashion_files) / sizeof(fashion_files[0]) },
+      sizeof(fashion_files) / sizeof(fashion_files[0]), data_mirror },
     { 0 },
 };
 
@@ -88,14 +90,30 @@ typedef struct fetch {
     bool too_long, canceled;
     int write_errno; /* why the callback refused bytes, or 0 */
     char detail[CURL_ERROR_SIZE];
+    const char *mirror; /* variable to name in what is said; or NULL */
 } fetch;
+
+/* What to try when a file cannot be had, or is another. */
+static const char *hint(const fetch *job, bool network, char text[128])
+{
+    snprintf(text, 128, "%s%s%s", network ? "check the network" : "", network ? ", or " : "",
+             job->mirror != NULL ? "name a mirror in " : "give another URL");
+    if (job->mirror != NULL)
+        strcat(text, job->mirror);
+    return text;
+}
+
+static uint64_t bytes_most(const fetch *job)
+{
+    return job->file->bytes != 0 ? job->file->bytes : UNKNOWN_BYTES_MAX;
+}
 
 static size_t on_bytes(char *data, size_t size, size_t count, void *context)
 {
     fetch *job = context;
     size_t bytes = size * count;
 
-    if (bytes > job->file->bytes - job->bytes) {
+    if (bytes > bytes_most(job) - job->bytes) {
         job->too_long = true;
         return 0;
     }
@@ -130,42 +148,79 @@ static int on_progress(void *context, curl_off_t total, curl_off_t now, curl_off
     return 1;
 }
 
-static gp_status file_sum(int fd, char text[GP_MD5_TEXT_BYTES], const char *path, gp_error *err)
+typedef struct file_summer {
+    bool md5;
+    gp_md5 md5_sum;
+    gp_sha256_sum sha256_sum;
+} file_summer;
+
+static const char *sum_name(bool md5)
+{
+    return md5 ? "MD5" : "SHA-256";
+}
+
+static bool sum_is_md5(const char *sum)
+{
+    return sum != NULL && strlen(sum) + 1 == GP_MD5_TEXT_BYTES;
+}
+
+/* The sum of an open file, of the kind that `like` is. */
+static gp_status file_sum(int fd, char text[GP_GET_SUM_BYTES], const char *like, const char *path,
+                          gp_error *err)
 {
     uint8_t chunk[64 << 10];
+    file_summer sum = { .md5 = sum_is_md5(like) };
     off_t offset = 0;
     ssize_t n;
-    gp_md5 md5;
 
-    gp_md5_init(&md5);
+    gp_md5_init(&sum.md5_sum);
+    gp_sha256_init(&sum.sha256_sum);
     while ((n = pread(fd, chunk, sizeof(chunk), offset)) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-        gp_md5_add(&md5, chunk, (size_t)n);
+        if (sum.md5)
+            gp_md5_add(&sum.md5_sum, chunk, (size_t)n);
+        else
+            gp_sha256_add(&sum.sha256_sum, chunk, (size_t)n);
         offset += n;
     }
-    gp_md5_finish(&md5, text);
+    if (sum.md5)
+        gp_md5_finish(&sum.md5_sum, text);
+    else
+        gp_sha256_finish(&sum.sha256_sum, text);
     return GP_OK;
+}
+
+gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open %s", path);
+    gp_status status = file_sum(fd, sum, NULL, path, err);
+
+    close(fd);
+    return status;
 }
 
 /* GP_OK with *there when the right file is there; a wrong one is the user's to remove. */
 static gp_status present_check(const fetch *job, bool *there, gp_error *err)
 {
-    char sum[GP_MD5_TEXT_BYTES];
+    char sum[GP_GET_SUM_BYTES];
     gp_status status;
     int fd = open(job->path, O_RDONLY | O_CLOEXEC);
 
     *there = fd >= 0;
     if (fd < 0)
         return errno == ENOENT ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
-    status = file_sum(fd, sum, job->path, err);
+    status = job->file->sum == NULL ? GP_OK : file_sum(fd, sum, job->file->sum, job->path, err);
     close(fd);
-    if (status == GP_OK && strcmp(sum, job->file->md5) != 0)
+    if (status == GP_OK && job->file->sum != NULL && strcmp(sum, job->file->sum) != 0)
         return gp_fail(err, GP_ESTATE,
-                       "%s is there already and is not the published file (MD5 %s, published %s); remove it",
-                       job->path, sum, job->file->md5);
+                       "%s is there already and is not the published file (%s %s, published %s); remove it",
+                       job->path, sum_name(sum_is_md5(job->file->sum)), sum, job->file->sum);
     return status;
 }
 
@@ -184,7 +239,8 @@ static gp_status part_open(fetch *job, gp_error *err)
         job->fd = -1;
         return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);
     }
-    if ((uint64_t)ours.st_size <= job->file->bytes) {
+    /* Without a sum nobody would notice that the halves are of two files. */
+    if (job->file->sum != NULL && (uint64_t)ours.st_size <= bytes_most(job)) {
         job->bytes = (uint64_t)ours.st_size;
         job->resumed = job->bytes > 0;
     } else if (ftruncate(job->fd, 0) != 0) {
@@ -246,20 +302,19 @@ static bool worth_another_try(CURLcode code, long http)
 /* All bytes are there: are they the right ones? */
 static gp_status part_judge(fetch *job, bool *again, gp_error *err)
 {
-    char sum[GP_MD5_TEXT_BYTES];
-    gp_status status = file_sum(job->fd, sum, job->part, err);
+    char sum[GP_GET_SUM_BYTES], text[128];
+    const char *published = job->file->sum;
+    gp_status status = published == NULL ? GP_OK : file_sum(job->fd, sum, published, job->part, err);
 
-    if (status != GP_OK || strcmp(sum, job->file->md5) == 0)
+    if (status != GP_OK || published == NULL || strcmp(sum, published) == 0)
         return status;
     *again = job->resumed; /* the halves may not belong together */
     status = part_restart(job, err);
     return status != GP_OK
                ? status
-               : gp_fail(
-                     err, GP_ECORRUPT,
-                     "%s has the MD5 sum %s, published is %s: the server's file is damaged or another; name "
-                     "a mirror in GRADPOOL_DATA_URL",
-                     job->url, sum, job->file->md5);
+               : gp_fail(err, GP_ECORRUPT,
+                         "%s has the %s sum %s, published is %s: the server's file is damaged or another; %s",
+                         job->url, sum_name(sum_is_md5(published)), sum, published, hint(job, false, text));
 }
 
 /* One transfer.  *again: it failed in a way that may pass. */
@@ -267,10 +322,11 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
 {
     CURL *handle;
     CURLcode code = CURLE_OK;
+    char text[128];
     long http = 0;
 
     *again = false;
-    if (job->bytes < job->file->bytes) {
+    if (job->bytes < bytes_most(job)) {
         job->resumed = job->bytes > 0;
         handle = curl.easy_init();
         if (handle == NULL)
@@ -288,20 +344,20 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                              (unsigned long long)job->bytes);
     }
     if (job->too_long)
-        return gp_fail(
-            err, GP_ECORRUPT,
-            "%s sends more than the published %llu bytes: another file; name a mirror in GRADPOOL_DATA_URL",
-            job->url, (unsigned long long)job->file->bytes);
-    if (job->bytes == job->file->bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s sends more than the %s %llu bytes: another file; %s", job->url,
+                       job->file->bytes != 0 ? "published" : "most that is taken,",
+                       (unsigned long long)bytes_most(job), hint(job, false, text));
+    if (job->file->bytes == 0 ? code == CURLE_OK : job->bytes == job->file->bytes)
         return part_judge(job, again, err);
     *again = worth_another_try(code, http);
     if ((code == CURLE_RANGE_ERROR || http == 416) && part_restart(job, err) != GP_OK)
         return GP_EIO;
     if (code == CURLE_OK || code == CURLE_PARTIAL_FILE)
-        return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; " MIRROR_HINT, job->url,
-                       (unsigned long long)job->bytes, (unsigned long long)job->file->bytes);
-    return gp_fail(err, GP_EIO, "cannot download %s: %s; " MIRROR_HINT, job->url,
-                   job->detail[0] != '\0' ? job->detail : curl.easy_strerror(code));
+        return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; %s", job->url,
+                       (unsigned long long)job->bytes, (unsigned long long)job->file->bytes,
+                       hint(job, true, text));
+    return gp_fail(err, GP_EIO, "cannot download %s: %s; %s", job->url,
+                   job->detail[0] != '\0' ? job->detail : curl.easy_strerror(code), hint(job, true, text));
 }
 
 static void wait_ms(uint64_t ms)
@@ -370,7 +426,7 @@ static gp_status directory_make(const char *directory, gp_error *err)
 static gp_get_options options_complete(const gp_get_options *given, const gp_get_set *set)
 {
     gp_get_options options = given != NULL ? *given : (gp_get_options){ 0 };
-    const char *mirror = getenv("GRADPOOL_DATA_URL");
+    const char *mirror = set->mirror != NULL ? getenv(set->mirror) : NULL;
 
     if (options.url == NULL)
         options.url = mirror != NULL && mirror[0] != '\0' ? mirror : set->url;
@@ -388,7 +444,7 @@ static gp_status files_fetch(const gp_get_set *set, const gp_get_options *option
     gp_status status = GP_OK;
 
     for (size_t i = 0; i < set->file_count && status == GP_OK; i++) {
-        fetch job = { .file = &set->files[i], .options = *options };
+        fetch job = { .file = &set->files[i], .options = *options, .mirror = set->mirror };
         const char *name = set->files[i].name;
 
         if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options->url, slash, name) >=

@@ -1,4 +1,4 @@
-/* get.h -- download known data sets: checked by size and sum, whole or not there. */
+/* get.h -- download known data sets and models: checked by size and sum, whole or not there. */
 #ifndef GP_GET_H
 #define GP_GET_H
 
@@ -9,8 +9,10 @@
 
 typedef struct gp_get_file {
     const char *name;
-    uint64_t bytes;
-    const char *md5; /* as published, 32 hexadecimal digits in lower case */
+    uint64_t bytes; /* 0: not known */
+    /* As published: 32 hexadecimal digits (MD5) or 64 (SHA-256), in lower case.  NULL: not known; then whatever the
+     * server says is the whole file is believed. */
+    const char *sum;
 } gp_get_file;
 
 typedef struct gp_get_set {
@@ -18,6 +20,7 @@ typedef struct gp_get_set {
     const char *url;          /* files are at URL/NAME */
     const gp_get_file *files;
     size_t file_count;
+    const char *mirror; /* environment variable that names another URL; NULL: none */
 } gp_get_set;
 
 /* Called now and then from within the download; other than 0 ends it with GP_ECANCELED. */
@@ -25,7 +28,7 @@ typedef int gp_get_progress(void *context, const char *file, uint64_t bytes, uin
 
 /* All fields may be 0. */
 typedef struct gp_get_options {
-    const char *url;       /* a mirror; 0: $GRADPOOL_DATA_URL, else the set's own */
+    const char *url;       /* a mirror; 0: what the set's variable names, else the set's own */
     const char *directory; /* where to; 0: gp_store_cache() */
     uint32_t tries;        /* for each file; 0: 4 */
     uint32_t wait_ms;      /* before the second try, doubled for each further; 0: 1000 */
@@ -37,6 +40,14 @@ typedef struct gp_get_options {
 
 /* The known data sets; ends with a name of NULL. */
 extern const gp_get_set gp_get_sets[];
+
+/* The known models, trained, one ONNX file each; the same. */
+extern const gp_get_set gp_get_models[];
+
+enum { GP_GET_SUM_BYTES = 65 }; /* of a sum's text, with the NUL */
+
+/* The SHA-256 sum of a file. */
+gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err);
 
 /* gp_get -- fetch the data set of that name; options may be NULL.
  *

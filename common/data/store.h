@@ -136,4 +136,7 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
  * ($XDG_CACHE_HOME or ~/.cache, then gradpool/data/NAME).  Nothing is created.  NAME NULL: the directory above. */
 gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err);
 
+/* The same below gradpool/WHAT: "data", "models". */
+gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err);
+
 #endif

@@ -280,3 +280,25 @@ TEST(sha256_is_that_of_the_standard)
     gp_sha256(digest, digests, sizeof(digests));
     CHECK(memcmp(digest, all, sizeof(all)) == 0);
 }
+
+TEST(sha256_of_pieces_is_that_of_the_whole)
+{
+    uint8_t digest[GP_SHA256_BYTES], data[300];
+    char text[GP_SHA256_TEXT_BYTES], whole[GP_SHA256_TEXT_BYTES];
+    gp_sha256_sum sum;
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 7);
+    for (size_t bytes = 0; bytes <= sizeof(data); bytes += 13)
+        for (size_t cut = 0; cut <= bytes; cut += 5) {
+            gp_sha256(digest, data, bytes);
+            for (int i = 0; i < GP_SHA256_BYTES; i++)
+                snprintf(whole + 2 * i, 3, "%02x", digest[i]);
+            gp_sha256_init(&sum);
+            gp_sha256_add(&sum, data, cut);
+            gp_sha256_add(&sum, data + cut, (bytes - cut) / 2);
+            gp_sha256_add(&sum, data + cut + (bytes - cut) / 2, bytes - cut - (bytes - cut) / 2);
+            gp_sha256_finish(&sum, text);
+            CHECK_TEXT(whole, text);
+        }
+}

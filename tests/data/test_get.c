@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/sha256.h"
 #include "common/data/get.h"
 #include "common/data/md5.h"
 
@@ -43,17 +44,21 @@ typedef struct test_server {
 } test_server;
 
 static char body[BODY + 100];
-static char body_md5[GP_MD5_TEXT_BYTES];
+static char body_md5[GP_MD5_TEXT_BYTES], body_sha256[GP_SHA256_TEXT_BYTES];
 
 static void body_fill(void)
 {
     gp_md5 md5;
+    gp_sha256_sum sha256;
 
     for (int i = 0; i < BODY + 100; i++)
         body[i] = (char)(i * 7919 >> 5);
     gp_md5_init(&md5);
     gp_md5_add(&md5, body, BODY);
     gp_md5_finish(&md5, body_md5);
+    gp_sha256_init(&sha256);
+    gp_sha256_add(&sha256, body, BODY);
+    gp_sha256_finish(&sha256, body_sha256);
 }
 
 static void send_all(int fd, const char *data, size_t bytes)
@@ -230,10 +235,13 @@ static bool file_is_body(const char *path)
     return same;
 }
 
+/* What is published of the file: its size (0: not known) and sum. */
+static gp_get_file published = { "data.bin", BODY, body_md5 };
+
 static void trial_run(get_trial *trial, const server_act *script, int script_count, gp_get_options options)
 {
-    const gp_get_file file = { "data.bin", BODY, body_md5 };
-    const gp_get_set set = { "test", "", NULL, &file, 1 };
+    const gp_get_file file = published;
+    const gp_get_set set = { "test", "", NULL, &file, 1, "GRADPOOL_DATA_URL" };
     test_server server;
 
     server_start(&server, script, script_count);
@@ -492,5 +500,75 @@ TEST(only_known_names_are_fetched)
     CHECK_TEXT("fashion-mnist", gp_get_sets[0].name);
     CHECK_INT(4, gp_get_sets[0].file_count);
     for (size_t i = 0; i < 4; i++)
-        CHECK_INT(32, strlen(gp_get_sets[0].files[i].md5));
+        CHECK_INT(32, strlen(gp_get_sets[0].files[i].sum));
+}
+
+TEST(a_sha256_sum_judges_as_an_md5_sum_does)
+{
+    get_trial result;
+
+    published.sum = body_sha256;
+    CHECK_STATUS(GP_OK, TRY(CUT, RIGHT).status);
+    result = TRY(WRONG);
+    CHECK_STATUS(GP_ECORRUPT, result.status);
+    CHECK_CONTAINS(result.err.message, "has the SHA-256 sum");
+    CHECK_CONTAINS(result.err.message, body_sha256);
+    published.sum = body_md5;
+}
+
+TEST(a_file_of_unknown_size_and_sum_is_whole_when_the_server_says_so)
+{
+    char sum[GP_GET_SUM_BYTES];
+    get_trial result;
+    gp_error err;
+
+    published = (gp_get_file){ .name = "data.bin" };
+    result = TRY(CUT, CUT, RIGHT);
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(3, result.requests);
+    CHECK_INT(BODY * 3 / 4, result.ranges_from);
+    CHECK_STATUS(GP_EIO, TRY(CUT).status);
+    CHECK_STATUS(GP_EIO, TRY(NOT_FOUND).status);
+    folder_make();
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    REQUIRE_OK(gp_get_sum(sum, in_folder("a/b/data.bin"), &err), err);
+    CHECK_TEXT(body_sha256, sum);
+    folder_remove();
+    published = (gp_get_file){ "data.bin", BODY, body_md5 };
+}
+
+TEST(without_a_sum_what_another_process_left_is_not_continued)
+{
+    get_trial result;
+    FILE *file;
+
+    published = (gp_get_file){ .name = "data.bin" };
+    folder_make();
+    mkdir(in_folder("a"), 0777);
+    mkdir(in_folder("a/b"), 0777);
+    file = fopen(in_folder("a/b/data.bin.part"), "w");
+    fputs("of another file", file);
+    fclose(file);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK(result.whole);
+    CHECK_INT(0, result.ranges_from);
+    folder_remove();
+    published = (gp_get_file){ "data.bin", BODY, body_md5 };
+}
+
+TEST(every_known_model_has_a_size_a_sum_and_a_url)
+{
+    size_t count = 0;
+
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++, count++) {
+        CHECK_INT(1, set->file_count);
+        CHECK_INT(64, strlen(set->files[0].sum));
+        CHECK_INT(64, strspn(set->files[0].sum, "0123456789abcdef"));
+        CHECK(set->files[0].bytes > 1000000);
+        CHECK(strncmp(set->url, "https://huggingface.co/onnxmodelzoo/", 36) == 0);
+        for (const gp_get_set *other = gp_get_models; other < set; other++)
+            CHECK(strcmp(other->files[0].sum, set->files[0].sum) != 0);
+    }
+    CHECK_INT(10, count);
 }
