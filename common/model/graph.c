@@ -248,24 +248,3 @@ uint64_t gp_graph_layout_hash(const gp_graph *graph)
     }
     return hash;
 }
-
-int64_t gp_graph_forward_macs(const gp_graph *graph)
-{
-    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
-    int64_t macs = 0;
-
-    for (uint32_t i = 0; i < ops->count; i++) {
-        const gp_op *op = &ops->op[i];
-
-        if (op->code == GP_OP_TRANSCONV2D) /* each pixel of x meets each weight of its channel */
-            macs += gp_shape_count(&graph->values[op->in[0]].shape) *
-                    (gp_shape_count(&graph->values[op->in[1]].shape) / graph->values[op->in[1]].shape.dim[0]);
-        if (op->code != GP_OP_CONV2D && op->code != GP_OP_FC)
-            continue;
-        /* One multiply-add per output and per weight that one output channel sees. */
-        const gp_shape *weight = &graph->values[op->in[1]].shape;
-
-        macs += gp_shape_count(&graph->values[op->out[0]].shape) * (gp_shape_count(weight) / weight->dim[0]);
-    }
-    return macs;
-}

@@ -1,6 +1,8 @@
 /* test_cli.c -- the gradpool command as a user's shell runs it: arguments in, exit code and two streams out.
  *
  * Each test has its own directories and works in an empty folder, so whatever a command leaves behind is seen. */
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <fcntl.h>
 
 #include "common/base/json.h"
@@ -221,6 +223,11 @@ static const mistake mistakes[] = {
     { 2, "unexpected word 'twice'", { "status", "twice" } },
     { 2, "--idle-timeout is 'soon'", { "up", "--idle-timeout", "soon" } },
     { 2, "--input is '1x28'", { "net", "show", "lenet", "--input", "1x28" } },
+    { 2, "did you mean 'show'?", { "net", "shw", "lenet" } },
+    { 1, "did you mean 'form'?", { "net", "show", "googlenet:fom=caffe" } },
+    { 1, "did you mean 'resnet18'?", { "net", "get", "resnet-18" } },
+    { 1, "--sha256 is 'abc'", { "net", "get", "resnet18", "--sha256", "abc" } },
+    { 1, "does not end in the name of a file", { "net", "get", "http://127.0.0.1/" } },
     { 2, "unknown option --json", { "down", "--json" } },
     { 2, "--model is missing", { "predict" } },
     { 1, "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "digits:500" } },
@@ -457,6 +464,70 @@ TEST(digits_made_on_disk_train_by_a_relative_path)
     pools_end();
 }
 
+/* ---- models from elsewhere ---- */
+
+/* One request after the other gets the same few bytes, in a process of its own. */
+static pid_t serve(int *port, const char *body)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pid_t child;
+
+    if (bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, 8) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &bytes) != 0)
+        return -1;
+    *port = ntohs(address.sin_port);
+    fflush(stdout);
+    child = fork();
+    if (child != 0) {
+        close(listener);
+        return child;
+    }
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        char request[4096];
+
+        if (recv(fd, request, sizeof(request), 0) > 0)
+            dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", strlen(body),
+                    body);
+        close(fd);
+    }
+}
+
+TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
+{
+    static const char sum[] =
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; /* of "abc" */
+    char url[80], wrong[80];
+    int port;
+    pid_t server = serve(&port, "abc");
+
+    REQUIRE(server > 0);
+    cli_begin();
+    setenv("no_proxy", "127.0.0.1", 1);
+    setenv("XDG_CACHE_HOME", in_root("cache"), 1);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/net.onnx", port);
+    RUN_OK("net", "get", url);
+    CHECK_CONTAINS(err, sum);
+    CHECK_CONTAINS(err, "--sha256 SUM checks it");
+    CHECK_CONTAINS(out, "/cache/gradpool/models/net.onnx");
+    RUN_OK("net", "get", url, "--sha256", sum, "--json");
+    CHECK_CONTAINS(out, "\"checked\": true");
+    snprintf(wrong, sizeof(wrong), "%.*s0", 63, sum);
+    CHECK_INT(1, RUN("net", "get", url, "--sha256", wrong));
+    CHECK_CONTAINS(err, "is there already and is not the published file");
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/other.onnx", port);
+    CHECK_INT(1, RUN("net", "get", url, "--sha256", wrong));
+    CHECK_CONTAINS(err, "has the SHA-256 sum ba7816bf");
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d", port);
+    CHECK_INT(1, RUN("net", "get", "squeezenet1.1", "--url", url));
+    CHECK_CONTAINS(err, "ended after 3 of 4958202 bytes");
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 /* ---- listings ---- */
 
 TEST(the_listings_in_json_are_complete)
@@ -469,6 +540,20 @@ TEST(the_listings_in_json_are_complete)
     RUN_OK("net", "show", "lenet", "--json");
     json = parse(out);
     CHECK_INT(129068, gp_json_integer(gp_json_member(json, "parameters"), 0));
+    CHECK_INT(26 * 26 * 20 * 9 + 9 * 9 * 50 * 20 * 25 + 800 * 128 + 128 * 10,
+              gp_json_integer(gp_json_member(json, "forward_macs"), 0));
+    CHECK_INT(128, gp_json_integer(gp_json_member(gp_json_member(json, "memory_estimate"), "samples"), 0));
+    CHECK_INT(10, gp_json_count(gp_json_member(json, "layers")));
+    gp_json_free(json);
+    RUN_OK("net", "show", "googlenet:form=caffe", "--classes", "10", "--mini-batch-size", "8", "--solver",
+           "adam");
+    CHECK_CONTAINS(out, "FLOPs to predict");
+    CHECK_CONTAINS(out, "estimated for 8 samples");
+    RUN_OK("net", "list");
+    CHECK_CONTAINS(out, "form=torchvision|caffe [torchvision]");
+    RUN_OK("net", "list", "--json");
+    json = parse(out);
+    CHECK(gp_json_count(json) >= 11);
     gp_json_free(json);
     RUN_OK("train", "--help");
     static char help[OUT_BYTES];
