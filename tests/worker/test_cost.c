@@ -91,7 +91,9 @@ static double plan_bytes(const gp_graph *graph, gp_phase phase, uint32_t samples
     float *scores = calloc((size_t)samples * graph->class_count, sizeof(float));
     double sums[GP_SUMS], bytes = 0;
     gp_error err = { 0 };
-    const gp_plan_memory memory = { blob, gradients, sums, scores };
+    const gp_plan_memory memory = {
+        .parameters = blob, .gradients = gradients, .sums = sums, .scores = scores
+    };
     gp_status status = gp_backend_cpu.open(&backend, &options, &err);
 
     if (status == GP_OK)
