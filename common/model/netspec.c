@@ -234,11 +234,19 @@ static gp_status netspec_append(gp_netspec *spec, const char *name, const char *
     return GP_OK;
 }
 
+gp_status gp_layer_set(gp_layer *layer, const char *name, const char *value, gp_error *err)
+{
+    const gp_param *param;
+    void *values;
+    gp_status status = setting_find(layer, name, &param, &values, err);
+
+    return status == GP_OK ? gp_params_set(param, values, value, err) : status;
+}
+
+/* "name=value", not ended by a NUL. */
 static gp_status layer_set_text(gp_layer *layer, const char *text, size_t bytes, gp_error *err)
 {
     char setting[512], *value;
-    const gp_param *param;
-    void *values;
 
     if (bytes >= sizeof(setting))
         return gp_fail(err, GP_ELIMIT, "a setting of %zu bytes; at most %zu", bytes, sizeof(setting) - 1);
@@ -248,9 +256,7 @@ static gp_status layer_set_text(gp_layer *layer, const char *text, size_t bytes,
     if (value == NULL)
         return gp_fail(err, GP_EINVAL, "'%s' is not of the form setting=value", setting);
     *value++ = '\0';
-    gp_status status = setting_find(layer, setting, &param, &values, err);
-
-    return status == GP_OK ? gp_params_set(param, values, value, err) : status;
+    return gp_layer_set(layer, setting, value, err);
 }
 
 gp_status gp_layer_set_json(gp_layer *layer, const char *name, const gp_json *value, gp_error *err)

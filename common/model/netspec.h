@@ -62,7 +62,10 @@ gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const doub
 gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, const char *settings,
                          gp_error *err);
 
-/* Set one setting or factor of a layer from JSON; an unknown one is GP_EINVAL with the nearest name. */
+/* Set one setting or factor of a layer from text; an unknown one is GP_EINVAL with the nearest name. */
+gp_status gp_layer_set(gp_layer *layer, const char *name, const char *value, gp_error *err);
+
+/* The same from JSON. */
 gp_status gp_layer_set_json(gp_layer *layer, const char *name, const gp_json *value, gp_error *err);
 
 /* Let the last layer read these layers (or "input"), by name. */
