@@ -120,15 +120,27 @@ typedef struct gp_train_facts { /* known before the first step */
     double initial_learn_rate; /* that is used: solver's default and scale-lr worked out */
 } gp_train_facts;
 
+/* What became of one layer of a network that a training begins with (docs/transfer.md). */
+typedef struct gp_layer_change {
+    const char *action; /* "removed", "added", "changed", "initialized" (its weights are new) or "frozen" */
+    const char *layer, *kind; /* "fc8", "fc"; "input" and "" for the network's input */
+    const char *output;       /* of one sample: "55", "64x27x27" */
+    const char *settings;     /* "outputs=55 weight-learn-rate-factor=10" */
+    int64_t parameters;       /* that it learns, or would */
+} gp_layer_change;
+
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */
     void (*begin)(void *context, const gp_train_facts *facts);
     void (*step)(void *context, const gp_train_step *step);
     void (*check)(void *context, const gp_train_check *check);
     void *context;
+    /* By gp_training_new(): what a transfer did, one call a layer; what else is worth telling.  Texts are lent. */
+    void (*change)(void *context, const gp_layer_change *change);
+    void (*note)(void *context, const char *sentence);
 } gp_train_events;
 
 typedef struct gp_train_request {
-    const char *network;         /* "lenet", FILE.onnx, FILE.json */
+    const char *network;         /* "lenet", FILE.onnx, FILE.json; NULL where pretrained is given */
     const char *data;            /* SOURCE, as on the command line: a folder, a known name, "digits:6000" */
     const char *validation_data; /* NULL = the test split of data where it has one; "none" = no validation */
     const char *const *options;  /* "name=value", NULL-terminated, of `gradpool options`; NULL = defaults */
@@ -137,6 +149,13 @@ typedef struct gp_train_request {
     /* Looked at all the time, may be set from a signal handler: 1 = stop at a step boundary and keep the model,
      * 2 = stop at once.  NULL = never. */
     const volatile sig_atomic_t *stop;
+
+    /* Transfer learning (docs/transfer.md).  All NULL or 0: none. */
+    const char *pretrained; /* FILE.onnx, or a NAME that `net get` has fetched; then network is NULL */
+    /* "auto", or as many as the data has: a new head, unless the network's classes are the data's.  NULL: the old one */
+    const char *classes;
+    double head_learn_rate_factor[2]; /* of a new head's weights and biases; 0 = 1 */
+    const char *freeze_up_to;         /* this layer and all before it do not learn */
 } gp_train_request;
 
 typedef struct gp_training gp_training; /* what a training leaves: weights, network, numbers */
@@ -153,13 +172,24 @@ typedef struct gp_training_summary {
     uint64_t samples_trained;
 } gp_training_summary;
 
-/* gp_train -- train one network on the pool's workers and wait for it.
+/* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what
+ * can be refused is refused.
+ *   request  must stay valid until gp_training_run() has returned; its lease is not looked at
+ * GP_ENOENT, GP_EINVAL: the network, the data or an option, named, with what would do. */
+GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp_error *err);
+
+/* gp_training_run -- train it on the pool's workers and wait for it, once.
  * Every worker computes its share of each mini-batch; gradients go directly between workers.
+ *   lease  which workers
  * GP_EPEER: a worker died: which, how, in which step and its log are in the sentence; the pool has replaced it.
- * GP_ECANCELED: stop was 2.  GP_EDIVERGED: the loss is not finite.  GP_EINVAL: an option, named with its range.
+ * GP_ECANCELED: stop was 2.  GP_EDIVERGED: the loss is not finite.
  * GP_ENODEV: environment GPU without one.  GP_EBUSY: no_wait, and the workers are leased. */
+GP_API gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease,
+                                 gp_error *err);
+
+/* gp_train -- both, with request->lease. */
 GP_API gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err);
-GP_API void gp_training_free(gp_training *training);
+GP_API void gp_training_free(gp_training *training); /* accepts NULL */
 GP_API void gp_training_summarize(const gp_training *training, gp_training_summary *summary);
 
 /* Write the model as ONNX with class names and normalisation inside; whole or not at all (rename). */

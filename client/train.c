@@ -15,6 +15,7 @@
 
 #include "common/model/network.h"
 #include "client/pool.h"
+#include "client/transfer.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
@@ -31,12 +32,13 @@ struct gp_training {
     gp_network network; /* weights: the trained blob */
     gp_graph *graph;
     gp_training_summary summary;
+    struct gp_run *run; /* NULL: it has been */
 };
 
 typedef struct gp_run {
     gp_pool *pool;
     const gp_train_request *request;
-    gp_training *training;
+    gp_training *training; /* that owns it */
     gp_train_options options;
     gp_train_begin begin;
     char *netspec, *options_text;
@@ -133,63 +135,180 @@ static gp_status run_write_options(gp_run *run, gp_error *err)
     return status;
 }
 
+/* Whether the network is known before the data is: else it is built for the data. */
+static bool run_has_network(const gp_run *run)
+{
+    return run->request->pretrained != NULL || gp_network_is_file(run->request->network);
+}
+
+static gp_status run_load_network(gp_run *run, gp_error *err)
+{
+    const gp_train_request *request = run->request;
+    gp_network *network = &run->training->network;
+
+    if (request->pretrained != NULL)
+        return gp_network_pretrained(network, request->pretrained, err);
+    if (run_has_network(run))
+        return gp_network_load(network, request->network, NULL, 0, err);
+    return gp_zoo_check(request->network, err);
+}
+
+static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_data_role role, gp_error *err)
+{
+    gp_store_options images = { 0 };
+
+    if (run_has_network(run)) /* it has its input's shape: images are brought to it */
+        images = gp_store_options_for(&run->training->network.spec->input);
+    return gp_store_open_with(store, source, role, &images, err);
+}
+
 /* Paths go to the workers absolute; "=" means the test split of the training source. */
-static gp_status run_find_data(gp_run *run, gp_shape *input, uint32_t *classes, gp_error *err)
+static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
 {
     const char *validation = run->request->validation_data;
-    /* A network of a file has its input's shape: the workers bring the images to it. */
-    gp_store_options images = { .any_size = gp_network_is_file(run->request->network) };
-    gp_store *store;
     gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
 
-    if (status != GP_OK)
-        return status;
-    if (validation != NULL && strcmp(validation, "none") != 0)
+    if (status == GP_OK && validation != NULL && strcmp(validation, "none") != 0)
         status = gp_source_absolute(run->begin.validation_data, sizeof(run->begin.validation_data),
                                     validation, err);
     if (status != GP_OK)
         return status;
     /* The smaller split tells the shape; where there is none, the training data does. */
-    status = gp_store_open_with(&store, run->begin.data, GP_DATA_TEST, &images, err);
+    status = run_open(run, store, run->begin.data, GP_DATA_TEST, err);
     if (status == GP_OK && validation == NULL)
         strcpy(run->begin.validation_data, "=");
     else if (status == GP_ENOENT)
-        status = gp_store_open_with(&store, run->begin.data, GP_DATA_TRAIN, &images, err);
+        status = run_open(run, store, run->begin.data, GP_DATA_TRAIN, err);
+    return status;
+}
+
+static void run_tell_changes(const gp_run *run, const gp_edited *edited)
+{
+    const gp_train_events *events = &run->request->events;
+
+    for (uint32_t i = 0; i < edited->change_count && events->change != NULL; i++) {
+        const gp_edit_change *change = &edited->changes[i];
+        char output[64];
+
+        events->change(events->context,
+                       &(gp_layer_change){ .action = gp_edit_action_name(change->action),
+                                           .layer = change->layer,
+                                           .kind = change->kind,
+                                           .output = gp_shape_format(&change->output, output, sizeof(output)),
+                                           .settings = change->settings,
+                                           .parameters = change->parameters });
+    }
+}
+
+/* A file from elsewhere does not say what its input was scaled by. */
+static void run_tell_scale(const gp_run *run, const gp_store_info *info)
+{
+    const gp_netspec *spec = run->training->network.spec;
+    const gp_train_events *events = &run->request->events;
+    char text[320];
+
+    if (info->dtype != GP_U8 || spec->scale[0] != 1.0 || spec->offset[0] != 0.0 || events->note == NULL)
+        return;
+    snprintf(text, sizeof(text),
+             "network %s takes the bytes 0 to 255 as they are; if it was trained on other numbers, give them "
+             "first: "
+             "gradpool net edit FILE --set input.scale=0.00392157 --set input.offset=0 -o OUT.onnx",
+             spec->name);
+    events->note(events->context, text);
+}
+
+static gp_status run_transfer(gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    const gp_train_request *request = run->request;
+    gp_transfer how = { .classes = request->classes,
+                        .source = info->source,
+                        .data_classes = info->class_count,
+                        .data_names = info->class_names,
+                        .head_factors = { request->head_learn_rate_factor[0],
+                                          request->head_learn_rate_factor[1] },
+                        .freeze_up_to = request->freeze_up_to,
+                        .seed = (uint64_t)run->options.seed };
+    gp_edited edited = { 0 };
+    gp_status status = gp_init_rule_parse(&how.rule, run->options.weights_initializer, err);
+
+    if (status == GP_OK)
+        status = gp_network_transfer(&run->training->network, &how, &edited, err);
+    if (status == GP_OK)
+        run_tell_changes(run, &edited);
+    gp_edited_deinit(&edited);
+    return status;
+}
+
+/* The network as it will be trained, and that it takes the data. */
+static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    gp_network *network = &run->training->network;
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    gp_status status = GP_OK;
+
+    if (!run_has_network(run))
+        status = gp_network_load(network, run->request->network, &sample, info->class_count, err);
+    else if (run->request->pretrained != NULL)
+        status = run_transfer(run, info, err);
+    if (status == GP_OK)
+        status = gp_graph_new(&run->training->graph, network->spec, err);
+    if (status == GP_OK)
+        status = gp_network_check_data(run->training->graph, &sample, info->class_count, info->source, err);
+    if (status == GP_OK && network->weights != NULL)
+        run_tell_scale(run, info);
+    return status;
+}
+
+/* Data of its own to validate on must fit as well. */
+static gp_status run_check_validation(gp_run *run, gp_error *err)
+{
+    const char *source = run->begin.validation_data;
+    gp_store *store;
+
+    if (source[0] == '\0' || strcmp(source, "=") == 0)
+        return GP_OK;
+    gp_store_options images = gp_store_options_for(&run->training->graph->spec->input);
+    gp_status status = gp_store_open_with(&store, source, GP_DATA_GIVEN, &images, err);
+
     if (status != GP_OK)
         return status;
     const gp_store_info *info = gp_store_get_info(store);
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
 
-    *input = gp_shape3(info->channels, info->height, info->width);
-    *classes = info->class_count;
+    status = gp_network_check_data(run->training->graph, &sample, info->class_count, info->source, err);
     gp_store_close(store);
-    return GP_OK;
+    return status;
 }
 
-static gp_status run_prepare(gp_run *run, gp_error *err)
+static gp_status run_write_network(gp_run *run, gp_error *err)
 {
-    gp_network *network = &run->training->network;
-    gp_shape input;
-    uint32_t classes;
     gp_buffer buffer;
-    gp_status status = run_parse_options(run, err);
+    gp_status status;
 
-    if (status == GP_OK && !gp_network_is_file(run->request->network))
-        status = gp_zoo_check(run->request->network, err);
-    if (status == GP_OK)
-        status = run_find_data(run, &input, &classes, err);
-    if (status == GP_OK)
-        status = gp_network_load(network, run->request->network, &input, classes, err);
-    if (status == GP_OK)
-        status = gp_graph_new(&run->training->graph, network->spec, err);
-    if (status != GP_OK)
-        return status;
-    run->begin.seed = (uint64_t)run->options.seed;
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    status = gp_netspec_to_json(network->spec, &buffer, false, err);
+    status = gp_netspec_to_json(run->training->network.spec, &buffer, false, err);
     if (status == GP_OK)
         run->netspec = (char *)gp_buffer_take(&buffer, &run->netspec_bytes);
     gp_buffer_deinit(&buffer);
     return status;
+}
+
+static gp_status run_prepare(gp_run *run, gp_error *err)
+{
+    gp_store *store = NULL;
+    gp_status status = run_parse_options(run, err);
+
+    if (status == GP_OK)
+        status = run_load_network(run, err);
+    if (status == GP_OK)
+        status = run_find_data(run, &store, err);
+    if (status == GP_OK)
+        status = run_fit(run, gp_store_get_info(store), err);
+    gp_store_close(store);
+    if (status == GP_OK)
+        status = run_check_validation(run, err);
+    run->begin.seed = (uint64_t)run->options.seed;
+    return status == GP_OK ? run_write_network(run, err) : status;
 }
 
 /* ---- what the workers say ---- */
@@ -501,33 +620,75 @@ static gp_status run_loop(gp_run *run, gp_error *err)
     return run->failure.code;
 }
 
-gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err)
+static void run_free(gp_run *run)
 {
-    gp_run run = { .pool = pool, .request = request };
+    if (run == NULL)
+        return;
+    gp_free(run->netspec);
+    gp_free(run->options_text);
+    gp_free(run);
+}
+
+gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp_error *err)
+{
+    gp_training *training = gp_calloc(1, sizeof(*training));
+    gp_run *run = gp_calloc(1, sizeof(*run));
+    gp_status status;
+
+    if (training == NULL || run == NULL) {
+        gp_free(training);
+        gp_free(run);
+        return gp_fail(err, GP_ENOMEM, "no memory for a training");
+    }
+    training->summary.validation_loss = training->summary.validation_accuracy = NAN;
+    training->summary.loss = NAN;
+    training->run = run;
+    run->training = training;
+    run->request = request;
+    status = run_prepare(run, err);
+    if (status != GP_OK) {
+        gp_training_free(training);
+        return status;
+    }
+    *out = training;
+    return GP_OK;
+}
+
+gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease, gp_error *err)
+{
+    gp_run *run = training->run;
     char purpose[96];
     gp_status status;
 
-    run.training = gp_calloc(1, sizeof(*run.training));
-    if (run.training == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a training");
-    run.training->summary.validation_loss = run.training->summary.validation_accuracy = NAN;
-    run.training->summary.loss = NAN;
-    snprintf(purpose, sizeof(purpose), "train %.80s", request->network);
-    status = run_prepare(&run, err);
-    if (status == GP_OK)
-        status = pool_lease(pool, &request->lease, purpose, request->stop, err);
+    if (run == NULL)
+        return gp_fail(err, GP_ESTATE, "this training has been run; make another");
+    run->pool = pool;
+    snprintf(purpose, sizeof(purpose), "train %.80s",
+             run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
+    status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
-        status = run_begin(&run, err);
+        status = run_begin(run, err);
         if (status == GP_OK)
-            status = run_loop(&run, err);
+            status = run_loop(run, err);
         pool_release(pool);
     }
-    gp_free(run.netspec);
-    gp_free(run.options_text);
+    run_free(run);
+    training->run = NULL;
+    return status;
+}
+
+gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err)
+{
+    gp_training *training;
+    gp_status status = gp_training_new(&training, request, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_training_run(training, pool, &request->lease, err);
     if (status == GP_OK)
-        *out = run.training;
+        *out = training;
     else
-        gp_training_free(run.training);
+        gp_training_free(training);
     return status;
 }
 
@@ -537,6 +698,7 @@ void gp_training_free(gp_training *training)
 {
     if (training == NULL)
         return;
+    run_free(training->run);
     gp_network_deinit(&training->network);
     gp_graph_free(training->graph);
     gp_free(training);

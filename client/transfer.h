@@ -1,0 +1,33 @@
+/* transfer.h -- a trained network begins another training: another head, frozen layers. */
+#ifndef GP_TRANSFER_H
+#define GP_TRANSFER_H
+
+#include "common/model/edit.h"
+#include "common/model/network.h"
+
+typedef struct gp_transfer {
+    const char *classes;   /* "auto", a number, or NULL: the head stays */
+    const char *source;    /* the data, for people */
+    uint32_t data_classes; /* 0: it has none */
+    const char *const *data_names;
+    double head_factors[2];   /* learn-rate factors of a new head's weights and biases; 0 = 1 */
+    const char *freeze_up_to; /* NULL = nothing is frozen */
+    gp_init_rule rule;        /* of new weights */
+    uint64_t seed;
+} gp_transfer;
+
+/* gp_network_transfer -- edit the network in place.
+ * A new head is put on unless the network's class names are those of the data, in the same order.
+ *   edited  spec, graph and weights are the network's afterwards and NULL here; the changes are the caller's
+ * GP_EINVAL: the classes are none, one, or not as many as the data's; no head is found; no such layer. */
+gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_edited *edited, gp_error *err);
+
+/* gp_network_pretrained -- load FILE.onnx, or what `gradpool net get NAME` has put into the cache.
+ * GP_ENOENT: neither; the sentence says how to get it.  GP_EINVAL: a network without weights. */
+gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err);
+
+/* GP_EINVAL unless the network takes samples of that shape and tells that many classes apart (0: any). */
+gp_status gp_network_check_data(const gp_graph *graph, const gp_shape *sample, uint32_t classes,
+                                const char *source, gp_error *err);
+
+#endif
