@@ -95,6 +95,22 @@ bool gp_network_is_file(const char *name)
     return strchr(name, '/') != NULL || ends_with(name, ".onnx") || ends_with(name, ".json");
 }
 
+/* Weights that the model keeps in other files are looked for beside it. */
+static gp_status onnx_load(gp_network *network, const char *path, const uint8_t *data, size_t bytes,
+                           gp_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    const gp_onnx_options options = { .folder = folder };
+
+    if (slash != NULL && (size_t)(slash - path) + 2 > sizeof(folder))
+        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
+    if (slash != NULL)
+        snprintf(folder, sizeof(folder), "%.*s/", (int)(slash - path), path);
+    return gp_onnx_read(&network->spec, &network->weights, &network->class_names, &network->class_count, data,
+                        bytes, &options, err);
+}
+
 gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *input, uint32_t classes,
                           gp_error *err)
 {
@@ -119,8 +135,7 @@ gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *inp
     if (ends_with(name, ".json"))
         status = gp_netspec_from_json(&network.spec, (const char *)data, bytes, err);
     else
-        status = gp_onnx_read(&network.spec, &network.weights, &network.class_names, &network.class_count,
-                              data, bytes, err);
+        status = onnx_load(&network, name, data, bytes, err);
     gp_free(data);
     if (status != GP_OK) {
         gp_error_prefix(err, "%s", name);
@@ -144,7 +159,7 @@ gp_status gp_network_read(gp_network *out, const void *data, size_t bytes, gp_er
         status = gp_netspec_from_json(&network.spec, text, bytes, err);
     else
         status = gp_onnx_read(&network.spec, &network.weights, &network.class_names, &network.class_count,
-                              data, bytes, err);
+                              data, bytes, NULL, err);
     if (status == GP_OK)
         *out = network;
     return status;

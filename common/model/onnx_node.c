@@ -7,47 +7,6 @@
 
 #include "common/base/alloc.h"
 
-/* ---- tensors ---- */
-
-int64_t gp_onnx_count(const Onnx__TensorProto *tensor)
-{
-    int64_t count = 1;
-
-    for (size_t i = 0; i < tensor->n_dims; i++)
-        count *= tensor->dims[i]; /* bounded by gp_onnx_wire_check() */
-    return count;
-}
-
-const void *gp_onnx_floats(const Onnx__TensorProto *tensor)
-{
-    const size_t count = (size_t)gp_onnx_count(tensor);
-
-    if (tensor->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        return NULL;
-    if (tensor->has_raw_data)
-        return tensor->raw_data.len == count * sizeof(float) ? tensor->raw_data.data : NULL;
-    return tensor->n_float_data == count ? tensor->float_data : NULL;
-}
-
-float gp_onnx_float_at(const void *floats, int64_t index)
-{
-    float number; /* raw_data is aligned to nothing */
-
-    memcpy(&number, (const char *)floats + index * (int64_t)sizeof(number), sizeof(number));
-    return number;
-}
-
-bool gp_onnx_int64_at(const Onnx__TensorProto *tensor, int64_t index, int64_t *out)
-{
-    if (tensor->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || index >= gp_onnx_count(tensor))
-        return false;
-    if (tensor->has_raw_data)
-        memcpy(out, tensor->raw_data.data + index * (int64_t)sizeof(*out), sizeof(*out));
-    else
-        *out = tensor->int64_data[index];
-    return true;
-}
-
 /* ---- names ---- */
 
 const char *gp_onnx_shown(char text[GP_ONNX_SHOWN_BYTES], const char *name)
@@ -66,6 +25,27 @@ gp_status gp_onnx_node_failed(const gp_onnx_mapping *m, const Onnx__NodeProto *n
     gp_error_prefix(err, "node '%s' (%s, opset %" PRId64 ")", gp_onnx_shown(name, called),
                     gp_onnx_shown(type, node->op_type), m->opset);
     return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const Onnx__TensorProto *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name == NULL ? "" : (*x)->name, (*y)->name == NULL ? "" : (*y)->name);
+}
+
+void gp_onnx_initializers_sort(Onnx__GraphProto *graph)
+{
+    qsort(graph->initializer, graph->n_initializer, sizeof(Onnx__TensorProto *), compare_names);
+}
+
+const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name)
+{
+    const Onnx__TensorProto key = { .name = (char *)(uintptr_t)name }, *wanted = &key;
+    Onnx__TensorProto **found =
+        bsearch(&wanted, graph->initializer, graph->n_initializer, sizeof(*found), compare_names);
+
+    return found == NULL ? NULL : *found;
 }
 
 static int compare_values(const void *a, const void *b)
@@ -88,13 +68,20 @@ static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
     for (size_t n = 0; n < graph->n_node; n++)
         capacity += graph->node[n]->n_output;
     m->values = gp_calloc(capacity, sizeof(*m->values));
-    if (m->values == NULL)
+    m->constants = gp_calloc(graph->n_initializer, sizeof(*m->constants));
+    if (m->values == NULL || m->constants == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the names of %zu values", capacity);
-    for (size_t i = 0; i < graph->n_initializer; i++)
-        if (graph->initializer[i]->name != NULL)
-            m->values[m->value_count++] = (gp_onnx_value){ .name = graph->initializer[i]->name,
-                                                           .role = GP_ONNX_VALUE_CONSTANT,
-                                                           .tensor = graph->initializer[i] };
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const Onnx__TensorProto *proto = graph->initializer[i];
+        gp_onnx_tensor *tensor = &m->constants[i];
+
+        if (proto->name == NULL)
+            continue;
+        if (gp_onnx_tensor_of(tensor, proto, NULL) != GP_OK) /* whoever reads it says why it cannot */
+            *tensor = (gp_onnx_tensor){ .name = proto->name, .type = proto->data_type };
+        m->values[m->value_count++] =
+            (gp_onnx_value){ .name = proto->name, .role = GP_ONNX_VALUE_CONSTANT, .tensor = tensor };
+    }
     for (size_t n = 0; n < graph->n_node; n++)
         for (size_t k = 0; k < graph->node[n]->n_output; k++)
             if (*graph->node[n]->output[k] != '\0')
@@ -102,7 +89,55 @@ static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const char *input, gp_error *err)
+gp_status gp_onnx_input(gp_onnx_value *input, int64_t *batch, const Onnx__GraphProto *graph, gp_error *err)
+{
+    const Onnx__ValueInfoProto *found = NULL;
+    char text[GP_ONNX_SHOWN_BYTES];
+
+    for (size_t i = 0; i < graph->n_input; i++) {
+        bool constant = graph->input[i]->name == NULL; /* before IR version 4 initializers are inputs too */
+
+        if (!constant)
+            constant = gp_onnx_initializer_find(graph, graph->input[i]->name) != NULL;
+        if (constant)
+            continue;
+        if (found != NULL)
+            return gp_fail(err, GP_EUNSUPPORTED, "the model has several inputs; one is supported");
+        found = graph->input[i];
+    }
+    if (found == NULL)
+        return gp_fail(err, GP_EINVAL, "the model has no input");
+    const Onnx__TypeProto *type = found->type;
+    const Onnx__TypeProto__Tensor *tensor =
+        type != NULL && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type : NULL;
+
+    if (tensor == NULL || tensor->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+        tensor->shape == NULL || tensor->shape->n_dim < 2 || tensor->shape->n_dim > 4)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "the input '%s' is not float32 of shape [N, C, H, W], [N, C, L] or [N, F]",
+                       gp_onnx_shown(text, found->name));
+    *input = (gp_onnx_value){ .name = found->name,
+                              .role = GP_ONNX_VALUE_INPUT,
+                              .layer = GP_INPUT_LAYER,
+                              .rank = (uint32_t)tensor->shape->n_dim - 1 };
+    for (size_t i = 0; i < tensor->shape->n_dim; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = tensor->shape->dim[i];
+        bool known = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+
+        if (i == 0)
+            *batch = known && dim->dim_value > 0 ? dim->dim_value : 0;
+        else if (known)
+            input->dims[i - 1] = dim->dim_value;
+        else
+            return gp_fail(
+                err, GP_EUNSUPPORTED,
+                "dimension %zu of the input '%s' is open; channels, height and width must be numbers", i + 1,
+                gp_onnx_shown(text, found->name));
+    }
+    return GP_OK;
+}
+
+gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *input, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
     gp_status status = values_collect(m, err);
@@ -111,8 +146,7 @@ gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const char *input, gp_error
 
     if (status != GP_OK)
         return status;
-    m->values[m->value_count++] =
-        (gp_onnx_value){ .name = input, .role = GP_ONNX_VALUE_INPUT, .layer = GP_INPUT_LAYER };
+    m->values[m->value_count++] = *input;
     qsort(m->values, m->value_count, sizeof(*m->values), compare_values);
     for (size_t i = 1; i < m->value_count; i++)
         if (strcmp(m->values[i - 1].name, m->values[i].name) == 0)
@@ -155,7 +189,7 @@ gp_status gp_onnx_node_data(const gp_onnx_mapping *m, const Onnx__NodeProto *nod
 }
 
 gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                                const Onnx__TensorProto **out, gp_error *err)
+                                const gp_onnx_tensor **out, gp_error *err)
 {
     char text[GP_ONNX_SHOWN_BYTES];
     gp_onnx_value *found;
@@ -165,28 +199,87 @@ gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto 
     if (status != GP_OK || found == NULL)
         return status;
     if (found->role != GP_ONNX_VALUE_CONSTANT)
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "input %zu, '%s', depends on the network's input; it must be an initializer or computed of "
+            "constants",
+            k + 1, gp_onnx_shown(text, found->name));
+    if (found->tensor->data == NULL)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "input %zu, '%s', is computed; it must be an initializer or a Constant", k + 1,
-                       gp_onnx_shown(text, found->name));
+                       "'%s' is of ONNX type %" PRId32
+                       "; float32 (type 1), float64, int64, int32 and bool are read",
+                       gp_onnx_shown(text, found->name), found->tensor->type);
     *out = found->tensor;
     return GP_OK;
 }
 
-gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
-                                 const Onnx__TensorProto **out, gp_error *err)
+gp_status gp_onnx_node_scalar(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
+                              const char *name, float *out, gp_error *err)
 {
-    char text[GP_ONNX_SHOWN_BYTES];
-    gp_status status = gp_onnx_node_constant(m, node, k, out, err);
+    const gp_onnx_tensor *tensor;
+    gp_status status = gp_onnx_node_constant(m, node, k, &tensor, err);
 
-    if (status != GP_OK || *out == NULL)
+    if (status != GP_OK || tensor == NULL)
         return status;
-    if ((*out)->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || gp_onnx_floats(*out) == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is of ONNX type %" PRId32 "; float32 (type 1) is read",
-                       gp_onnx_shown(text, (*out)->name), (*out)->data_type);
-    if ((*out)->n_dims != rank)
-        return gp_fail(err, GP_EUNSUPPORTED, "'%s' has %zu dimensions; here %zu are read",
-                       gp_onnx_shown(text, (*out)->name), (*out)->n_dims, rank);
+    if (tensor->count != 1 || !gp_onnx_is_float(tensor))
+        return gp_fail(err, GP_EUNSUPPORTED, "its %s is not one float32 number", name);
+    *out = (float)gp_onnx_real_at(tensor, 0);
     return GP_OK;
+}
+
+gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
+                                 gp_onnx_tensor *out, gp_error *err)
+{
+    const gp_onnx_tensor *tensor;
+    char text[GP_ONNX_SHOWN_BYTES];
+    gp_status status = gp_onnx_node_constant(m, node, k, &tensor, err);
+
+    *out = (gp_onnx_tensor){ 0 };
+    if (status != GP_OK || tensor == NULL)
+        return status;
+    if (!gp_onnx_is_float(tensor))
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is of type %s; float32 is read",
+                       gp_onnx_shown(text, node->input[k]), gp_onnx_type_name(tensor->type));
+    if (tensor->rank != rank)
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' has %" PRIu32 " dimensions; here %zu are read",
+                       gp_onnx_shown(text, node->input[k]), tensor->rank, rank);
+    *out = *tensor;
+    out->name = node->input[k];
+    return GP_OK;
+}
+
+gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
+                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err)
+{
+    const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(node, name);
+    const gp_onnx_tensor *tensor;
+    gp_status status = gp_onnx_node_constant(m, node, k, &tensor, err);
+
+    if (status != GP_OK)
+        return status;
+    if (tensor != NULL && !gp_onnx_is_whole(tensor))
+        return gp_fail(err, GP_EUNSUPPORTED, "its %s are not int64 numbers", name);
+    *count = tensor != NULL ? (size_t)tensor->count : attribute != NULL ? attribute->n_ints : 0;
+    if (*count > GP_ONNX_LIST_MAX)
+        return gp_fail(err, GP_EUNSUPPORTED, "its %s are %zu numbers; %d are read", name, *count,
+                       GP_ONNX_LIST_MAX);
+    for (size_t i = 0; i < *count; i++)
+        list[i] = tensor == NULL ? attribute->ints[i] : gp_onnx_int_at(tensor, (int64_t)i);
+    for (size_t i = 1; i < *count; i++)
+        if (list[i] == GP_ONNX_SAMPLES)
+            return gp_fail(err, GP_EUNSUPPORTED, "its %s have the number of samples at place %zu", name,
+                           i + 1);
+    return GP_OK;
+}
+
+gp_status gp_onnx_node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
+                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err)
+{
+    gp_status status = gp_onnx_node_dims(m, node, k, name, list, count, err);
+
+    if (status == GP_OK && *count > 0 && list[0] == GP_ONNX_SAMPLES)
+        return gp_fail(err, GP_EUNSUPPORTED, "its %s depend on the number of samples", name);
+    return status;
 }
 
 /* ---- attributes ---- */
@@ -243,4 +336,13 @@ gp_status gp_onnx_node_ints(const Onnx__NodeProto *node, const char *name, size_
     for (size_t i = 0; i < count; i++)
         out[i] = attribute == NULL ? fallback : attribute->ints[i];
     return GP_OK;
+}
+
+bool gp_onnx_node_says(const Onnx__NodeProto *node, const char *name, const char *fallback, const char *word)
+{
+    const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(node, name);
+
+    if (attribute == NULL)
+        return strcmp(fallback, word) == 0;
+    return attribute->s.len == strlen(word) && memcmp(attribute->s.data, word, attribute->s.len) == 0;
 }

@@ -2,7 +2,7 @@
 #ifndef GP_ONNX_NODE_H
 #define GP_ONNX_NODE_H
 
-#include "common/model/onnx_proto.h"
+#include "common/model/onnx_tensor.h"
 
 typedef enum gp_onnx_value_role {
     GP_ONNX_VALUE_UNMADE,
@@ -14,35 +14,50 @@ typedef enum gp_onnx_value_role {
 typedef struct gp_onnx_value {
     const char *name;
     gp_onnx_value_role role;
-    uint32_t layer;                  /* GP_INPUT_LAYER for the network's input */
-    uint32_t uses;                   /* readers of this name, the graph's outputs among them */
-    const Onnx__TensorProto *tensor; /* of a constant */
+    uint32_t layer; /* GP_INPUT_LAYER for the network's input */
+    uint32_t uses;  /* readers of this name, the graph's outputs among them */
+    /* Of data: one sample as ONNX sees it, without the samples' axis.  The layer's own shape has the same numbers in
+     * the same order, but may differ: a netspec knows vectors and images only. */
+    uint32_t rank;
+    int64_t dims[GP_ONNX_RANK_MAX - 1];
+    const gp_onnx_tensor *tensor; /* of a constant */
 } gp_onnx_value;
 
-/* What must hold once shapes are known. */
-typedef struct gp_onnx_expectation {
-    bool vector_input;   /* a matrix product: its input must be flat already */
-    gp_onnx_value *made; /* the value of the node itself, for the Add after a MatMul */
-} gp_onnx_expectation;
+/* Where the numbers of one layer's parameters are. */
+typedef struct gp_onnx_source {
+    gp_onnx_tensor
+        tensors[GP_LAYER_PARAMETERS_MAX]; /* in the order of the layer's parameters, checked to be float32 */
+    bool transposed;                      /* the first is [inputs, outputs] */
+} gp_onnx_source;
 
 /* A graph on its way to a netspec. */
 typedef struct gp_onnx_mapping {
     const Onnx__GraphProto *graph;
     int64_t opset, batch; /* batch: 0 when symbolic */
     gp_netspec *spec;
-    gp_onnx_source *sources;           /* per layer; layers are at most nodes + 1 */
-    gp_onnx_expectation *expectations; /* per layer */
-    gp_shape *shapes;                  /* per layer: of its output */
-    gp_onnx_value *values;             /* sorted by name */
+    gp_onnx_source *sources; /* per layer, as of the next two */
+    gp_onnx_value **made;    /* the value of the node that the layer was made for */
+    gp_shape *shapes;        /* of its output */
+    gp_onnx_value *values;   /* sorted by name */
     size_t value_count;
+    gp_onnx_tensor *constants; /* of the initializers */
+    gp_onnx_store *store;      /* of what is computed */
     double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
     uint32_t normalize_count;
 } gp_onnx_mapping;
 
 /* ---- values ---- */
 
+/* Sort the initializers by name, and find one; all else relies on the first. */
+void gp_onnx_initializers_sort(Onnx__GraphProto *graph);
+const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name);
+
+/* The one input that is no initializer: float32 of shape [N, F], [N, C, L] or [N, C, H, W].  dims: of one sample; batch: the
+ * first dimension, 0 when symbolic. */
+gp_status gp_onnx_input(gp_onnx_value *input, int64_t *batch, const Onnx__GraphProto *graph, gp_error *err);
+
 /* Fill values: initializers, the outputs of all nodes, and the network's input.  GP_ECORRUPT: a name made twice. */
-gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const char *input, gp_error *err);
+gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *input, gp_error *err);
 /* NULL when there is none of that name. */
 gp_onnx_value *gp_onnx_value_find(const gp_onnx_mapping *m, const char *name);
 
@@ -57,15 +72,27 @@ const char *gp_onnx_shown(char text[GP_ONNX_SHOWN_BYTES], const char *name);
 /* Any value; NULL when it is absent, which ONNX writes as too few inputs or as "". */
 gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                              gp_onnx_value **out, gp_error *err);
-/* As the data that flows: the network's input or a layer; never NULL. */
+/* As the data that flows: the network's input or a layer; never NULL.  Of any rank; see gp_onnx_node_image(). */
 gp_status gp_onnx_node_data(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                             gp_onnx_value **out, gp_error *err);
-/* As numbers of the file; NULL when absent. */
+/* As numbers of the file or computed of such; NULL when absent. */
 gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                                const Onnx__TensorProto **out, gp_error *err);
-/* As float32 parameters of that rank; NULL when absent. */
+                                const gp_onnx_tensor **out, gp_error *err);
+/* As one float32 number, into *out, which stays as it is when the input is absent. */
+gp_status gp_onnx_node_scalar(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
+                              const char *name, float *out, gp_error *err);
+/* As float32 parameters of that rank; out->data is NULL when absent. */
 gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
-                                 const Onnx__TensorProto **out, gp_error *err);
+                                 gp_onnx_tensor *out, gp_error *err);
+
+/* A short list of whole numbers: the k-th input, int64 or int32, or where it was one once, the attribute of that name.
+ * *count is 0 when there is none. */
+enum { GP_ONNX_LIST_MAX = 8 };
+gp_status gp_onnx_node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
+                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
+/* The same for the dimensions of a batch, of which the first may be GP_ONNX_SAMPLES. */
+gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
+                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
 
 /* ---- attributes; where one is absent, the fallback ---- */
 
@@ -81,11 +108,7 @@ gp_status gp_onnx_node_float(const Onnx__NodeProto *node, const char *name, floa
 gp_status gp_onnx_node_ints(const Onnx__NodeProto *node, const char *name, size_t count, int64_t fallback,
                             int64_t *out, gp_error *err);
 
-/* ---- numbers of tensors that passed gp_onnx_wire_check() ---- */
-
-/* Element index of what gp_onnx_floats() returned. */
-float gp_onnx_float_at(const void *floats, int64_t index);
-/* False when the tensor is not int64 or has no such element. */
-bool gp_onnx_int64_at(const Onnx__TensorProto *tensor, int64_t index, int64_t *out);
+/* Whether a text attribute says that word, or is absent and that is its default. */
+bool gp_onnx_node_says(const Onnx__NodeProto *node, const char *name, const char *fallback, const char *word);
 
 #endif

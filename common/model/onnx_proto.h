@@ -9,8 +9,8 @@
 
 #define GP_ONNX_BYTES_MAX   ((size_t)INT32_MAX) /* where protobuf itself ends */
 #define GP_ONNX_OPSET       13
-#define GP_ONNX_OPSET_MIN   9
-#define GP_ONNX_OPSET_MAX   21
+#define GP_ONNX_OPSET_MIN   6
+#define GP_ONNX_OPSET_MAX   28
 #define GP_ONNX_KEY_NETWORK "gradpool.network"
 #define GP_ONNX_KEY_CLASSES "gradpool.classes"
 
@@ -25,6 +25,12 @@ gp_status gp_onnx_wire_check(const uint8_t *data, size_t bytes, gp_error *err);
 enum { GP_ONNX_SHOWN_BYTES = 52 };
 char *gp_onnx_show(char text[GP_ONNX_SHOWN_BYTES], const char *name, size_t bytes);
 
+/* ---- onnx_external.c ---- */
+
+/* Fill the tensors whose data is in other files of that folder; bytes: how many were read.  folder NULL: refuse them.
+ * GP_ENOENT, GP_EIO: such a file cannot be read.  GP_EUNSUPPORTED: it is not below the folder. */
+gp_status gp_onnx_external_load(Onnx__GraphProto *graph, const char *folder, size_t *bytes, gp_error *err);
+
 /* ---- onnx_write.c ---- */
 
 /* The ONNX form of a network, but for the metadata.  Borrows spec, graph and blob while it lives. */
@@ -35,25 +41,5 @@ gp_status gp_onnx_draft_new(gp_onnx_draft **out, const gp_netspec *spec, const g
                             const float *blob, gp_error *err);
 void gp_onnx_draft_free(gp_onnx_draft *draft);
 Onnx__GraphProto *gp_onnx_draft_graph(gp_onnx_draft *draft);
-
-/* ---- onnx_map.c ---- */
-
-/* Where the numbers of one layer's parameters are: tensors of the file, checked to be float32. */
-typedef struct gp_onnx_source {
-    const Onnx__TensorProto *tensors[GP_LAYER_PARAMETERS_MAX]; /* in the order of the layer's parameters */
-    bool transposed;                                           /* the first is [inputs, outputs] */
-} gp_onnx_source;
-
-/* The netspec that the nodes say, and a source per layer (gp_free()).  opset is in the range we read. */
-gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, const Onnx__GraphProto *graph,
-                      int64_t opset, gp_error *err);
-
-/* [C, H, W] of the one input that is no initializer; batch: its first dimension, 0 when symbolic. */
-gp_status gp_onnx_input(const char **name, gp_shape *shape, int64_t *batch, const Onnx__GraphProto *graph,
-                        gp_error *err);
-
-/* The float32 numbers of a tensor that passed gp_onnx_wire_check(); NULL unless they are all there. */
-const void *gp_onnx_floats(const Onnx__TensorProto *tensor);
-int64_t gp_onnx_count(const Onnx__TensorProto *tensor);
 
 #endif

@@ -10,8 +10,11 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/model/onnx.h"
-#include "common/model/onnx_node.h"
+#include "common/model/onnx_map.h"
 #include "common/model/onnx_proto.h"
+
+#define REPEATED_MAX                                                                                         \
+    ((size_t)1 << 28) /* weights that ConstantOfShape and its like make of one number: 1 GiB */
 
 /* A model and what was understood of it so far; everything owned. */
 typedef struct reading {
@@ -19,6 +22,8 @@ typedef struct reading {
     gp_netspec *spec;
     gp_graph *graph;
     gp_onnx_source *sources; /* per layer */
+    gp_onnx_store store;     /* of numbers that stand in no file */
+    size_t external_bytes;   /* read from other files */
     float *blob;
     char **class_names;
     uint32_t class_count;
@@ -65,6 +70,7 @@ static void reading_deinit(reading *r)
     gp_netspec_free(r->spec);
     gp_graph_free(r->graph);
     gp_free(r->sources);
+    gp_onnx_store_deinit(&r->store);
     gp_free(r->blob);
 }
 
@@ -120,48 +126,20 @@ static gp_status messages_equal(bool *equal, const ProtobufCMessage *a, const Pr
     return GP_OK;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    const Onnx__TensorProto *const *x = a, *const *y = b;
-
-    return strcmp((*x)->name == NULL ? "" : (*x)->name, (*y)->name == NULL ? "" : (*y)->name);
-}
-
-static const Onnx__TensorProto *tensor_find(Onnx__GraphProto *graph, const char *name)
-{
-    const Onnx__TensorProto key = { .name = (char *)(uintptr_t)name }, *wanted = &key;
-    Onnx__TensorProto **found =
-        bsearch(&wanted, graph->initializer, graph->n_initializer, sizeof(*found), compare_names);
-
-    return found == NULL ? NULL : *found;
-}
-
-static bool lists_match(const Onnx__TensorProto *theirs, const Onnx__TensorProto *ours)
-{
-    int64_t a, b;
-
-    for (int64_t i = 0; i < gp_onnx_count(ours); i++)
-        if (!gp_onnx_int64_at(theirs, i, &a) || !gp_onnx_int64_at(ours, i, &b) || a != b)
-            return false;
-    return true;
-}
-
 /* Whether the file has this tensor of ours: name, shape, type, and the data where ours has some. */
-static bool tensor_matches(Onnx__GraphProto *graph, const Onnx__TensorProto *ours)
+static bool tensor_matches(const Onnx__GraphProto *graph, const Onnx__TensorProto *ours)
 {
-    const Onnx__TensorProto *theirs = tensor_find(graph, ours->name);
+    const Onnx__TensorProto *found = gp_onnx_initializer_find(graph, ours->name);
+    gp_onnx_tensor theirs, mine;
 
-    if (theirs == NULL || theirs->n_dims != ours->n_dims || theirs->data_type != ours->data_type)
+    if (found == NULL || found->n_dims != ours->n_dims || found->data_type != ours->data_type ||
+        gp_onnx_tensor_of(&theirs, found, NULL) != GP_OK)
         return false;
     for (size_t i = 0; i < ours->n_dims; i++)
-        if (theirs->dims[i] != ours->dims[i])
+        if (found->dims[i] != ours->dims[i])
             return false;
-    if (ours->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64)
-        return lists_match(theirs, ours);
-    if (gp_onnx_floats(theirs) == NULL)
-        return false;
-    return !ours->has_raw_data ||
-           memcmp(gp_onnx_floats(theirs), ours->raw_data.data, ours->raw_data.len) == 0;
+    return gp_onnx_tensor_of(&mine, ours, NULL) != GP_OK ||
+           memcmp(theirs.data, mine.data, (size_t)mine.count * gp_onnx_type_bytes(mine.type)) == 0;
 }
 
 /* Whether graph is what we would write for the network; ours carries no weights, only scale and offset. */
@@ -202,9 +180,11 @@ static gp_status find_sources(reading *r, Onnx__GraphProto *graph, gp_error *err
     for (uint32_t p = 0; p < r->graph->parameter_count; p++) {
         const gp_parameter *parameter = &r->graph->parameters[p];
         gp_onnx_source *source = &r->sources[parameter->layer];
-        const Onnx__TensorProto *tensor = tensor_find(graph, parameter->name);
+        const Onnx__TensorProto *found = gp_onnx_initializer_find(graph, parameter->name);
+        gp_status status = gp_onnx_tensor_of(&source->tensors[index_in_layer(r->graph, p)], found, err);
 
-        source->tensors[index_in_layer(r->graph, p)] = tensor;
+        if (status != GP_OK)
+            return status;
     }
     return GP_OK;
 }
@@ -241,36 +221,50 @@ static gp_status read_by_metadata(reading *r, gp_error *err)
 
 /* ---- weights ---- */
 
-static gp_status check_source(const gp_parameter *parameter, const Onnx__TensorProto *tensor, bool transposed,
+/* The shape that a parameter has as the file has it; a signal's kernel has a width of 1 that ONNX does not write. */
+static bool shape_fits(const gp_parameter *parameter, const gp_onnx_tensor *tensor, bool transposed)
+{
+    const gp_shape *wanted = &parameter->shape;
+    uint32_t rank = tensor->rank;
+
+    if (wanted->rank == 4 && rank == 3 && wanted->dim[3] == 1)
+        rank++;
+    for (uint32_t i = 0; rank == wanted->rank && i < rank; i++)
+        if ((i == tensor->rank ? 1 : tensor->dims[transposed ? rank - 1 - i : i]) != wanted->dim[i])
+            return false;
+    /* A bias that came as [1, outputs] was checked when it was found. */
+    return rank == wanted->rank || (wanted->rank == 1 && tensor->count == parameter->count);
+}
+
+static gp_status check_source(const gp_parameter *parameter, const gp_onnx_tensor *tensor, bool transposed,
                               gp_error *err)
 {
     char name[GP_ONNX_SHOWN_BYTES], shape[64], wanted[64];
     gp_shape found = { .rank = 0 };
-    bool fits = tensor != NULL && tensor->n_dims == parameter->shape.rank;
 
-    if (fits) {
-        found.rank = parameter->shape.rank;
-        for (uint32_t i = 0; i < found.rank; i++)
-            found.dim[i] = tensor->dims[transposed ? found.rank - 1 - i : i];
-        fits = gp_shape_equal(&found, &parameter->shape) && gp_onnx_floats(tensor) != NULL;
-    }
-    /* A bias that came as [1, outputs] was checked when it was found. */
-    if (fits || (tensor != NULL && parameter->shape.rank == 1 && gp_onnx_floats(tensor) != NULL &&
-                 gp_onnx_count(tensor) == parameter->count))
+    if (tensor->data != NULL && gp_onnx_is_float(tensor) && shape_fits(parameter, tensor, transposed))
         return GP_OK;
-    return gp_fail(err, GP_EINVAL, "%s has shape %s; the initializer '%s' has %s", parameter->name,
-                   gp_shape_format(&parameter->shape, wanted, sizeof(wanted)),
-                   gp_onnx_show(name, tensor == NULL || tensor->name == NULL ? "" : tensor->name, SIZE_MAX),
-                   found.rank == 0 ? "another number of dimensions"
-                                   : gp_shape_format(&found, shape, sizeof(shape)));
+    if (tensor->rank <= GP_RANK_MAX) {
+        found.rank = tensor->rank;
+        memcpy(found.dim, tensor->dims, found.rank * sizeof(*found.dim));
+    }
+    return gp_fail(
+        err, GP_EINVAL, "%s has shape %s; the initializer '%s' has %s", parameter->name,
+        gp_shape_format(&parameter->shape, wanted, sizeof(wanted)), gp_onnx_shown(name, tensor->name),
+        found.rank == 0 ? "another number of dimensions" : gp_shape_format(&found, shape, sizeof(shape)));
 }
 
-static void copy_source(float *to, const gp_parameter *parameter, const Onnx__TensorProto *tensor,
+static void copy_source(float *to, const gp_parameter *parameter, const gp_onnx_tensor *tensor,
                         bool transposed)
 {
-    const char *from = gp_onnx_floats(tensor);
+    const char *from = tensor->data;
     const int64_t outputs = parameter->shape.dim[0], inputs = parameter->shape.dim[1];
 
+    if (tensor->splat) {
+        for (int64_t i = 0; i < parameter->count; i++)
+            memcpy(to + i, from, sizeof(float));
+        return;
+    }
     if (!transposed) {
         memcpy(to, from, (size_t)parameter->count * sizeof(float));
         return;
@@ -280,36 +274,58 @@ static void copy_source(float *to, const gp_parameter *parameter, const Onnx__Te
             memcpy(to + o * inputs + i, from + (i * outputs + o) * (int64_t)sizeof(float), sizeof(float));
 }
 
-static gp_status read_blob(reading *r, size_t bytes, gp_error *err)
+/* What the layer of a parameter reads, and whether it stands the other way. */
+static const gp_onnx_tensor *source_of(const reading *r, uint32_t parameter, bool *transposed)
+{
+    const gp_onnx_source *source = &r->sources[r->graph->parameters[parameter].layer];
+    const uint32_t index = index_in_layer(r->graph, parameter);
+
+    *transposed = index == 0 && source->transposed;
+    return &source->tensors[index];
+}
+
+/* Every number stands in the file once, or beside it, or was computed within the store's ceiling, or is one that nodes
+ * repeat: else a small file could ask for gigabytes. */
+static gp_status check_sources(const reading *r, size_t bytes, size_t repeated_max, gp_error *err)
 {
     const gp_graph *graph = r->graph;
+    size_t repeated = 0;
+    bool transposed;
 
-    /* Every number stands in the file once, or a small file could ask for gigabytes. */
-    if (graph->blob_count > bytes / sizeof(float))
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_onnx_tensor *tensor = source_of(r, p, &transposed);
+        gp_status status = check_source(&graph->parameters[p], tensor, transposed, err);
+
+        if (status != GP_OK)
+            return status;
+        repeated += tensor->splat ? (size_t)graph->parameters[p].count : 0;
+    }
+    if (repeated > repeated_max)
+        return gp_fail(err, GP_ELIMIT,
+                       "the model fills %zu weights with numbers that stand in it once; at most %zu",
+                       repeated, repeated_max);
+    if (graph->blob_count - repeated > (bytes + r->external_bytes + r->store.bytes) / sizeof(float))
         return gp_fail(
             err, GP_EUNSUPPORTED,
             "several nodes share one initializer; gradpool's layers have their weights each for itself");
-    for (int copy = 0; copy < 2; copy++) {
-        for (uint32_t p = 0; p < graph->parameter_count; p++) {
-            const gp_parameter *parameter = &graph->parameters[p];
-            const gp_onnx_source *source = &r->sources[parameter->layer];
-            uint32_t index = index_in_layer(graph, p);
-            const Onnx__TensorProto *tensor = source->tensors[index];
-            bool transposed = index == 0 && source->transposed;
+    return GP_OK;
+}
 
-            if (copy == 1) {
-                copy_source(r->blob + parameter->offset, parameter, tensor, transposed);
-                continue;
-            }
-            gp_status status = check_source(parameter, tensor, transposed, err);
+static gp_status read_blob(reading *r, size_t bytes, size_t repeated_max, gp_error *err)
+{
+    const gp_graph *graph = r->graph;
+    gp_status status = check_sources(r, bytes, repeated_max, err);
+    bool transposed;
 
-            if (status != GP_OK)
-                return status;
-        }
-        if (copy == 0)
-            r->blob = gp_malloc(graph->blob_count * sizeof(float));
-        if (r->blob == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %zu weights", graph->blob_count);
+    if (status != GP_OK)
+        return status;
+    r->blob = gp_malloc(graph->blob_count * sizeof(float));
+    if (r->blob == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu weights", graph->blob_count);
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_onnx_tensor *tensor = source_of(r, p, &transposed);
+
+        copy_source(r->blob + graph->parameters[p].offset, &graph->parameters[p], tensor, transposed);
     }
     return GP_OK;
 }
@@ -350,8 +366,11 @@ static gp_status read_classes(reading *r, gp_error *err)
     return status;
 }
 
-static gp_status read_model(reading *r, const void *data, size_t bytes, gp_error *err)
+static gp_status read_model(reading *r, const void *data, size_t bytes, const gp_onnx_options *options,
+                            gp_error *err)
 {
+    const size_t repeated_max =
+        options == NULL || options->repeated_max == 0 ? REPEATED_MAX : options->repeated_max;
     int64_t opset = 0;
     gp_status status = gp_onnx_wire_check(data, bytes, err);
 
@@ -362,26 +381,28 @@ static gp_status read_model(reading *r, const void *data, size_t bytes, gp_error
     if (status == GP_OK && r->model->graph->n_sparse_initializer != 0)
         status =
             gp_fail(err, GP_EUNSUPPORTED, "the model has sparse initializers; dense float32 ones are read");
+    if (status == GP_OK)
+        status = gp_onnx_external_load(r->model->graph, options == NULL ? NULL : options->folder,
+                                       &r->external_bytes, err);
     if (status != GP_OK)
         return status;
-    qsort(r->model->graph->initializer, r->model->graph->n_initializer, sizeof(Onnx__TensorProto *),
-          compare_names);
+    gp_onnx_initializers_sort(r->model->graph);
     status = read_by_metadata(r, err);
     if (status == GP_OK && r->spec == NULL) {
-        status = gp_onnx_map(&r->spec, &r->sources, r->model->graph, opset, err);
+        status = gp_onnx_map(&r->spec, &r->sources, &r->store, r->model->graph, opset, err);
         if (status == GP_OK)
             status = gp_graph_new(&r->graph, r->spec, err);
     }
     if (status == GP_OK)
-        status = read_blob(r, bytes, err);
+        status = read_blob(r, bytes, repeated_max, err);
     return status == GP_OK ? read_classes(r, err) : status;
 }
 
 gp_status gp_onnx_read(gp_netspec **spec, float **blob, char ***class_names, uint32_t *class_count,
-                       const void *data, size_t bytes, gp_error *err)
+                       const void *data, size_t bytes, const gp_onnx_options *options, gp_error *err)
 {
     reading r = { 0 };
-    gp_status status = read_model(&r, data, bytes, err);
+    gp_status status = read_model(&r, data, bytes, options, err);
 
     if (status == GP_OK) {
         *spec = r.spec;

@@ -255,11 +255,8 @@ static gp_status tally_field(walk *w, const field *f, size_t values, gp_error *e
         tensor->raw = true;
         tensor->raw_bytes = f->bytes;
         break;
-    case 13:
-        tensor->external = true;
-        break;
     case 14:
-        tensor->external |= f->value != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT;
+        tensor->external = f->value != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT;
         break;
     default:
         break;
@@ -290,12 +287,11 @@ static gp_status check_tensor(const tensor_tally *tensor, gp_error *err)
     size_t size = element_bytes(tensor->type), elements = (size_t)tensor->elements;
 
     gp_onnx_show(name, (const char *)tensor->name, tensor->name_bytes);
-    if (tensor->external)
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "tensor '%s' keeps its data in another file (external data), which is not read; save the "
-            "model as one file (in Python: onnx.save(onnx.load(path), new_path))",
-            name);
+    if (tensor->external && (tensor->raw || tensor->values != 0))
+        return gp_fail(err, GP_ECORRUPT,
+                       "tensor '%s' has data here and in another file; a tensor has one of them", name);
+    if (tensor->external) /* onnx_external.c looks at the file */
+        return GP_OK;
     if (tensor->raw && tensor->values != 0)
         return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",
                        name);

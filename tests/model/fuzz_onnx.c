@@ -24,7 +24,9 @@ typedef struct loaded {
 
 static gp_status load(loaded *l, const void *data, size_t bytes, gp_error *err)
 {
-    return gp_onnx_read(&l->spec, &l->blob, &l->class_names, &l->class_count, data, bytes, err);
+    static const gp_onnx_options options = { .repeated_max = 1 << 20 }; /* the default is a gigabyte */
+
+    return gp_onnx_read(&l->spec, &l->blob, &l->class_names, &l->class_count, data, bytes, &options, err);
 }
 
 static void loaded_free(loaded *l)

@@ -2,7 +2,9 @@
  *
  *   onnx_tool write NET FILE     a network of onnx_nets.h, by gp_onnx_write()
  *   onnx_tool scores NET COUNT   the float64 oracle's scores of COUNT samples (float32, stored values) on stdin;
- *                                NET may be FILE.onnx, read by gp_onnx_read() */
+ *                                NET may be FILE.onnx, read by gp_onnx_read()
+ *   onnx_tool logits NET COUNT   the same of what the loss reads
+ *   onnx_tool infer NET COUNT    the CPU backend's scores */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #include "common/model/onnx.h"
 #include "tests/model/onnx_nets.h"
 #include "tests/ref/run.h"
+#include "worker/backend/backend.h"
 
 static int failed(const gp_error *err)
 {
@@ -17,21 +20,38 @@ static int failed(const gp_error *err)
     return 1;
 }
 
+static unsigned char *file_read(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    long size = file != NULL && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    unsigned char *data = size < 0 ? NULL : malloc((size_t)size + 1);
+
+    if (data != NULL) {
+        rewind(file);
+        *bytes = fread(data, 1, (size_t)size, file);
+    }
+    if (file != NULL)
+        fclose(file);
+    return data;
+}
+
 static gp_status file_load(net *n, const char *path, gp_error *err)
 {
-    static unsigned char data[16 << 20];
-    char **names;
+    const char *slash = strrchr(path, '/');
+    char **names, folder[4096] = ".";
     uint32_t count;
-    FILE *file = fopen(path, "rb");
+    size_t bytes;
+    unsigned char *data = file_read(path, &bytes);
 
     *n = (net){ 0 };
-    if (file == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot open %s", path);
-    size_t bytes = fread(data, 1, sizeof(data), file);
+    if (data == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    if (slash != NULL)
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    gp_status status = gp_onnx_read(&n->spec, &n->blob, &names, &count, data, bytes,
+                                    &(gp_onnx_options){ .folder = folder }, err);
 
-    fclose(file);
-    gp_status status = gp_onnx_read(&n->spec, &n->blob, &names, &count, data, bytes, err);
-
+    free(data);
     if (status != GP_OK)
         return status;
     for (uint32_t i = 0; i < count; i++)
@@ -56,30 +76,70 @@ static int write_net(const net *n, const char *path)
     return rc;
 }
 
-static int print_scores(const net *n, int64_t count)
+/* COUNT samples from stdin; NULL when there are not as many. */
+static float *samples_read(const net *n, int64_t count)
 {
     const size_t numbers = (size_t)(count * gp_shape_count(&n->spec->input));
     float *stored = calloc(numbers + 1, sizeof(float));
+
+    if (stored != NULL && fread(stored, sizeof(float), numbers, stdin) == numbers)
+        return stored;
+    fprintf(stderr, "onnx_tool: %zu numbers are wanted on stdin\n", numbers);
+    free(stored);
+    return NULL;
+}
+
+static int print_oracle(const net *n, const float *stored, int64_t count, bool logits)
+{
+    const size_t numbers = (size_t)(count * gp_shape_count(&n->spec->input));
     double *input = calloc(numbers + 1, sizeof(double)),
            *blob = calloc(n->graph->blob_count + 1, sizeof(double));
 
-    if (stored == NULL || input == NULL || blob == NULL ||
-        fread(stored, sizeof(float), numbers, stdin) != numbers) {
-        fprintf(stderr, "onnx_tool: %zu numbers are wanted on stdin\n", numbers);
+    if (input == NULL || blob == NULL)
         return 1;
-    }
     gp_ref_input(n->spec, GP_F32, stored, count, input);
     gp_ref_widen(n->blob, n->graph->blob_count, blob);
     gp_ref_run *run = gp_ref_run_new(n->graph, GP_PHASE_INFER,
                                      &(gp_ref_batch){ .blob = blob, .input = input, .count = count });
+    const double *from = logits ? run->values[n->graph->logits] : run->scores;
 
     for (int64_t i = 0; i < count * n->graph->class_count; i++)
-        printf("%.17g\n", run->scores[i]);
+        printf("%.17g\n", from[i]);
     gp_ref_run_free(run);
-    free(stored);
     free(input);
     free(blob);
     return 0;
+}
+
+static int print_backend(const net *n, const float *stored, int64_t count)
+{
+    const gp_backend_ops *ops = &gp_backend_cpu;
+    const gp_plan_options options = { .phase = GP_PHASE_INFER,
+                                      .micro_batch = (uint32_t)count,
+                                      .sample_dtype = GP_F32 };
+    float *scores = calloc((size_t)(count * n->graph->class_count), sizeof(float));
+    double sums[GP_SUMS];
+    const gp_plan_memory memory = { .parameters = n->blob, .sums = sums, .scores = scores };
+    const gp_batch batch = { .samples = stored, .count = (uint32_t)count, .first = true, .last = true };
+    gp_backend *backend = NULL;
+    gp_plan *plan = NULL;
+    gp_error err;
+    gp_status status = ops->open(&backend, &(gp_backend_options){ .threads = 2 }, &err);
+
+    if (status == GP_OK)
+        status = ops->compile(&plan, backend, n->graph, &options, &memory, &err);
+    if (status == GP_OK)
+        status = ops->run(plan, &batch, NULL, NULL, &err);
+    if (status == GP_OK)
+        status = ops->sync(backend, &err);
+    for (int64_t i = 0; status == GP_OK && i < count * n->graph->class_count; i++)
+        printf("%.9g\n", (double)scores[i]);
+    if (plan != NULL)
+        ops->free(plan);
+    if (backend != NULL)
+        ops->close(backend);
+    free(scores);
+    return status == GP_OK ? 0 : failed(&err);
 }
 
 int main(int count, char **arguments)
@@ -88,16 +148,20 @@ int main(int count, char **arguments)
     net n;
 
     if (count != 4) {
-        fprintf(stderr, "usage: onnx_tool write NET FILE | onnx_tool scores NET COUNT\n");
+        fprintf(stderr, "usage: onnx_tool write NET FILE | onnx_tool scores|logits|infer NET COUNT\n");
         return 2;
     }
     bool file = strstr(arguments[2], ".onnx") != NULL;
 
     if ((file ? file_load(&n, arguments[2], &err) : net_new(&n, arguments[2], &err)) != GP_OK)
         return failed(&err);
-    int rc = strcmp(arguments[1], "write") == 0 ? write_net(&n, arguments[3])
-                                                : print_scores(&n, atoi(arguments[3]));
+    float *stored = *arguments[1] == 'w' ? NULL : samples_read(&n, atoi(arguments[3]));
+    int rc = *arguments[1] == 'w'   ? write_net(&n, arguments[3])
+             : stored == NULL       ? 1
+             : *arguments[1] == 'i' ? print_backend(&n, stored, atoi(arguments[3]))
+                                    : print_oracle(&n, stored, atoi(arguments[3]), *arguments[1] == 'l');
 
+    free(stored);
     net_free(&n);
     return rc;
 }
