@@ -185,18 +185,12 @@ static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
 static void run_tell_changes(const gp_run *run, const gp_edited *edited)
 {
     const gp_train_events *events = &run->request->events;
+    char output[64];
 
     for (uint32_t i = 0; i < edited->change_count && events->change != NULL; i++) {
-        const gp_edit_change *change = &edited->changes[i];
-        char output[64];
+        gp_layer_change change = gp_transfer_change(&edited->changes[i], output);
 
-        events->change(events->context,
-                       &(gp_layer_change){ .action = gp_edit_action_name(change->action),
-                                           .layer = change->layer,
-                                           .kind = change->kind,
-                                           .output = gp_shape_format(&change->output, output, sizeof(output)),
-                                           .settings = change->settings,
-                                           .parameters = change->parameters });
+        events->change(events->context, &change);
     }
 }
 

@@ -5,33 +5,50 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/spell.h"
+#include "common/data/get.h"
+#include "common/data/store.h"
 
-static gp_status classes_wanted(const gp_transfer *how, uint32_t *classes, gp_error *err)
+gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *source, uint32_t data_classes,
+                              gp_error *err)
 {
+    bool automatic = strcmp(text, "auto") == 0;
     char *end;
-    long number;
+    long number = automatic ? (long)data_classes : strtol(text, &end, 10);
 
-    if (how->data_classes == 0)
+    if (source != NULL && data_classes == 0)
         return gp_fail(err, GP_EINVAL,
                        "%.100s has no classes; a head for values is put on by gradpool net edit "
                        "--remove-last N --add ...",
-                       how->source);
-    *classes = how->data_classes;
-    if (strcmp(how->classes, "auto") != 0) {
-        number = strtol(how->classes, &end, 10);
-        if (end == how->classes || *end != '\0' || number < 1 || number > UINT32_MAX)
-            return gp_fail(err, GP_EINVAL, "classes is '%.40s'; it must be auto or a number", how->classes);
-        if (number != how->data_classes)
-            return gp_fail(err, GP_EINVAL,
-                           "classes is %ld, and %.120s has %" PRIu32 "; say auto for as many as it has",
-                           number, how->source, how->data_classes);
-    }
-    if (*classes < 2)
-        return gp_fail(err, GP_EINVAL, "%.120s has %" PRIu32 " class; a classification needs at least 2",
-                       how->source, *classes);
+                       source);
+    if (automatic && source == NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "classes is auto, and there is no data whose classes could be counted");
+    if (!automatic && (end == text || *end != '\0' || number < 1 || number > GP_CHANNELS_MAX))
+        return gp_fail(err, GP_EINVAL, "classes is '%.40s'; it must be auto or a number from 2 to %d", text,
+                       GP_CHANNELS_MAX);
+    if (source != NULL && number != (long)data_classes)
+        return gp_fail(err, GP_EINVAL,
+                       "classes is %ld, and %.120s has %" PRIu32 "; say auto for as many as it has", number,
+                       source, data_classes);
+    if (number < 2)
+        return gp_fail(err, GP_EINVAL, "%ld class%s%.120s; a classification needs at least 2", number,
+                       source != NULL ? " in " : "", source != NULL ? source : "");
+    *classes = (uint32_t)number;
     return GP_OK;
+}
+
+gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64])
+{
+    return (gp_layer_change){ .action = gp_edit_action_name(change->action),
+                              .layer = change->layer,
+                              .kind = change->kind,
+                              .output = gp_shape_format(&change->output, output, 64),
+                              .settings = change->settings,
+                              .parameters = change->parameters };
 }
 
 static bool classes_same(const gp_network *network, const gp_transfer *how)
@@ -52,7 +69,7 @@ static gp_status transfer_edit(gp_edit *edit, const gp_network *network, const g
     gp_status status = GP_OK;
 
     if (how->classes != NULL)
-        status = classes_wanted(how, &head.classes, err);
+        status = gp_transfer_classes(&head.classes, how->classes, how->source, how->data_classes, err);
     if (status == GP_OK && how->classes != NULL && !classes_same(network, how))
         status = gp_edit_set_head(edit, &head, err);
     if (status == GP_OK && how->freeze_up_to != NULL)
@@ -84,20 +101,77 @@ gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_ed
     return GP_OK;
 }
 
+/* Where `gradpool net get NAME` puts it; *known: it can be fetched. */
+static gp_status pretrained_path(char *path, size_t bytes, const char *name, bool *known, gp_error *err)
+{
+    char file[300];
+
+    snprintf(file, sizeof(file), "%.200s.onnx", name);
+    *known = false;
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+        if (strcmp(set->name, name) == 0) {
+            *known = true;
+            snprintf(file, sizeof(file), "%s", set->files[0].name);
+        }
+    return gp_cache_path(path, bytes, "models", file, err);
+}
+
+static gp_status pretrained_missing(const char *name, const char *path, bool known, gp_error *err)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+
+    if (known)
+        return gp_fail(err, GP_ENOENT, "the trained %s is not in the cache; gradpool net get %s fetches it",
+                       name, name);
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+        gp_spell_offer(name, set->name, &near, &distance);
+    if (near != NULL)
+        return gp_fail(err, GP_ENOENT, "no trained network is called '%.64s'; did you mean '%s'?", name,
+                       near);
+    return gp_fail(
+        err, GP_ENOENT,
+        "no trained network is called '%.64s', and there is no %.120s; give FILE.onnx, or a name of gradpool "
+        "net list",
+        name, path);
+}
+
+/* The file of a published network does not say what its input was scaled by; our network of that name does. */
+static void pretrained_normalize(gp_network *network, const char *name)
+{
+    gp_netspec *spec = network->spec, *ours;
+
+    if (spec->scale[0] != 1.0 || spec->offset[0] != 0.0 || spec->normalize_count != 1 ||
+        gp_zoo_build(&ours, name, &spec->input, 0, NULL) != GP_OK)
+        return;
+    gp_netspec_normalize(spec, ours->scale, ours->offset, ours->normalize_count, NULL);
+    gp_netspec_free(ours);
+}
+
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err)
 {
-    gp_network network;
-    gp_status status = gp_network_load(&network, name, NULL, 0, err);
+    gp_network network = { 0 };
+    char path[PATH_MAX];
+    bool file = gp_network_is_file(name), known = false;
+    gp_status status = GP_OK;
 
+    if (!file)
+        status = pretrained_path(path, sizeof(path), name, &known, err);
+    if (status == GP_OK && !file && access(path, R_OK) != 0)
+        return pretrained_missing(name, path, known, err);
+    if (status == GP_OK)
+        status = gp_network_load(&network, file ? name : path, NULL, 0, err);
     if (status != GP_OK)
         return status;
     if (network.weights == NULL) {
         gp_network_deinit(&network);
         return gp_fail(
             err, GP_EINVAL,
-            "%s has no weights: nothing in it is trained; --network %s trains it from the beginning", name,
-            name);
+            "%.100s has no weights: nothing in it is trained; --network %.100s trains it from the beginning",
+            name, name);
     }
+    if (known)
+        pretrained_normalize(&network, name);
     *out = network;
     return GP_OK;
 }

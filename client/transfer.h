@@ -2,6 +2,8 @@
 #ifndef GP_TRANSFER_H
 #define GP_TRANSFER_H
 
+#include <gradpool/gradpool.h>
+
 #include "common/model/edit.h"
 #include "common/model/network.h"
 
@@ -21,6 +23,15 @@ typedef struct gp_transfer {
  *   edited  spec, graph and weights are the network's afterwards and NULL here; the changes are the caller's
  * GP_EINVAL: the classes are none, one, or not as many as the data's; no head is found; no such layer. */
 gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_edited *edited, gp_error *err);
+
+/* gp_transfer_classes -- what "auto" or "K" means.
+ *   source, data_classes  the data, for people and for auto; NULL, 0 = there is none, and K is believed
+ * GP_EINVAL: neither; K is not the data's number, or below 2. */
+gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *source, uint32_t data_classes,
+                              gp_error *err);
+
+/* A change as users see it; output: its shape as text. */
+gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]);
 
 /* gp_network_pretrained -- load FILE.onnx, or what `gradpool net get NAME` has put into the cache.
  * GP_ENOENT: neither; the sentence says how to get it.  GP_EINVAL: a network without weights. */

@@ -14,11 +14,10 @@ static const gp_param net_params[] = {
       .count = 40,
       .help = "show: channels x height x width, for a network with a name; default: its own" },
     { .name = "classes",
-      .type = GP_PARAM_I64,
+      .type = GP_PARAM_TEXT,
       .offset = offsetof(net_options, classes),
-      .fallback = 0,
-      .max = 65536,
-      .help = "show: of a network with a name; 0: its own" },
+      .count = 24,
+      .help = "show: of a network with a name; edit: a new head for so many, or auto: those of --data" },
     { .name = "mini-batch-size",
       .alias = "batch-size",
       .type = GP_PARAM_I64,
@@ -42,6 +41,53 @@ static const gp_param net_params[] = {
       .offset = offsetof(net_options, url),
       .count = 512,
       .help = "get: where a known model's file is ($GRADPOOL_MODEL_URL is another way to name it)" },
+    { .name = "out",
+      .alias = "o",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, out),
+      .count = 512,
+      .help = "edit: where the network goes, FILE.onnx or FILE.json" },
+    { .name = "remove-last",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(net_options, remove_last),
+      .max = 4095,
+      .help = "edit: so many layers from the end, the loss counted" },
+    { .name = "remove-from",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, remove_from),
+      .count = 64,
+      .help = "edit: this layer and all behind it" },
+    { .name = "add",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, add),
+      .count = 512,
+      .help = "edit: [NAME=]KIND[:VALUE][,setting=value...][,inputs=A+B]; any number of times" },
+    { .name = "set",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, set),
+      .count = 512,
+      .help = "edit: LAYER.setting=value, input.scale=, input.offset=, input.size=; any number of times" },
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, data),
+      .count = 512,
+      .help = "edit: a source, for --classes auto and the classes' names" },
+    { .name = "head-learn-rate-factor",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(net_options, head_factor),
+      .count = 2,
+      .fallback = 1,
+      .max = 1e6,
+      .help = "edit: of the new head's weights and biases" },
+    { .name = "freeze-up-to",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, freeze_up_to),
+      .count = 64,
+      .help = "edit: learn-rate factors of 0 for this layer and all before it" },
+    { .name = "unfreeze",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(net_options, unfreeze),
+      .help = "edit: learn-rate factors of 1 for all layers" },
     CLI_JSON_PARAM(net_options),
     CLI_COMMON_PARAMS(net_options),
     { 0 },
@@ -55,6 +101,7 @@ static const struct net_verb {
     { "show", 2, net_show },
     { "list", 1, net_list },
     { "get", 2, net_get },
+    { "edit", 2, net_edit },
 };
 
 static int net_run(cli_call *call)
@@ -78,13 +125,19 @@ const cli_command cli_command_net = {
     .summary =
         "networks: those that have names; layers, parameters, multiply-adds and memory of one; trained ones",
     .usage = "show NETWORK [--input CxHxW] [--classes N] [--mini-batch-size B] | list | get NAME|URL "
-             "[--sha256 SUM]",
+             "[--sha256 SUM] | edit NETWORK [--remove-last N] [--add LAYER] [--classes K|auto] ... -o OUT",
     .examples = "  gradpool net list\n"
                 "  gradpool net show lenet\n"
                 "  gradpool net show googlenet:form=caffe --classes 10 --mini-batch-size 32\n"
                 "  gradpool net show model.onnx --json\n"
                 "  gradpool net get resnet18\n"
-                "  gradpool net get https://example.org/models/net.onnx --sha256 SUM\n",
+                "  gradpool net get https://example.org/models/net.onnx --sha256 SUM\n"
+                "  gradpool net edit alexnet.onnx --remove-last 2 "
+                "--add fc:55,weight-learn-rate-factor=10,bias-learn-rate-factor=20 -o head55.onnx\n"
+                "  gradpool net edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
+                "vehicles.onnx\n"
+                "  gradpool net edit model.onnx --set input.scale=0.00392157 --set input.offset=-0.45 -o "
+                "scaled.onnx\n",
     .options = net_params,
     .options_bytes = sizeof(net_options),
     .words_max = 2,

@@ -15,6 +15,8 @@
 typedef struct train_options {
     cli_common common;
     char network[512], data[512], validation_data[512], out[512], metrics[512];
+    char pretrained[512], classes[24], freeze_up_to[64];
+    double head_factor[2];
     int lint, plots;
 } train_options;
 
@@ -28,6 +30,29 @@ static const gp_param train_params[] = {
       .count = 512,
       .help = "a name, with its settings (lenet, googlenet:form=caffe: `gradpool net list`), FILE.onnx or "
               "FILE.json" },
+    { .name = "pretrained",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, pretrained),
+      .count = 512,
+      .help = "begin with a trained network: FILE.onnx, or a name that `gradpool net get` has fetched" },
+    { .name = "classes",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, classes),
+      .count = 24,
+      .help = "of --pretrained: a new head, for as many classes as the data has (auto, or that number)" },
+    { .name = "head-learn-rate-factor",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(train_options, head_factor),
+      .count = 2,
+      .fallback = 1,
+      .max = 1e6,
+      .seed_name = "WeightLearnRateFactor, BiasLearnRateFactor",
+      .help = "of the new head's weights and biases" },
+    { .name = "freeze-up-to",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, freeze_up_to),
+      .count = 64,
+      .help = "of --pretrained: this layer and all before it do not learn" },
     { .name = "data",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(train_options, data),
@@ -72,7 +97,9 @@ enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6 };
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
-    run_folder folder; /* opened when every worker is ready: what is refused leaves nothing behind */
+    gp_train_request request;
+    cli_changes changes; /* of the pretrained network */
+    run_folder folder;   /* opened when every worker is ready: what is refused leaves nothing behind */
     gp_view *view;
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
@@ -168,6 +195,24 @@ static void train_print_facts(const gp_session *session, const gp_train_facts *f
     fflush(stdout);
 }
 
+static const char *train_name(const train_options *options)
+{
+    return options->pretrained[0] != '\0' ? options->pretrained : options->network;
+}
+
+static void train_change_event(void *context, const gp_layer_change *change)
+{
+    changes_add(&((gp_session *)context)->changes, change);
+}
+
+static void train_note_event(void *context, const char *sentence)
+{
+    const gp_session *session = context;
+
+    if (!session->options->common.quiet)
+        fprintf(stderr, "%s\n", sentence);
+}
+
 /* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
 static void train_begin_event(void *context, const gp_train_facts *facts)
 {
@@ -175,7 +220,7 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     const train_options *options = session->options;
     const cli_call *call = session->call;
 
-    if (run_folder_open(&session->folder, options->network, call->argc, call->argv,
+    if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv,
                         options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
         cli_stop = 2;
         return;
@@ -241,6 +286,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
+        changes_write(&session->changes, &writer);
         gp_json_end_object(&writer);
         printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
@@ -301,20 +347,46 @@ static gp_status train_check_file(const char *option, const char *path, gp_error
     return GP_OK;
 }
 
-static gp_status train_go(gp_session *session, gp_pool *pool, gp_training **training, gp_error *err)
+static const char *given_or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* Whatever can be refused is, before a pool is looked for. */
+static gp_status train_prepare(gp_session *session, gp_training **training, gp_error *err)
 {
     const train_options *options = session->options;
-    gp_train_request request = {
-        .network = options->network,
-        .data = options->data,
-        .validation_data = options->validation_data[0] != '\0' ? options->validation_data : NULL,
-        .options = session->call->train,
-        .events = { train_begin_event, train_step_event, train_check_event, session },
-        .stop = &cli_stop
-    };
-    gp_status status = cli_lease_request(session->call, pool, &request.lease, err);
 
-    return status == GP_OK ? gp_train(training, pool, &request, err) : status;
+    session->request =
+        (gp_train_request){ .network = given_or_null(options->network),
+                            .data = options->data,
+                            .validation_data = given_or_null(options->validation_data),
+                            .options = session->call->train,
+                            .events = { .begin = train_begin_event,
+                                        .step = train_step_event,
+                                        .check = train_check_event,
+                                        .context = session,
+                                        .change = train_change_event,
+                                        .note = train_note_event },
+                            .stop = &cli_stop,
+                            .pretrained = given_or_null(options->pretrained),
+                            .classes = given_or_null(options->classes),
+                            .head_learn_rate_factor = { options->head_factor[0], options->head_factor[1] },
+                            .freeze_up_to = given_or_null(options->freeze_up_to) };
+    return gp_training_new(training, &session->request, err);
+}
+
+static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)
+{
+    gp_lease_request lease = { 0 };
+    gp_status status = cli_lease_request(session->call, pool, &lease, err);
+
+    if (status == GP_OK)
+        status = gp_training_run(training, pool, &lease, err);
+    if (session->failed.code == GP_OK)
+        return status;
+    *err = session->failed;
+    return err->code;
 }
 
 static int train_check(cli_call *call)
@@ -323,8 +395,8 @@ static int train_check(cli_call *call)
     gp_error err;
     int code;
 
-    if (options->network[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->network[0] == '\0' ? "network" : "data");
+    if (train_name(options)[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", train_name(options)[0] == '\0' ? "network" : "data");
     code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
     if (code != CLI_OK)
         return code;
@@ -334,50 +406,67 @@ static int train_check(cli_call *call)
     return CLI_OK;
 }
 
+/* On a pool, to the end, with what is kept of it. */
+static gp_status train_on_pool(gp_session *session, gp_training *training, gp_training_summary *summary,
+                               gp_error *err)
+{
+    gp_pool *pool = NULL;
+    char model[600];
+    gp_status status = cli_open(session->call, false, &pool, err);
+
+    if (status != GP_OK)
+        return status;
+    cli_catch_interrupts();
+    status = train_go(session, pool, training, err);
+    view_free(session->view);
+    gp_pool_close(pool);
+    if (status == GP_OK)
+        status = train_save(session, training, model, sizeof(model), err);
+    if (status == GP_OK) {
+        gp_training_summarize(training, summary);
+        train_report(session, summary, model);
+    }
+    run_folder_close(&session->folder, status == GP_OK ? summary : NULL, status == GP_OK ? NULL : err);
+    return status;
+}
+
 static int train_run(cli_call *call)
 {
     const train_options *options = call->options;
     gp_session session = { .call = call, .options = options };
-    gp_pool *pool = NULL;
     gp_training *training = NULL;
-    gp_training_summary summary;
-    char model[600];
+    gp_training_summary summary = { 0 };
     gp_error err;
-    gp_status status = cli_open(call, false, &pool, &err);
+    gp_status status = train_prepare(&session, &training, &err);
+    int code = CLI_OK;
 
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    cli_catch_interrupts();
-    status = train_go(&session, pool, &training, &err);
-    if (session.failed.code != GP_OK) {
-        err = session.failed;
-        status = err.code;
-    }
-    view_free(session.view);
-    gp_pool_close(pool);
     if (status == GP_OK)
-        status = train_save(&session, training, model, sizeof(model), &err);
-    if (status == GP_OK) {
-        gp_training_summarize(training, &summary);
-        train_report(&session, &summary, model);
+        code = lint_transfer(call, options->lint == 1, &session.changes);
+    if (status == GP_OK && code == CLI_OK) {
+        if (!options->common.quiet && !options->common.json)
+            changes_print(&session.changes);
+        status = train_on_pool(&session, training, &summary, &err);
     }
-    run_folder_close(&session.folder, status == GP_OK ? &summary : NULL, status == GP_OK ? NULL : &err);
     gp_training_free(training);
+    changes_deinit(&session.changes);
     if (status != GP_OK)
         return cli_fail(call, &err);
-    return summary.stopped ? CLI_INTERRUPTED : CLI_OK;
+    return summary.stopped ? CLI_INTERRUPTED : code;
 }
 
 extern const cli_command cli_command_train;
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a network on the pool's workers",
-    .usage = "--network NETWORK --data SOURCE [options]",
+    .usage = "--network NETWORK|--pretrained MODEL --data SOURCE [options]",
     .examples =
         "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
         "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"
         "  gradpool train --network lenet --data fashion-mnist --lr 0.2 --learn-rate-schedule piecewise "
-        "--learn-rate-drop-period 5\n",
+        "--learn-rate-drop-period 5\n"
+        "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "
+        "10,20\n"
+        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto --freeze-up-to s4_b1_relu\n",
     .options = train_params,
     .options_bytes = sizeof(train_options),
     .leases = true,

@@ -42,16 +42,49 @@ static const char *value_of(const cli_call *call, const char *name, char *text, 
     return gp_params_format(param, &options, text, bytes);
 }
 
-static void print_corrected(const cli_call *call, const rule *broken)
+/* How a command line is put right. */
+typedef struct correction {
+    const char *drop;         /* this option goes, with its value */
+    const char *rename, *to;  /* this one is another */
+    const char *more, *value; /* this one comes, if it is not NULL */
+} correction;
+
+/* Whether the word is the option --name, or --name=value. */
+static bool word_is(const char *word, const char *name)
 {
-    fprintf(stderr, "  ");
-    for (int i = 0; i < call->argc; i++) {
-        const char *word = i == 0 ? "gradpool" : call->argv[i];
+    size_t length = name == NULL ? 0 : strlen(name);
+
+    return name != NULL && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, length) == 0 &&
+           (word[2 + length] == '\0' || word[2 + length] == '=');
+}
+
+static void print_corrected(const cli_call *call, const correction *c)
+{
+    fprintf(stderr, "  gradpool");
+    for (int i = 1; i < call->argc; i++) {
+        const char *word = call->argv[i];
         const char *quote = strpbrk(word, " \t*?$&;|<>()\"\\") != NULL ? "'" : "";
 
-        fprintf(stderr, "%s%s%s ", quote, word, quote);
+        if (word_is(word, c->drop))
+            i += strchr(word, '=') == NULL; /* none of these is a flag */
+        else if (word_is(word, c->rename))
+            fprintf(stderr, " --%s%s", c->to, word + 2 + strlen(c->rename));
+        else
+            fprintf(stderr, " %s%s%s", quote, word, quote);
     }
-    fprintf(stderr, "--%s %s\n", broken->needs, broken->values[0] != NULL ? broken->values[0] : "DIRECTORY");
+    if (c->more != NULL)
+        fprintf(stderr, " --%s %s", c->more, c->value);
+    fprintf(stderr, "\n");
+}
+
+/* After the sentence: the line as it should be.  What the command ends with, if it does not go on. */
+static int put_right(const cli_call *call, bool warn, const correction *c)
+{
+    print_corrected(call, c);
+    if (warn)
+        return CLI_OK;
+    fprintf(stderr, "(--lint warn goes on with a warning)\n");
+    return CLI_USAGE;
 }
 
 static bool rule_holds(const rule *r, const char *value)
@@ -64,6 +97,58 @@ static bool rule_holds(const rule *r, const char *value)
     return false;
 }
 
+/* What belongs to a pretrained network. */
+static int lint_pretrained(const cli_call *call, bool warn)
+{
+    static const char *const options[] = { "classes", "head-learn-rate-factor", "freeze-up-to" };
+    const char *name = call->command->name;
+    bool pretrained = cli_given(call, "pretrained");
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        if (pretrained || !cli_given(call, options[i]))
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: no --pretrained network is given; did you mean\n",
+                name, options[i]);
+        if (put_right(call, warn, &(correction){ .rename = "network", .to = "pretrained" }) != CLI_OK)
+            return CLI_USAGE;
+    }
+    if (pretrained && cli_given(call, "network")) {
+        fprintf(stderr, "gradpool %s: --network and --pretrained are both given; did you mean\n", name);
+        print_corrected(call, &(correction){ .drop = "network" });
+        return CLI_USAGE;
+    }
+    if (pretrained && cli_given(call, "head-learn-rate-factor") && !cli_given(call, "classes")) {
+        fprintf(stderr,
+                "gradpool %s: --head-learn-rate-factor has no effect: without --classes the head stays; did "
+                "you mean\n",
+                name);
+        return put_right(call, warn, &(correction){ .more = "classes", .value = "auto" });
+    }
+    return CLI_OK;
+}
+
+int lint_transfer(const cli_call *call, bool warn, const cli_changes *changes)
+{
+    static const struct {
+        const char *option, *action, *why;
+    } rules_of[] = {
+        { "head-learn-rate-factor", "added",
+          "the network's classes are those of the data, so its head stays" },
+        { "freeze-up-to", "frozen", "these layers are frozen in the file already" },
+    };
+
+    for (size_t i = 0; i < sizeof(rules_of) / sizeof(rules_of[0]); i++) {
+        if (!cli_given(call, rules_of[i].option) || !cli_given(call, "pretrained") ||
+            changes_have(changes, rules_of[i].action))
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: %s; did you mean\n", call->command->name,
+                rules_of[i].option, rules_of[i].why);
+        if (put_right(call, warn, &(correction){ .drop = rules_of[i].option }) != CLI_OK)
+            return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
 int lint_training(const cli_call *call, bool warn, bool has_validation)
 {
     char value[80];
@@ -74,11 +159,11 @@ int lint_training(const cli_call *call, bool warn, bool has_validation)
             continue;
         fprintf(stderr, "gradpool %s: --%s has no effect: --%s is %s; did you mean\n", call->command->name,
                 rules[i].given, rules[i].needs, value);
-        print_corrected(call, &rules[i]);
-        if (!warn) {
-            fprintf(stderr, "(--lint warn goes on with a warning)\n");
+        if (put_right(call, warn,
+                      &(correction){ .more = rules[i].needs,
+                                     .value = rules[i].values[0] != NULL ? rules[i].values[0]
+                                                                         : "DIRECTORY" }) != CLI_OK)
             return CLI_USAGE;
-        }
     }
     for (size_t i = 0; i < sizeof(of_validation) / sizeof(of_validation[0]) && !has_validation; i++) {
         if (!cli_given(call, of_validation[i]))
@@ -89,5 +174,5 @@ int lint_training(const cli_call *call, bool warn, bool has_validation)
         if (!warn)
             return CLI_USAGE;
     }
-    return CLI_OK;
+    return lint_pretrained(call, warn);
 }

@@ -81,7 +81,10 @@ static void help_table(const char *title, const gp_param *table)
         if (table->type == GP_PARAM_BOOL)
             snprintf(name, sizeof(name), "--%s", table->name);
         else
-            snprintf(name, sizeof(name), "--%s%s%s %s", table->name, table->alias ? ", --" : "",
+            snprintf(name, sizeof(name), "--%s%s%s %s", table->name,
+                     table->alias == NULL      ? ""
+                     : table->alias[1] == '\0' ? ", -"
+                                               : ", --",
                      table->alias ? table->alias : "",
                      table->type == GP_PARAM_WORD   ? "WORD"
                      : table->type == GP_PARAM_TEXT ? "TEXT"
@@ -195,7 +198,8 @@ static gp_status call_set_training(cli_call *call, const gp_param *param, const 
 static int call_take_option(cli_call *call, int *at)
 {
     char name[80];
-    const char *word = call->argv[*at] + 2, *equals = strchr(word, '='), *value;
+    const char *word = call->argv[*at] + (call->argv[*at][1] == '-' ? 2 : 1), *equals = strchr(word, '='),
+               *value;
     size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
     gp_error err;
     void *values;
@@ -220,6 +224,13 @@ static int call_take_option(cli_call *call, int *at)
                                       : gp_params_set(param, values, value, &err);
 
     return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
+/* -o: an option whose other name is one letter. */
+static bool is_letter(const cli_call *call, const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && word[1] != '-' && word[2] == '\0' &&
+           gp_params_find(call->command->options, word + 1) != NULL;
 }
 
 /* -n N and -nN: --workers N. */
@@ -258,7 +269,7 @@ static int call_parse(cli_call *call)
             code = call_take_workers(call, &at);
         else if (!words_only && (strcmp(word, "-h") == 0))
             ((cli_common *)call->options)->help = true;
-        else if (!words_only && strncmp(word, "--", 2) == 0)
+        else if (!words_only && (strncmp(word, "--", 2) == 0 || is_letter(call, word)))
             code = call_take_option(call, &at);
         else if (call->command->words_max >= 0 && call->word_count >= call->command->words_max)
             code = cli_usage(call, "unexpected word '%s'; usage: gradpool %s %s", word, call->command->name,

@@ -6,14 +6,20 @@
 
 typedef struct net_options {
     cli_common common;
-    char input[40], url[512], sha256[80];
-    int64_t classes, batch;
+    char input[40], url[512], sha256[80], classes[24];
+    int64_t batch;
     int solver; /* gp_solver */
+    /* of edit; add and set may be given several times and are read from the command line again */
+    char out[512], data[512], add[512], set[512], remove_from[64], freeze_up_to[64];
+    int64_t remove_last;
+    double head_factor[2];
+    bool unfreeze;
 } net_options;
 
 /* words[1], where there is one, is the verb's. */
 int net_list(cli_call *call);
 int net_show(cli_call *call);
 int net_get(cli_call *call);
+int net_edit(cli_call *call);
 
 #endif

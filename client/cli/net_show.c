@@ -5,6 +5,7 @@
 
 #include "client/cli/net.h"
 #include "client/cli/show.h"
+#include "client/transfer.h"
 #include "common/model/network.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
@@ -173,7 +174,11 @@ static gp_status show_json(const net_view *view, gp_error *err)
 /* A network of the zoo for its own input and classes, where none are given. */
 static gp_status view_load(net_view *view, const char *name, const gp_shape *input, gp_error *err)
 {
-    const uint32_t classes = (uint32_t)view->options->classes;
+    uint32_t classes = 0;
+
+    if (view->options->classes[0] != '\0' &&
+        gp_transfer_classes(&classes, view->options->classes, NULL, 0, err) != GP_OK)
+        return GP_EINVAL;
 
     if (!gp_network_is_file(name))
         return gp_zoo_build(&view->network.spec, name, input, classes, err);

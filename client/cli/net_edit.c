@@ -1,0 +1,244 @@
+/* net_edit.c -- surgery on a network by hand: layers removed, added, set, frozen, a head for other classes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/changes.h"
+#include "client/cli/net.h"
+#include "client/transfer.h"
+#include "common/data/store.h"
+#include "common/model/onnx.h"
+
+enum { NEW_WEIGHTS_SEED = 1 };
+
+typedef struct net_knife {
+    cli_call *call;
+    const net_options *options;
+    gp_network network;
+    gp_store *data; /* NULL: none was named */
+    gp_edit *edit;
+    gp_edited edited;
+    bool head; /* a new one was put on */
+} net_knife;
+
+/* Every --name on the command line, in order. */
+static gp_status each(net_knife *knife, const char *name,
+                      gp_status (*apply)(gp_edit *edit, const char *text, gp_error *err), gp_error *err)
+{
+    const size_t length = strlen(name);
+    gp_status status = GP_OK;
+
+    for (int i = 2; i < knife->call->argc && status == GP_OK; i++) {
+        const char *word = knife->call->argv[i];
+
+        if (strncmp(word, "--", 2) != 0 || strncmp(word + 2, name, length) != 0)
+            continue;
+        if (word[2 + length] == '=')
+            status = apply(knife->edit, word + 3 + length, err);
+        else if (word[2 + length] == '\0' && i + 1 < knife->call->argc)
+            status = apply(knife->edit, knife->call->argv[++i], err);
+    }
+    return status;
+}
+
+/* What the words alone tell. */
+static int edit_check(const net_knife *knife)
+{
+    const net_options *options = knife->options;
+    cli_call *call = knife->call;
+    const char *end = strrchr(options->out, '.');
+    bool classes = options->classes[0] != '\0';
+
+    if (options->out[0] == '\0')
+        return cli_usage(call, "--out is missing: -o FILE.onnx, or FILE.json for the layers alone");
+    if (end == NULL || (strcmp(end, ".onnx") != 0 && strcmp(end, ".json") != 0))
+        return cli_usage(call, "--out is '%s'; it must end in .onnx or .json", options->out);
+    if (options->remove_last != 0 && options->remove_from[0] != '\0')
+        return cli_usage(call, "--remove-last and --remove-from are both given; one says where to cut");
+    if (strcmp(options->classes, "auto") == 0 && options->data[0] == '\0')
+        return cli_usage(call, "--classes auto needs --data SOURCE, whose classes are counted");
+    if (cli_given(call, "head-learn-rate-factor") && !classes)
+        return cli_usage(call, "--head-learn-rate-factor has no effect without --classes: the head stays");
+    if (options->data[0] != '\0' && !classes)
+        return cli_usage(call, "--data has no effect without --classes auto");
+    return CLI_OK;
+}
+
+static gp_status edit_load(net_knife *knife, gp_error *err)
+{
+    const net_options *options = knife->options;
+    const char *name = knife->call->words[1];
+    gp_status status;
+
+    if (gp_network_is_file(name))
+        status = gp_network_load(&knife->network, name, NULL, 0, err);
+    else if (gp_network_pretrained(&knife->network, name, NULL) == GP_OK) /* what net get has fetched */
+        status = GP_OK;
+    else
+        status = gp_zoo_build(&knife->network.spec, name, NULL, 0, err);
+    if (status != GP_OK || options->data[0] == '\0')
+        return status;
+    gp_store_options images = gp_store_options_for(&knife->network.spec->input);
+
+    status = gp_store_open_with(&knife->data, options->data, GP_DATA_TEST, &images, err);
+    if (status == GP_ENOENT)
+        status = gp_store_open_with(&knife->data, options->data, GP_DATA_TRAIN, &images, err);
+    return status;
+}
+
+static gp_status edit_head(net_knife *knife, gp_error *err)
+{
+    const net_options *options = knife->options;
+    gp_edit_head head = { .weight_learn_rate = options->head_factor[0],
+                          .bias_learn_rate = options->head_factor[1] };
+    gp_status status = GP_OK;
+
+    if (options->classes[0] == '\0')
+        return GP_OK;
+    if (knife->data != NULL)
+        status = gp_transfer_classes(&head.classes, options->classes, gp_store_get_info(knife->data)->source,
+                                     gp_store_get_info(knife->data)->class_count, err);
+    else
+        status = gp_transfer_classes(&head.classes, options->classes, NULL, 0, err);
+    if (status == GP_OK)
+        status = gp_edit_set_head(knife->edit, &head, err);
+    knife->head = status == GP_OK;
+    return status;
+}
+
+static gp_status edit_apply(net_knife *knife, gp_error *err)
+{
+    const net_options *options = knife->options;
+    gp_status status = gp_edit_new(&knife->edit, knife->network.spec, knife->network.weights, err);
+
+    if (status == GP_OK && options->unfreeze)
+        gp_edit_unfreeze(knife->edit);
+    if (status == GP_OK && options->remove_last != 0)
+        status = gp_edit_remove_last(knife->edit, (uint32_t)options->remove_last, err);
+    if (status == GP_OK && options->remove_from[0] != '\0')
+        status = gp_edit_remove_from(knife->edit, options->remove_from, err);
+    if (status == GP_OK)
+        status = each(knife, "add", gp_edit_add, err);
+    if (status == GP_OK)
+        status = edit_head(knife, err);
+    if (status == GP_OK)
+        status = each(knife, "set", gp_edit_set, err);
+    if (status == GP_OK && options->freeze_up_to[0] != '\0')
+        status = gp_edit_freeze(knife->edit, options->freeze_up_to, err);
+    if (status == GP_OK)
+        status = gp_edit_finish(knife->edit, (gp_init_rule){ .kind = GP_INIT_GLOROT }, NEW_WEIGHTS_SEED,
+                                &knife->edited, err);
+    return status;
+}
+
+/* The names that go with the scores: of the data where the head was made for it, else those that it had. */
+static void edit_names(const net_knife *knife, const char *const **names, uint32_t *count)
+{
+    const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
+
+    *names = knife->head ? NULL : (const char *const *)knife->network.class_names;
+    *count = knife->head ? 0 : knife->network.class_count;
+    if (knife->head && info != NULL) {
+        *names = info->class_names;
+        *count = info->class_count;
+    }
+    if (*count != knife->edited.graph->class_count) {
+        *names = NULL;
+        *count = 0;
+    }
+}
+
+static gp_status edit_write(const net_knife *knife, gp_error *err)
+{
+    const gp_edited *edited = &knife->edited;
+    const char *out = knife->options->out, *const * names;
+    uint32_t count;
+    gp_buffer buffer;
+    gp_status status;
+
+    gp_buffer_init(&buffer, (size_t)2 << 30);
+    if (strcmp(strrchr(out, '.'), ".json") == 0) {
+        status = gp_netspec_to_json(edited->spec, &buffer, true, err);
+    } else if (edited->weights == NULL) {
+        status = gp_fail(err, GP_EINVAL, "%.100s has no weights, and an ONNX file has; write -o FILE.json",
+                         knife->call->words[1]);
+    } else {
+        edit_names(knife, &names, &count);
+        status = gp_onnx_write(&buffer, edited->spec, edited->graph, edited->weights, names, count, err);
+    }
+    if (status == GP_OK)
+        status = gp_file_write(out, buffer.data, buffer.bytes, err);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+static gp_status report_json(const net_knife *knife, const cli_changes *changes, gp_error *err)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "name", knife->edited.spec->name);
+    gp_json_put_text(&writer, "out", knife->options->out);
+    gp_json_put_integer(&writer, "parameters", (int64_t)knife->edited.graph->learned_count);
+    gp_json_put_integer(&writer, "classes", knife->edited.graph->class_count);
+    changes_write(changes, &writer);
+    gp_json_end_object(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        printf("%s\n", gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+static gp_status edit_report(const net_knife *knife, gp_error *err)
+{
+    const gp_edited *edited = &knife->edited;
+    cli_changes changes = { 0 };
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < edited->change_count; i++) {
+        char output[64];
+        gp_layer_change change = gp_transfer_change(&edited->changes[i], output);
+
+        changes_add(&changes, &change);
+    }
+    if (knife->options->common.json) {
+        status = report_json(knife, &changes, err);
+    } else if (!knife->options->common.quiet) {
+        changes_print(&changes);
+        printf("%s%s: %zu parameters%s\n", edited->change_count == 0 ? "nothing changed; " : "",
+               knife->options->out, edited->graph->learned_count,
+               strcmp(strrchr(knife->options->out, '.'), ".json") == 0 && edited->weights != NULL
+                   ? "; a .json file has the layers, not their weights"
+                   : "");
+    }
+    changes_deinit(&changes);
+    return status;
+}
+
+int net_edit(cli_call *call)
+{
+    net_knife knife = { .call = call, .options = call->options };
+    gp_error err;
+    gp_status status;
+    int code = edit_check(&knife);
+
+    if (code != CLI_OK)
+        return code;
+    status = edit_load(&knife, &err);
+    if (status == GP_OK)
+        status = edit_apply(&knife, &err);
+    if (status == GP_OK)
+        status = edit_write(&knife, &err);
+    if (status == GP_OK)
+        status = edit_report(&knife, &err);
+    gp_edited_deinit(&knife.edited);
+    gp_edit_free(knife.edit);
+    gp_store_close(knife.data);
+    gp_network_deinit(&knife.network);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
