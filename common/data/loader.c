@@ -37,6 +37,12 @@ struct gp_loader {
     uint32_t depth, capacity;
     loader_slot *slots;
     uint32_t *index; /* SAMPLES_PER_READ; the thread's own */
+    bool augments;
+    gp_augment augment;
+    gp_store_info shape; /* of what comes out */
+    uint64_t seed;
+    uint8_t *stored,
+        *stored_targets; /* SAMPLES_PER_READ as they are stored; NULL unless they are augmented */
     pthread_t thread;
     bool started;
 
@@ -71,10 +77,46 @@ static bool still_wanted(gp_loader *loader, uint64_t generation)
     return wanted;
 }
 
+/* Samples of the indices at samples and targets as the batch has them. */
+static gp_status samples_read(gp_loader *loader, uint32_t epoch, uint32_t count, uint8_t *samples,
+                              uint8_t *targets, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(loader->store), *shape = &loader->shape;
+    const uint32_t patches = (uint32_t)loader->augment.patches_per_image;
+    uint32_t images[SAMPLES_PER_READ];
+    gp_status status;
+
+    if (!loader->augments)
+        return gp_store_read(loader->store, loader->index, count, samples, targets, err);
+    for (uint32_t i = 0; i < count; i++)
+        images[i] = loader->index[i] / patches;
+    status = gp_store_read(loader->store, images, count, loader->stored, loader->stored_targets, err);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        const uint8_t *target = loader->stored_targets + i * info->target_bytes;
+        gp_augment_draw draw;
+
+        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->seed, epoch, loader->index[i]);
+        gp_augment_image(&draw, info, shape, loader->augment.fill, loader->stored + i * info->sample_bytes,
+                         samples + i * shape->sample_bytes);
+        for (uint32_t t = 0; t < info->target_count; t++) {
+            size_t bytes = gp_targets_bytes(&info->targets[t], 1);
+
+            if (info->targets[t].shape.rank == 2)
+                gp_augment_indices(&draw, info, shape, (const int32_t *)(const void *)target,
+                                   (int32_t *)(void *)targets);
+            else
+                memcpy(targets, target, bytes);
+            target += bytes;
+            targets += gp_targets_bytes(&shape->targets[t], 1);
+        }
+    }
+    return status;
+}
+
 /* Without the lock: the slot is the thread's.  Leaves early when nobody wants it any more. */
 static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
 {
-    const gp_store_info *info = gp_store_get_info(loader->store);
+    const gp_store_info *shape = &loader->shape;
     gp_loader_batch *batch = &slot->batch;
 
     slot->error.code = GP_OK;
@@ -84,9 +126,9 @@ static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
         if (done > 0 && !still_wanted(loader, generation))
             return;
         gp_sampler_get(&loader->sampler, batch->epoch, batch->first + done, part, loader->index);
-        slot->error.code = gp_store_read(loader->store, loader->index, part,
-                                         (uint8_t *)batch->samples + done * info->sample_bytes,
-                                         (uint8_t *)batch->targets + done * info->target_bytes, &slot->error);
+        slot->error.code =
+            samples_read(loader, batch->epoch, part, (uint8_t *)batch->samples + done * shape->sample_bytes,
+                         (uint8_t *)batch->targets + done * shape->target_bytes, &slot->error);
         done += part;
     }
 }
@@ -133,13 +175,20 @@ static void *loader_main(void *argument)
 static gp_status slots_new(gp_loader *loader, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(loader->store);
-    size_t bytes = info->sample_bytes * loader->capacity,
-           target_bytes = info->target_bytes * loader->capacity;
+    size_t bytes = loader->shape.sample_bytes * loader->capacity,
+           target_bytes = loader->shape.target_bytes * loader->capacity;
 
     loader->index = gp_calloc(SAMPLES_PER_READ, sizeof(*loader->index));
     loader->slots = gp_calloc(loader->depth, sizeof(*loader->slots));
     if (loader->index == NULL || loader->slots == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth);
+    if (loader->augments) {
+        loader->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
+        loader->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
+        if (loader->stored == NULL || loader->stored_targets == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", SAMPLES_PER_READ,
+                           info->sample_bytes + info->target_bytes);
+    }
     for (uint32_t i = 0; i < loader->depth; i++) {
         gp_loader_batch *batch = &loader->slots[i].batch;
 
@@ -172,7 +221,15 @@ static gp_status thread_start(gp_loader *loader, gp_error *err)
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err)
 {
-    gp_status status;
+    return gp_loader_new_augmented(out, store, sampler, depth, capacity, NULL, 0, err);
+}
+
+gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                                  uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
+                                  gp_error *err)
+{
+    gp_store_info shape = *gp_store_get_info(store);
+    gp_status status = GP_OK;
     gp_loader *loader;
 
     if (depth < 1 || depth > GP_LOADER_DEPTH_MAX)
@@ -181,12 +238,21 @@ gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler
     if (capacity < 1 || capacity > GP_LOADER_BATCH_MAX)
         return gp_fail(err, GP_EINVAL, "a loader's batch has %u samples; 1 to %d are possible", capacity,
                        GP_LOADER_BATCH_MAX);
-    assert(sampler->count <= gp_store_get_info(store)->count);
+    if (augment != NULL && !gp_augment_is_identity(augment))
+        status = gp_augment_shape(&shape, augment, gp_store_get_info(store), err);
+    if (status != GP_OK)
+        return status;
+    assert(sampler->count <= shape.count);
     loader = gp_calloc(1, sizeof(*loader));
     if (loader == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader");
     loader->store = store;
     loader->sampler = *sampler;
+    loader->augments = augment != NULL && !gp_augment_is_identity(augment);
+    if (loader->augments)
+        loader->augment = *augment;
+    loader->shape = shape;
+    loader->seed = seed;
     loader->depth = depth;
     loader->capacity = capacity;
     pthread_mutex_init(&loader->lock, NULL);
@@ -219,6 +285,8 @@ void gp_loader_free(gp_loader *loader)
         gp_free(loader->slots[i].batch.targets);
     }
     gp_free(loader->slots);
+    gp_free(loader->stored);
+    gp_free(loader->stored_targets);
     gp_free(loader->index);
     pthread_cond_destroy(&loader->ready);
     pthread_cond_destroy(&loader->work);

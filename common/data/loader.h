@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/data/augment.h"
 #include "common/data/sampler.h"
 #include "common/data/store.h"
 
@@ -29,6 +30,13 @@ typedef struct gp_loader_batch {
  * The thread inherits the caller's CPU affinity and takes no signals. */
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err);
+
+/* gp_loader_new_augmented -- the same with what augment does to each sample (of its epoch and index, with that seed).
+ *   augment  copied; NULL or one that does nothing: as gp_loader_new().  Batches have the shape of gp_augment_shape(), and
+ *            the sampler's positions are of its count: with patches, index i is patch i mod patches of image i / patches */
+gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                                  uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
+                                  gp_error *err);
 
 /* Stops the thread after the sample it is at and frees everything, batches that are out included.  NULL is fine.
  * No other thread may be in a call. */

@@ -1,0 +1,86 @@
+/* augment.h -- what is done to a sample between the store and the network: one random draw, one warp, one colour map.
+ *
+ * All geometry of a sample is one affine map from pixels of the output to places in the input, so it is sampled once, and
+ * an image and its pixel labels are moved alike.  Ranges are drawn uniformly; the names are those of MATLAB's
+ * imageDataAugmenter without "Rand".  The order, from the input on:
+ *   crop, reflect, scale, shear, rotate (about the middle), translate; then brightness, contrast, saturation, hue
+ *
+ * A draw is a pure function of (seed; epoch, sample's index): the same on any worker, thread, or after a resume; and each
+ * setting has its own random number, so that adding one does not change what the others draw. */
+#ifndef GP_AUGMENT_H
+#define GP_AUGMENT_H
+
+#include <stdbool.h>
+
+#include "common/base/error.h"
+#include "common/base/params.h"
+#include "common/data/store.h"
+
+typedef enum gp_crop {
+    GP_CROP_NONE,
+    GP_CROP_CENTER, /* the middle */
+    GP_CROP_RANDOM, /* anywhere within the image */
+    GP_CROP_RESIZED /* a window of random area and aspect anywhere, scaled to the crop's size (Szegedy et al., "Going
+                     * deeper with convolutions", 2015) */
+} gp_crop;
+
+enum { GP_AUGMENT_TEXT_MAX = 512, GP_PATCHES_MAX = 1 << 20 };
+
+typedef struct gp_augment {
+    int crop;                            /* gp_crop */
+    int64_t crop_size[2];                /* height, width of what comes out; 0, 0 = as it is stored */
+    double crop_area[2], crop_aspect[2]; /* of CROP_RESIZED: share of the image, width / height */
+    int64_t patches_per_image;           /* an epoch has every sample so many times, each a draw of its own */
+    double x_reflection, y_reflection;   /* probability */
+    double rotation[2];                  /* degrees, counter-clockwise */
+    double scale[2], x_scale[2], y_scale[2];   /* factors: above 1 enlarges */
+    double x_shear[2], y_shear[2];             /* degrees */
+    double x_translation[2], y_translation[2]; /* pixels of the output */
+    double fill;                               /* stored value of what lies outside the image */
+    double brightness[2], contrast[2];         /* factors; contrast is about the image's mean */
+    double saturation[2], hue[2];              /* factor, degrees; of three channels only */
+} gp_augment;
+
+extern const gp_param gp_augment_table[];
+
+/* gp_augment_parse -- "x-reflection=0.5 rotation=-20,20 crop=random crop-size=24,24": settings apart by spaces or
+ * semicolons; one number for a range is both ends; "" = nothing is done.
+ * GP_EINVAL: an unknown name (with the nearest), a number out of its range, a range whose ends are the wrong way round, a
+ * crop-size without a crop or the reverse. */
+gp_status gp_augment_parse(gp_augment *out, const char *text, gp_error *err);
+
+/* Whether it leaves every sample as it is. */
+bool gp_augment_is_identity(const gp_augment *augment);
+
+/* The same without chance, for validation and prediction: a crop is the middle one, everything else is left out. */
+gp_augment gp_augment_fixed(const gp_augment *augment);
+
+/* gp_augment_shape -- what comes out for a store: height, width, bytes of a sample and targets, in *out.
+ *   out  a copy of the store's info with these changed; count is multiplied by patches_per_image
+ * GP_EINVAL: a crop larger than the images; saturation or hue of other than three channels; targets that are neither one
+ * for the sample nor indices for each of its pixels; more samples than GP_STORE_SAMPLES_MAX. */
+gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const gp_store_info *store,
+                           gp_error *err);
+
+/* What was drawn for one sample. */
+typedef struct gp_augment_draw {
+    double a[2][3]; /* input place (x, y) = a * (output column + 1/2, output row + 1/2, 1) */
+    float color
+        [3]
+        [3]; /* out = contrast * color * in + (1 - contrast) * its mean; of other than 3 channels: [0][0] */
+    float contrast;
+    bool recolor;
+} gp_augment_draw;
+
+/* For sample `index` (of the patches, where there are some) in an epoch (from 0).  store, out: as of gp_augment_shape(). */
+void gp_augment_draw_sample(gp_augment_draw *out, const gp_augment *augment, const gp_store_info *store,
+                            const gp_store_info *augmented, uint64_t seed, uint32_t epoch, uint32_t index);
+
+/* gp_augment_image -- from one packed CHW image to another, bilinear; places outside the image get fill.
+ * gp_augment_indices -- of [height, width] indices, the nearest; outside: -1. */
+void gp_augment_image(const gp_augment_draw *draw, const gp_store_info *store, const gp_store_info *augmented,
+                      double fill, const void *from, void *to);
+void gp_augment_indices(const gp_augment_draw *draw, const gp_store_info *store,
+                        const gp_store_info *augmented, const int32_t *from, int32_t *to);
+
+#endif
