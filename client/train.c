@@ -19,7 +19,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "common/data/store.h"
+#include "common/data/augment.h"
 #include "common/model/onnx.h"
 #include "common/model/train_options.h"
 
@@ -40,6 +40,7 @@ typedef struct gp_run {
     const gp_train_request *request;
     gp_training *training; /* that owns it */
     gp_train_options options;
+    gp_augment augment;
     gp_train_begin begin;
     char *netspec, *options_text;
     size_t netspec_bytes, options_bytes;
@@ -155,11 +156,13 @@ static gp_status run_load_network(gp_run *run, gp_error *err)
 
 static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_data_role role, gp_error *err)
 {
-    gp_store_options images = { 0 };
+    const gp_netspec *spec = run->training->network.spec;
+    gp_store_options images;
+    gp_status status = /* a network of its own has its input's shape: images are brought to it */
+        gp_augment_images(&images, &run->augment, run->options.image_size,
+                          spec != NULL ? &spec->input : NULL, err);
 
-    if (run_has_network(run)) /* it has its input's shape: images are brought to it */
-        images = gp_store_options_for(&run->training->network.spec->input);
-    return gp_store_open_with(store, source, role, &images, err);
+    return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }
 
 /* Paths go to the workers absolute; "=" means the test split of the training source. */
@@ -261,15 +264,19 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
 
     if (source[0] == '\0' || strcmp(source, "=") == 0)
         return GP_OK;
-    gp_store_options images = gp_store_options_for(&run->training->graph->spec->input);
-    gp_status status = gp_store_open_with(&store, source, GP_DATA_GIVEN, &images, err);
+    gp_status status = run_open(run, &store, source, GP_DATA_GIVEN, err);
 
     if (status != GP_OK)
         return status;
-    const gp_store_info *info = gp_store_get_info(store);
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    gp_augment fixed = gp_augment_fixed(&run->augment);
+    gp_store_info info;
 
-    status = gp_network_check_data(run->training->graph, &sample, info->class_count, info->source, err);
+    status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);
+    if (status == GP_OK) {
+        gp_shape sample = gp_shape3(info.channels, info.height, info.width);
+
+        status = gp_network_check_data(run->training->graph, &sample, info.class_count, info.source, err);
+    }
     gp_store_close(store);
     return status;
 }
@@ -290,14 +297,19 @@ static gp_status run_write_network(gp_run *run, gp_error *err)
 static gp_status run_prepare(gp_run *run, gp_error *err)
 {
     gp_store *store = NULL;
+    gp_store_info shape;
     gp_status status = run_parse_options(run, err);
 
+    if (status == GP_OK)
+        status = gp_augment_parse(&run->augment, run->options.augment, err);
     if (status == GP_OK)
         status = run_load_network(run, err);
     if (status == GP_OK)
         status = run_find_data(run, &store, err);
     if (status == GP_OK)
-        status = run_fit(run, gp_store_get_info(store), err);
+        status = gp_augment_shape(&shape, &run->augment, gp_store_get_info(store), err);
+    if (status == GP_OK)
+        status = run_fit(run, &shape, err);
     gp_store_close(store);
     if (status == GP_OK)
         status = run_check_validation(run, err);

@@ -92,7 +92,8 @@ static gp_status examine_call(examination *e, uint32_t done, uint32_t count, gp_
     if (status != GP_OK)
         return status;
     if (info->dtype == GP_F32) {
-        size_t each = info->sample_bytes / sizeof(float), bad = first_bad(batch->samples, each * count);
+        size_t each = (size_t)gp_shape_count(&request->graph->spec->input),
+               bad = first_bad(batch->samples, each * count);
 
         if (bad < each * count)
             note(e, GP_BAD_INPUT, 0, 0, position + bad / each);
@@ -140,7 +141,8 @@ static gp_status examine_samples(examination *e, gp_error *err)
                                 .sample_dtype = gp_store_get_info(request->store)->dtype },
             &memory, err);
     if (status == GP_OK)
-        status = gp_loader_new(&e->loader, request->store, request->sampler, 1, e->batch, err);
+        status = gp_loader_new_augmented(&e->loader, request->store, request->sampler, 1, e->batch,
+                                         request->augment, request->seed, err);
     for (uint32_t done = 0; done < request->count && status == GP_OK; done += e->batch) {
         uint32_t left = request->count - done;
 

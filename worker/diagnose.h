@@ -30,9 +30,10 @@ typedef struct gp_diagnose_request {
     const float *parameters; /* the blob */
     const gp_store *store;
     const gp_sampler *sampler;
+    const gp_augment *augment;    /* of the samples, with that seed */
     uint32_t epoch, first, count; /* our samples: of the sampler's order */
     uint64_t position;            /* of the first one in the mini-batch */
-    uint64_t seed, step;          /* of dropout */
+    uint64_t seed, step;          /* of dropout and augmentation */
     void (*progress)(void *context);
     void *context;
 } gp_diagnose_request;

@@ -82,9 +82,8 @@ void gp_trainer_free(gp_trainer *trainer)
 /* ---- data ---- */
 
 /* Whether the network takes what the store gives. */
-static gp_status store_check(const gp_store *store, const gp_graph *graph, gp_error *err)
+static gp_status store_check(const gp_store_info *info, const gp_graph *graph, gp_error *err)
 {
-    const gp_store_info *info = gp_store_get_info(store);
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
@@ -107,17 +106,28 @@ static gp_status store_check(const gp_store *store, const gp_graph *graph, gp_er
 static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *begin, gp_error *err)
 {
     bool same = strcmp(begin->validation_data, "=") == 0;
-    gp_store_options images = gp_store_options_for(&trainer->graph->spec->input);
-    gp_status status = gp_store_open_with(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+    gp_store_options images;
+    gp_store_info validation;
+    gp_augment fixed;
+    gp_status status = gp_augment_parse(&trainer->augment, trainer->options.augment, err);
 
     if (status == GP_OK)
-        status = store_check(trainer->data, trainer->graph, err);
-    if (status == GP_OK && begin->validation_data[0] != '\0')
-        status = gp_store_open_with(&trainer->validation, same ? begin->data : begin->validation_data,
-                                    same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
-    if (status == GP_OK && trainer->validation != NULL)
-        status = store_check(trainer->validation, trainer->graph, err);
-    return status;
+        status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
+                                   &trainer->graph->spec->input, err);
+    if (status == GP_OK)
+        status = gp_store_open_with(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+    if (status == GP_OK)
+        status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);
+    if (status == GP_OK)
+        status = store_check(&trainer->shape, trainer->graph, err);
+    if (status != GP_OK || begin->validation_data[0] == '\0')
+        return status;
+    fixed = gp_augment_fixed(&trainer->augment);
+    status = gp_store_open_with(&trainer->validation, same ? begin->data : begin->validation_data,
+                                same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
+    if (status == GP_OK)
+        status = gp_augment_shape(&validation, &fixed, gp_store_get_info(trainer->validation), err);
+    return status == GP_OK ? store_check(&validation, trainer->graph, err) : status;
 }
 
 void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
@@ -187,7 +197,7 @@ static uint32_t trainer_largest_share(const gp_trainer *trainer)
 
 static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
 {
-    uint32_t samples = gp_store_get_info(trainer->data)->count;
+    uint32_t samples = trainer->shape.count;
     gp_status status = trainer_set_loads(trainer, err);
     uint32_t largest;
 
@@ -199,7 +209,7 @@ static gp_status trainer_check_batch(gp_trainer *trainer, gp_error *err)
         return gp_fail(err, GP_EINVAL,
                        "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
                        " samples; use at most that many",
-                       trainer->world_batch, gp_store_get_info(trainer->data)->source, samples);
+                       trainer->world_batch, trainer->shape.source, samples);
     largest = trainer_largest_share(trainer);
     trainer->micro_batch =
         trainer->options.micro_batch_size > 0 && trainer->options.micro_batch_size < largest
@@ -218,16 +228,18 @@ static gp_status trainer_new_loaders(gp_trainer *trainer, gp_error *err)
     uint64_t seed = (uint64_t)trainer->options.seed;
     gp_status status;
 
-    gp_sampler_init(&trainer->sampler, gp_store_get_info(trainer->data)->count,
-                    (gp_shuffle)trainer->options.shuffle, seed);
-    status = gp_loader_new(&trainer->loader, trainer->data, &trainer->sampler, LOADER_DEPTH,
-                           trainer->micro_batch, err);
+    gp_augment fixed = gp_augment_fixed(&trainer->augment);
+
+    gp_sampler_init(&trainer->sampler, trainer->shape.count, (gp_shuffle)trainer->options.shuffle, seed);
+    status = gp_loader_new_augmented(&trainer->loader, trainer->data, &trainer->sampler, LOADER_DEPTH,
+                                     trainer->micro_batch, &trainer->augment, seed, err);
     if (status != GP_OK || trainer->validation == NULL)
         return status;
     gp_sampler_init(&trainer->validation_sampler, gp_store_get_info(trainer->validation)->count,
                     GP_SHUFFLE_NEVER, seed);
-    return gp_loader_new(&trainer->validation_loader, trainer->validation, &trainer->validation_sampler,
-                         LOADER_DEPTH, trainer->micro_batch, err);
+    return gp_loader_new_augmented(&trainer->validation_loader, trainer->validation,
+                                   &trainer->validation_sampler, LOADER_DEPTH, trainer->micro_batch, &fixed,
+                                   seed, err);
 }
 
 static gp_status trainer_name_classes(gp_trainer *trainer, gp_error *err)
@@ -526,10 +538,10 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
                        "the checkpoint of step %" PRIu64 " has all of its %" PRIu32
                        " epochs; raise max-epochs (%" PRId64 ") to go on",
                        checkpoint.step, checkpoint.epoch, trainer->options.max_epochs);
-    if (checkpoint.first >= gp_store_get_info(trainer->data)->count)
+    if (checkpoint.first >= trainer->shape.count)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
-                       checkpoint.step, checkpoint.first, gp_store_get_info(trainer->data)->count);
+                       checkpoint.step, checkpoint.first, trainer->shape.count);
     trainer->step = checkpoint.step;
     trainer->epoch = checkpoint.epoch;
     trainer->first = checkpoint.first;
@@ -599,7 +611,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
 
 static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
 {
-    const gp_store_info *data = gp_store_get_info(trainer->data);
+    const gp_store_info *data = &trainer->shape;
     size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
     uint32_t first;
 

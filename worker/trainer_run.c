@@ -262,6 +262,7 @@ static gp_status trainer_diverged(gp_trainer *trainer, const call *last, double 
                     .parameters = trainer->parameters,
                     .store = trainer->data,
                     .sampler = &trainer->sampler,
+                    .augment = &trainer->augment,
                     .epoch = last->epoch,
                     .first = last->first - (uint32_t)last->position + share_first,
                     .count = share,

@@ -35,6 +35,8 @@ struct gp_trainer {
     gp_netspec *spec;
     gp_graph *graph;
     gp_store *data, *validation; /* validation may be NULL */
+    gp_augment augment;          /* of the training data; validation has its crop only */
+    gp_store_info shape;         /* of the training data when it is augmented: what the network sees */
     gp_sampler sampler, validation_sampler;
     gp_loader *loader, *validation_loader;
     gp_comm *comm;

@@ -269,6 +269,27 @@ gp_augment gp_augment_fixed(const gp_augment *augment)
     return fixed;
 }
 
+gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, const int64_t size[2],
+                            const gp_shape *input, gp_error *err)
+{
+    gp_store_options images = { 0 };
+
+    if (input != NULL)
+        images = gp_store_options_for(input);
+    if (input != NULL && augment->crop == GP_CROP_NONE && size[0] != 0 &&
+        (images.height != (uint64_t)size[0] || images.width != (uint64_t)size[1]))
+        return gp_fail(
+            err, GP_EINVAL,
+            "image-size is %lld,%lld, but the network takes %ux%u; leave it out, or crop with augment",
+            (long long)size[0], (long long)size[1], images.height, images.width);
+    if (input == NULL || augment->crop != GP_CROP_NONE) {
+        images.height = (uint32_t)size[0];
+        images.width = (uint32_t)size[1];
+    }
+    *out = images;
+    return GP_OK;
+}
+
 static bool changes_colors(const gp_augment *augment)
 {
     return augment->saturation[0] != 1 || augment->saturation[1] != 1 || augment->hue[0] != 0 ||

@@ -55,6 +55,14 @@ bool gp_augment_is_identity(const gp_augment *augment);
 /* The same without chance, for validation and prediction: a crop is the middle one, everything else is left out. */
 gp_augment gp_augment_fixed(const gp_augment *augment);
 
+/* gp_augment_images -- how images of files are to be read for it.
+ *   size   height and width that they are brought to before the crop; 0, 0: as the network takes them, or, before a crop,
+ *          as they are
+ *   input  the network's, [channels, height, width]; NULL where the data say what it is
+ * GP_EINVAL: a size that is not the network's, without a crop that would make up for it. */
+gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, const int64_t size[2],
+                            const gp_shape *input, gp_error *err);
+
 /* gp_augment_shape -- what comes out for a store: height, width, bytes of a sample and targets, in *out.
  *   out  a copy of the store's info with these changed; count is multiplied by patches_per_image
  * GP_EINVAL: a crop larger than the images; saturation or hue of other than three channels; targets that are neither one

@@ -52,11 +52,13 @@ typedef struct gp_train_options {
     char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
     int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
-    bool reproducible;             /* the same bits on any number of workers */
-    char weights_initializer[32];  /* glorot, he, normal:S */
-    char worker_load[256];         /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
-    int batch_norm_statistics;     /* gp_statistics_from */
-    bool synchronize_batch_norm;   /* moments of all workers' samples */
+    bool reproducible;            /* the same bits on any number of workers */
+    char weights_initializer[32]; /* glorot, he, normal:S */
+    char worker_load[256];        /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
+    int batch_norm_statistics;    /* gp_statistics_from */
+    bool synchronize_batch_norm;  /* moments of all workers' samples */
+    char augment[512];            /* of training images: gp_augment in common/data */
+    int64_t image_size[2]; /* height, width that images are brought to; 0, 0: the network's, or their own */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;
