@@ -36,14 +36,17 @@ static int compare_names(const void *a, const void *b)
 
 void gp_onnx_initializers_sort(Onnx__GraphProto *graph)
 {
-    qsort(graph->initializer, graph->n_initializer, sizeof(Onnx__TensorProto *), compare_names);
+    if (graph->n_initializer > 0) /* else there is no array, which qsort must not be given */
+        qsort(graph->initializer, graph->n_initializer, sizeof(Onnx__TensorProto *), compare_names);
 }
 
 const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name)
 {
     const Onnx__TensorProto key = { .name = (char *)(uintptr_t)name }, *wanted = &key;
     Onnx__TensorProto **found =
-        bsearch(&wanted, graph->initializer, graph->n_initializer, sizeof(*found), compare_names);
+        graph->n_initializer == 0
+            ? NULL
+            : bsearch(&wanted, graph->initializer, graph->n_initializer, sizeof(*found), compare_names);
 
     return found == NULL ? NULL : *found;
 }
