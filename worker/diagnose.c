@@ -101,7 +101,7 @@ static gp_status examine_call(examination *e, uint32_t done, uint32_t count, gp_
     status = gp_backend_cpu.run(e->plan,
                                 &(gp_batch){
                                     .samples = batch->samples,
-                                    .labels = batch->targets,
+                                    .targets = batch->targets,
                                     .count = count,
                                     .first = true,
                                     .last = true,

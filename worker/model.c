@@ -64,7 +64,7 @@ gp_status gp_model_find_tensor(gp_model *model, const char *name, gp_model_tenso
 
 size_t gp_model_outputs(const gp_model *model)
 {
-    return (size_t)gp_shape_count(&model->graph->values[model->graph->logits].shape);
+    return model->graph->score_count;
 }
 
 /* ---- computing ---- */
@@ -108,8 +108,7 @@ static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint3
 {
     return (gp_batch){
         .samples = (const unsigned char *)samples->samples + (size_t)first * model->sample_bytes,
-        .labels = (const int32_t *)(const void *)((const unsigned char *)samples->targets +
-                                                  (size_t)first * model->target_bytes),
+        .targets = (const unsigned char *)samples->targets + (size_t)first * model->target_bytes,
         .count = count,
         .first = model->fresh && first == 0,
         .last = first + count == samples->count,
@@ -312,7 +311,7 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
 
         batch.first = first == 0;
         if (samples->targets == NULL)
-            batch.labels = NULL;
+            batch.targets = NULL;
         status = model->backend_ops->run(model->inference, &batch, NULL, NULL, err);
         if (status == GP_OK)
             status = model->backend_ops->sync(model->backend, err);

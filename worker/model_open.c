@@ -105,10 +105,10 @@ static gp_status data_check(const gp_model *model, const gp_data *data, gp_error
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), model->graph->spec->name,
                        gp_shape_format(&model->graph->spec->input, want, sizeof(want)));
-    if (model->loss == NULL && gp_store_has_class(info) && info->class_count != model->graph->class_count)
-        return gp_fail(err, GP_EINVAL, "%s has %" PRIu32 " classes; network %s ends in %" PRIu32,
-                       info->source, info->class_count, model->graph->spec->name, model->graph->class_count);
-    return GP_OK;
+    if (model->loss != NULL)
+        return GP_OK;
+    return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->class_count,
+                                  info->source, err);
 }
 
 static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, gp_error *err)
@@ -163,7 +163,9 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
 
     model->dtype = data != NULL ? gp_store_get_info(data->store)->dtype : options->bytes ? GP_U8 : GP_F32;
     model->sample_bytes = (size_t)gp_shape_count(&model->graph->spec->input) * gp_dtype_bytes(model->dtype);
-    model->target_bytes = data != NULL ? gp_store_get_info(data->store)->target_bytes : sizeof(int32_t);
+    model->target_bytes = data != NULL          ? gp_store_get_info(data->store)->target_bytes
+                          : model->loss == NULL ? model->graph->target_bytes
+                                                : sizeof(int32_t);
     if (options->target_bytes != 0)
         model->target_bytes = options->target_bytes;
     model->micro_batch = options->micro_batch;

@@ -20,11 +20,14 @@ struct gp_predictor {
     gp_plan *plan;
     double sums[GP_SUMS];
     uint32_t part_max;  /* samples of the largest part */
-    uint32_t *index;    /* [PREDICT_MICRO_BATCH] */
-    void *samples;      /* [PREDICT_MICRO_BATCH] samples */
-    int32_t *labels;    /* [part_max] */
-    float *scores;      /* [part_max, classes] */
-    float *call_scores; /* [PREDICT_MICRO_BATCH, classes]: what the plan writes */
+    uint32_t *index;    /* [micro_batch] */
+    void *samples;      /* [micro_batch] samples */
+    void *targets;      /* [micro_batch] samples' targets, packed */
+    int32_t *labels;    /* [part_max]: the class where a sample has one */
+    float *scores;      /* [part_max, graph->score_count] */
+    float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
+    uint32_t micro_batch;
+    bool compares; /* the data's targets are what the model's losses compare with */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -39,6 +42,7 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor->parameters);
     gp_free(predictor->index);
     gp_free(predictor->samples);
+    gp_free(predictor->targets);
     gp_free(predictor->labels);
     gp_free(predictor->scores);
     gp_free(predictor->call_scores);
@@ -59,26 +63,36 @@ static gp_status predictor_check(const gp_predictor *predictor, size_t weights_c
                        "the samples of %s are %s (channels x height x width); the model takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)),
                        gp_shape_format(&predictor->spec->input, want, sizeof(want)));
-    if (!gp_store_has_class(info))
-        return gp_fail(
-            err, GP_EINVAL, "the targets of %s are %s; this version compares with one class per sample",
-            info->source, gp_targets_format(info->targets, info->target_count, have, sizeof(have)));
     return GP_OK;
+}
+
+/* Whether the data's targets can be compared with; the number of classes may differ. */
+static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
+{
+    bool fit = info->target_count == graph->end_count;
+
+    for (uint32_t i = 0; i < graph->end_count && fit; i++)
+        fit = info->targets[i].dtype == graph->ends[i].target.dtype &&
+              gp_shape_equal(&info->targets[i].shape, &graph->ends[i].target.shape);
+    return fit;
 }
 
 static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
 {
-    size_t classes = predictor->graph->class_count, blob = predictor->graph->blob_count;
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+    size_t scores = predictor->graph->score_count * sizeof(float), blob = predictor->graph->blob_count;
+    uint32_t micro_batch = predictor->micro_batch;
 
     predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
-    predictor->index = gp_calloc(PREDICT_MICRO_BATCH, sizeof(*predictor->index));
-    predictor->samples =
-        gp_aligned_calloc(64, PREDICT_MICRO_BATCH * gp_store_get_info(predictor->data)->sample_bytes);
+    predictor->index = gp_calloc(micro_batch, sizeof(*predictor->index));
+    predictor->samples = gp_aligned_calloc(64, micro_batch * info->sample_bytes);
+    predictor->targets = gp_aligned_calloc(64, micro_batch * info->target_bytes);
     predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
-    predictor->scores = gp_calloc((size_t)predictor->part_max * classes, sizeof(float));
-    predictor->call_scores = gp_aligned_calloc(64, PREDICT_MICRO_BATCH * classes * sizeof(float));
+    predictor->scores = gp_calloc(predictor->part_max, scores);
+    predictor->call_scores = gp_aligned_calloc(64, micro_batch * scores);
     if (predictor->parameters == NULL || predictor->index == NULL || predictor->samples == NULL ||
-        predictor->labels == NULL || predictor->scores == NULL || predictor->call_scores == NULL)
+        predictor->targets == NULL || predictor->labels == NULL || predictor->scores == NULL ||
+        predictor->call_scores == NULL)
         return gp_fail(err, GP_ENOMEM,
                        "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
                        predictor->part_max);
@@ -100,13 +114,15 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
     if (status == GP_OK)
         status = predictor_check(predictor, setup->weights_count, err);
     if (status == GP_OK)
+        predictor->compares = targets_fit(predictor->graph, gp_store_get_info(predictor->data));
+    if (status == GP_OK)
         status = predictor_take_memory(predictor, setup->weights, err);
     if (status != GP_OK)
         return status;
     return predictor->backend_ops->compile(&predictor->plan, predictor->backend, predictor->graph,
                                            &(gp_plan_options){
                                                .phase = GP_PHASE_INFER,
-                                               .micro_batch = PREDICT_MICRO_BATCH,
+                                               .micro_batch = predictor->micro_batch,
                                                .sample_dtype = gp_store_get_info(predictor->data)->dtype,
                                            },
                                            &(gp_plan_memory){
@@ -127,6 +143,8 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
     predictor->backend_ops = setup->backend_ops;
     predictor->backend = setup->backend;
     predictor->part_max = setup->begin->batch;
+    predictor->micro_batch =
+        predictor->part_max < PREDICT_MICRO_BATCH ? predictor->part_max : PREDICT_MICRO_BATCH;
     gp_status status = predictor_build(predictor, setup, err);
 
     if (status != GP_OK) {
@@ -134,40 +152,59 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
         return status;
     }
     *ready = (gp_predict_ready){ .samples = gp_store_get_info(predictor->data)->count,
-                                 .classes = predictor->graph->class_count,
-                                 .has_labels = true };
+                                 .classes = predictor->graph->score_count,
+                                 .has_labels = predictor->compares };
     *out = predictor;
     return GP_OK;
+}
+
+/* What the losses compare with; a class that the model does not know counts as none. */
+static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
+{
+    const gp_graph *graph = predictor->graph;
+
+    for (uint32_t n = 0; n < count; n++)
+        for (uint32_t i = 0; i < graph->end_count; i++) {
+            const gp_end *end = &graph->ends[i];
+            int32_t *label =
+                (int32_t *)((uint8_t *)predictor->targets + n * graph->target_bytes) + end->target_first;
+
+            for (int64_t e = 0; end->classes != 0 && e < gp_shape_count(&end->target.shape); e++)
+                if (label[e] >= (int32_t)end->classes)
+                    label[e] = -1;
+            if (i == 0)
+                predictor->labels[at + n] = *label;
+        }
 }
 
 /* One call: samples [first, first + count) of the data into place `at` of the part. */
 static gp_status predictor_call(gp_predictor *predictor, uint64_t first, uint32_t count, uint32_t at,
                                 gp_error *err)
 {
-    size_t classes = predictor->graph->class_count;
+    size_t scores = predictor->graph->score_count;
 
     for (uint32_t i = 0; i < count; i++)
         predictor->index[i] = (uint32_t)(first + i);
     gp_status status = gp_store_read(predictor->data, predictor->index, count, predictor->samples,
-                                     predictor->labels + at, err);
+                                     predictor->compares ? predictor->targets : NULL, err);
 
     if (status != GP_OK)
         return status;
-    for (uint32_t i = 0; i < count; i++) /* a class the model does not know counts as unlabelled */
-        if (predictor->labels[at + i] >= (int32_t)classes)
-            predictor->labels[at + i] = -1;
+    if (predictor->compares)
+        targets_take(predictor, count, at);
     gp_fault_point("predict");
-    status = predictor->backend_ops->run(predictor->plan,
-                                         &(gp_batch){ .samples = predictor->samples,
-                                                      .labels = predictor->labels + at,
-                                                      .count = count,
-                                                      .first = at == 0,
-                                                      .last = true },
-                                         NULL, NULL, err);
+    status =
+        predictor->backend_ops->run(predictor->plan,
+                                    &(gp_batch){ .samples = predictor->samples,
+                                                 .targets = predictor->compares ? predictor->targets : NULL,
+                                                 .count = count,
+                                                 .first = at == 0,
+                                                 .last = true },
+                                    NULL, NULL, err);
     if (status == GP_OK)
         status = predictor->backend_ops->sync(predictor->backend, err);
     if (status == GP_OK)
-        memcpy(predictor->scores + at * classes, predictor->call_scores, count * classes * sizeof(float));
+        memcpy(predictor->scores + at * scores, predictor->call_scores, count * scores * sizeof(float));
     return status;
 }
 
@@ -181,10 +218,11 @@ gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t co
                        "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
                        ", and a part has at most %" PRIu32,
                        first + 1, first + count, total, predictor->part_max);
-    for (uint32_t done = 0; done < count; done += PREDICT_MICRO_BATCH) {
+    for (uint32_t done = 0; done < count; done += predictor->micro_batch) {
         uint32_t left = count - done;
-        gp_status status = predictor_call(predictor, first + done,
-                                          left < PREDICT_MICRO_BATCH ? left : PREDICT_MICRO_BATCH, done, err);
+        gp_status status =
+            predictor_call(predictor, first + done,
+                           left < predictor->micro_batch ? left : predictor->micro_batch, done, err);
 
         if (status != GP_OK)
             return status;
@@ -195,6 +233,8 @@ gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t co
                                .correct = (uint64_t)predictor->sums[GP_SUM_CORRECT],
                                .weight = predictor->sums[GP_SUM_WEIGHT] };
     *scores = predictor->scores;
-    *labels = predictor->labels;
+    *labels = predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data))
+                  ? predictor->labels
+                  : NULL;
     return GP_OK;
 }

@@ -92,14 +92,8 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,
                        gp_shape_format(&graph->spec->input, want, sizeof(want)));
-    if (!gp_store_has_class(info))
-        return gp_fail(
-            err, GP_EINVAL, "the targets of %s are %s; this version compares with one class per sample",
-            info->source, gp_targets_format(info->targets, info->target_count, have, sizeof(have)));
-    if (info->class_count != graph->class_count)
-        return gp_fail(err, GP_EINVAL, "%s has %" PRIu32 " classes; network %s ends in %" PRIu32,
-                       info->source, info->class_count, graph->spec->name, graph->class_count);
-    return GP_OK;
+    return gp_graph_check_targets(graph, info->targets, info->target_count, info->class_count, info->source,
+                                  err);
 }
 
 /* validation_data "" means none, "=" the test split of the training source. */
@@ -624,8 +618,9 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
         .batch = trainer->world_batch,
         .parameters = trainer->graph->learned_count,
         .classes = trainer->graph->class_count,
-        .memory_bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
-                        LOADER_DEPTH * (uint64_t)trainer->micro_batch * data->sample_bytes,
+        .memory_bytes =
+            3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
+            LOADER_DEPTH * (uint64_t)trainer->micro_batch * (data->sample_bytes + data->target_bytes),
     };
     gp_trainer_share(trainer, trainer->world_batch, trainer->rank, &first, &ready->batch_rank);
     if (trainer->options.reproducible)

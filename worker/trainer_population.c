@@ -49,7 +49,7 @@ static gp_status population_call(gp_trainer *trainer, uint32_t first, double *to
     status = trainer->backend_ops->run(trainer->plan,
                                        &(gp_batch){
                                            .samples = loaded->samples,
-                                           .labels = loaded->targets,
+                                           .targets = loaded->targets,
                                            .count = share,
                                            .first = true,
                                            .last = true,

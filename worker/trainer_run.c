@@ -205,7 +205,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
         status = trainer->backend_ops->run(trainer->plan,
                                            &(gp_batch){
                                                .samples = loaded->samples,
-                                               .labels = loaded->targets,
+                                               .targets = loaded->targets,
                                                .count = last->count,
                                                .first = last->first_call || exact,
                                                .last = last->last_call || exact,
@@ -228,6 +228,12 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
     return status == GP_OK && exact ? exact_exchange_gradients(trainer, err) : status;
+}
+
+/* Of the sums that were exchanged; NaN where nothing had a class. */
+static double trainer_accuracy(const gp_trainer *trainer)
+{
+    return trainer->header[GP_SUM_CORRECT] / trainer->header[GP_SUM_CLASSED];
 }
 
 /* Of the step that is about to be committed. */
@@ -313,7 +319,8 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     if (weight > 0)
         gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
     trainer->step++;
-    trainer->loss = loss;
+    if (weight > 0) /* a step of which all is ignored counts, changes nothing and has no loss */
+        trainer->loss = loss;
 
     gp_plan_times times = trainer->backend_ops->take_times(trainer->plan);
     int64_t end_ns = gp_now_ns();
@@ -322,7 +329,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     record->step = trainer->step;
     record->epoch = last->epoch + 1;
     record->loss = loss;
-    record->accuracy = trainer->header[GP_SUM_CORRECT] / weight;
+    record->accuracy = trainer_accuracy(trainer);
     record->learn_rate = learn_rate;
     record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
     record->forward_ms = (double)times.forward_ns * 1e-6;
@@ -370,7 +377,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
     status = trainer->backend_ops->run(trainer->validation_plan,
                                        &(gp_batch){
                                            .samples = loaded->samples,
-                                           .labels = loaded->targets,
+                                           .targets = loaded->targets,
                                            .count = loaded->count,
                                            .first = first || exact,
                                            .last = last || exact,
@@ -435,7 +442,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
                                         .step = trainer->step,
                                         .epoch = epoch,
                                         .loss = trainer->header[GP_SUM_LOSS] / weight,
-                                        .accuracy = trainer->header[GP_SUM_CORRECT] / weight,
+                                        .accuracy = trainer_accuracy(trainer),
                                         .count = total,
                                         .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9,
                                     });

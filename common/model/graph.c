@@ -25,19 +25,22 @@ static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
         return gp_fail(err, GP_EINVAL, "network %s has no layers", spec->name);
     for (uint32_t i = 0; i < spec->layer_count; i++) {
         const gp_layer *layer = &spec->layers[i];
-        bool last = i + 1 == spec->layer_count, loss = layer->kind->flags & GP_KIND_LOSS, read = false;
+        bool last = i + 1 == spec->layer_count, loss = layer->kind->flags & GP_KIND_LOSS;
+        const gp_layer *reader = NULL;
 
-        if (loss && !last)
-            return gp_fail(err, GP_EINVAL, "%s (%s) is a loss, and %s stands behind it; end with one loss",
-                           layer->name, layer->kind->name, spec->layers[i + 1].name);
         if (last && !loss)
             return gp_fail(err, GP_EINVAL,
                            "%s (%s) is the last layer; a network ends in a loss: add crossentropy",
                            layer->name, layer->kind->name);
-        for (uint32_t j = i + 1; j < spec->layer_count && !read; j++)
+        for (uint32_t j = i + 1; j < spec->layer_count && reader == NULL; j++)
             for (uint32_t k = 0; k < spec->layers[j].input_count; k++)
-                read |= spec->layers[j].inputs[k] == i;
-        if (!last && !read)
+                if (spec->layers[j].inputs[k] == i)
+                    reader = &spec->layers[j];
+        if (loss && reader != NULL)
+            return gp_fail(err, GP_EINVAL,
+                           "%s (%s) is a loss, and %s reads it; nothing can stand behind a loss", layer->name,
+                           layer->kind->name, reader->name);
+        if (!loss && reader == NULL)
             return gp_fail(err, GP_EINVAL,
                            "%s (%s) is read by no layer; remove it or name it in an \"inputs\"", layer->name,
                            layer->kind->name);
@@ -99,6 +102,28 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
     return GP_OK;
 }
 
+static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
+{
+    if (graph->end_count == GP_ENDS_MAX)
+        return gp_fail(err, GP_ELIMIT, "it is loss %d; a network has at most %d", GP_ENDS_MAX + 1,
+                       GP_ENDS_MAX);
+    graph->ends[graph->end_count++] = (gp_end){
+        .layer = index,
+        .target = infer->target,
+        .classes = infer->classes,
+        .scores_count = (uint32_t)gp_shape_count(&infer->output),
+        .weight = infer->weight,
+        .target_first = (uint32_t)(graph->target_bytes / 4),
+        .score_first = graph->score_count,
+    };
+    if (infer->target.dtype != 0) /* a loss of the user's sees to its own */
+        graph->target_bytes += gp_targets_bytes(&infer->target, 1);
+    graph->score_count += (uint32_t)gp_shape_count(&infer->output);
+    if (graph->class_count == 0)
+        graph->class_count = infer->classes;
+    return GP_OK;
+}
+
 static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *err)
 {
     const gp_layer *layer = &graph->spec->layers[index];
@@ -120,6 +145,10 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     if (status != GP_OK)
         return status;
     graph->outputs[index] = infer.output;
+    if (kind->flags & GP_KIND_LOSS)
+        status = graph_add_end(graph, index, &infer, err);
+    if (status != GP_OK)
+        return status;
     graph->couples_samples |= (kind->flags & GP_KIND_COUPLES_SAMPLES) != 0;
     return graph_add_parameters(graph, index, &infer, err);
 }
@@ -145,20 +174,24 @@ static void graph_place_parameters(gp_graph *graph)
 
 static gp_status graph_add_ends(gp_graph *graph, gp_error *err)
 {
-    const gp_shape scalar = { 0 }, sums = gp_shape1(GP_SUMS);
-    const uint32_t last = graph->spec->layer_count - 1;
+    const gp_shape sums = gp_shape1(GP_SUMS);
     gp_status status = gp_graph_add_value(graph, GP_VALUE_INPUT, GP_F32, &graph->spec->input, GP_INPUT_LAYER,
                                           &graph->input, err);
 
     if (status == GP_OK)
-        status =
-            gp_graph_add_value(graph, GP_VALUE_LABELS, GP_I32, &scalar, GP_INPUT_LAYER, &graph->labels, err);
-    if (status == GP_OK)
-        status = gp_graph_add_value(graph, GP_VALUE_SUMS, GP_F64, &sums, last, &graph->sums, err);
-    if (status == GP_OK)
-        status = gp_graph_add_value(graph, GP_VALUE_ACTIVATION, GP_F32, &graph->outputs[last], last,
-                                    &graph->scores, err);
-    graph->class_count = (uint32_t)gp_shape_count(&graph->outputs[last]);
+        status = gp_graph_add_value(graph, GP_VALUE_SUMS, GP_F64, &sums, graph->spec->layer_count - 1,
+                                    &graph->sums, err);
+    for (uint32_t i = 0; i < graph->end_count && status == GP_OK; i++) {
+        gp_end *end = &graph->ends[i];
+
+        end->truth = GP_NO_VALUE;
+        if (end->target.dtype != 0)
+            status = gp_graph_add_value(graph, GP_VALUE_TARGET, end->target.dtype, &end->target.shape,
+                                        GP_INPUT_LAYER, &end->truth, err);
+        if (status == GP_OK)
+            status = gp_graph_add_value(graph, GP_VALUE_SCORES, GP_F32, &graph->outputs[end->layer],
+                                        end->layer, &end->scores, err);
+    }
     return status;
 }
 
@@ -173,7 +206,9 @@ static gp_status graph_build(gp_graph *graph, const gp_netspec *spec, gp_error *
     graph->outputs = gp_calloc(spec->layer_count, sizeof(*graph->outputs));
     graph->parameters =
         gp_calloc((size_t)spec->layer_count * GP_LAYER_PARAMETERS_MAX, sizeof(*graph->parameters));
-    if (graph->outputs == NULL || graph->parameters == NULL)
+    graph->ends = gp_calloc(GP_ENDS_MAX, sizeof(*graph->ends));
+    graph->weights = gp_calloc(spec->layer_count, sizeof(*graph->weights));
+    if (graph->outputs == NULL || graph->parameters == NULL || graph->ends == NULL || graph->weights == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u layers", spec->layer_count);
     for (uint32_t i = 0; i < spec->layer_count; i++) {
         status = graph_infer_layer(graph, i, err);
@@ -208,7 +243,10 @@ void gp_graph_free(gp_graph *graph)
     for (int phase = 0; phase < GP_PHASE_COUNT; phase++)
         gp_free(graph->ops[phase].op);
     gp_free(graph->outputs);
+    for (uint32_t i = 0; graph->weights != NULL && i < graph->spec->layer_count; i++)
+        gp_free(graph->weights[i]);
     gp_free(graph->weights);
+    gp_free(graph->ends);
     gp_free(graph->parameters);
     gp_free(graph->values);
     gp_netspec_free(graph->spec);
@@ -247,4 +285,31 @@ uint64_t gp_graph_layout_hash(const gp_graph *graph)
             hash = hash_number(hash, (uint64_t)parameter->shape.dim[d]);
     }
     return hash;
+}
+
+gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
+                                 uint32_t class_count, const char *source, gp_error *err)
+{
+    gp_target wanted[GP_ENDS_MAX];
+    bool same = count == graph->end_count;
+    char have[160], want[160];
+
+    for (uint32_t i = 0; i < graph->end_count; i++) {
+        wanted[i] = graph->ends[i].target;
+        same = same && targets[i].dtype == wanted[i].dtype &&
+               gp_shape_equal(&targets[i].shape, &wanted[i].shape);
+    }
+    if (!same)
+        return gp_fail(err, GP_EINVAL, "the targets of %s are %s; network %s (%s %s) compares with %s",
+                       source, gp_targets_format(targets, count, have, sizeof(have)), graph->spec->name,
+                       graph->end_count == 1 ? "loss" : "first loss",
+                       graph->spec->layers[graph->ends[0].layer].kind->name,
+                       gp_targets_format(wanted, graph->end_count, want, sizeof(want)));
+    for (uint32_t i = 0; i < graph->end_count; i++)
+        if (graph->ends[i].classes != 0 && graph->ends[i].classes != class_count)
+            return gp_fail(err, GP_EINVAL,
+                           "%s has %" PRIu32 " classes; network %s ends in %" PRIu32 " (layer %s)", source,
+                           class_count, graph->spec->name, graph->ends[i].classes,
+                           graph->spec->layers[graph->ends[i].layer].name);
+    return GP_OK;
 }

@@ -18,11 +18,21 @@ typedef enum gp_value_role {
     GP_VALUE_ACTIVATION_GRADIENT,
     GP_VALUE_PARAMETER, /* shape is the tensor's; no implicit N */
     GP_VALUE_PARAMETER_GRADIENT,
-    GP_VALUE_LABELS, /* int32, one per sample */
+    GP_VALUE_TARGET, /* int32 or float32: what a loss compares with */
+    GP_VALUE_SCORES, /* what a loss gives in inference: goes to the caller, not to a buffer */
     GP_VALUE_SUMS,   /* float64 [GP_SUMS], one for the whole step */
 } gp_value_role;
 
-enum { GP_SUM_LOSS, GP_SUM_WEIGHT, GP_SUM_CORRECT, GP_SUMS };
+/* What a step adds up, over samples, calls and ranks. */
+enum {
+    GP_SUM_LOSS,
+    GP_SUM_WEIGHT,  /* that the loss and the gradients are divided by, once */
+    GP_SUM_CORRECT, /* weight of the indices of classes that were predicted */
+    GP_SUM_CLASSED, /* weight of all indices of classes */
+    GP_SUM_SQUARES, /* of errors of values */
+    GP_SUM_VALUES,  /* count of these values */
+    GP_SUMS
+};
 
 typedef struct gp_value {
     gp_value_role role;
@@ -54,6 +64,18 @@ static inline bool gp_parameter_learns(const gp_parameter *parameter)
     return parameter->learn_rate_factor != 0.0 && parameter->statistic == GP_STATISTIC_NONE;
 }
 
+/* A loss layer: what it compares with what, and where that stands among the others'. */
+typedef struct gp_end {
+    uint32_t layer;
+    gp_target target;
+    uint32_t classes;               /* of class indices; 0: the target is values */
+    uint32_t scores_count;          /* elements of its scores, of one sample */
+    double weight;                  /* of a sample of which nothing is ignored */
+    uint32_t target_first;          /* in a sample's packed targets, in words of 4 bytes */
+    uint32_t score_first;           /* in a sample's packed scores, in float32 elements */
+    uint32_t logits, truth, scores; /* values; scores is written in INFER only */
+} gp_end;
+
 typedef struct gp_ops {
     gp_op *op;
     uint32_t count, capacity;
@@ -69,15 +91,19 @@ typedef struct gp_graph {
     size_t blob_count;    /* float32 elements of all parameters */
     size_t learned_count; /* of those that are no statistics: what is called the number of parameters */
     gp_ops ops[GP_PHASE_COUNT];
-    uint32_t input, labels, sums, scores, logits; /* values; scores is written in INFER only */
-    gp_shape *outputs;                            /* per layer, of one sample */
-    double *weights;                              /* of classes, for the loss\'s ops; NULL: all 1 */
-    uint32_t class_count;                         /* elements of logits */
-    bool couples_samples;                         /* some layer has GP_KIND_COUPLES_SAMPLES */
+    uint32_t input, sums; /* values */
+    gp_end *ends;         /* the losses, in layer order; at least one */
+    uint32_t end_count;   /* at most GP_ENDS_MAX */
+    size_t target_bytes;  /* of one sample: the targets of all losses, packed */
+    uint32_t score_count; /* of one sample: the scores of all losses, packed */
+    uint32_t class_count; /* of the first loss that has classes; 0: none has */
+    gp_shape *outputs;    /* per layer, of one sample */
+    double **weights;     /* of classes, per layer: a loss's ops; NULL: all 1 */
+    bool couples_samples; /* some layer has GP_KIND_COUPLES_SAMPLES */
 } gp_graph;
 
 /* Resolve and lower.  GP_EINVAL names the layer, its kind, the shapes seen and what would fit.
- * The network must end in one loss layer. */
+ * The network must end in losses, one at least. */
 gp_status gp_graph_new(gp_graph **out, const gp_netspec *spec, gp_error *err);
 void gp_graph_free(gp_graph *graph);
 
@@ -95,5 +121,9 @@ uint64_t gp_graph_layout_hash(const gp_graph *graph);
 
 /* Multiply-adds of one sample's forward pass. */
 int64_t gp_graph_forward_macs(const gp_graph *graph);
+
+/* GP_EINVAL unless a store's targets are what the network compares with; source: the store's name. */
+gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
+                                 uint32_t class_count, const char *source, gp_error *err);
 
 #endif

@@ -18,7 +18,7 @@ enum {
 };
 
 typedef enum gp_kind_flag {
-    GP_KIND_LOSS = 1,            /* ends the network; takes labels; its output is the loss sum */
+    GP_KIND_LOSS = 1,            /* an end of the network: compares its input with a target (loss.h) */
     GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank's share must run as one call */
 } gp_kind_flag;
 
@@ -53,6 +53,10 @@ typedef struct gp_infer {
     gp_shape output;      /* out; a loss: the shape of its scores */
     uint32_t parameter_count;
     gp_parameter_need parameters[GP_LAYER_PARAMETERS_MAX];
+    /* A loss: */
+    gp_target target; /* what it compares one sample's scores with */
+    uint32_t classes; /* that indices of classes are below; 0: values */
+    double weight;    /* of a sample of which nothing is ignored, when all weights of classes are 1 */
 } gp_infer;
 
 /* What lower is given.  Values are indices into the graph's table; GP_NO_VALUE where there is none. */
@@ -65,8 +69,9 @@ typedef struct gp_lowering {
     uint32_t x[GP_LAYER_INPUTS_MAX]; /* inputs */
     uint32_t y;                      /* output, to be written forward */
     uint32_t parameters[GP_LAYER_PARAMETERS_MAX];
-    uint32_t labels, sums, scores, dlogits; /* loss kinds only; dlogits and scores may be GP_NO_VALUE */
-    uint32_t saved[GP_LAYER_SAVED_MAX];     /* made forward by gp_lowering_save(), read backward */
+    uint32_t target, sums, scores, dlogits; /* loss kinds only; dlogits and scores may be GP_NO_VALUE */
+    gp_op_loss loss;
+    uint32_t saved[GP_LAYER_SAVED_MAX]; /* made forward by gp_lowering_save(), read backward */
     /* Backward only: */
     uint32_t dy;                                 /* gradient of the loss sum with respect to y, complete */
     uint32_t dx[GP_LAYER_INPUTS_MAX];            /* to be written; GP_NO_VALUE: nobody needs it */

@@ -43,13 +43,13 @@ gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype
     return GP_OK;
 }
 
-gp_status gp_graph_add_weights(gp_graph *graph, size_t count, double **weights, gp_error *err)
+gp_status gp_graph_add_weights(gp_graph *graph, uint32_t layer, size_t count, double **weights, gp_error *err)
 {
-    if (graph->weights == NULL)
-        graph->weights = gp_calloc(count, sizeof(*graph->weights));
-    if (graph->weights == NULL)
+    if (graph->weights[layer] == NULL)
+        graph->weights[layer] = gp_calloc(count, sizeof(**graph->weights));
+    if (graph->weights[layer] == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the weights of %zu classes", count);
-    *weights = graph->weights;
+    *weights = graph->weights[layer];
     return GP_OK;
 }
 
@@ -137,10 +137,35 @@ static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_la
         lowering->gradients[k] = parameter->gradient;
     }
     memcpy(lowering->saved, layers[i].saved, sizeof(lowering->saved));
-    if (layer->kind->flags & GP_KIND_LOSS) {
-        lowering->labels = graph->labels;
-        lowering->sums = graph->sums;
-    }
+}
+
+static gp_end *layer_end(const gp_graph *graph, uint32_t layer)
+{
+    gp_end *end = graph->ends;
+
+    while (end->layer != layer)
+        end++;
+    return end;
+}
+
+/* Several losses count as the mean of each: a sample of which nothing is ignored has the weight that the first loss
+ * gives it, and the total weight is the mean of theirs.  With one loss both numbers are exactly 1. */
+static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
+{
+    const gp_graph *graph = lowering->graph;
+    gp_end *end = layer_end(graph, lowering->layer);
+    double relative = graph->ends[0].weight / end->weight;
+
+    end->logits = lowering->x[0];
+    lowering->target = end->truth;
+    lowering->sums = graph->sums;
+    lowering->scores = phase == GP_PHASE_INFER ? end->scores : GP_NO_VALUE;
+    lowering->loss = (gp_op_loss){ .target_first = end->target_first,
+                                   .target_stride = (uint32_t)(graph->target_bytes / 4),
+                                   .score_first = end->score_first,
+                                   .score_stride = graph->score_count,
+                                   .factor = relative,
+                                   .weight = relative / graph->end_count };
 }
 
 /* Another reader of `input` has computed its part of the gradient. */
@@ -191,28 +216,30 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
         memset(lowering.saved, 0xff, sizeof(lowering.saved)); /* each phase has its own */
         if (loss && phase == GP_PHASE_TRAIN)
             status = gradient_value(graph, layers, layer, 0, &lowering.dlogits, err);
-        if (loss && phase == GP_PHASE_INFER)
-            lowering.scores = graph->scores;
+        if (loss)
+            lowering_init_loss(&lowering, phase);
         if (status == GP_OK)
             status = layer->kind->forward(&lowering, err);
         if (status != GP_OK)
             return status;
         if (phase == GP_PHASE_TRAIN)
             memcpy(layers[i].saved, lowering.saved, sizeof(lowering.saved));
-        if (lowering.dlogits != GP_NO_VALUE)
-            layers[layer->inputs[0]].gradient = lowering.dlogits;
+        if (loss && lowering.dlogits != GP_NO_VALUE)
+            status = gradient_meet(&lowering, &layers[layer->inputs[0]], lowering.dlogits, err);
+        if (status != GP_OK)
+            return status;
     }
     return GP_OK;
 }
 
 static gp_status lower_backward(gp_graph *graph, lower_layer *layers, gp_error *err)
 {
-    for (uint32_t i = graph->spec->layer_count - 1; i-- > 0;) { /* the last is the loss */
+    for (uint32_t i = graph->spec->layer_count; i-- > 0;) {
         const gp_layer *layer = &graph->spec->layers[i];
         gp_status status = GP_OK;
         gp_lowering lowering;
 
-        if (!layers[i].trained)
+        if (!layers[i].trained || (layer->kind->flags & GP_KIND_LOSS))
             continue;
         assert(layers[i].gradient != GP_NO_VALUE);
         lowering_init(&lowering, graph, layers, GP_PHASE_TRAIN, i);
@@ -261,7 +288,6 @@ static gp_status layers_init(lower_layer *layers, gp_graph *graph, gp_error *err
 
 gp_status gp_graph_lower(gp_graph *graph, gp_error *err)
 {
-    const gp_layer *loss = &graph->spec->layers[graph->spec->layer_count - 1];
     lower_layer *layers = gp_calloc(graph->spec->layer_count, sizeof(*layers));
 
     if (layers == NULL)
@@ -271,7 +297,6 @@ gp_status gp_graph_lower(gp_graph *graph, gp_error *err)
     if (status == GP_OK)
         status = lower_forward(graph, layers, GP_PHASE_TRAIN, err);
     if (status == GP_OK) {
-        graph->logits = layer_output(graph, layers, loss->inputs[0]);
         graph->ops[GP_PHASE_TRAIN].forward_count = graph->ops[GP_PHASE_TRAIN].count;
         status = lower_backward(graph, layers, err);
     }

@@ -21,6 +21,7 @@ enum {
     GP_CHANNELS_MAX = 65536,
     GP_NETSPEC_BYTES_MAX = 4 << 20,
     GP_NORMALIZE_MAX = 16,
+    GP_ENDS_MAX = 8, /* losses of a network */
 };
 #define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
 

@@ -559,12 +559,14 @@ gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
             status = gp_onnx_append(m, NULL, "flatten", NULL, &vector, err);
         return status == GP_OK ? gp_onnx_node_layer(m, node, "crossentropy", NULL, inputs, 1, err) : status;
     }
-    if (last)
+    if (last && (x->rank != 3 || axis != 0 || m->opset < 13))
         return gp_fail(err, GP_EUNSUPPORTED,
                        "as the network's output it reads one score per class; put a Flatten before");
     if (x->rank <= 3 && axis == 0 && (m->opset >= 13 || x->rank == 1)) {
         status = gp_onnx_value_settle(m, x, err);
-        return status == GP_OK ? gp_onnx_node_layer(m, node, "softmax", NULL, &x, 1, err) : status;
+        return status == GP_OK
+                   ? gp_onnx_node_layer(m, node, last ? "pixelclassification" : "softmax", NULL, &x, 1, err)
+                   : status;
     }
     return softmax_over(m, node, x, sizes, err);
 }

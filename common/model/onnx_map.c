@@ -422,7 +422,10 @@ static gp_status map_output(gp_onnx_mapping *m, gp_error *err)
         scores.rank--;
     gp_status status = gp_onnx_value_settle(m, &scores, err);
 
-    return status == GP_OK ? gp_onnx_append(m, "loss", "crossentropy", NULL, &scores, err) : status;
+    return status == GP_OK
+               ? gp_onnx_append(m, "loss", scores.rank == 3 ? "pixelclassification" : "crossentropy", NULL,
+                                &scores, err)
+               : status;
 }
 
 static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)

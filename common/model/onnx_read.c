@@ -149,11 +149,11 @@ static gp_status graphs_match(bool *match, Onnx__GraphProto *graph, const Onnx__
     gp_status status = GP_OK;
 
     *match = graph->n_node == ours->n_node && graph->n_initializer == ours->n_initializer &&
-             graph->n_input == 1 && graph->n_output == 1;
+             graph->n_input == 1 && graph->n_output == ours->n_output;
     if (*match)
         status = messages_equal(match, &graph->input[0]->base, &ours->input[0]->base, err);
-    if (*match && status == GP_OK)
-        status = messages_equal(match, &graph->output[0]->base, &ours->output[0]->base, err);
+    for (size_t i = 0; i < ours->n_output && *match && status == GP_OK; i++)
+        status = messages_equal(match, &graph->output[i]->base, &ours->output[i]->base, err);
     for (size_t i = 0; i < ours->n_node && *match && status == GP_OK; i++)
         status = messages_equal(match, &graph->node[i]->base, &ours->node[i]->base, err);
     for (size_t i = 0; i < ours->n_initializer && *match; i++)

@@ -54,7 +54,8 @@ struct gp_onnx_draft {
     const gp_graph *graph;
     const float *blob;
     Onnx__GraphProto proto;
-    draft_port input, output;
+    draft_port input, outputs[GP_ENDS_MAX]; /* of each loss */
+    Onnx__ValueInfoProto *output_list[GP_ENDS_MAX];
     draft_node *nodes;
     Onnx__NodeProto **node_list;
     draft_tensor *tensors;
@@ -506,12 +507,23 @@ static void draft_dropout(gp_onnx_draft *draft, uint32_t layer)
     draft->values[layer] = layer_input(draft, layer, 0);
 }
 
-static void draft_crossentropy(gp_onnx_draft *draft, uint32_t layer)
+/* What an end of the network is called outside: "scores", or by its layer where there are several. */
+static const char *output_name(const gp_onnx_draft *draft, uint32_t layer)
+{
+    return draft->graph->end_count == 1 ? "scores" : draft->spec->layers[layer].name;
+}
+
+static void draft_classes(gp_onnx_draft *draft, uint32_t layer)
 {
     draft_node *node = draft_add_layer(draft, layer, "Softmax");
 
-    strcpy(node->output_name, "scores");
+    strcpy(node->output_name, output_name(draft, layer));
     node_set_int(node, "axis", 1);
+}
+
+static void draft_values(gp_onnx_draft *draft, uint32_t layer)
+{
+    strcpy(draft_add_layer(draft, layer, "Identity")->output_name, output_name(draft, layer));
 }
 
 static const struct {
@@ -546,7 +558,11 @@ static const struct {
     { "reshape", draft_reshape },
     { "transpose", draft_transpose },
     { "dropout", draft_dropout },
-    { "crossentropy", draft_crossentropy },
+    { "crossentropy", draft_classes },
+    { "pixelclassification", draft_classes },
+    { "dice", draft_classes },
+    { "mse", draft_values },
+    { "huber", draft_values },
 };
 
 static gp_status draft_layers(gp_onnx_draft *draft, gp_error *err)
@@ -646,7 +662,6 @@ static gp_status draft_fill(gp_onnx_draft *draft, gp_error *err)
 {
     const gp_ops *ops = &draft->graph->ops[GP_PHASE_INFER];
     const gp_netspec *spec = draft->spec;
-    const gp_shape scores = gp_shape1(draft->graph->class_count);
 
     for (uint32_t i = ops->count; i-- > 0;)
         draft->ops[ops->op[i].layer] = &ops->op[i];
@@ -655,10 +670,16 @@ static gp_status draft_fill(gp_onnx_draft *draft, gp_error *err)
     draft->proto.node = draft->node_list;
     draft->proto.initializer = draft->tensor_list;
     draft_port_init(&draft->input, "input", &spec->input);
-    draft_port_init(&draft->output, "scores", &scores);
+    for (uint32_t i = 0; i < draft->graph->end_count; i++) {
+        const uint32_t layer = draft->graph->ends[i].layer;
+
+        draft_port_init(&draft->outputs[i], output_name(draft, layer), &draft->graph->outputs[layer]);
+        draft->output_list[i] = &draft->outputs[i].proto;
+    }
     draft->proto.input = draft->input.list;
-    draft->proto.output = draft->output.list;
-    draft->proto.n_input = draft->proto.n_output = 1;
+    draft->proto.output = draft->output_list;
+    draft->proto.n_input = 1;
+    draft->proto.n_output = draft->graph->end_count;
     draft->start = "input";
     draft_normalize(draft, "Mul", spec->scale, draft->scale, 1.0, "input.scale");
     draft_normalize(draft, "Add", spec->offset, draft->offset, 0.0, "input.offset");

@@ -46,7 +46,16 @@ typedef enum gp_resize_mode {
     GP_RESIZE_BILINEAR_ASYMMETRIC, /* about o * n / m */
 } gp_resize_mode;
 
-enum { GP_OP_VALUES_MAX = 8 };
+/* Where a loss finds its part of what the samples of a batch are packed with, and how it counts.  A network of one loss
+ * has first = 0 and factor = weight = 1. */
+typedef struct gp_op_loss {
+    uint32_t target_first, target_stride; /* words of 4 bytes: of its target in a sample's, of a sample */
+    uint32_t score_first, score_stride;   /* float32: the same in what is written to gp_plan_memory.scores */
+    double factor;                        /* of its loss and gradient */
+    double weight;                        /* of its weights in the total weight */
+} gp_op_loss;
+
+enum { GP_OP_VALUES_MAX = 8, GP_DICE_CLASSES_MAX = 1024 };
 
 typedef struct gp_op {
     gp_opcode code;
@@ -61,6 +70,7 @@ typedef struct gp_op {
     const double *weights;           /* of classes; NULL: all 1.  Owned by the graph */
     const struct gp_layer_kind *own; /* own ops only: the kind (layer_kind.h) and the layer's settings */
     const double *settings;
+    gp_op_loss loss; /* of losses only */
 } gp_op;
 
 /* An op of that code with no values yet: every in and out is GP_NO_VALUE. */

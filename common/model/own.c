@@ -267,6 +267,7 @@ static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 {
     (void)err;
     infer->output = infer->inputs[0];
+    infer->weight = 1.0; /* and no target that the network knows */
     return GP_OK;
 }
 
@@ -276,7 +277,6 @@ static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
     gp_op op = gp_op_init(GP_OP_OWN_LOSS);
 
     op.in[0] = lowering->x[0];
-    op.in[1] = lowering->labels;
     op.out[0] = lowering->dlogits;
     op.out[1] = lowering->sums;
     op.out[2] = lowering->scores;

@@ -108,7 +108,7 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     b->parameters = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
     b->gradients = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
     b->samples = gp_malloc(b->batch * pixels);
-    b->labels = gp_calloc(b->batch, sizeof(*b->labels));
+    b->labels = gp_calloc(b->batch, b->graph->target_bytes);
     if (b->parameters == NULL || b->gradients == NULL || b->samples == NULL || b->labels == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the benchmark");
     gp_graph_initialize(b->graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, b->parameters);
@@ -117,8 +117,10 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
 
         gp_rng_draw(words, 1, 0, 0, 0, (uint32_t)i);
         b->samples[i] = (uint8_t)words[0];
-        b->labels[i / pixels] = (int32_t)(words[1] % b->graph->class_count);
     }
+    for (size_t i = 0; i < b->batch * b->graph->target_bytes / sizeof(int32_t) && b->graph->class_count != 0;
+         i++)
+        b->labels[i] = (int32_t)(i * 2654435761u % b->graph->class_count);
     memory = (gp_plan_memory){ .parameters = b->parameters, .gradients = b->gradients, .sums = b->sums };
     status = gp_train_options_from_json(&b->train, "{}", 2, err);
     b->train.momentum = options->momentum;
@@ -146,7 +148,7 @@ static void bench_close(bench *b)
 static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
 {
     gp_batch batch = { .samples = b->samples,
-                       .labels = b->labels,
+                       .targets = b->labels,
                        .count = b->batch,
                        .first = true,
                        .last = true,

@@ -101,9 +101,9 @@ static int print_oracle(const net *n, const float *stored, int64_t count, bool l
     gp_ref_widen(n->blob, n->graph->blob_count, blob);
     gp_ref_run *run = gp_ref_run_new(n->graph, GP_PHASE_INFER,
                                      &(gp_ref_batch){ .blob = blob, .input = input, .count = count });
-    const double *from = logits ? run->values[n->graph->logits] : run->scores;
+    const double *from = logits ? run->values[n->graph->ends[0].logits] : run->scores;
 
-    for (int64_t i = 0; i < count * n->graph->class_count; i++)
+    for (int64_t i = 0; i < count * n->graph->score_count; i++)
         printf("%.17g\n", from[i]);
     gp_ref_run_free(run);
     free(input);

@@ -38,7 +38,7 @@ TEST(lenet_has_the_shapes_and_the_129068_parameters_of_d2l)
     for (uint32_t i = 0; i < graph->spec->layer_count; i++)
         check_shape(shapes[i], &graph->outputs[i]);
     check_shape("1x28x28", &graph->values[graph->input].shape);
-    check_shape("10", &graph->values[graph->logits].shape);
+    check_shape("10", &graph->values[graph->ends[0].logits].shape);
     CHECK_INT(10, graph->class_count);
     CHECK(!graph->couples_samples);
     CHECK_INT(26 * 26 * 20 * 9 + 9 * 9 * 50 * 20 * 25 + 800 * 128 + 128 * 10, gp_graph_forward_macs(graph));
@@ -132,7 +132,7 @@ static void check_dataflow(const gp_graph *graph, gp_phase phase)
     size_t final = 0;
 
     for (uint32_t v = 0; v < graph->value_count; v++)
-        written[v] = graph->values[v].role == GP_VALUE_INPUT || graph->values[v].role == GP_VALUE_LABELS ||
+        written[v] = graph->values[v].role == GP_VALUE_INPUT || graph->values[v].role == GP_VALUE_TARGET ||
                      graph->values[v].role == GP_VALUE_PARAMETER;
     for (uint32_t i = 0; i < graph->ops[phase].count; i++) {
         const gp_op *op = &graph->ops[phase].op[i];
@@ -144,7 +144,7 @@ static void check_dataflow(const gp_graph *graph, gp_phase phase)
                 continue;
             const gp_value *value = &graph->values[op->out[k]];
 
-            CHECK(!written[op->out[k]]);
+            CHECK(!written[op->out[k]] || op->out[k] == graph->sums); /* every loss adds to them */
             written[op->out[k]] = true;
             if (value->role != GP_VALUE_PARAMETER_GRADIENT)
                 continue;
@@ -155,8 +155,11 @@ static void check_dataflow(const gp_graph *graph, gp_phase phase)
     }
     if (phase == GP_PHASE_TRAIN)
         CHECK_INT(graph->blob_count, final);
-    CHECK_INT(phase == GP_PHASE_INFER, written[graph->scores]);
-    CHECK(written[graph->logits] && written[graph->sums]);
+    for (uint32_t i = 0; i < graph->end_count; i++) {
+        CHECK_INT(phase == GP_PHASE_INFER, written[graph->ends[i].scores]);
+        CHECK(written[graph->ends[i].logits]);
+    }
+    CHECK(written[graph->sums]);
     free(written);
 }
 
@@ -179,6 +182,10 @@ static const char *const branched[] = {
     "a conv2d channels=2;kernel=1 | b conv2d channels=4;kernel=3;same=lower < a | c concat < b,a,b | "
     "d crop start=1,2,0;size=6,0,4 | e pad padding=1,0,0,1 | t transpose order=2,0,1 | p softmax | "
     "h reshape shape=7,-1,5 | f fc outputs=3 | l crossentropy",
+    /* several losses: of a sample's class, of pixels, of values; two of one layer, which another reads too */
+    "c conv2d channels=3;kernel=3;padding=1 | p pixelclassification loss-factor=0.3 | d dice loss-factor=2 < "
+    "c | "
+    "f fc outputs=3 < c | l crossentropy label-smoothing=0.1 | g fc outputs=2 < f | m huber delta=0.4",
 };
 
 TEST(every_value_is_written_once_before_it_is_read_and_gradients_complete_from_the_front)
@@ -286,19 +293,20 @@ TEST(a_network_that_is_frozen_throughout_has_no_backward_at_all)
 TEST(gradients_of_branched_networks_equal_finite_differences)
 {
     for (size_t i = 0; i < sizeof(branched) / sizeof(branched[0]); i++) {
-        const int32_t labels[2] = { 0, 2 };
+        void *targets;
         double input[2 * 96], *blob, *moved, slope = 0.0, loss[2];
         gp_graph *graph;
         gp_error err;
 
         REQUIRE_OK(net_graph(&graph, &image, branched[i], &err), err);
+        targets = gp_ref_targets_new(graph, 2, 12);
         blob = calloc(graph->blob_count, sizeof(double));
         moved = calloc(graph->blob_count, sizeof(double));
         for (int e = 0; e < 2 * 96; e++)
             input[e] = sin(1.7 * e + 0.3);
         for (size_t e = 0; e < graph->blob_count; e++)
             blob[e] = 0.5 * sin(2.9 * (double)e + 1.1);
-        gp_ref_batch batch = { .blob = blob, .input = input, .labels = labels, .count = 2, .seed = 4 };
+        gp_ref_batch batch = { .blob = blob, .input = input, .targets = targets, .count = 2, .seed = 4 };
         gp_ref_run *run = gp_ref_run_new(graph, GP_PHASE_TRAIN, &batch);
 
         for (size_t e = 0; e < graph->blob_count; e++)
@@ -313,6 +321,7 @@ TEST(gradients_of_branched_networks_equal_finite_differences)
             gp_ref_run_free(run);
         }
         CHECK_NEAR((loss[1] - loss[0]) / 2e-6, slope, 1e-7 * fmax(1.0, fabs(slope)));
+        free(targets);
         free(blob);
         free(moved);
         gp_graph_free(graph);
@@ -341,9 +350,11 @@ TEST(a_network_that_cannot_be_is_refused_in_words)
         { "f fc | l crossentropy", { "outputs=N" } },
         { "f fc outputs=2", { "f (fc) is the last layer", "add crossentropy" } },
         { "f fc outputs=1 | l crossentropy", { "at least 2 classes" } },
-        { "r relu | l crossentropy", { "l (crossentropy)", "shape 2x8x6", "fc or flatten" } },
-        { "f fc outputs=2 | l crossentropy | g fc outputs=2 < f | m crossentropy",
-          { "l (crossentropy) is a loss", "g stands behind" } },
+        { "f flatten | l pixelclassification",
+          { "l (pixelclassification)", "shape 96", "classes x height x width" } },
+        { "f flatten | l dice", { "l (dice)", "shape 96", "2 to 1024 classes" } },
+        { "f fc outputs=2 | l crossentropy | g fc outputs=2 | m crossentropy",
+          { "l (crossentropy) is a loss", "g reads it" } },
         { "f fc outputs=2 | g fc outputs=2 < input | l crossentropy", { "f (fc) is read by no layer" } },
         { "c conv2d channels=2;kernel=3 | a add < c,input | f fc outputs=2 | l crossentropy",
           { "a (add)", "2x6x4 and 2x8x6" } },

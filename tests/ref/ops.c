@@ -331,6 +331,7 @@ void gp_ref_softmax_xent(const gp_ref_call *call)
             continue;
         sums[GP_SUM_LOSS] += log(total) - (logits[label] - logits[largest]);
         sums[GP_SUM_WEIGHT] += 1.0;
+        sums[GP_SUM_CLASSED] += 1.0;
         sums[GP_SUM_CORRECT] += label == largest ? 1.0 : 0.0;
     }
 }
@@ -810,39 +811,163 @@ static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64
            (k == label ? (1.0 - op->factor[0]) * (w == NULL ? 1.0 : w[label]) : 0.0);
 }
 
+/* A vector is channels of one pixel. */
+static int64_t loss_pixels(const gp_ref_call *call)
+{
+    return gp_shape_count(&call->in[0].shape) / call->in[0].shape.dim[0];
+}
+
+static int64_t loss_label(const gp_ref_call *call, int64_t at)
+{
+    int64_t label = call->in[1].data == NULL ? -1 : (int64_t)call->in[1].data[at];
+
+    return label == call->op->number[0] ? -1 : label;
+}
+
 void gp_ref_weighted_xent(const gp_ref_call *call)
 {
-    const int64_t classes = gp_shape_count(&call->in[0].shape);
+    const int64_t classes = call->in[0].shape.dim[0], pixels = loss_pixels(call);
     double *sums = call->out[1].data;
 
-    for (int64_t n = 0; n < call->samples; n++) {
-        const double *logits = call->in[0].data + n * classes;
-        int64_t label = call->in[1].data == NULL ? -1 : (int64_t)call->in[1].data[n], largest = 0;
+    for (int64_t i = 0; i < call->samples * pixels; i++) {
+        const int64_t first = i / pixels * classes * pixels + i % pixels, label = loss_label(call, i);
+        const double *logits = call->in[0].data + first;
+        int64_t largest = 0;
         double exponentials = 0.0, targets = 0.0;
 
         for (int64_t k = 0; k < classes; k++) {
-            largest = logits[k] > logits[largest] ? k : largest;
+            largest = logits[k * pixels] > logits[largest * pixels] ? k : largest;
             targets += xent_target(call->op, classes, label, k);
         }
         for (int64_t k = 0; k < classes; k++)
-            exponentials += exp(logits[k] - logits[largest]);
+            exponentials += exp(logits[k * pixels] - logits[largest * pixels]);
         for (int64_t k = 0; k < classes; k++) {
-            double score = exp(logits[k] - logits[largest]) / exponentials;
+            double score = exp(logits[k * pixels] - logits[largest * pixels]) / exponentials;
 
             if (call->out[0].data != NULL)
-                call->out[0].data[n * classes + k] =
-                    targets * score - xent_target(call->op, classes, label, k);
+                call->out[0].data[first + k * pixels] =
+                    call->op->loss.factor * (targets * score - xent_target(call->op, classes, label, k));
             if (call->out[2].data != NULL)
-                call->out[2].data[n * classes + k] = score;
-            sums[GP_SUM_LOSS] -= xent_target(call->op, classes, label, k) * log(score);
+                call->out[2].data[first + k * pixels] = score;
+            sums[GP_SUM_LOSS] -=
+                call->op->loss.factor * xent_target(call->op, classes, label, k) * log(score);
         }
-        if (label < 0 || label == call->op->number[0])
+        if (label < 0)
             continue;
         double own = call->op->weights == NULL ? 1.0 : call->op->weights[label];
 
-        sums[GP_SUM_WEIGHT] += own;
+        sums[GP_SUM_WEIGHT] += call->op->loss.weight * own;
+        sums[GP_SUM_CLASSED] += own;
         sums[GP_SUM_CORRECT] += largest == label ? own : 0.0;
     }
+}
+
+/* The weight of class k in one sample, from its number of pixels. */
+static double dice_weight(const gp_ref_call *call, int64_t n, int64_t k, int64_t pixels)
+{
+    double truth = 0.0;
+
+    for (int64_t p = 0; p < pixels; p++)
+        truth += loss_label(call, n * pixels + p) == k ? 1.0 : 0.0;
+    return truth == 0.0 ? 0.0 : pow(truth, -call->op->factor[0]);
+}
+
+void gp_ref_dice(const gp_ref_call *call)
+{
+    const int64_t classes = call->in[0].shape.dim[0], pixels = loss_pixels(call);
+    double *sums = call->out[1].data;
+
+    for (int64_t n = 0; n < call->samples; n++) {
+        const double *p = call->in[0].data + n * classes * pixels;
+        double overlap = 0.0, sizes = 0.0;
+
+        for (int64_t i = 0; i < classes * pixels; i++) {
+            int64_t k = i / pixels, label = loss_label(call, n * pixels + i % pixels);
+            double w = dice_weight(call, n, k, pixels), t = label == k ? 1.0 : 0.0;
+
+            if (call->out[2].data != NULL)
+                call->out[2].data[n * classes * pixels + i] = p[i];
+            if (label < 0)
+                continue;
+            overlap += w * p[i] * t;
+            sizes += w * (p[i] + t);
+        }
+        for (int64_t i = 0; i < classes * pixels && call->out[0].data != NULL; i++) {
+            int64_t k = i / pixels, label = loss_label(call, n * pixels + i % pixels);
+            double w = dice_weight(call, n, k, pixels), t = label == k ? 1.0 : 0.0;
+
+            /* The quotient rule on 1 - 2 overlap / sizes. */
+            call->out[0].data[n * classes * pixels + i] =
+                label < 0 ? 0.0
+                          : -2.0 * call->op->loss.factor * (w * t * sizes - overlap * w) / (sizes * sizes);
+        }
+        for (int64_t i = 0; i < pixels; i++) {
+            int64_t largest = 0, label = loss_label(call, n * pixels + i);
+
+            for (int64_t k = 1; k < classes; k++)
+                largest = p[k * pixels + i] > p[largest * pixels + i] ? k : largest;
+            sums[GP_SUM_CLASSED] += label < 0 ? 0.0 : 1.0;
+            sums[GP_SUM_CORRECT] += label == largest ? 1.0 : 0.0;
+        }
+        if (sizes == 0.0)
+            continue;
+        sums[GP_SUM_LOSS] += call->op->loss.factor * (1.0 - 2.0 * overlap / sizes);
+        sums[GP_SUM_WEIGHT] += call->op->loss.weight;
+    }
+}
+
+static void values_loss(const gp_ref_call *call, double (*loss)(double error, double delta),
+                        double (*slope)(double error, double delta))
+{
+    const double delta = call->op->factor[0];
+    double *sums = call->out[1].data;
+
+    for (int64_t i = 0; i < call->samples * gp_shape_count(&call->in[0].shape); i++) {
+        double y = call->in[0].data[i], error = call->in[1].data == NULL ? NAN : y - call->in[1].data[i];
+
+        if (call->out[2].data != NULL)
+            call->out[2].data[i] = y;
+        if (call->out[0].data != NULL)
+            call->out[0].data[i] = isnan(error) ? 0.0 : call->op->loss.factor * slope(error, delta);
+        if (isnan(error))
+            continue;
+        sums[GP_SUM_LOSS] += call->op->loss.factor * loss(error, delta);
+        sums[GP_SUM_WEIGHT] += call->op->loss.weight;
+        sums[GP_SUM_SQUARES] += error * error;
+        sums[GP_SUM_VALUES] += 1.0;
+    }
+}
+
+static double mse_loss(double error, double delta)
+{
+    (void)delta;
+    return error * error;
+}
+
+static double mse_slope(double error, double delta)
+{
+    (void)delta;
+    return 2.0 * error;
+}
+
+static double huber_loss(double error, double delta)
+{
+    return fabs(error) <= delta ? error * error / 2.0 : delta * (fabs(error) - delta / 2.0);
+}
+
+static double huber_slope(double error, double delta)
+{
+    return fmax(-delta, fmin(delta, error));
+}
+
+void gp_ref_mse(const gp_ref_call *call)
+{
+    values_loss(call, mse_loss, mse_slope);
+}
+
+void gp_ref_huber(const gp_ref_call *call)
+{
+    values_loss(call, huber_loss, huber_slope);
 }
 
 gp_ref_op gp_ref_op_find(gp_opcode code)
@@ -876,6 +1001,9 @@ gp_ref_op gp_ref_op_find(gp_opcode code)
         [GP_OP_RESIZE] = gp_ref_resize,
         [GP_OP_RESIZE_BACKWARD] = gp_ref_resize_backward,
         [GP_OP_WEIGHTED_XENT] = gp_ref_weighted_xent,
+        [GP_OP_DICE] = gp_ref_dice,
+        [GP_OP_MSE] = gp_ref_mse,
+        [GP_OP_HUBER] = gp_ref_huber,
         [GP_OP_ACTIVATION] = gp_ref_activation,
         [GP_OP_ACTIVATION_BACKWARD] = gp_ref_activation_backward,
         [GP_OP_MULTIPLY] = gp_ref_multiply,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/rng.h"
 #include "tests/ref/ops.h"
 
 static double *doubles_new(size_t count)
@@ -31,6 +32,23 @@ static size_t value_count(const gp_value *value, int64_t samples)
     return count * (size_t)samples;
 }
 
+static void run_fill_target(const gp_graph *graph, const gp_ref_batch *batch, uint32_t index, double *data)
+{
+    const gp_end *end = graph->ends;
+
+    while (end->truth != index)
+        end++;
+    const size_t each = (size_t)gp_shape_count(&end->target.shape);
+
+    for (int64_t n = 0; n < batch->count; n++)
+        for (size_t e = 0; e < each; e++) {
+            const uint8_t *at = (const uint8_t *)batch->targets + (size_t)n * graph->target_bytes +
+                                4 * (end->target_first + e);
+
+            *data++ = end->target.dtype == GP_I32 ? *(const int32_t *)at : (double)*(const float *)at;
+        }
+}
+
 static void run_fill(const gp_graph *graph, const gp_ref_batch *batch, uint32_t index, double *data)
 {
     const gp_value *value = &graph->values[index];
@@ -40,9 +58,8 @@ static void run_fill(const gp_graph *graph, const gp_ref_batch *batch, uint32_t 
         memcpy(data, batch->input, count * sizeof(*data));
     else if (value->role == GP_VALUE_PARAMETER)
         memcpy(data, batch->blob + graph->parameters[value->parameter].offset, count * sizeof(*data));
-    else if (value->role == GP_VALUE_LABELS)
-        for (size_t i = 0; i < count; i++)
-            data[i] = batch->labels[i];
+    else if (value->role == GP_VALUE_TARGET)
+        run_fill_target(graph, batch, index, data);
     else if (value->role != GP_VALUE_PARAMETER_GRADIENT && value->role != GP_VALUE_SUMS)
         for (size_t i = 0; i < count; i++)
             data[i] = NAN; /* an op that reads what no op wrote shows */
@@ -53,7 +70,8 @@ static gp_ref_tensor run_tensor(gp_ref_run *run, const gp_graph *graph, const gp
 {
     if (index == GP_NO_VALUE)
         return (gp_ref_tensor){ .data = NULL };
-    if (run->values[index] == NULL && (index != graph->labels || batch->labels != NULL)) {
+    if (run->values[index] == NULL &&
+        (graph->values[index].role != GP_VALUE_TARGET || batch->targets != NULL)) {
         run->values[index] = doubles_new(value_count(&graph->values[index], batch->count));
         run_fill(graph, batch, index, run->values[index]);
     }
@@ -89,7 +107,7 @@ gp_ref_run *gp_ref_run_new(const gp_graph *graph, gp_phase phase, const gp_ref_b
     gp_ref_run *run = gp_calloc(1, sizeof(*run));
     const gp_ops *ops = &graph->ops[phase];
 
-    assert(phase == GP_PHASE_INFER || batch->labels != NULL);
+    assert(phase == GP_PHASE_INFER || batch->targets != NULL);
     if (run != NULL)
         run->values = gp_calloc(graph->value_count, sizeof(*run->values));
     if (run == NULL || run->values == NULL)
@@ -103,7 +121,7 @@ gp_ref_run *gp_ref_run_new(const gp_graph *graph, gp_phase phase, const gp_ref_b
     if (run->values[graph->sums] != NULL)
         memcpy(run->sums, run->values[graph->sums], sizeof(run->sums));
     if (phase == GP_PHASE_INFER)
-        run->scores = run->values[graph->scores];
+        run->scores = run->values[graph->ends[0].scores];
     if (phase != GP_PHASE_TRAIN)
         return run;
     run->gradients = doubles_new(graph->blob_count);
@@ -129,6 +147,28 @@ void gp_ref_run_free(gp_ref_run *run)
     gp_free(run->values);
     gp_free(run->gradients);
     gp_free(run);
+}
+
+void *gp_ref_targets_new(const gp_graph *graph, int64_t count, uint64_t seed)
+{
+    uint8_t *targets = malloc((size_t)count * graph->target_bytes + 1);
+
+    if (targets == NULL)
+        abort();
+    for (int64_t n = 0; n < count; n++)
+        for (uint32_t i = 0; i < graph->end_count; i++)
+            for (int64_t e = 0; e < gp_shape_count(&graph->ends[i].target.shape); e++) {
+                uint8_t *at =
+                    targets + (size_t)n * graph->target_bytes + 4 * (graph->ends[i].target_first + (size_t)e);
+                uint32_t words[4];
+
+                gp_rng_draw(words, seed, i, 0, (uint32_t)n, (uint32_t)e);
+                if (graph->ends[i].target.dtype == GP_I32)
+                    *(int32_t *)at = words[1] % 8 == 0 ? -1 : (int32_t)(words[0] % graph->ends[i].classes);
+                else
+                    *(float *)at = words[1] % 8 == 0 ? NAN : (float)((double)words[0] * 0x1p-31 - 1.0);
+            }
+    return targets;
 }
 
 void gp_ref_input(const gp_netspec *spec, gp_dtype dtype, const void *samples, int64_t count, double *input)

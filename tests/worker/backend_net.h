@@ -21,7 +21,7 @@ typedef struct net {
     float *parameters;
     uint8_t *bytes;  /* [NET_BATCH_MAX][pixels] */
     float *floats;   /* the same values */
-    int32_t *labels; /* some are -1 */
+    int32_t *labels; /* [NET_BATCH_MAX] targets of the one loss; some are -1, or not a number */
     size_t pixels;
 } net;
 
@@ -62,7 +62,7 @@ static inline gp_status net_fill(net *n, uint32_t levels, gp_error *err)
     n->parameters = gp_calloc(n->graph->blob_count + 1, sizeof(float));
     n->bytes = gp_calloc(NET_BATCH_MAX, n->pixels);
     n->floats = gp_calloc(NET_BATCH_MAX * n->pixels, sizeof(float));
-    n->labels = gp_calloc(NET_BATCH_MAX, sizeof(int32_t));
+    n->labels = gp_calloc(NET_BATCH_MAX, n->graph->target_bytes);
     gp_graph_initialize(n->graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 5, n->parameters);
     for (uint32_t i = 0; i < n->graph->parameter_count; i++)
         for (int64_t k = 0; k < n->graph->parameters[i].count && n->graph->parameters[i].shape.rank == 1; k++)
@@ -73,8 +73,11 @@ static inline gp_status net_fill(net *n, uint32_t levels, gp_error *err)
         n->bytes[i] = (uint8_t)(net_random(1, (uint32_t)i) % levels * (255 / (levels - 1)));
         n->floats[i] = n->bytes[i];
     }
-    for (uint32_t i = 0; i < NET_BATCH_MAX; i++)
-        n->labels[i] = i % 11 == 7 ? -1 : (int32_t)(net_random(2, i) % n->graph->class_count);
+    for (uint32_t i = 0; i < NET_BATCH_MAX * n->graph->target_bytes / sizeof(int32_t); i++)
+        if (n->graph->class_count != 0)
+            n->labels[i] = i % 11 == 7 ? -1 : (int32_t)(net_random(2, i) % n->graph->class_count);
+        else
+            ((float *)n->labels)[i] = i % 11 == 7 ? NAN : (float)(net_random(2, i) % 200) * 0.01f - 1.0f;
     return GP_OK;
 }
 
@@ -82,7 +85,7 @@ static inline gp_status result_new(result *r, const net *n)
 {
     *r = (result){ 0 };
     r->gradients = gp_calloc(n->graph->blob_count + 1, sizeof(float));
-    r->scores = gp_calloc(NET_BATCH_MAX * (size_t)n->graph->class_count, sizeof(float));
+    r->scores = gp_calloc(NET_BATCH_MAX * (size_t)n->graph->score_count, sizeof(float));
     return r->gradients == NULL || r->scores == NULL ? GP_ENOMEM : GP_OK;
 }
 
@@ -115,13 +118,13 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
 
     memset(r->gradients, 0x7f, n->graph->blob_count * sizeof(float)); /* what is not overwritten shows */
     memset(r->sums, 0x7f, sizeof(r->sums));
-    memory.scores = phase == GP_PHASE_INFER ? malloc(each * n->graph->class_count * sizeof(float)) : NULL;
+    memory.scores = phase == GP_PHASE_INFER ? malloc(each * n->graph->score_count * sizeof(float)) : NULL;
     if (status == GP_OK)
         status = gp_backend_cpu.compile(&plan, backend, n->graph, &options, &memory, err);
     do {
         gp_batch batch = { .samples = w->dtype == GP_U8 ? (const void *)(n->bytes + done * n->pixels)
                                                         : (const void *)(n->floats + done * n->pixels),
-                           .labels = n->labels + done,
+                           .targets = (const char *)n->labels + done * n->graph->target_bytes,
                            .count = count - done < each ? count - done : each,
                            .first = done == 0,
                            .seed = 9,
@@ -132,8 +135,8 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
         if (status == GP_OK)
             status = gp_backend_cpu.run(plan, &batch, NULL, NULL, err);
         if (status == GP_OK && memory.scores != NULL)
-            memcpy(r->scores + done * (size_t)n->graph->class_count, memory.scores,
-                   batch.count * n->graph->class_count * sizeof(float));
+            memcpy(r->scores + done * (size_t)n->graph->score_count, memory.scores,
+                   batch.count * n->graph->score_count * sizeof(float));
         done += batch.count;
     } while (status == GP_OK && done < count);
     free(memory.scores);

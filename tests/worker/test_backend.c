@@ -26,7 +26,7 @@ static gp_ref_run *ask_oracle(const net *n, gp_phase phase, uint32_t count)
     double *input = gp_calloc(count * n->pixels + 1, sizeof(double));
     gp_ref_batch batch = { .blob = blob,
                            .input = input,
-                           .labels = n->labels,
+                           .targets = n->labels,
                            .count = count,
                            .seed = 9,
                            .step = 4,
@@ -90,7 +90,7 @@ static void check_train(const net *n, const way *w, uint32_t count, const gp_ref
 static void check_infer(const net *n, const way *w, uint32_t count, const gp_ref_run *oracle,
                         const char *what)
 {
-    size_t classes = n->graph->class_count;
+    size_t classes = n->graph->score_count;
     result r;
     gp_error err;
 

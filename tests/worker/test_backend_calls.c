@@ -106,7 +106,7 @@ TEST(the_bits_of_a_samples_scores_do_not_depend_on_the_split_or_the_threads)
         w.micro_batch = cuts[i];
         w.threads = 1 + i % 2;
         REQUIRE_OK(net_run(&n, &w, GP_PHASE_INFER, 200, &cut, &err), err);
-        CHECK(memcmp(whole.scores, cut.scores, 200 * n.graph->class_count * sizeof(float)) == 0);
+        CHECK(memcmp(whole.scores, cut.scores, 200 * n.graph->score_count * sizeof(float)) == 0);
     }
     result_free(&whole);
     result_free(&cut);
@@ -240,7 +240,7 @@ static void rig_close(rig *g)
 static gp_batch rig_batch(const rig *g, bool first, bool last)
 {
     return (
-        gp_batch){ .samples = g->n.bytes, .labels = g->n.labels, .count = 40, .first = first, .last = last };
+        gp_batch){ .samples = g->n.bytes, .targets = g->n.labels, .count = 40, .first = first, .last = last };
 }
 
 typedef struct announcements {

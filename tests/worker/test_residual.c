@@ -91,7 +91,7 @@ static gp_status step_run(step *s, uint32_t world, gp_error *err)
     for (uint32_t rank = 0; rank < world && status == GP_OK; rank++) {
         uint32_t first = rank * (BATCH / world);
         gp_batch batch = { .samples = s->samples + first * pixels,
-                           .labels = s->labels + first,
+                           .targets = s->labels + first,
                            .count = BATCH / world,
                            .first = true,
                            .last = true,
@@ -183,7 +183,7 @@ static void *half_run(void *context)
     gp_backend *backend = NULL;
     gp_plan *plan = NULL;
     gp_batch batch = { .samples = s->samples + h->rank * HALF * (size_t)gp_shape_count(&s->spec->input),
-                       .labels = s->labels + h->rank * HALF,
+                       .targets = s->labels + h->rank * HALF,
                        .count = HALF,
                        .first = true,
                        .last = true,

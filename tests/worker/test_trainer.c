@@ -350,7 +350,7 @@ static void oracle_gradient(const float *weights, uint32_t samples, double *grad
     gp_ref_widen(weights, LENET, blob);
     gp_ref_run *run = gp_ref_run_new(
         graph, GP_PHASE_TRAIN,
-        &(gp_ref_batch){ .blob = blob, .input = input, .labels = labels, .count = samples, .seed = 1 });
+        &(gp_ref_batch){ .blob = blob, .input = input, .targets = labels, .count = samples, .seed = 1 });
 
     memcpy(gradient, run->gradients, LENET * sizeof(double));
     gp_ref_run_free(run);

@@ -40,7 +40,7 @@ typedef struct gp_plan_memory {
     const float *parameters; /* the blob (graph.h), read */
     float *gradients;     /* the same layout, in the arena; TRAIN only.  Frozen layers' may stay untouched */
     double *sums;         /* [GP_SUMS], in the arena */
-    float *scores;        /* [micro_batch, classes] row-major; INFER only; may be NULL */
+    float *scores;        /* [micro_batch, graph->score_count]; INFER only; may be NULL */
     gp_plan_loss_fn loss; /* of networks that end in GP_OP_OWN_LOSS; TRAIN only */
     void *loss_context;
 } gp_plan_memory;
@@ -55,11 +55,11 @@ typedef struct gp_coupling {
 } gp_coupling;
 
 typedef struct gp_batch {
-    const void *samples;   /* [count, C, H, W] packed, stored values (before normalisation) */
-    const int32_t *labels; /* [count]; NULL in INFER: sums are not touched */
-    uint32_t count;        /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
-    bool first;            /* first call of the step: parameters may have changed, outputs are overwritten */
-    bool last;             /* last call of the step: gradients are final afterwards */
+    const void *samples; /* [count, C, H, W] packed, stored values (before normalisation) */
+    const void *targets; /* [count, graph->target_bytes]; NULL in INFER: sums are not touched */
+    uint32_t count;      /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
+    bool first;          /* first call of the step: parameters may have changed, outputs are overwritten */
+    bool last;           /* last call of the step: gradients are final afterwards */
     bool forward_only;  /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
     bool backward_only; /* TRAIN, GP_OP_OWN_LOSS: goes on behind a call that was forward_only, same samples */
     uint64_t seed, step;         /* of dropout */

@@ -303,8 +303,7 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
                     continue;
                 writer[out] = c + 1;
                 /* A loop has no memory of its own, not even for what nobody reads. */
-                if (plan->cuts[c].ops == &gp_segment_loops && out != plan->graph->scores &&
-                    lives_in_buffers(plan->graph->values[out].role))
+                if (plan->cuts[c].ops == &gp_segment_loops && lives_in_buffers(plan->graph->values[out].role))
                     status = value_cross(plan, out, err);
             }
         }
@@ -474,8 +473,12 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
     size_t told = 0;
 
     assert(batch->count <= plan->options.micro_batch);
-    assert(batch->labels != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER);
+    assert(batch->targets != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER ||
+           plan->graph->target_bytes == 0);
     prepare_threads(plan->backend);
+    if (batch->first && !batch->backward_only &&
+        (batch->targets != NULL || plan->options.phase == GP_PHASE_TRAIN))
+        memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
     if (plan->input != NULL && !batch->backward_only)
         gp_threads_run(plan->options.threads, normalize_share, &call);
     for (uint32_t c = 0; c < plan->cut_count; c++) {

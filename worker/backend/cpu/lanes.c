@@ -340,10 +340,10 @@ static void share_finish(void *context, uint32_t thread, uint32_t threads)
         segment->isa->finish(&segment->finishes[i], &share);
 }
 
-static void add_metrics(lanes_segment *segment, bool first)
+static void add_metrics(lanes_segment *segment)
 {
     for (int i = 0; i < GP_SUMS; i++) {
-        double sum = first ? 0.0 : segment->memory.sums[i];
+        double sum = segment->memory.sums[i];
 
         for (uint32_t t = 0; t < segment->threads; t++)
             sum += segment->metrics[t][i];
@@ -365,10 +365,8 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
     gp_threads_run(segment->threads, share_blocks, &call);
     if (segment->finish_count != 0)
         gp_threads_run(segment->threads, share_finish, &call);
-    if (segment->has_loss && batch->labels != NULL)
-        add_metrics(segment, batch->first);
-    else if (segment->has_loss && batch->first && segment->phase == GP_PHASE_TRAIN)
-        memset(segment->memory.sums, 0, GP_SUMS * sizeof(double));
+    if (segment->has_loss && batch->targets != NULL)
+        add_metrics(segment);
     ended = gp_now_ns();
     call.forward_ns += packed - began;
     if (segment->forward_steps == segment->step_count)

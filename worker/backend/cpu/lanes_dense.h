@@ -199,6 +199,7 @@ static void xent_metrics(const lanes_block *block, const float *x, int classes, 
     block->metrics[GP_SUM_LOSS] +=
         log((double)sum[lane]) + (double)top[lane] - (double)x[(size_t)label * LANES + lane];
     block->metrics[GP_SUM_WEIGHT] += 1.0;
+    block->metrics[GP_SUM_CLASSED] += 1.0;
     block->metrics[GP_SUM_CORRECT] += best[lane] == label;
 }
 
@@ -206,7 +207,7 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
 {
     const float *x = at(&step->x, block);
     int classes = view_count(&step->x);
-    const int32_t *labels = block->batch->labels;
+    const int32_t *labels = block->batch->targets;
     float *scores = block->segment->phase == GP_PHASE_INFER ? block->segment->memory.scores : NULL;
     V top = load(x), sum = zero(), inverse;
     I best = splat_int(0), label = splat_int(-1);

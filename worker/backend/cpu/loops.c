@@ -171,7 +171,10 @@ const gp_loop *gp_loop_find(gp_opcode code)
         [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = { gp_loop_transconv2d_backward_weights, .in_place = false },
         [GP_OP_RESIZE] = { gp_loop_resize, .in_place = false },
         [GP_OP_RESIZE_BACKWARD] = { gp_loop_resize_backward, .in_place = false },
-        [GP_OP_WEIGHTED_XENT] = { gp_loop_weighted_xent, .dense = true },
+        [GP_OP_WEIGHTED_XENT] = { gp_loop_weighted_xent, .in_place = false },
+        [GP_OP_DICE] = { gp_loop_dice, .in_place = false },
+        [GP_OP_MSE] = { gp_loop_mse, .in_place = false },
+        [GP_OP_HUBER] = { gp_loop_huber, .in_place = false },
         [GP_OP_ACTIVATION] = { activation_run, .in_place = true },
         [GP_OP_ACTIVATION_BACKWARD] = { activation_backward_run, .in_place = true },
         [GP_OP_MULTIPLY] = { multiply_run, .in_place = true },
@@ -279,8 +282,6 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
     segment->call.batch = batch;
     if (batch->count == 0 && batch->first)
         gradients_clear(segment);
-    if (batch->count == 0 && batch->first && segment->call.op->code == GP_OP_WEIGHTED_XENT)
-        memset(segment->memory.sums, 0, GP_SUMS * sizeof(double));
     /* What stands in rows that are no samples is finite: it is never read as one. */
     for (int i = 0; i < GP_OP_VALUES_MAX && batch->count != 0; i++) {
         uint32_t in = segment->call.op->in[i];

@@ -97,5 +97,8 @@ gp_status gp_loop_own(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_own_backward(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err);
 gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_dice(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_mse(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_huber(const gp_loop_call *call, gp_error *err);
 
 #endif

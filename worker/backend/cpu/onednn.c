@@ -215,13 +215,11 @@ static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t en
 }
 
 /* A rank without samples still takes part in the sum. */
-static void zeros_write(const gp_segment *segment, const gp_batch *batch)
+static void zeros_write(const gp_segment *segment)
 {
     for (uint32_t i = 0; i < segment->gradient_list.count; i++)
         memset(segment->memory.gradients + segment->gradients[i].offset, 0,
                segment->gradients[i].count * sizeof(float));
-    if (segment->has_loss && (segment->phase == GP_PHASE_TRAIN || batch->labels != NULL))
-        memset(segment->memory.sums, 0, GP_SUMS * sizeof(double));
 }
 
 static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
@@ -234,7 +232,7 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
     assert(batch->count <= segment->micro_batch);
     if (batch->count == 0) {
         if (batch->first)
-            zeros_write(segment, batch);
+            zeros_write(segment);
         return GP_OK;
     }
     for (uint32_t i = 0; i < segment->entry_list.count; i++) {

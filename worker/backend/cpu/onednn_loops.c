@@ -261,7 +261,7 @@ static void softmax_share(void *context, uint32_t thread, uint32_t threads)
 
         if (n < batch->count)
             softmax_row(call->run->segment, n, logits + n * step->count, step->count,
-                        batch->labels == NULL ? -1 : batch->labels[n], row);
+                        batch->targets == NULL ? -1 : ((const int32_t *)batch->targets)[n], row);
         else if (row != NULL)
             memset(row, 0, step->count * sizeof(*row));
     }
@@ -271,21 +271,23 @@ gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *step, const gp_onedn
 {
     const gp_segment *segment = run->segment;
     const gp_batch *batch = run->batch;
+    const int32_t *labels = batch->targets;
     double part[GP_SUMS] = { 0.0 };
 
-    for (uint32_t n = 0; batch->labels != NULL && n < batch->count; n++)
-        if (batch->labels[n] < -1 || (batch->labels[n] >= 0 && (size_t)batch->labels[n] >= step->count))
+    for (uint32_t n = 0; labels != NULL && n < batch->count; n++)
+        if (labels[n] < -1 || (labels[n] >= 0 && (size_t)labels[n] >= step->count))
             return gp_fail(err, GP_EINVAL, "sample %u has label %d; the network has %zu classes", n,
-                           batch->labels[n], step->count);
+                           labels[n], step->count);
     shares_run(step, run, segment->micro_batch, step->count * segment->micro_batch, softmax_share);
-    if (batch->labels == NULL)
+    if (labels == NULL)
         return GP_OK;
     for (uint32_t n = 0; n < batch->count; n++) {
         part[GP_SUM_LOSS] += segment->losses[n];
-        part[GP_SUM_WEIGHT] += batch->labels[n] < 0 ? 0.0 : 1.0;
+        part[GP_SUM_WEIGHT] += labels[n] < 0 ? 0.0 : 1.0;
+        part[GP_SUM_CLASSED] += labels[n] < 0 ? 0.0 : 1.0;
         part[GP_SUM_CORRECT] += segment->hits[n] ? 1.0 : 0.0;
     }
     for (int i = 0; i < GP_SUMS; i++)
-        segment->memory.sums[i] = (batch->first ? 0.0 : segment->memory.sums[i]) + part[i];
+        segment->memory.sums[i] += part[i];
     return GP_OK;
 }

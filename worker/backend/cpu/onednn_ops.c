@@ -58,7 +58,7 @@ static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
     return packed || !dense ? PACKED : DENSE;
 }
 
-/* ONEDNN_NONE: labels and sums, which a loop finds in its call. */
+/* ONEDNN_NONE: targets, scores and sums, which a loop finds in its call. */
 static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, bool output)
 {
     switch (t->request->graph->values[value].role) {
@@ -69,7 +69,8 @@ static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn
     case GP_VALUE_SAVED:
     case GP_VALUE_CALL:
         return gp_onednn_kept_tensor(t, value);
-    case GP_VALUE_LABELS:
+    case GP_VALUE_TARGET:
+    case GP_VALUE_SCORES:
     case GP_VALUE_SUMS:
         return ONEDNN_NONE;
     default:
@@ -96,18 +97,14 @@ static void translate_plain(gp_onednn_translator *t, const gp_op *op)
     }
     for (int i = GP_OP_VALUES_MAX; i-- > 0;) {
         uint32_t value = op->out[i];
-        uint32_t tensor = value == GP_NO_VALUE || value == t->request->graph->scores
-                              ? ONEDNN_NONE
-                              : plain_operand(t, value, form, true);
+        uint32_t tensor = value == GP_NO_VALUE ? ONEDNN_NONE : plain_operand(t, value, form, true);
 
         if (tensor != ONEDNN_NONE)
             step_argument(&step, i + GP_OP_VALUES_MAX, tensor);
     }
     gp_onednn_step_emit(t, &step);
-    t->segment->has_loss = t->segment->has_loss || op->code == GP_OP_WEIGHTED_XENT;
     for (int i = 0; i < GP_OP_VALUES_MAX; i++)
-        if (op->out[i] != GP_NO_VALUE && op->out[i] != t->request->graph->scores &&
-            is_activation(t, op->out[i]))
+        if (op->out[i] != GP_NO_VALUE && is_activation(t, op->out[i]))
             gp_onednn_value_written(t, op->out[i]);
 }
 
@@ -149,7 +146,6 @@ static void translate_softmax_xent(gp_onednn_translator *t, const gp_op *op)
     gp_onednn_step_emit(t, &step);
     if (dlogits != GP_NO_VALUE)
         gp_onednn_value_written(t, dlogits);
-    t->segment->has_loss = true;
 }
 
 static void translate_op(gp_onednn_translator *t, const gp_op *original)

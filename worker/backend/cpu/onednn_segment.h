@@ -150,9 +150,8 @@ struct gp_segment {
     gp_onednn_list gradient_list;
     uint32_t forward_steps; /* steps[0 .. forward_steps) are of the forward pass */
     uint32_t scratch;       /* buffer of all primitives' scratchpads; they run one after the other */
-    bool has_loss;
-    double *losses; /* [micro_batch] nats of each sample, summed in sample order by one thread */
-    bool *hits;     /* [micro_batch] whether its largest logit is the label's */
+    double *losses;         /* [micro_batch] nats of each sample, summed in sample order by one thread */
+    bool *hits;             /* [micro_batch] whether its largest logit is the label's */
     unsigned char *arena;
     size_t arena_bytes;
 };

@@ -53,7 +53,7 @@ typedef struct gp_segment_ops {
     size_t (*claim)(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count, uint32_t threads);
     gp_status (*compile)(gp_segment **out, const gp_segment_request *request, gp_error *err);
     void (*free)(gp_segment *segment); /* accepts NULL */
-    /* Synchronous.  Parameter gradients and sums are overwritten when batch->first, else added to; with count 0
+    /* Synchronous.  Parameter gradients are overwritten when batch->first, else added to, as sums always are; with count 0
      * and first they become zeros.  Samples beyond batch->count reach no gradient and no sum; their rows in
      * crossing buffers may hold anything on entry and on return.  Adds wall time to *times, split at
      * ops.forward_count.  Allocates nothing and makes no system call. */
