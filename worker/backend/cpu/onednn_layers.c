@@ -1,5 +1,6 @@
 /* onednn_layers.c -- convolutions and fully connected layers as steps of a segment. */
 #include "worker/backend/cpu/onednn_translate.h"
+#include "worker/backend/cpu/onednn_wide.h"
 
 /* The descriptors that the three primitives of a layer with weights share. */
 typedef struct layer_mds {
@@ -125,6 +126,23 @@ static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bia
     gp_onednn_step_emit(t, &step);
 }
 
+/* A product that keeps the weights where they are, with a kernel of ours. */
+static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, bool relu)
+{
+    gp_onednn_step step = { .loop = gp_onednn_loop_product,
+                            .count = count_of(t, op->in[0]),
+                            .channels = count_of(t, y),
+                            .mix.bounded = relu };
+
+    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], DENSE));
+    step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, op->in[1], false));
+    if (op->in[2] != GP_NO_VALUE)
+        step_argument(&step, SLOT_OFFSET, gp_onednn_flat_parameter(t, op->in[2], false));
+    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, y, DENSE));
+    gp_onednn_step_emit(t, &step);
+    gp_onednn_value_written(t, y);
+}
+
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
 {
     bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
@@ -137,6 +155,10 @@ void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
     if (post == POST_RELU) {
         t->folded[relu] = true;
         y = t->request->ops[relu].out[0];
+    }
+    if (!conv && gp_wide_usable()) {
+        product_emit(t, op, y, post == POST_RELU);
+        return;
     }
     if (conv)
         conv_describe(t, &mds, op, x, weight, bias, y, post);

@@ -3,6 +3,7 @@
  * Work is split by element or by sample into as many shares as there are threads; every output element is
  * written by one share, and sums over samples are taken by one thread in sample order. */
 #include "worker/backend/cpu/onednn_segment.h"
+#include "worker/backend/cpu/onednn_wide.h"
 
 #include <math.h>
 #include <string.h>
@@ -165,6 +166,25 @@ gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run
 {
     (void)err;
     shares_run(step, run, run->segment->micro_batch, step->count * run->segment->micro_batch, dropout_share);
+    return GP_OK;
+}
+
+static void product_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const loop_call *call = context;
+    const gp_onednn_step *step = call->step;
+    loop_range range = share_of(call, thread, threads, SHARE_ALIGNMENT);
+
+    gp_wide_product(gp_onednn_data(step, SLOT_X), call->run->segment->micro_batch, step->count,
+                    gp_onednn_data(step, SLOT_SCALE), range.first, range.end,
+                    gp_onednn_data(step, SLOT_OFFSET), step->mix.bounded, gp_onednn_data(step, SLOT_OUT),
+                    step->channels);
+}
+
+gp_status gp_onednn_loop_product(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    (void)err;
+    shares_run(step, run, step->channels, step->count * step->channels, product_share);
     return GP_OK;
 }
 

@@ -12,14 +12,6 @@
 
 enum { BLOCK_NUMBERS = 16384, BLOCK_ROWS_MIN = 8, WIDTH_MAX = 32 };
 
-static void *data_of(const gp_onednn_step *step, gp_onednn_slot slot)
-{
-    for (uint32_t i = 0; i < step->argument_count; i++)
-        if (step->roles[i] == (int)slot)
-            return step->data[i];
-    return NULL;
-}
-
 /* What a mix reads, and where it puts it. */
 typedef struct mix_source {
     const float *a, *b, *mask; /* b and mask may be NULL */
@@ -40,11 +32,11 @@ typedef struct norm_call {
 static mix_source source_of(const gp_onednn_step *step)
 {
     const gp_onednn_mix *mix = &step->mix;
-    const float *b = data_of(step, SLOT_B);
+    const float *b = gp_onednn_data(step, SLOT_B);
 
-    return (mix_source){ .a = (const float *)data_of(step, SLOT_A) + mix->channel[0],
+    return (mix_source){ .a = (const float *)gp_onednn_data(step, SLOT_A) + mix->channel[0],
                          .b = b == NULL ? NULL : b + mix->channel[1],
-                         .mask = data_of(step, SLOT_MASK),
+                         .mask = gp_onednn_data(step, SLOT_MASK),
                          .a_stride = mix->stride[0],
                          .b_stride = mix->stride[1],
                          .channels = step->channels,
@@ -175,14 +167,14 @@ static gp_status sums_couple(const gp_onednn_run *run, double *sums, size_t chan
 gp_status gp_onednn_loop_moments(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
     const size_t channels = step->channels;
-    const float *running = data_of(step, SLOT_RUNNING), *scale = data_of(step, SLOT_SCALE);
-    float *mean = data_of(step, SLOT_MOMENTS), *inverse = mean + channels,
-          *factor = data_of(step, SLOT_FACTOR);
-    float *means = data_of(step, SLOT_SUMS), *variances = data_of(step, SLOT_SQUARES);
+    const float *running = gp_onednn_data(step, SLOT_RUNNING), *scale = gp_onednn_data(step, SLOT_SCALE);
+    float *mean = gp_onednn_data(step, SLOT_MOMENTS), *inverse = mean + channels,
+          *factor = gp_onednn_data(step, SLOT_FACTOR);
+    float *means = gp_onednn_data(step, SLOT_SUMS), *variances = gp_onednn_data(step, SLOT_SQUARES);
     norm_call call = { .step = step,
-                       .x = data_of(step, SLOT_X),
+                       .x = gp_onednn_data(step, SLOT_X),
                        .rows = run->batch->count * step->pixels,
-                       .partials = data_of(step, SLOT_PARTIALS) };
+                       .partials = gp_onednn_data(step, SLOT_PARTIALS) };
     double n = (double)call.rows, *first = call.partials, *second = first + channels;
     gp_status status;
 
@@ -295,7 +287,8 @@ LOOP_CLONES static void mix_share(void *context, uint32_t thread, uint32_t threa
 static mix_norm norm_of(const gp_onednn_step *step, gp_onednn_slot moments, gp_onednn_slot factor,
                         gp_onednn_slot offset)
 {
-    return (mix_norm){ data_of(step, moments), data_of(step, factor), data_of(step, offset) };
+    return (mix_norm){ gp_onednn_data(step, moments), gp_onednn_data(step, factor),
+                       gp_onednn_data(step, offset) };
 }
 
 gp_status gp_onednn_loop_mix(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
@@ -303,7 +296,7 @@ gp_status gp_onednn_loop_mix(const gp_onednn_step *step, const gp_onednn_run *ru
     mix_call call = { .source = source_of(step),
                       .norms = { norm_of(step, SLOT_MOMENTS, SLOT_FACTOR, SLOT_OFFSET),
                                  norm_of(step, SLOT_MOMENTS_B, SLOT_FACTOR_B, SLOT_OFFSET_B) },
-                      .out = data_of(step, SLOT_OUT),
+                      .out = gp_onednn_data(step, SLOT_OUT),
                       .rows = run->segment->micro_batch * step->pixels };
     size_t numbers = call.rows * step->channels;
 
@@ -363,7 +356,7 @@ LOOP_INLINE void project_block(size_t width, const mix_source *s, bool two, bool
 LOOP_INLINE void project_chunks(const norm_call *call, bool two, bool masked, bool keep, loop_range chunks)
 {
     const size_t channels = call->step->channels, block = block_rows(channels);
-    const float *mean = data_of(call->step, SLOT_MOMENTS), *inverse = mean + channels;
+    const float *mean = gp_onednn_data(call->step, SLOT_MOMENTS), *inverse = mean + channels;
     const mix_source s = call->dy;
 
     for (size_t chunk = chunks.first; chunk < chunks.end; chunk++) {
@@ -420,7 +413,7 @@ LOOP_CLONES static void project_share(void *context, uint32_t thread, uint32_t t
 LOOP_INLINE void gradient_rows(const norm_call *call, bool two, bool masked, loop_range rows)
 {
     const size_t channels = call->step->channels;
-    const float *mean = data_of(call->step, SLOT_MOMENTS);
+    const float *mean = gp_onednn_data(call->step, SLOT_MOMENTS);
     const float *factor = call->terms, *slope = factor + channels, *level = slope + channels;
     const mix_source s = call->dy;
 
@@ -464,15 +457,15 @@ static void rest_clear(const gp_onednn_run *run, const norm_call *call, float *v
 gp_status gp_onednn_loop_norm_backward(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
     const size_t channels = step->channels;
-    const float *scale = data_of(step, SLOT_SCALE), *moments = data_of(step, SLOT_MOMENTS);
-    float *dscale = data_of(step, SLOT_SUMS), *doffset = data_of(step, SLOT_SQUARES);
+    const float *scale = gp_onednn_data(step, SLOT_SCALE), *moments = gp_onednn_data(step, SLOT_MOMENTS);
+    float *dscale = gp_onednn_data(step, SLOT_SUMS), *doffset = gp_onednn_data(step, SLOT_SQUARES);
     norm_call call = { .step = step,
                        .dy = source_of(step),
-                       .x = data_of(step, SLOT_X),
-                       .out = data_of(step, SLOT_OUT),
-                       .kept = data_of(step, SLOT_KEPT),
+                       .x = gp_onednn_data(step, SLOT_X),
+                       .out = gp_onednn_data(step, SLOT_OUT),
+                       .kept = gp_onednn_data(step, SLOT_KEPT),
                        .rows = run->batch->count * step->pixels,
-                       .partials = data_of(step, SLOT_PARTIALS) };
+                       .partials = gp_onednn_data(step, SLOT_PARTIALS) };
     double n = (double)call.rows;
     gp_status status;
 

@@ -106,6 +106,15 @@ struct gp_onednn_step {
     bool packed;
 };
 
+/* An argument by its slot; NULL: there is none. */
+static inline void *gp_onednn_data(const gp_onednn_step *step, gp_onednn_slot slot)
+{
+    for (uint32_t i = 0; i < step->argument_count; i++)
+        if (step->roles[i] == (int)slot)
+            return step->data[i];
+    return NULL;
+}
+
 /* What a loop is given beside its step. */
 struct gp_onednn_run {
     const gp_segment *segment;
@@ -193,6 +202,9 @@ gp_status gp_onednn_loop_bias(const gp_onednn_step *, const gp_onednn_run *,
 gp_status gp_onednn_loop_bias_gradient(const gp_onednn_step *, const gp_onednn_run *,
                                        gp_error *);                                        /* dy -> dbias */
 gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* step->plain */
+/* X [rows, count], SCALE [channels, count], OFFSET [channels] or none -> OUT [rows, channels], cut at 0 if
+ * mix.bounded; arguments by slots */
+gp_status gp_onednn_loop_product(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 

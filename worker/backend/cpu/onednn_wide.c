@@ -1,0 +1,111 @@
+#include "worker/backend/cpu/onednn_wide.h"
+
+#if defined(__AVX512F__)
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* 16 numbers at any address. */
+typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
+
+enum { WIDE = 16, ROWS = 6, COLUMNS = 4, PANEL_NUMBERS = 131072, DEPTH_MIN = 256, DEPTH_MAX = 2048 };
+
+bool gp_wide_usable(void)
+{
+    return __builtin_cpu_supports("avx512f");
+}
+
+INLINE float wide_sum(wide v)
+{
+    float sum = 0.0f;
+
+    for (int half = WIDE / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            v[i] += v[i + half];
+    sum = v[0];
+    return sum;
+}
+
+/* A tile of y: rows x columns dot products over [0, depth), added to what is there. */
+INLINE void product_tile(const float *x, const float *w, size_t k, size_t depth, float *y, size_t stride,
+                         const int rows, const int columns)
+{
+    wide acc[ROWS][COLUMNS] = { 0 };
+    size_t i = 0;
+
+    for (; i + WIDE <= depth; i += WIDE) {
+        wide b[COLUMNS];
+
+#pragma GCC unroll 4
+        for (int n = 0; n < columns; n++)
+            b[n] = *(const wide *)(w + (size_t)n * k + i);
+#pragma GCC unroll 6
+        for (int m = 0; m < rows; m++) {
+            wide a = *(const wide *)(x + (size_t)m * k + i);
+
+#pragma GCC unroll 4
+            for (int n = 0; n < columns; n++)
+                acc[m][n] += a * b[n];
+        }
+    }
+#pragma GCC unroll 6
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+        for (int n = 0; n < columns; n++) {
+            float sum = wide_sum(acc[m][n]);
+
+            for (size_t rest = i; rest < depth; rest++)
+                sum += x[(size_t)m * k + rest] * w[(size_t)n * k + rest];
+            y[(size_t)m * stride + (size_t)n] += sum;
+        }
+}
+
+INLINE void product_columns(const float *x, size_t rows, const float *w, size_t k, size_t depth, float *y,
+                            size_t stride, const int columns)
+{
+    size_t m = 0;
+
+    for (; m + ROWS <= rows; m += ROWS)
+        product_tile(x + m * k, w, k, depth, y + m * stride, stride, ROWS, columns);
+    for (; m + 2 <= rows; m += 2)
+        product_tile(x + m * k, w, k, depth, y + m * stride, stride, 2, columns);
+    for (; m < rows; m++)
+        product_tile(x + m * k, w, k, depth, y + m * stride, stride, 1, columns);
+}
+
+void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size_t first, size_t end,
+                     const float *bias, bool relu, float *y, size_t stride)
+{
+    size_t panel = PANEL_NUMBERS / rows / WIDE * WIDE; /* of x, to stay in the second-level cache */
+
+    panel = panel < DEPTH_MIN ? DEPTH_MIN : panel > DEPTH_MAX ? DEPTH_MAX : panel;
+    for (size_t m = 0; m < rows; m++)
+        for (size_t n = first; n < end; n++)
+            y[m * stride + n] = bias == NULL ? 0.0f : bias[n];
+    for (size_t i = 0; i < k; i += panel) {
+        size_t depth = k - i < panel ? k - i : panel, n = first;
+
+        for (; n + COLUMNS <= end; n += COLUMNS)
+            product_columns(x + i, rows, w + n * k + i, k, depth, y + n, stride, COLUMNS);
+        for (; n < end; n++)
+            product_columns(x + i, rows, w + n * k + i, k, depth, y + n, stride, 1);
+    }
+    for (size_t m = 0; m < rows && relu; m++)
+        for (size_t n = first; n < end; n++)
+            y[m * stride + n] = y[m * stride + n] > 0.0f ? y[m * stride + n] : 0.0f;
+}
+
+#else
+
+bool gp_wide_usable(void)
+{
+    return false;
+}
+
+void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size_t first, size_t end,
+                     const float *bias, bool relu, float *y, size_t stride)
+{
+    (void)x, (void)rows, (void)k, (void)w, (void)first, (void)end, (void)bias, (void)relu, (void)y,
+        (void)stride;
+}
+
+#endif
