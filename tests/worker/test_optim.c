@@ -1,4 +1,5 @@
 /* The commit phase against its formula in float64. */
+#include "worker/backend/cpu/threads.h"
 #include "worker/optim/optim.h"
 
 #include "tests/gp_test.h"
@@ -286,6 +287,42 @@ TEST(the_divisor_is_applied_once_and_l2_is_not_divided)
     free(g);
     free(w);
     gp_graph_free(graph);
+}
+
+TEST(a_team_of_threads_updates_to_the_same_bits)
+{
+    static const char *const solvers[] = { "{\"solver\": \"sgdm\"}", "{\"solver\": \"adam\"}" };
+    gp_netspec *spec = NULL;
+    gp_graph *graph = NULL;
+    gp_error err = { 0 };
+
+    REQUIRE_OK(gp_zoo_build(&spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    for (size_t k = 0; k < sizeof(solvers) / sizeof(solvers[0]); k++) {
+        gp_train_options options = options_of(solvers[k]);
+        const size_t count = graph->blob_count;
+        float *g = calloc(count, sizeof(*g)), *w[2];
+
+        for (uint32_t team = 0; team < 2; team++) {
+            gp_optim *optim;
+
+            w[team] = calloc(count, sizeof(*w[team]));
+            gp_threads_prepare(1 + 2 * team, NULL);
+            REQUIRE_OK(gp_optim_new(&optim, graph, &options, &err), err);
+            for (int step = 0; step < 3; step++) {
+                fill(g, count, step);
+                gp_optim_step(optim, w[team], g, 8, 0.1);
+            }
+            gp_optim_free(optim);
+        }
+        CHECK(w[0][0] != 0.0f && memcmp(w[0], w[1], count * sizeof(*g)) == 0);
+        free(w[0]);
+        free(w[1]);
+        free(g);
+    }
+    gp_threads_prepare(1, NULL);
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
 }
 
 TEST(an_optimiser_survives_every_failing_allocation)

@@ -3,6 +3,10 @@
 #include <math.h>
 
 #include "common/base/alloc.h"
+#include "worker/backend/cpu/threads.h"
+
+/* Numbers below which waking a team costs more than the work; numbers of a cache line, which threads do not share. */
+enum { SHARED_MIN = 65536, LINE = 16 };
 
 extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
 
@@ -114,10 +118,44 @@ static void clip(const gp_optim *optim, float *gradients, double weight)
         scale(gradients, graph->blob_count, sqrt(squares), limit);
 }
 
+typedef struct step_call {
+    const gp_optim *optim;
+    gp_update update; /* what is the same for all parameters */
+    float *parameters;
+    const float *gradients;
+    double learn_rate;
+} step_call;
+
+/* A share of every tensor: memory is what limits this, and each number is updated by itself. */
+static void step_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const step_call *call = context;
+    const gp_optim *optim = call->optim;
+
+    for (uint32_t i = 0; i < optim->graph->parameter_count; i++) {
+        const gp_parameter *parameter = &optim->graph->parameters[i];
+        size_t lines = ((size_t)parameter->count + LINE - 1) / LINE;
+        size_t first = lines * thread / threads * LINE, end = lines * (thread + 1) / threads * LINE;
+        gp_update update = call->update;
+
+        end = end > (size_t)parameter->count ? (size_t)parameter->count : end;
+        if (!gp_parameter_learns(parameter) || first >= end)
+            continue;
+        update.parameters = call->parameters + parameter->offset + first;
+        update.state = optim->state + parameter->offset + first;
+        update.gradients = call->gradients + parameter->offset + first;
+        update.count = end - first;
+        update.learn_rate = (float)(call->learn_rate * parameter->learn_rate_factor);
+        update.l2 = (float)(optim->options->l2_regularization * parameter->l2_factor);
+        optim->rule->update(&update);
+    }
+}
+
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate)
 {
     const gp_train_options *options = optim->options;
     double t = (double)++optim->step;
+    step_call step = { optim, .parameters = parameters, .gradients = gradients, .learn_rate = learn_rate };
     gp_update update = {
         .state_stride = optim->graph->blob_count,
         .gradient_scale = (float)(1.0 / weight),
@@ -131,17 +169,6 @@ void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double 
 
     if (options->gradient_threshold > 0)
         clip(optim, gradients, weight);
-    for (uint32_t i = 0; i < optim->graph->parameter_count; i++) {
-        const gp_parameter *parameter = &optim->graph->parameters[i];
-
-        if (!gp_parameter_learns(parameter))
-            continue;
-        update.parameters = parameters + parameter->offset;
-        update.state = optim->state + parameter->offset;
-        update.gradients = gradients + parameter->offset;
-        update.count = (size_t)parameter->count;
-        update.learn_rate = (float)(learn_rate * parameter->learn_rate_factor);
-        update.l2 = (float)(options->l2_regularization * parameter->l2_factor);
-        optim->rule->update(&update);
-    }
+    step.update = update;
+    gp_threads_run(optim->graph->blob_count < SHARED_MIN ? 1 : gp_threads_prepared(), step_share, &step);
 }

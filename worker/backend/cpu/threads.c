@@ -46,7 +46,15 @@ static void prepare_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
+static _Thread_local uint32_t prepared = 1;
+
 void gp_threads_prepare(uint32_t threads, const int *cores)
 {
+    prepared = threads;
     gp_threads_run(threads, prepare_share, (void *)cores);
+}
+
+uint32_t gp_threads_prepared(void)
+{
+    return prepared;
 }

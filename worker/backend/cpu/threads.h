@@ -17,4 +17,7 @@ void gp_threads_run(uint32_t threads, gp_share_fn share, void *context);
  * flushed to zero.  Call once from the driving thread. */
 void gp_threads_prepare(uint32_t threads, const int *cores);
 
+/* The size of the team that the calling thread has prepared; 1 if it has not. */
+uint32_t gp_threads_prepared(void);
+
 #endif
