@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/advice.h"
 #include "client/cli/cli.h"
 #include "client/cli/lint.h"
 #include "client/cli/run_folder.h"
@@ -103,6 +104,7 @@ typedef struct gp_session {
     gp_view *view;
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
+    advice_watch advice;
 } gp_session;
 
 /* As given and, where they depend on workers or solver, as they came out. */
@@ -227,9 +229,14 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     }
     run_folder_facts(&session->folder, facts);
     bool silent = options->common.quiet || options->common.json;
+    char warning[400];
 
     if (!silent)
         train_print_facts(session, facts);
+    if (advice_watch_begin(&session->advice, options->network, options->data, call->train, facts, warning,
+                           sizeof(warning)) &&
+        !silent)
+        fprintf(stderr, "%s\n", warning);
     session->view =
         view_new(&(view_options){ .out = silent ? NULL : stdout,
                                   .log = session->folder.log,
@@ -245,6 +252,7 @@ static void train_step_event(void *context, const gp_train_step *step)
 
     if (step->rank == 0)
         run_folder_step(&session->folder, step);
+    advice_watch_step(&session->advice, step);
     if (session->view == NULL)
         return;
     view_step(session->view, step);
@@ -260,6 +268,7 @@ static void train_check_event(void *context, const gp_train_check *check)
     gp_session *session = context;
 
     run_folder_check(&session->folder, check);
+    advice_watch_check(&session->advice);
     if (session->view != NULL)
         view_check(session->view, check);
 }
@@ -267,6 +276,8 @@ static void train_check_event(void *context, const gp_train_check *check)
 static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
 {
     char time[40];
+    double advised, measured;
+    const bool known = advice_watch_end(&session->advice, &advised, &measured);
 
     if (session->options->common.json) {
         gp_buffer text;
@@ -287,6 +298,10 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
         changes_write(&session->changes, &writer);
+        if (known) {
+            gp_json_put_number(&writer, "advised_images_per_second", advised);
+            gp_json_put_number(&writer, "advice_error", advised / measured - 1);
+        }
         gp_json_end_object(&writer);
         printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
@@ -301,6 +316,9 @@ static void train_report(const gp_session *session, const gp_training_summary *s
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
     if (!isnan(summary->validation_accuracy))
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
+    if (known)
+        printf("\nadvised were %.0f images/s, measured %.0f: %+.1f %%", advised, measured,
+               (advised / measured - 1) * 100);
     printf("\nmodel: %s\n", model);
 }
 

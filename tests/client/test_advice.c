@@ -1,0 +1,177 @@
+/* The advisor's model: its line through two steps, its exchange between measured workers, and what follows. */
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/advice.h"
+#include "tests/gp_test.h"
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+/* 2 ms + 0.1 ms a sample; 1 ms between two, 3 ms between four. */
+static advice_model four_workers(void)
+{
+    advice_model model = { .batch = 100, .point_count = 2, .points = { { 2, 1e-3 }, { 4, 3e-3 } } };
+
+    advice_fit(&model, &(advice_times){ 25, 100, 4.5e-3, 12e-3, 35e6, 110e6 });
+    return model;
+}
+
+TEST(two_steps_of_one_worker_give_its_line)
+{
+    const advice_model model = four_workers();
+
+    CHECK(near(model.sample_s, 1e-4));
+    CHECK(near(model.fixed_s, 2e-3));
+    CHECK(near(model.memory_sample_bytes, 1e6));
+    CHECK(near(model.memory_bytes, 10e6));
+}
+
+TEST(a_step_is_the_largest_share_and_the_exchange)
+{
+    const advice_model model = four_workers();
+    advice_row row = advice_predict(&model, 1);
+
+    CHECK(near(row.step_s, 12e-3) && near(row.efficiency, 1) && row.exchange_s == 0 && !row.extrapolated);
+    row = advice_predict(&model, 2);
+    CHECK_INT(50, row.share);
+    CHECK(near(row.step_s, 2e-3 + 5e-3 + 1e-3));
+    CHECK(near(row.rate, 100 / 8e-3));
+    CHECK(near(row.efficiency, 12.0 / 8 / 2));
+    CHECK(near(row.memory_bytes, 60e6));
+    row = advice_predict(&model, 3); /* 34 + 33 + 33; half way between the points */
+    CHECK_INT(34, row.share);
+    CHECK(near(row.exchange_s, 2e-3));
+    CHECK(near(row.step_s, 2e-3 + 3.4e-3 + 2e-3));
+    row = advice_predict(&model, 6); /* 1 ms a worker goes on */
+    CHECK(row.extrapolated && near(row.exchange_s, 5e-3));
+}
+
+TEST(the_batch_for_eighty_percent_has_an_efficiency_of_eighty_percent)
+{
+    for (int per_worker = 0; per_worker < 2; per_worker++)
+        for (uint32_t n = 2; n <= 4; n += 2) {
+            advice_model model = four_workers();
+            advice_row row;
+
+            model.per_worker = per_worker == 1;
+            row = advice_predict(&model, n);
+            model.batch = (uint32_t)(per_worker ? row.batch_80 / n : row.batch_80);
+            row = advice_predict(&model, n);
+            CHECK(row.efficiency > 0.78 && row.efficiency < 0.82);
+        }
+}
+
+TEST(the_best_number_is_the_fewest_that_are_about_as_fast)
+{
+    advice_model model = four_workers();
+
+    CHECK_INT(2, advice_best(&model, 2));
+    CHECK_INT(3, advice_best(&model, 4)); /* 7.5 ms and 7.4 ms: the fourth does not help */
+    model.points[0].exchange_s = 1;       /* a second to exchange */
+    model.points[1].exchange_s = 1;
+    CHECK_INT(1, advice_best(&model, 4));
+    model.points[0].exchange_s = model.points[1].exchange_s = 0;
+    CHECK_INT(4, advice_best(&model, 4));
+}
+
+TEST(noise_gives_no_negative_times)
+{
+    advice_model model = { .batch = 100 };
+
+    advice_fit(&model, &(advice_times){ 50, 100, 12e-3, 10e-3, 2, 1 }); /* the smaller share took longer */
+    CHECK(model.sample_s > 0 && model.fixed_s >= 0 && model.memory_sample_bytes >= 0);
+    CHECK(near(model.fixed_s + 100 * model.sample_s, 10e-3));
+    advice_fit(&model, &(advice_times){ 50, 100, 1e-3, 10e-3, 2, 1 }); /* far less than half */
+    CHECK(model.sample_s > 0 && model.fixed_s >= 0);
+    advice_fit(&model, &(advice_times){ 100, 100, 10e-3, 10e-3, 7, 7 }); /* one measurement */
+    CHECK(near(model.fixed_s + 100 * model.sample_s, 10e-3));
+    CHECK(near(model.memory_bytes, 7));
+    model.point_count = 2;
+    model.points[0] = (struct advice_point){ 2, 3e-3 };
+    model.points[1] = (struct advice_point){ 4, 1e-3 };
+    CHECK(near(advice_predict(&model, 8).exchange_s, 1e-3)); /* a falling line is not followed to below */
+}
+
+static char cache[64];
+
+static const char *const sgdm[] = { "mini-batch-size=100", "momentum=0.5", NULL };
+static const char *const adam[] = { "mini-batch-size=100", "solver=adam", NULL };
+static const char *const each[] = { "mini-batch-size-per-worker=25", NULL };
+
+static void cache_begin(void)
+{
+    strcpy(cache, "/tmp/gradpool-test-XXXXXX");
+    if (mkdtemp(cache) == NULL)
+        abort();
+    setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+static void cache_end(void)
+{
+    char command[96];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", cache);
+    if (system(command) != 0)
+        abort();
+}
+
+TEST(advice_is_found_again_for_what_it_was_given_and_for_nothing_else)
+{
+    const advice_model model = four_workers();
+    advice_model back;
+    advice_key key, other;
+    gp_error err;
+
+    cache_begin();
+    advice_key_of(&key, "lenet", "digits", sgdm);
+    CHECK_STATUS(GP_ENOENT, advice_load(&key, &back, &err));
+    REQUIRE_OK(advice_save(&key, &model, &err), err);
+    REQUIRE_OK(advice_load(&key, &back, &err), err);
+    CHECK(memcmp(&back.points, &model.points, sizeof(model.points)) == 0);
+    CHECK(back.fixed_s == model.fixed_s && back.sample_s == model.sample_s && back.batch == 100);
+    advice_key_of(&other, "lenet", "digits", (const char *const[]){ "mini-batch-size=100", NULL });
+    CHECK_STATUS(GP_OK, advice_load(&other, &back, &err)); /* momentum takes no time */
+    advice_key_of(&other, "lenet", "digits", adam);
+    CHECK_STATUS(GP_ENOENT, advice_load(&other, &back, &err));
+    advice_key_of(&other, "lenet", "digits", each);
+    CHECK_STATUS(GP_ENOENT, advice_load(&other, &back, &err));
+    advice_key_of(&other, "lenet", "digits:500", sgdm);
+    CHECK_STATUS(GP_ENOENT, advice_load(&other, &back, &err));
+    cache_end();
+}
+
+TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
+{
+    advice_model model = four_workers();
+    advice_watch watch;
+    advice_key key;
+    char text[400] = "";
+    double advised, measured;
+    gp_error err;
+
+    cache_begin();
+    advice_key_of(&key, "lenet", "digits", sgdm);
+    REQUIRE_OK(advice_save(&key, &model, &err), err);
+    CHECK(!advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 2 }, text,
+                              sizeof(text)));
+    CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 4 }, text,
+                             sizeof(text)));
+    CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
+    for (int i = 1; i <= 11; i++) { /* 10 ms a step; a validation of a second before the sixth */
+        advice_watch_step(&watch, &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6) });
+        advice_watch_step(&watch, &(gp_train_step){ .rank = 1, .seconds = 77 });
+        if (i == 5)
+            advice_watch_check(&watch);
+    }
+    CHECK(advice_watch_end(&watch, &advised, &measured));
+    CHECK(near(measured, 100 / 0.01));
+    CHECK(near(advised, advice_predict(&model, 4).rate));
+    CHECK(!advice_watch_begin(&watch, "vgg16", "digits", sgdm, &(gp_train_facts){ .workers = 4 }, text,
+                              sizeof(text)));
+    CHECK(!advice_watch_end(&watch, &advised, &measured));
+    cache_end();
+}
