@@ -31,8 +31,8 @@ static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint
 /* What rank 1 has, all others have to the bit. */
 static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
 {
-    size_t count, bytes, parts[65];
-    const float *parameters = gp_model_parameters(model, &count);
+    size_t count = gp_model_count(model), bytes, parts[65];
+    const float *parameters = gp_model_parameters(model);
     const void *all;
     gp_status status = gp_task_cat(task, parameters, count * sizeof(float), &all, &bytes, parts, err);
 
@@ -49,12 +49,14 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     char source[256];
     size_t length;
     const char *argument = gp_task_argument(task, &length);
-    gp_data_options from = { .source = length > 0 ? source : "digits:6000", .read_max = BATCH };
+    gp_data_options from = { .source = source, .read_max = BATCH };
     gp_data_info info;
     gp_data *data;
     gp_model *model;
 
-    snprintf(source, sizeof(source), "%.*s", (int)length, argument); /* words come without a NUL */
+    /* Words of the command line come without a NUL. */
+    snprintf(source, sizeof(source), "%.*s", length > 0 ? (int)length : 11,
+             length > 0 ? argument : "digits:6000");
     gp_status status = gp_data_open(&data, task, &from, err);
 
     if (status == GP_OK)

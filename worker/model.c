@@ -10,15 +10,18 @@
 
 /* ---- parameters ---- */
 
-float *gp_model_parameters(gp_model *model, size_t *count)
+size_t gp_model_count(const gp_model *model)
 {
-    *count = model->graph->blob_count;
+    return model->graph->blob_count;
+}
+
+float *gp_model_parameters(gp_model *model)
+{
     return model->parameters;
 }
 
-float *gp_model_gradients(gp_model *model, size_t *count)
+float *gp_model_gradients(gp_model *model)
 {
-    *count = model->graph->blob_count;
     return model->gradients;
 }
 
@@ -37,7 +40,8 @@ void gp_model_get_tensor(gp_model *model, uint32_t index, gp_model_tensor *out)
                               .first = parameter->offset,
                               .parameters = model->parameters + parameter->offset,
                               .gradients = model->gradients + parameter->offset,
-                              .statistic = parameter->statistic != GP_STATISTIC_NONE };
+                              .statistic = parameter->statistic != GP_STATISTIC_NONE,
+                              .frozen = parameter->learn_rate_factor == 0.0 };
     memcpy(out->dim, parameter->shape.dim, sizeof(out->dim));
 }
 
@@ -99,6 +103,7 @@ gp_status gp_model_call_loss(void *context, const float *scores, float *gradient
         model->sums[GP_SUM_LOSS] += call.loss;
         model->sums[GP_SUM_WEIGHT] += call.weight;
         model->sums[GP_SUM_CORRECT] += call.correct;
+        model->sums[GP_SUM_CLASSED] += call.weight;
     }
     return status;
 }
@@ -238,12 +243,20 @@ gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_erro
 
 /* ---- the end of a step ---- */
 
+static gp_model_sums sums_of(const double *sums, double samples)
+{
+    return (gp_model_sums){ .loss = sums[GP_SUM_LOSS],
+                            .weight = sums[GP_SUM_WEIGHT],
+                            .correct = sums[GP_SUM_CORRECT],
+                            .classed = sums[GP_SUM_CLASSED],
+                            .squares = sums[GP_SUM_SQUARES],
+                            .values = sums[GP_SUM_VALUES],
+                            .samples = samples };
+}
+
 void gp_model_get_sums(const gp_model *model, gp_model_sums *out)
 {
-    *out = (gp_model_sums){ .loss = model->sums[GP_SUM_LOSS],
-                            .weight = model->sums[GP_SUM_WEIGHT],
-                            .correct = model->sums[GP_SUM_CORRECT],
-                            .samples = model->sums[MODEL_SAMPLES] };
+    *out = sums_of(model->sums, model->sums[MODEL_SAMPLES]);
 }
 
 uint64_t gp_model_step(const gp_model *model)
@@ -319,10 +332,7 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
             memcpy(scores + first * outputs, model->scores, batch.count * outputs * sizeof(float));
     }
     if (status == GP_OK && sums != NULL)
-        *sums = (gp_model_sums){ .loss = model->inference_sums[GP_SUM_LOSS],
-                                 .weight = model->inference_sums[GP_SUM_WEIGHT],
-                                 .correct = model->inference_sums[GP_SUM_CORRECT],
-                                 .samples = samples->count };
+        *sums = sums_of(model->inference_sums, samples->count);
     return status;
 }
 

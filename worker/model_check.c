@@ -17,6 +17,7 @@ typedef struct line_check {
     const float *gradients; /* a copy: passes overwrite them */
     float *before, *along;  /* [largest tensor]: parameters as they were; the direction, of length 1 */
     double noise;           /* of a loss, by rounding */
+    double *worst;          /* error so far */
 } line_check;
 
 static double length_of(const float *values, size_t count)
@@ -76,13 +77,13 @@ static gp_status line_try(const line_check *c, const gp_model_tensor *tensor, gp
     if (status != GP_OK)
         return status;
     double measured = (above - below) / (2.0 * step);
-    double larger = fabs(slope) > fabs(measured) ? fabs(slope) : fabs(measured);
-    /* What rounding alone makes of a slope is no error. */
-    double error = (fabs(slope - measured) - c->noise / step) / (larger + 1e-30);
+    double larger = fmax(fmax(fabs(slope), fabs(measured)), 1e-30), apart = fabs(slope - measured);
+    double beyond =
+        fmax(apart - c->noise / step, 0.0) / larger; /* what rounding alone makes of a slope is no error */
 
-    error = isnan(error) ? INFINITY : error > 0.0 ? error : 0.0;
-    if (error > c->out->error || c->out->worst[0] == '\0') {
-        c->out->error = error;
+    if (!(beyond <= *c->worst) || c->out->worst[0] == '\0') {
+        *c->worst = isnan(beyond) ? INFINITY : beyond;
+        c->out->error = apart / larger;
         c->out->slope = slope;
         c->out->measured = measured;
         snprintf(c->out->worst, sizeof(c->out->worst), "%s", tensor->name);
@@ -98,6 +99,8 @@ static gp_status tensors_try(line_check *c, gp_error *err)
         gp_model_tensor tensor;
 
         gp_model_get_tensor(c->model, i, &tensor);
+        if (tensor.frozen)
+            continue;
         memcpy(c->before, tensor.parameters, tensor.count * sizeof(float));
         along_gradient(c, &tensor);
         status = line_try(c, &tensor, err);
@@ -111,15 +114,16 @@ static gp_status tensors_try(line_check *c, gp_error *err)
 static gp_status check_run(line_check *c, float *gradients, gp_error *err)
 {
     gp_model *model = c->model;
-    double loss;
+    double loss, worst = 0.0;
     gp_status status = gp_model_pass(model, c->samples, true, &loss, err);
 
     if (status != GP_OK)
         return status;
     memcpy(gradients, model->gradients, model->graph->blob_count * sizeof(float));
     c->noise = 4.0 * 6e-8 * (fabs(loss) + c->samples->count);
+    c->worst = &worst;
     status = tensors_try(c, err);
-    if (status != GP_OK || c->out->error <= c->out->tolerance)
+    if (status != GP_OK || worst <= c->out->tolerance)
         return status;
     return gp_fail(
         err, GP_EINVAL,

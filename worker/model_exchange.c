@@ -46,8 +46,38 @@ gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_err
     return GP_OK;
 }
 
+/* Frozen tensors are left out; what lies side by side goes together. */
+gp_status gp_model_choose_ranges(gp_model *model, gp_error *err)
+{
+    const gp_graph *graph = model->graph;
+    size_t end = 0;
+
+    model->ranges = gp_calloc(graph->parameter_count + 1, sizeof(*model->ranges));
+    if (model->ranges == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the exchange of %" PRIu32 " tensors",
+                       graph->parameter_count);
+    while (end < graph->blob_count)
+        for (uint32_t p = 0; p < graph->parameter_count; p++) { /* in the order of the blob */
+            const gp_parameter *parameter = &graph->parameters[p];
+            struct gp_model_range *last = &model->ranges[model->range_count - (model->range_count > 0)];
+
+            if (parameter->offset != end)
+                continue;
+            end += (size_t)parameter->count;
+            if (!gp_parameter_learns(parameter) && parameter->statistic == GP_STATISTIC_NONE)
+                continue;
+            if (model->range_count > 0 && last->first + last->count == parameter->offset)
+                last->count += (size_t)parameter->count;
+            else
+                model->ranges[model->range_count++] =
+                    (struct gp_model_range){ parameter->offset, (size_t)parameter->count };
+        }
+    return GP_OK;
+}
+
 void gp_model_give_back_memory(gp_model *model)
 {
+    gp_free(model->ranges);
     if (model->group == NULL) {
         gp_free(model->sums);
         gp_free(model->gradients);
@@ -87,11 +117,16 @@ static gp_status reduce_sums(gp_model *model, gp_comm *comm, gp_error *err)
 
 static gp_status reduce_gradients(gp_model *model, gp_comm *comm, gp_error *err)
 {
-    size_t count = model->graph->blob_count;
+    gp_status status = GP_OK;
 
-    return model->group != NULL
-               ? gp_comm_all_reduce(comm, model->gradients, count, GP_F32, GP_COMM_SUM, err)
-               : gp_comm_all_reduce_private(comm, model->gradients, count, GP_F32, GP_COMM_SUM, err);
+    for (uint32_t i = 0; i < model->range_count && status == GP_OK; i++) {
+        float *at = model->gradients + model->ranges[i].first;
+        size_t count = model->ranges[i].count;
+
+        status = model->group != NULL ? gp_comm_all_reduce(comm, at, count, GP_F32, GP_COMM_SUM, err)
+                                      : gp_comm_all_reduce_private(comm, at, count, GP_F32, GP_COMM_SUM, err);
+    }
+    return status;
 }
 
 static gp_status collected_check(const gp_model *model, gp_error *err)

@@ -121,6 +121,11 @@ static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, gp_err
     status = gp_own_loss_end(spec, err);
     if (status == GP_OK)
         status = gp_graph_new(out, spec, err);
+    if (status == GP_OK && (*out)->end_count != 1)
+        status =
+            gp_fail(err, GP_EUNSUPPORTED,
+                    "network %s has %" PRIu32 " losses; a loss of your own takes the place of an only one",
+                    spec->name, (*out)->end_count);
     gp_netspec_free(spec);
     return status;
 }
@@ -262,6 +267,8 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
         status = network_build(model, options, err);
     if (status == GP_OK)
         status = sizes_choose(model, options, err);
+    if (status == GP_OK)
+        status = gp_model_choose_ranges(model, err);
     if (status == GP_OK)
         status = gp_model_take_memory(model, task, options->keep, err);
     if (status == GP_OK)

@@ -56,6 +56,10 @@ struct gp_model {
     uint32_t micro_batch;
     gp_dtype dtype;
     size_t sample_bytes, target_bytes;
+    struct gp_model_range {
+        size_t first, count;
+    } * ranges; /* [range_count]: of the gradients, what is exchanged */
+    uint32_t range_count;
     gp_task_group *group; /* whose arena has the next three; NULL: own memory */
     double *sums;         /* [MODEL_SUMS] */
     float *gradients, *parameters;
@@ -77,6 +81,7 @@ struct gp_model {
 
 /* The memory of parameters, gradients and sums, from the arena of the task's group if it has one. */
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err);
+gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
 void gp_model_give_back_memory(gp_model *model);
 
 /* gp_plan_loss_fn of models with a loss; context: the model. */

@@ -150,8 +150,9 @@ void gp_model_close(gp_model *model); /* accepts NULL */
 /* All parameters, float32, one after the other, and their gradients in the same places; until the model is closed.  Running
  * statistics (batch norm) stand among them; nothing may be added to those but by gp_model_commit() or
  * gp_model_next_step(). */
-float *gp_model_parameters(gp_model *model, size_t *count);
-float *gp_model_gradients(gp_model *model, size_t *count);
+size_t gp_model_count(const gp_model *model); /* numbers in each of the two */
+float *gp_model_parameters(gp_model *model);
+float *gp_model_gradients(gp_model *model);
 
 typedef struct gp_model_tensor {
     const char *name; /* "conv1.weight" */
@@ -160,6 +161,7 @@ typedef struct gp_model_tensor {
     size_t count, first; /* elements; place among all parameters */
     float *parameters, *gradients;
     bool statistic; /* a running statistic, not learned */
+    bool frozen;    /* its layer's learn-rate factor is 0: no gradient of it is exchanged, or even computed */
 } gp_model_tensor;
 
 uint32_t gp_model_tensor_count(const gp_model *model);
@@ -185,7 +187,10 @@ gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_erro
 typedef struct gp_model_sums {
     double loss;    /* of all samples; loss / weight is the mean */
     double weight;  /* 1 a sample, unless the loss says otherwise */
-    double correct; /* of it, where the largest score was the label's */
+    double correct; /* of classes, where the largest score was the label's */
+    double classed; /* the weight of all classes: correct / classed is the accuracy */
+    double squares; /* of values instead of classes: the sum of squared errors, */
+    double values;  /* of so many values */
     double samples;
 } gp_model_sums;
 
@@ -247,14 +252,15 @@ typedef struct gp_gradient_check {
     double step; /* how far parameters are moved; 0: 1e-2 of a tensor's root mean square, at least 1e-4 */
     double tolerance; /* 0 means 0.02 */
     uint64_t seed;    /* of the directions */
-    /* Out: the tensor with the largest error, and the two slopes that differ by error * the larger. */
+    /* Out: the tensor that is furthest off, the two slopes, and by what share of the larger one they differ. */
     char worst[96];
     double error, slope, measured;
 } gp_gradient_check;
 
 /* gp_model_check_gradients -- for each tensor, compare the slope that its gradient claims with the one that the loss has,
  * (L(w + hd) - L(w - hd)) / 2h, along the gradient and along a random direction of signs.  Takes three passes a tensor and
- * direction; the parameters are as before, the step begins anew.  Not for networks with running statistics.
+ * direction; the parameters are as before, the step begins anew.  What rounding of the losses can make of a slope is no
+ * error.  Frozen tensors are left out.  Not for networks with running statistics.
  * GP_EINVAL: an error above the tolerance; the sentence has the numbers.  The checks' kinks: a ReLU at zero has none. */
 gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, gp_gradient_check *check,
                                    gp_error *err);

@@ -54,7 +54,6 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     gp_data *data;
     gp_model *model;
     gp_samples batch;
-    size_t count;
 
     TRY(open_both(task, &data, &model, err));
     for (;;) {
@@ -65,9 +64,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         TRY(gp_model_all_reduce(model, task, err));
         TRY(gp_model_commit(model, asked(task)->rate, err));
     }
-    const float *parameters = gp_model_parameters(model, &count);
-
-    return gp_task_result(task, parameters, count * sizeof(float), err);
+    return gp_task_result(task, gp_model_parameters(model), gp_model_count(model) * sizeof(float), err);
 }
 
 /* The gradients of the first mini-batch, summed over the ranks. */
@@ -77,7 +74,6 @@ GP_TASK gp_status gradient(gp_task *task, gp_error *err)
     gp_model *model;
     gp_samples batch;
     gp_model_sums sums;
-    size_t count;
 
     TRY(open_both(task, &data, &model, err));
     TRY(gp_data_next(data, &batch, err));
@@ -86,9 +82,7 @@ GP_TASK gp_status gradient(gp_task *task, gp_error *err)
     gp_model_get_sums(model, &sums);
     EXPECT(sums.samples == batch.batch && sums.weight == batch.batch);
     EXPECT(sums.loss > 0.0 && sums.correct >= 0.0 && sums.correct <= sums.weight);
-    const float *gradients = gp_model_gradients(model, &count);
-
-    return gp_task_result(task, gradients, count * sizeof(float), err);
+    return gp_task_result(task, gp_model_gradients(model), gp_model_count(model) * sizeof(float), err);
 }
 
 /* ---- updates of one's own ---- */
@@ -114,7 +108,9 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
     TRY(gp_model_open(
         &cut, task, &(gp_model_options){ .network = asked(task)->network, .data = data, .train_only = true },
         err));
-    float *a = gp_model_parameters(whole, &count), *b = gp_model_parameters(cut, &count);
+    float *a = gp_model_parameters(whole), *b = gp_model_parameters(cut);
+
+    count = gp_model_count(whole);
     float *momentum[2] = { calloc(count, sizeof(float)), calloc(count, sizeof(float)) };
 
     EXPECT(momentum[0] != NULL && momentum[1] != NULL);
@@ -127,7 +123,6 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
     TRY(gp_model_slice(cut, task, gp_task_index(task), &first, &mine, err));
     for (int step = 0; step < 4; step++) {
         gp_model_sums sums;
-        size_t same;
 
         TRY(gp_data_next(data, &batch, err));
         TRY(gp_model_compute(whole, &batch, err));
@@ -135,8 +130,8 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
         TRY(gp_model_all_reduce(whole, task, err));
         TRY(gp_model_reduce_scatter(cut, task, err));
         gp_model_get_sums(cut, &sums);
-        move(a, momentum[0], gp_model_gradients(whole, &same), 0, count, sums.weight);
-        move(b, momentum[1], gp_model_gradients(cut, &same), first, mine, sums.weight);
+        move(a, momentum[0], gp_model_gradients(whole), 0, count, sums.weight);
+        move(b, momentum[1], gp_model_gradients(cut), first, mine, sums.weight);
         TRY(gp_model_all_gather(cut, task, err));
         gp_model_next_step(whole);
         gp_model_next_step(cut);
@@ -153,14 +148,14 @@ GP_TASK gp_status spread(gp_task *task, gp_error *err)
 {
     gp_model *model, *kept;
     gp_model_options options = { .network = "lenet", .micro_batch = 4, .options = "seed=5" };
-    size_t count;
 
     if (gp_task_index(task) == 2)
         options.options = "seed=9";
     TRY(gp_model_open(&model, task, &options, err));
     options.keep = true; /* memory of its own */
     TRY(gp_model_open(&kept, task, &options, err));
-    const float *parameters = gp_model_parameters(model, &count), *others = gp_model_parameters(kept, &count);
+    const float *parameters = gp_model_parameters(model), *others = gp_model_parameters(kept);
+    size_t count = gp_model_count(model);
 
     TRY(gp_model_broadcast(model, task, 2, err));
     TRY(gp_model_broadcast(kept, task, 2, err));
@@ -218,7 +213,6 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     const float *scores;
     float *gradient;
     double loss = 0.0;
-    size_t count;
     int calls = 0;
 
     TRY(open_both(task, &data, &theirs, err));
@@ -229,7 +223,8 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
                                            .loss = own_loss,
                                            .loss_context = &calls },
                       err));
-    const float *reference = gp_model_gradients(theirs, &count), *got = gp_model_gradients(mine, &count);
+    const float *reference = gp_model_gradients(theirs), *got = gp_model_gradients(mine);
+    size_t count = gp_model_count(mine);
 
     TRY(gp_data_next(data, &batch, err));
     TRY(gp_model_compute(theirs, &batch, err));

@@ -1,0 +1,60 @@
+/* own_loss.c -- a loss of one's own: focal loss, -(1 - p)^2 log p with p = softmax at the label, which cares for what is
+ * still hard (Lin et al., "Focal loss for dense object detection", ICCV 2017).
+ *
+ *   gradpool spmd -n 2 own_loss.so:train */
+#include <gradpool/train_task.h>
+#include <math.h>
+
+static gp_status focal_loss(gp_loss_call *call, gp_error *err)
+{
+    (void)err;
+    for (uint32_t n = 0; n < call->count; n++) {
+        const float *scores = call->scores + n * call->size;
+        float *gradient = call->gradient + n * call->size;
+        int32_t label = ((const int32_t *)call->targets)[n];
+        size_t largest = 0;
+        double sum = 0.0;
+
+        for (size_t k = 1; k < call->size; k++)
+            largest = scores[k] > scores[largest] ? k : largest;
+        for (size_t k = 0; k < call->size; k++)
+            sum += exp(scores[k] - scores[largest]);
+        double p = exp(scores[label] - scores[largest]) / sum, hard = 1.0 - p;
+        double slope = 2.0 * hard * p * log(p) - hard * hard; /* of the loss by log p */
+
+        for (size_t k = 0; k < call->size; k++)
+            gradient[k] = (float)(slope * ((k == (size_t)label) - exp(scores[k] - scores[largest]) / sum));
+        call->loss -= hard * hard * log(p);
+        call->correct += largest == (size_t)label;
+    }
+    return GP_OK;
+}
+
+GP_TASK gp_status train(gp_task *task, gp_error *err)
+{
+    gp_data *data;
+    gp_model *model;
+    gp_samples batch;
+    gp_data_options from = { .source = "digits:4000", .batch = 200, .epochs = 3 };
+    gp_model_options options = { .network = "lenet", .loss = focal_loss, .options = "solver=adam" };
+    gp_status status = gp_data_open(&data, task, &from, err);
+
+    options.data = data;
+    if (status == GP_OK)
+        status = gp_model_open(&model, task, &options, err);
+    while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
+        status = gp_model_compute(model, &batch, err);
+        if (status == GP_OK)
+            status = gp_model_all_reduce(model, task, err);
+        if (status == GP_OK)
+            status = gp_model_commit(model, 0.002, err);
+        if (status == GP_OK && batch.last && gp_task_index(task) == 1) {
+            gp_model_sums sums;
+
+            gp_model_get_sums(model, &sums); /* of the last step, until the next one begins */
+            gp_task_log(task, "epoch %u: focal loss %.4f, %.1f %% right", batch.epoch,
+                        sums.loss / sums.weight, 100.0 * sums.correct / sums.weight);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,99 @@
+/* sharded_update.c -- exercise 3 of chapter 12.5 of "Dive into Deep Learning": the all-reduce taken apart.  Gradients are
+ * reduce-scattered, each rank updates its slice of the parameters, the new parameters are all-gathered.  A rank keeps the
+ * momentum of its slice only (ZeRO stage 1; Rajbhandari et al., SC 2020), and the parameters are those of an all-reduce, to
+ * the bit: a second model is trained that way to show it.
+ *
+ *   gradpool spmd -n 3 sharded_update.so:train */
+#include <gradpool/train_task.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const float rate = 0.1f, momentum = 0.9f;
+
+/* Of elements [first, first + count); velocity has those alone. */
+static void update(float *parameters, float *velocity, const float *gradients, size_t first, size_t count,
+                   double weight)
+{
+    for (size_t i = 0; i < count; i++) {
+        velocity[i] = momentum * velocity[i] - rate * (gradients[first + i] / (float)weight);
+        parameters[first + i] += velocity[i];
+    }
+}
+
+static gp_status step_whole(gp_task *task, gp_model *model, float *velocity, const gp_samples *batch,
+                            gp_error *err)
+{
+    gp_model_sums sums;
+    gp_status status = gp_model_compute(model, batch, err);
+
+    if (status == GP_OK)
+        status = gp_model_all_reduce(model, task, err);
+    if (status != GP_OK)
+        return status;
+    gp_model_get_sums(model, &sums);
+    update(gp_model_parameters(model), velocity, gp_model_gradients(model), 0, gp_model_count(model),
+           sums.weight);
+    gp_model_next_step(model);
+    return GP_OK;
+}
+
+static gp_status step_sharded(gp_task *task, gp_model *model, float *velocity, const gp_samples *batch,
+                              gp_error *err)
+{
+    gp_model_sums sums;
+    size_t first, count;
+    gp_status status = gp_model_compute(model, batch, err);
+
+    if (status == GP_OK)
+        status = gp_model_reduce_scatter(model, task, err);
+    if (status == GP_OK)
+        status = gp_model_slice(model, task, gp_task_index(task), &first, &count, err);
+    if (status != GP_OK)
+        return status;
+    gp_model_get_sums(model, &sums);
+    update(gp_model_parameters(model), velocity, gp_model_gradients(model), first, count, sums.weight);
+    status = gp_model_all_gather(model, task, err);
+    gp_model_next_step(model);
+    return status;
+}
+
+GP_TASK gp_status train(gp_task *task, gp_error *err)
+{
+    gp_model *whole, *sharded;
+    gp_data *data;
+    gp_samples batch = { 0 };
+    size_t count, first, mine = 0;
+    gp_data_options from = { .source = "digits:3000", .batch = 250, .epochs = 2 };
+    gp_status status = gp_data_open(&data, task, &from, err);
+    gp_model_options options = { .network = "lenet", .data = data };
+
+    if (status == GP_OK)
+        status = gp_model_open(&whole, task, &options, err);
+    if (status == GP_OK)
+        status = gp_model_open(&sharded, task, &options, err);
+    if (status == GP_OK)
+        status = gp_model_slice(sharded, task, gp_task_index(task), &first, &mine, err);
+    if (status != GP_OK)
+        return status;
+    const float *a = gp_model_parameters(whole), *b = gp_model_parameters(sharded);
+
+    count = gp_model_count(whole);
+    float *all_velocity = calloc(count, sizeof(float)), *own_velocity = calloc(mine + 1, sizeof(float));
+
+    if (all_velocity == NULL || own_velocity == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the momentum of %zu parameters", count);
+    while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
+        status = step_whole(task, whole, all_velocity, &batch, err);
+        if (status == GP_OK)
+            status = step_sharded(task, sharded, own_velocity, &batch, err);
+        if (status == GP_OK && memcmp(a, b, count * sizeof(float)) != 0)
+            status = gp_fail(err, GP_EINTERNAL, "epoch %u, step %u: the parameters differ", batch.epoch,
+                             batch.step);
+    }
+    if (status == GP_OK)
+        gp_task_log(task, "the same bits after %d steps; momentum here: %zu of %zu numbers",
+                    (int)gp_model_step(whole), mine, count);
+    free(all_velocity);
+    free(own_velocity);
+    return status;
+}

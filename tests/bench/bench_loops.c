@@ -1,0 +1,164 @@
+/* bench_loops.c -- what a training loop of one's own costs beside `gradpool train`: the same steps on the same pool,
+ * taken in turns.
+ *
+ *   bench_loops [--network N] [--data SOURCE] [--batch B] [--steps S] [--rounds R] [--workers W]
+ *
+ * Defaults: lenet on digits:10000, 256 samples a step, 200 steps, 9 rounds, 2 workers.  Each round is a training, the loop,
+ * and the loop with a loss of its own; the first round is not counted.  Printed are medians over the rounds of steps a
+ * second (from the end of the first step to that of the last) and the median of the ratios within a round. */
+#include <stdio.h>
+#include <string.h>
+
+#define GP_TEST_NO_MAIN
+#include "tests/service/pools.h"
+
+#include "client/gradpool.h"
+#include "tests/bench/loop_fn.h"
+
+enum { ROUNDS_MAX = 99, KINDS = 3 };
+
+typedef struct bench {
+    const char *network, *data;
+    uint32_t batch, steps, rounds, workers;
+    gp_pool *pool;
+    double begun, ended;             /* of a training: when its first and last step were over */
+    double rates[KINDS][ROUNDS_MAX]; /* steps a second */
+} bench;
+
+static void die(const char *what, const gp_error *err)
+{
+    fprintf(stderr, "bench_loops: %s: %s\n", what, err->message);
+    exit(1);
+}
+
+static void on_step(void *context, const gp_train_step *step)
+{
+    bench *b = context;
+
+    if (step->rank != 0)
+        return;
+    if (step->step == 1)
+        b->begun = step->seconds;
+    b->ended = step->seconds;
+}
+
+/* As many epochs as hold the steps; the rate is of those there were. */
+static double train(bench *b)
+{
+    char batch[40], epochs[40];
+    unsigned samples = 10000;
+    const char *options[] = { batch, epochs, "initial-learn-rate=0.01", "seed=1", NULL };
+    gp_train_request request = { .network = b->network,
+                                 .data = b->data,
+                                 .validation_data = "none",
+                                 .options = options,
+                                 .events = { .context = b, .step = on_step } };
+    gp_training *training;
+    gp_training_summary summary;
+    gp_error err;
+
+    sscanf(b->data, "digits:%u", &samples);
+    if (strncmp(b->data, "synthetic:", 10) == 0)
+        samples = (unsigned)atoi(strrchr(b->data, ':') + 1);
+    snprintf(batch, sizeof(batch), "mini-batch-size=%u", b->batch);
+    snprintf(epochs, sizeof(epochs), "max-epochs=%u",
+             (b->steps + samples / b->batch - 1) / (samples / b->batch));
+    if (gp_train(&training, b->pool, &request, &err) != GP_OK)
+        die("training", &err);
+    gp_training_summarize(training, &summary);
+    gp_training_free(training);
+    return (double)(summary.steps - 1) / (b->ended - b->begun);
+}
+
+static double loop(const bench *b, bool own_loss)
+{
+    loop_request asked = { .batch = b->batch, .steps = b->steps, .own_loss = own_loss };
+    gp_spmd_request request = { .argument = &asked, .bytes = sizeof(asked) };
+    gp_team *team;
+    gp_block *block;
+    const loop_times *times;
+    size_t bytes;
+    double rate;
+    gp_error err;
+
+    snprintf(asked.network, sizeof(asked.network), "%s", b->network);
+    snprintf(asked.data, sizeof(asked.data), "%s", b->data);
+    if (gp_team_open(&team, b->pool, NULL, &err) != GP_OK ||
+        gp_function_find(&request.function, team, LOOP_TASKS ":loop", &err) != GP_OK ||
+        gp_spmd(&block, team, &request, &err) != GP_OK ||
+        gp_block_result(block, 1, (const void **)&times, &bytes, &err) != GP_OK)
+        die("loop", &err);
+    rate = (asked.steps - 1) / times->seconds;
+    gp_block_free(block);
+    gp_team_close(team);
+    return rate;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, uint32_t count)
+{
+    double sorted[ROUNDS_MAX];
+
+    memcpy(sorted, values, count * sizeof(*values));
+    qsort(sorted, count, sizeof(*sorted), compare);
+    return sorted[count / 2];
+}
+
+static void report(const bench *b)
+{
+    static const char *const names[KINDS] = { "gradpool train", "a loop of one's own",
+                                              "the same with a loss of its own" };
+
+    printf("%s on %s, %u samples a step, %u workers, %u rounds of %u steps\n", b->network, b->data, b->batch,
+           b->workers, b->rounds, b->steps);
+    for (int kind = 0; kind < KINDS; kind++) {
+        double ratios[ROUNDS_MAX];
+
+        for (uint32_t round = 0; round < b->rounds; round++)
+            ratios[round] = b->rates[kind][round] / b->rates[0][round];
+        printf("  %-32s %8.1f steps/s   %.3f of gradpool train\n", names[kind],
+               median(b->rates[kind], b->rounds), median(ratios, b->rounds));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    bench b = { "lenet", "digits:10000", 256, 200, 9, 2, .pool = NULL };
+    gp_error err;
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--network") == 0)
+            b.network = argv[i + 1];
+        else if (strcmp(argv[i], "--data") == 0)
+            b.data = argv[i + 1];
+        else if (strcmp(argv[i], "--batch") == 0)
+            b.batch = (uint32_t)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--steps") == 0)
+            b.steps = (uint32_t)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--rounds") == 0)
+            b.rounds = (uint32_t)atoi(argv[i + 1]) % ROUNDS_MAX;
+        else if (strcmp(argv[i], "--workers") == 0)
+            b.workers = (uint32_t)atoi(argv[i + 1]);
+    }
+    setenv("GP_BUILD_DIR", BUILD_DIRECTORY, 0);
+    pools_begin(NULL);
+    if (gp_pool_open(&b.pool, &(gp_pool_options){ .workers = b.workers, .devices = "cpu" }, &err) != GP_OK)
+        die("pool", &err);
+    for (uint32_t round = 0; round <= b.rounds; round++) {
+        uint32_t at = round == 0 ? 0 : round - 1; /* the first is warm-up, and written over */
+
+        b.rates[0][at] = train(&b);
+        b.rates[1][at] = loop(&b, false);
+        b.rates[2][at] = loop(&b, true);
+    }
+    report(&b);
+    gp_pool_close(b.pool);
+    pools_end();
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* loop_fn.h -- what bench_loops asks of its task. */
+#ifndef GP_BENCH_LOOP_FN_H
+#define GP_BENCH_LOOP_FN_H
+
+#include <stdint.h>
+
+typedef struct loop_request {
+    char network[64], data[64];
+    uint32_t batch, steps;
+    uint32_t own_loss; /* 1: cross-entropy of the task's own */
+} loop_request;
+
+typedef struct loop_times {
+    double seconds; /* from the end of the first step to the end of the last */
+    double cpu;     /* of the compute thread, likewise */
+} loop_times;
+
+#endif
