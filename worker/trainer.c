@@ -116,6 +116,8 @@ static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *be
         status = store_check(&trainer->shape, trainer->graph, err);
     if (status != GP_OK || begin->validation_data[0] == '\0')
         return status;
+    images.class_names = gp_store_get_info(trainer->data)->class_names;
+    images.class_count = gp_store_get_info(trainer->data)->class_count;
     fixed = gp_augment_fixed(&trainer->augment);
     status = gp_store_open_with(&trainer->validation, same ? begin->data : begin->validation_data,
                                 same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);

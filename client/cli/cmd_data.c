@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/data_show.h"
 #include "client/cli/download.h"
 #include "client/cli/show.h"
 #include "common/base/json.h"
@@ -14,7 +15,7 @@
 typedef struct data_options {
     cli_common common;
     int64_t count, test_count, seed;
-    char url[512];
+    char url[512], out[1024];
     bool only_local;
 } data_options;
 
@@ -39,7 +40,13 @@ static const gp_param data_params[] = {
       .fallback = GP_DIGITS_SEED,
       .min = 0,
       .max = 9007199254740991.0,
-      .help = "make digits: of the drawing" },
+      .help = "make digits: of the drawing; split: of the division" },
+    { .name = "out",
+      .alias = "o",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(data_options, out),
+      .count = 1024,
+      .help = "split: the files, A.csv,B.csv" },
     { .name = "url",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(data_options, url),
@@ -134,7 +141,7 @@ static void data_list_json(void)
 
 static int data_run(cli_call *call)
 {
-    static const char *const verbs[] = { "get", "make", "list", NULL };
+    static const char *const verbs[] = { "get", "make", "list", "show", "split", NULL };
     const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
     unsigned distance = 0;
 
@@ -149,6 +156,13 @@ static int data_run(cli_call *call)
             data_list();
         return CLI_OK;
     }
+    if (strcmp(verb, "show") == 0 && call->word_count == 2)
+        return data_show(call, call->words[1]);
+    if (strcmp(verb, "split") == 0 && call->word_count == 3) {
+        const data_options *options = call->options;
+
+        return data_split(call, call->words[1], call->words[2], options->out, (uint64_t)options->seed);
+    }
     for (size_t i = 0; verbs[i] != NULL; i++)
         gp_spell_offer(verb, verbs[i], &near, &distance);
     if (near != NULL && strcmp(near, verb) != 0)
@@ -159,10 +173,13 @@ static int data_run(cli_call *call)
 extern const cli_command cli_command_data;
 const cli_command cli_command_data = {
     .name = "data",
-    .summary = "download or make data sets",
-    .usage = "get NAME | make digits DIR | list",
+    .summary = "show, divide, download or make data sets",
+    .usage =
+        "show SOURCE [--json] | split SOURCE SIZE[,SIZE] -o A.csv,B.csv | get NAME | make digits DIR | list",
     .examples = "  gradpool data get fashion-mnist\n"
                 "  gradpool data make digits ./digits --count 20000\n"
+                "  gradpool data show photos\n"
+                "  gradpool data split photos 0.9 -o train.csv,test.csv\n"
                 "  gradpool data list\n",
     .options = data_params,
     .options_bytes = sizeof(data_options),

@@ -19,7 +19,8 @@ static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint3
 
     (void)err;
     for (uint32_t i = 0; i < count; i++) {
-        memcpy((uint8_t *)samples + i * bytes, arrays->samples + index[i] * bytes, bytes);
+        if (samples != NULL)
+            memcpy((uint8_t *)samples + i * bytes, arrays->samples + index[i] * bytes, bytes);
         if (targets != NULL)
             memcpy((uint8_t *)targets + i * target_bytes, arrays->targets + index[i] * target_bytes,
                    target_bytes);

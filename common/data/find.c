@@ -127,7 +127,8 @@ static gp_status path_not_directory(const char *name, gp_error *err)
         return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
                              "cannot open the data %s", name);
     if (slash == name)
-        return gp_fail(err, GP_EINVAL, "%s is a file; give the directory that the data is in", name);
+        return gp_fail(err, GP_EINVAL,
+                       "%s is a file of no known kind; give the directory that the data is in", name);
     return gp_fail(err, GP_EINVAL, "%s is a file; give the directory it is in: %.*s", name,
                    slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
 }
@@ -179,12 +180,30 @@ static bool ends_with(const char *text, const char *end)
     return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
+static bool is_file(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+}
+
+/* Files that are data by themselves, by what their names end in. */
+static const struct {
+    const char *ending;
+    gp_status (*open)(gp_store **out, const char *path, gp_data_role role, const gp_store_options *options,
+                      gp_error *err);
+} file_kinds[] = {
+    { ".csv", gp_store_open_csv },
+    { ".tar", gp_store_open_tar },
+};
+
 gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err)
 {
     return gp_store_open_with(out, source, role, &(gp_store_options){ 0 }, err);
 }
 
-gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
+/* By the kind of the source. */
+static gp_status source_open(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
     /* Without images in folders there are always two parts. */
@@ -199,11 +218,12 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
     rest = after_word(source, "digits");
     if (rest != NULL)
         return gp_store_open_digits(out, source, rest, part, err);
-    if (strncmp(source, "s3://", 5) == 0 || ends_with(source, ".npy"))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s: this version reads directories of images or IDX files, digits and synthetic data "
-                       "only",
+    if (strncmp(source, "s3://", 5) == 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "%s: this version does not read from S3; copy it to a directory",
                        source);
+    for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
+        if (ends_with(source, file_kinds[i].ending) && is_file(source))
+            return file_kinds[i].open(out, source, role, options, err);
     status = gp_store_find(path, sizeof(path), source, err);
     if (status != GP_OK)
         return status;
@@ -211,5 +231,24 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
         return gp_pixels_open(out, path, role, options, err);
     if (!gp_store_is_idx(path) && gp_folder_is(path))
         return gp_store_open_folder(out, path, role, options, err);
+    if (gp_tar_is(path))
+        return gp_store_open_tar(out, path, role, options, err);
     return gp_store_open_idx(out, path, part, err);
+}
+
+gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
+{
+    gp_store *store;
+    gp_status status = source_open(&store, source, role, options, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_store_renumber(store, options, err);
+    if (status != GP_OK) {
+        gp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return GP_OK;
 }

@@ -1,5 +1,6 @@
 #include "common/data/image_list.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -19,6 +20,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->sizes);
     gp_free(list->places);
     gp_free(list->classes);
+    gp_free(list->slots);
     gp_buffer_deinit(&list->text);
 }
 
@@ -178,6 +180,117 @@ int32_t gp_image_list_find_class(const gp_image_list *list, const char *name)
         if (strcmp(gp_image_list_class(list, i), name) == 0)
             return (int32_t)i;
     return -1;
+}
+
+static uint32_t name_hash(const char *name)
+{
+    uint32_t hash = 0x811c9dc5u; /* FNV-1a */
+
+    while (*name != '\0')
+        hash = (hash ^ (unsigned char)*name++) * 0x01000193u;
+    return hash;
+}
+
+/* The slot of a name: its own, or the free one where it belongs. */
+static uint32_t *slot_find(const gp_image_list *list, const char *name)
+{
+    uint32_t at = name_hash(name) & (list->slot_count - 1);
+
+    while (list->slots[at] != 0 && strcmp(gp_image_list_class(list, list->slots[at] - 1), name) != 0)
+        at = (at + 1) & (list->slot_count - 1);
+    return &list->slots[at];
+}
+
+/* At most half of the slots are used. */
+static gp_status slots_grow(gp_image_list *list, gp_error *err)
+{
+    uint32_t *old = list->slots;
+
+    if (list->slot_count / 2 > list->class_count)
+        return GP_OK;
+    list->slots = gp_calloc(list->slot_count == 0 ? 64 : list->slot_count * 2, sizeof(*list->slots));
+    if (list->slots == NULL) {
+        list->slots = old;
+        return gp_fail(err, GP_ENOMEM, "no memory for %u classes", list->class_count);
+    }
+    list->slot_count = list->slot_count == 0 ? 64 : list->slot_count * 2;
+    gp_free(old);
+    for (uint32_t i = 0; i < list->class_count; i++)
+        *slot_find(list, gp_image_list_class(list, i)) = i + 1;
+    return GP_OK;
+}
+
+gp_status gp_image_list_class_of(gp_image_list *list, const char *name, int32_t *label, gp_error *err)
+{
+    gp_status status = slots_grow(list, err);
+    uint32_t *slot;
+
+    if (status != GP_OK)
+        return status;
+    slot = slot_find(list, name);
+    if (*slot == 0) {
+        status = gp_image_list_add_class(list, name, err);
+        if (status != GP_OK)
+            return status;
+        *slot = list->class_count;
+    }
+    *label = (int32_t)*slot - 1;
+    return GP_OK;
+}
+
+typedef struct class_rank {
+    const char *name;
+    uint32_t was;
+} class_rank;
+
+static int class_compare(const void *left, const void *right)
+{
+    return strcmp(((const class_rank *)left)->name, ((const class_rank *)right)->name);
+}
+
+/* Of whole numbers: without leading zeros, the longer is the larger. */
+static int number_compare(const void *left, const void *right)
+{
+    const char *a = ((const class_rank *)left)->name, *b = ((const class_rank *)right)->name;
+    size_t zeros_a = strspn(a, "0"), zeros_b = strspn(b, "0");
+    size_t length_a = strlen(a + zeros_a), length_b = strlen(b + zeros_b);
+    int order = length_a != length_b ? (length_a < length_b ? -1 : 1) : strcmp(a + zeros_a, b + zeros_b);
+
+    return order != 0 ? order : strcmp(a, b);
+}
+
+gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err)
+{
+    class_rank *ranks = gp_calloc(list->class_count, sizeof(*ranks));
+    uint64_t *sorted = gp_calloc(list->class_count, sizeof(*sorted));
+    int32_t *now = gp_calloc(list->class_count, sizeof(*now));
+    bool numbers = true;
+    gp_status status = GP_OK;
+
+    if (ranks == NULL || sorted == NULL || now == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %u classes", list->class_count);
+    for (uint32_t i = 0; status == GP_OK && i < list->class_count; i++) {
+        ranks[i] = (class_rank){ gp_image_list_class(list, i), i };
+        numbers &= *ranks[i].name != '\0' && ranks[i].name[strspn(ranks[i].name, "0123456789")] == '\0';
+    }
+    if (status == GP_OK && list->class_count > 1)
+        qsort(ranks, list->class_count, sizeof(*ranks), numbers ? number_compare : class_compare);
+    for (uint32_t i = 0; status == GP_OK && i < list->class_count; i++) {
+        sorted[i] = list->classes[ranks[i].was];
+        now[ranks[i].was] = (int32_t)i;
+    }
+    for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
+        if (list->labels[i] >= 0)
+            list->labels[i] = now[list->labels[i]];
+    if (status == GP_OK && list->class_count > 0)
+        memcpy(list->classes, sorted, list->class_count * sizeof(*sorted));
+    gp_free(ranks);
+    gp_free(sorted);
+    gp_free(now);
+    gp_free(list->slots); /* of the old numbers */
+    list->slots = NULL;
+    list->slot_count = 0;
+    return status;
 }
 
 bool gp_image_list_wants(const char *name)

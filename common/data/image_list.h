@@ -29,6 +29,8 @@ typedef struct gp_image_list {
     uint32_t place_count, place_capacity;
     uint64_t *classes;
     uint32_t class_count, class_capacity;
+    uint32_t *slots; /* hash table of classes, by gp_image_list_class_of(): class + 1, 0 is free */
+    uint32_t slot_count;
     uint64_t others;          /* files that were passed over: not named as images */
     uint64_t skipped_folders; /* unreadable or empty, with GP_BAD_SKIP */
 } gp_image_list;
@@ -55,6 +57,12 @@ const char *gp_image_list_class(const gp_image_list *list, uint32_t index);
 
 /* The label of a class, -1: there is none of that name. */
 int32_t gp_image_list_find_class(const gp_image_list *list, const char *name);
+
+/* The label of a class, which is added if there is none of that name. */
+gp_status gp_image_list_class_of(gp_image_list *list, const char *name, int32_t *label, gp_error *err);
+
+/* Bring the classes into the order of their names (of their values, if all are whole numbers); labels follow. */
+gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err);
 
 /* Whether a file of this name is taken for an image: .jpg .jpeg .jpe .jfif .png, in any case. */
 bool gp_image_list_wants(const char *name);

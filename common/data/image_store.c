@@ -158,30 +158,45 @@ static gp_status file_read(reader *r, int fd, uint64_t offset, size_t bytes, siz
     return status;
 }
 
-/* The image's file into r->file: its first bytes_max bytes.  r->name is left with what it is called. */
+static gp_status file_check(const char *name, const struct stat *stat_, gp_error *err)
+{
+    if (!S_ISREG(stat_->st_mode))
+        return gp_fail(err, GP_EINVAL, "%s is not a file", name);
+    if (stat_->st_size > GP_IMAGE_FILE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; at most %d are read", name,
+                       (long long)stat_->st_size, GP_IMAGE_FILE_BYTES_MAX);
+    return GP_OK;
+}
+
+/* The image's file, or its part of an archive, into r->file: its first bytes_max bytes.  r->name is left with what it
+ * is called. */
 static gp_status image_load(const gp_image_list *list, reader *r, uint32_t index, size_t bytes_max,
                             size_t *bytes, gp_error *err)
 {
+    bool member = list->offsets != NULL;
+    const char *path = r->name;
     struct stat stat_;
-    gp_status status;
+    uint64_t size;
+    gp_status status = GP_OK;
     int fd;
 
     image_path(list, index, r->name, sizeof(r->name));
-    fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &stat_) != 0)
+    if (member)
+        path = gp_image_list_place(list, list->entries[index].place);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || (!member && fstat(fd, &stat_) != 0))
         status = gp_fail_errno(err,
                                errno == ENOENT   ? GP_ENOENT
                                : errno == EACCES ? GP_EPERM
                                                  : GP_EIO,
-                               "cannot open %s", r->name);
-    else if (!S_ISREG(stat_.st_mode))
-        status = gp_fail(err, GP_EINVAL, "%s is not a file", r->name);
-    else if (stat_.st_size > GP_IMAGE_FILE_BYTES_MAX)
-        status = gp_fail(err, GP_ELIMIT, "%s has %lld bytes; at most %d are read", r->name,
-                         (long long)stat_.st_size, GP_IMAGE_FILE_BYTES_MAX);
-    else
-        status = file_read(r, fd, 0, (size_t)stat_.st_size < bytes_max ? (size_t)stat_.st_size : bytes_max,
+                               "cannot open %s", path);
+    else if (!member)
+        status = file_check(path, &stat_, err);
+    if (status == GP_OK) {
+        size = member ? list->sizes[index] : (uint64_t)stat_.st_size;
+        status = file_read(r, fd, member ? list->offsets[index] : 0, size < bytes_max ? size : bytes_max,
                            bytes, err);
+    }
     if (fd >= 0)
         close(fd);
     return status;
@@ -274,7 +289,7 @@ static gp_status label_decode(const image_store *images, reader *r, size_t bytes
     return status;
 }
 
-/* The label image that belongs to an image of width x height, into r->label at the store's size. */
+/* The label image that belongs to an image of width x height (0: no matter), into r->label at the store's size. */
 static gp_status label_read(const image_store *images, reader *r, uint32_t index, uint32_t width,
                             uint32_t height, gp_error *err)
 {
@@ -285,7 +300,7 @@ static gp_status label_read(const image_store *images, reader *r, uint32_t index
 
     if (status == GP_OK)
         status = label_decode(images, r, bytes, &pixels, err);
-    if (status == GP_OK && (pixels.width != width || pixels.height != height))
+    if (status == GP_OK && width != 0 && (pixels.width != width || pixels.height != height))
         status =
             gp_fail(err, GP_ECORRUPT, "%s is %ux%u (height x width), but the image that it labels is %ux%u",
                     r->name, pixels.height, pixels.width, height, width);
@@ -381,10 +396,14 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
     if (status != GP_OK)
         return status;
     for (uint32_t i = 0; i < count; i++) {
-        uint8_t *out = (uint8_t *)samples + i * store->info.sample_bytes;
+        uint8_t *out = samples == NULL ? NULL : (uint8_t *)samples + i * store->info.sample_bytes;
         bool skipped = false;
 
-        if (!cache_get(images, r, index[i], out)) {
+        if (out == NULL) {
+            status = images->labels == NULL ? GP_OK : label_read(images, r, index[i], 0, 0, &own);
+            if (status != GP_OK)
+                break;
+        } else if (!cache_get(images, r, index[i], out)) {
             status = sample_decode(images, r, index[i], out, &own);
             skipped = status != GP_OK && status != GP_ENOMEM && images->options.on_bad == GP_BAD_SKIP;
             if (skipped)
@@ -507,8 +526,9 @@ static gp_status shape_decide(image_store *images, gp_store_info *info, gp_error
             info->height = seen.height;
             info->width = seen.width;
             first = index;
-        } else if (sizes && !images->options.any_size &&
-                   (seen.height != info->height || seen.width != info->width)) {
+        } else if (sizes && images->options.any_size) {
+            info->sizes_differ |= seen.height != info->height || seen.width != info->width;
+        } else if (sizes && (seen.height != info->height || seen.width != info->width)) {
             char one[80], other[80];
 
             image_name(&images->store, first, one, sizeof(one));
@@ -608,7 +628,8 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .height = options->height,
                            .width = options->width,
                            .dtype = GP_U8,
-                           .class_count = list->class_count };
+                           .class_count = list->class_count,
+                           .passed_over = list->others };
     image_store *images;
     gp_status status = store_new(&images, source, list, labels, options, err);
 
@@ -640,15 +661,37 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     return GP_OK;
 }
 
-gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
-                               const gp_store_options *options, gp_error *err)
+/* A store of whatever the lister finds. */
+typedef gp_status (*image_lister)(gp_image_list *list, const char *path, gp_data_role role,
+                                  const gp_store_options *options, gp_error *err);
+
+static gp_status listed_open(gp_store **out, const char *kind, image_lister lister, const char *path,
+                             gp_data_role role, const gp_store_options *options, gp_error *err)
 {
     gp_image_list list;
-    gp_status status = gp_folder_list(&list, directory, role, options, err);
+    gp_status status = lister(&list, path, role, options, err);
 
     if (status != GP_OK) {
         gp_image_list_deinit(&list);
         return status;
     }
-    return gp_image_store_open(out, "folder", directory, &list, NULL, options, err);
+    return gp_image_store_open(out, kind, path, &list, NULL, options, err);
+}
+
+gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
+                               const gp_store_options *options, gp_error *err)
+{
+    return listed_open(out, "folder", gp_folder_list, directory, role, options, err);
+}
+
+gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    return listed_open(out, "csv", gp_csv_list, path, role, options, err);
+}
+
+gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    return listed_open(out, "tar", gp_tar_list, path, role, options, err);
 }

@@ -40,6 +40,16 @@ gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const g
 gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,
                          const gp_store_options *options, gp_error *err);
 
+/* The same for the lines of a CSV file, path,label (csv_list.c), and for the members of tar archives (tar_list.c): one file,
+ * or all of those in a directory. */
+gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
+                      const gp_store_options *options, gp_error *err);
+gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
+                      const gp_store_options *options, gp_error *err);
+
+/* Whether a directory has an archive in it. */
+bool gp_tar_is(const char *path);
+
 /* Whether a directory has any directory in it. */
 bool gp_folder_is(const char *path);
 

@@ -94,6 +94,7 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
 
 void gp_store_deinit(gp_store *store)
 {
+    gp_free(store->renumber);
     gp_free(store->source);
     gp_free(store->class_names);
 }
@@ -187,6 +188,19 @@ const gp_store_info *gp_store_get_info(const gp_store *store)
     return &store->info;
 }
 
+static void targets_renumber(const gp_store *store, uint8_t *targets)
+{
+    for (uint32_t k = 0; k < store->info.target_count; k++) {
+        int64_t count = gp_shape_count(&store->info.targets[k].shape);
+        int32_t *labels = (int32_t *)targets;
+
+        targets += gp_targets_bytes(&store->info.targets[k], 1);
+        for (int64_t e = 0; store->info.targets[k].dtype == GP_I32 && e < count; e++)
+            if (labels[e] >= 0)
+                labels[e] = store->renumber[labels[e]];
+    }
+}
+
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                         void *targets, gp_error *err)
 {
@@ -194,7 +208,65 @@ gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t c
         if (index[i] >= store->info.count)
             return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
                            store->info.source, store->info.count);
-    return store->ops->read(store, index, count, samples, targets, err);
+    gp_status status = store->ops->read(store, index, count, samples, targets, err);
+
+    if (status == GP_OK && targets != NULL && store->renumber != NULL)
+        for (uint32_t i = 0; i < count; i++)
+            targets_renumber(store, (uint8_t *)targets + i * store->info.target_bytes);
+    return status;
+}
+
+static bool names_are_numbers(const char *const *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char number[16];
+
+        snprintf(number, sizeof(number), "%u", i);
+        if (strcmp(names[i], number) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The place of a name, -1: none.  First where it is mostly: at its own number. */
+static int32_t name_find(const char *const *names, uint32_t count, const char *name, uint32_t near)
+{
+    if (near < count && strcmp(names[near], name) == 0)
+        return (int32_t)near;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err)
+{
+    const gp_store_info *info = &store->info;
+    const char **own = store->class_names;
+    int32_t *renumber;
+    gp_status status;
+
+    if (options->class_names == NULL || info->class_count == 0 ||
+        names_are_numbers(info->class_names, info->class_count) ||
+        names_are_numbers(options->class_names, options->class_count))
+        return GP_OK;
+    renumber = gp_calloc(info->class_count, sizeof(*renumber));
+    if (renumber == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u classes", info->class_count);
+    for (uint32_t i = 0; i < info->class_count; i++) {
+        renumber[i] = name_find(options->class_names, options->class_count, own[i], i);
+        if (renumber[i] < 0 && !options->any_class) {
+            gp_free(renumber);
+            return gp_fail(err, GP_EINVAL,
+                           "%s has a class %s, which is none of the %u that are trained (%s, ...)",
+                           info->source, own[i], options->class_count, options->class_names[0]);
+        }
+    }
+    store->renumber = renumber;
+    store->info.class_count = options->class_count;
+    status = class_names_copy(store, options->class_names, err); /* leaves NULL where it fails */
+    gp_free(own);
+    return status;
 }
 
 gp_store_options gp_store_options_for(const gp_shape *input)

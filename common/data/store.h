@@ -36,12 +36,17 @@ typedef enum gp_on_bad {
     GP_BAD_SKIP,  /* it is logged by name, counted, and its class is -1: no loss counts it */
 } gp_on_bad;
 
-/* What images are brought to.  All zero: as they are. */
+/* What images are brought to, and labels are numbered by.  All zero: as they are. */
 typedef struct gp_store_options {
     uint32_t channels;      /* 1: grey, 3: RGB, 0: RGB if any of those looked at is */
     uint32_t height, width; /* 0: the size that those looked at have in common */
     bool any_size;          /* of several sizes the first is as good as any: the caller only looks */
     gp_on_bad on_bad;
+    /* Classes that the labels are to be numbered by, matched by name; NULL: the data's own.  A class that is not among
+     * them is an error, or -1 with any_class.  Data whose classes are only numbers keep them. */
+    const char *const *class_names;
+    uint32_t class_count;
+    bool any_class;
     uint64_t cache_bytes; /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
 } gp_store_options;
 
@@ -60,6 +65,8 @@ typedef struct gp_store_info {
     size_t target_bytes;                /* of one sample's targets, packed in this order */
     uint32_t class_count;               /* indices are in [0, class_count); 0: no target is an index */
     const char *const *class_names;     /* class_count of them */
+    bool sizes_differ;                  /* images of several sizes, and the options said any_size */
+    uint64_t passed_over;               /* files that are no images, images without a label image */
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];
     uint64_t fingerprint; /* of shape, count and up to 64 samples with targets, evenly spread */
@@ -110,7 +117,7 @@ const gp_store_info *gp_store_get_info(const gp_store *store);
 bool gp_store_has_class(const gp_store_info *info);
 
 /* gp_store_read -- copy the samples and targets of index[0..count) out, in that order.
- *   samples  count * sample_bytes, packed CHW, in the store's dtype; not normalised
+ *   samples  count * sample_bytes, packed CHW, in the store's dtype; not normalised; NULL: targets only
  *   targets  count * target_bytes; may be NULL
  * Safe from several threads at once; allocates nothing for stores held in memory.
  * GP_EINVAL: an index is not below the store's count. */

@@ -20,6 +20,7 @@ struct gp_store {
     gp_store_info info;
     char *source;
     const char **class_names; /* one block, names included */
+    int32_t *renumber;        /* [class_count of the data]: what its labels become; NULL: what they are */
 };
 
 /* Fill in ops, source, shape, targets, the pixels/255 rule (GP_F32: as stored) and class names ("0".. when NULL), all
@@ -28,6 +29,9 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
 
 /* Compute the fingerprint, by reading: the last step of an open. */
 gp_status gp_store_seal(gp_store *store, gp_error *err);
+
+/* Number the labels by other classes: gp_store_options.  The last step of an open, behind the seal. */
+gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err);
 
 void gp_store_deinit(gp_store *store);
 
@@ -39,6 +43,11 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
                                gp_error *err);
 gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
                                const gp_store_options *options, gp_error *err);
+
+gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err);
+gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err);
 
 /* Whether the directory has IDX files of any role. */
 bool gp_store_is_idx(const char *directory);

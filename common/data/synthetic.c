@@ -29,7 +29,8 @@ static gp_status synthetic_read(const gp_store *store, const uint32_t *index, ui
         uint32_t word[4];
 
         gp_rng_draw(word, synthetic_seed, (uint32_t)synthetic->role, 1, index[i], 0);
-        memcpy((uint8_t *)samples + i * bytes, synthetic->block + word[0] % WINDOW_OFFSETS, bytes);
+        if (samples != NULL)
+            memcpy((uint8_t *)samples + i * bytes, synthetic->block + word[0] % WINDOW_OFFSETS, bytes);
         if (targets != NULL)
             ((int32_t *)targets)[i] = (int32_t)((uint64_t)word[1] * store->info.class_count >> 32);
     }

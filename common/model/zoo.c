@@ -140,6 +140,19 @@ static const zoo_network networks[] = {
       .classes = 1000,
       .range = RANGE_CENTRED,
       .build = gp_zoo_inceptionresnetv2 },
+    { .name = "deeplabv3plus",
+      .about = "Chen et al., 2018: scores each pixel",
+      .input = { 3, 512, 512 },
+      .classes = 21,
+      .range = RANGE_IMAGENET,
+      .build = gp_zoo_deeplabv3plus,
+      .settings = gp_zoo_deeplabv3plus_settings },
+    { .name = "unet",
+      .about = "Ronneberger et al., 2015: scores each pixel",
+      .input = { 3, 256, 256 },
+      .classes = 2,
+      .build = gp_zoo_unet,
+      .settings = gp_zoo_unet_settings },
 };
 
 enum { NETWORK_COUNT = sizeof(networks) / sizeof(networks[0]), NAME_BYTES = 64, SETTING_BYTES = 80 };

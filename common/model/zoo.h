@@ -76,7 +76,9 @@ void gp_zoo_squeezenet(gp_zoo_builder *b);
 void gp_zoo_mobilenetv2(gp_zoo_builder *b);
 void gp_zoo_googlenet(gp_zoo_builder *b);
 void gp_zoo_inceptionresnetv2(gp_zoo_builder *b);
+void gp_zoo_deeplabv3plus(gp_zoo_builder *b);
+void gp_zoo_unet(gp_zoo_builder *b);
 enum { GP_ZOO_SETTINGS_BYTES = 128 }; /* room for any network's settings */
-extern const gp_param gp_zoo_googlenet_settings[];
+extern const gp_param gp_zoo_googlenet_settings[], gp_zoo_deeplabv3plus_settings[], gp_zoo_unet_settings[];
 
 #endif

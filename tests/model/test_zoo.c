@@ -18,7 +18,8 @@ static gp_graph *zoo_graph(const char *name, const gp_shape *input, uint32_t cla
  *   lenet              "Dive into Deep Learning", 12.5
  *   googlenet:caffe    netscope of bvlc_googlenet
  *   inceptionresnetv2  timm's and Keras': the latter publishes 55,873,736, which are our 55,843,464 learned ones less
- *                      30,272 scales of batch norms that it leaves out, and 60,544 running moments */
+ *                      30,272 scales of batch norms that it leaves out, and 60,544 running moments
+ *   unet               the paper's, at one input channel and two classes; with batch norm milesial/Pytorch-UNet's, at three */
 static const struct published {
     const char *text;
     int64_t channels; /* 0: the network's own input */
@@ -37,6 +38,8 @@ static const struct published {
     { "googlenet", 0, 6624904, 14560, 1498 },
     { "inceptionresnetv2", 0, 55843464, 60544, 0 },
     { "googlenet:form=caffe", 0, 6998552, 0, 1582 },
+    { "unet", 1, 31030658, 0, 0 },
+    { "unet:batch-norm=true", 3, 31037698, 11776, 0 },
 };
 
 TEST(every_network_has_the_parameters_that_were_published)
@@ -56,6 +59,25 @@ TEST(every_network_has_the_parameters_that_were_published)
     }
 }
 
+/* DeepLab v3+ by its parts, as no count of exactly this form is published: the trunk is the classifier without its
+ * fc layer (513 or 2049 numbers a class ...), and the pyramid with image pooling torchvision's: its deeplabv3_resnet50
+ * has 42,004,074, of which 2,365,205 are the auxiliary head's and 595,733 stand behind the pyramid. */
+TEST(deeplab_is_a_trunk_a_pyramid_and_a_decoder)
+{
+    const size_t decoder = 256 * 48 + 2 * 48 + 304 * 256 * 9 + 512 + 256 * 256 * 9 + 512;
+    const size_t pyramid = 42004074 - 2365205 - 595733 - (25557032 - 2049 * 1000);
+    const size_t mean_branch = 2048 * 256 + 512 + 256 * 256;
+    gp_graph *graph = zoo_graph("deeplabv3plus:backbone=resnet50,image-pooling=true", NULL, 0);
+
+    REQUIRE(graph != NULL);
+    CHECK_INT(25557032 - 2049 * 1000 + pyramid + decoder + 257 * 21, graph->learned_count);
+    gp_graph_free(graph);
+    graph = zoo_graph("deeplabv3plus:backbone=resnet50", NULL, 6);
+    REQUIRE(graph != NULL);
+    CHECK_INT(25557032 - 2049 * 1000 + pyramid - mean_branch + decoder + 257 * 6, graph->learned_count);
+    gp_graph_free(graph);
+}
+
 TEST(every_network_that_can_be_listed_can_be_built)
 {
     gp_zoo_info info;
@@ -71,7 +93,7 @@ TEST(every_network_that_can_be_listed_can_be_built)
         gp_graph_free(graph);
         count++;
     }
-    CHECK_INT(11, count);
+    CHECK_INT(13, count);
 }
 
 TEST(a_wrong_setting_is_named_with_the_nearest)
@@ -88,6 +110,9 @@ TEST(a_wrong_setting_is_named_with_the_nearest)
         { "googlenet:form", GP_EINVAL, "'form' is not of the form setting=value" },
         { "googlenet:", GP_EINVAL, "'' is not of the form setting=value" },
         { "googlenet:form=caffe,,form=caffe", GP_EINVAL, "'' is not of the form setting=value" },
+        { "deeplabv3plus:output-stride=32", GP_EINVAL, "output-stride is '32'; it must be one of 8, 16" },
+        { "unet:depth=9", GP_EINVAL, "depth is 9; it must be from 1 to 8" },
+        { "unet:zzz=9", GP_EINVAL, "it has: depth, width, dropout, batch-norm" },
         { "lenet:depth=3", GP_EINVAL, "lenet has no settings, and 'depth' is given" },
         { "gogglenet:depth=3", GP_ENOENT, "no network is called 'gogglenet'; did you mean 'googlenet'?" },
         { "googlenet:form="
@@ -106,6 +131,20 @@ TEST(a_wrong_setting_is_named_with_the_nearest)
         CHECK(spec == NULL);
     }
     CHECK_STATUS(GP_OK, gp_zoo_check("googlenet:form=caffe", &err));
+}
+
+TEST(a_u_net_wants_a_size_that_it_can_halve)
+{
+    const gp_shape odd = gp_shape3(1, 40, 24);
+    gp_netspec *spec = NULL;
+    gp_error err;
+
+    CHECK_STATUS(GP_EINVAL, gp_zoo_build(&spec, "unet", &odd, 0, &err));
+    CHECK_CONTAINS(err.message,
+                   "halves its input 4 times needs a height and a width that are multiples of 16; "
+                   "they are 40 and 24");
+    REQUIRE_OK(gp_zoo_build(&spec, "unet:depth=3,width=4", &odd, 0, &err), err);
+    gp_netspec_free(spec);
 }
 
 static gp_shape shape_of(const gp_graph *graph, const char *layer)
@@ -134,6 +173,17 @@ TEST(shapes_are_those_of_the_papers)
         { "inceptionresnetv2", "conv_7b_relu", "1536x8x8" },
         { "squeezenet1.1", "fire9", "512x13x13" },
         { "mobilenetv2", "last_clip", "1280x7x7" },
+        { "deeplabv3plus", "s4_b2_relu", "512x32x32" },
+        { "deeplabv3plus:output-stride=8", "s4_b2_relu", "512x64x64" },
+        { "deeplabv3plus", "decode", "304x128x128" },
+        { "deeplabv3plus", "up2", "21x512x512" },
+        { "deeplabv3plus:backbone=inceptionresnetv2", "conv_7b_relu", "1536x32x32" },
+        { "deeplabv3plus:backbone=inceptionresnetv2", "conv_4a_relu", "192x128x128" },
+        { "deeplabv3plus:backbone=mobilenetv2", "block4_expand_clip", "144x128x128" },
+        { "deeplabv3plus:backbone=mobilenetv2,output-stride=8", "block17_project_bn", "320x64x64" },
+        { "unet", "bridge_b_relu", "1024x16x16" },
+        { "unet", "scorer", "2x256x256" },
+        { "unet:depth=2,width=8", "up1", "16x256x256" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

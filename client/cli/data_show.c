@@ -1,0 +1,301 @@
+#include "client/cli/data_show.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+#include "common/base/json.h"
+#include "common/data/store.h"
+#include "common/data/subset.h"
+
+/* ---- show ---- */
+
+/* One part of the source, opened; store NULL: it has none. */
+typedef struct data_part {
+    const char *name;
+    gp_store *store;
+    uint64_t *counts;
+} data_part;
+
+static void part_close(data_part *part)
+{
+    gp_store_close(part->store);
+    gp_free(part->counts);
+}
+
+/* A source without such a part is fine. */
+static gp_status part_open(data_part *part, const char *source, gp_data_role role, gp_error *err)
+{
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
+    gp_status status = gp_store_open_with(&part->store, source, role, &options, err);
+
+    if (status == GP_ENOENT && role != GP_DATA_TRAIN)
+        return GP_OK;
+    if (status != GP_OK)
+        return status;
+    part->counts = gp_calloc(gp_store_get_info(part->store)->class_count + 1, sizeof(*part->counts));
+    if (part->counts == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to count classes");
+    return gp_store_count_classes(part->store, part->counts, err);
+}
+
+static void part_print_json(const data_part *part, gp_json_writer *writer)
+{
+    const gp_store_info *info = gp_store_get_info(part->store);
+    char targets[160];
+
+    gp_json_begin_object(writer, NULL);
+    gp_json_put_text(writer, "part", part->name);
+    gp_json_put_integer(writer, "samples", info->count);
+    gp_json_put_integer(writer, "channels", info->channels);
+    gp_json_put_integer(writer, "height", info->height);
+    gp_json_put_integer(writer, "width", info->width);
+    gp_json_put_bool(writer, "sizes_differ", info->sizes_differ);
+    gp_json_put_text(writer, "dtype", gp_dtype_name(info->dtype));
+    gp_json_put_text(writer, "targets",
+                     gp_targets_format(info->targets, info->target_count, targets, sizeof(targets)));
+    gp_json_put_integer(writer, "passed_over", (int64_t)info->passed_over);
+    gp_json_begin_array(writer, "classes");
+    for (uint32_t i = 0; i < info->class_count; i++) {
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", info->class_names[i]);
+        gp_json_put_integer(writer, "count", (int64_t)part->counts[i]);
+        gp_json_end_object(writer);
+    }
+    gp_json_end_array(writer);
+    gp_json_put_integer(writer, "no_class", (int64_t)part->counts[info->class_count]);
+    gp_json_end_object(writer);
+}
+
+static void show_json(const char *source, const data_part *parts, int count)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 64 << 20);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "source", source);
+    gp_json_put_text(&writer, "kind", gp_store_get_info(parts[0].store)->kind);
+    gp_json_begin_array(&writer, "parts");
+    for (int i = 0; i < count; i++)
+        if (parts[i].store != NULL)
+            part_print_json(&parts[i], &writer);
+    gp_json_end_array(&writer);
+    gp_json_end_object(&writer);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        printf("%s\n", gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+}
+
+/* The count of a class in a part: by name, since a part's classes may be numbered otherwise. */
+static void count_format(char text[24], const data_part *part, uint32_t class, const char *name)
+{
+    const gp_store_info *info = part->store == NULL ? NULL : gp_store_get_info(part->store);
+
+    strcpy(text, "-");
+    if (info != NULL && class < info->class_count && strcmp(info->class_names[class], name) == 0)
+        snprintf(text, 24, "%" PRIu64, part->counts[class]);
+}
+
+static void show_text(const data_part *parts, int count)
+{
+    const gp_store_info *first = gp_store_get_info(parts[0].store);
+    const char *titles[3] = { "class", parts[0].name, parts[1].name };
+    bool classes = gp_store_has_class(first);
+    show_table *table;
+
+    printf("%s: %s\n", first->kind, first->source);
+    for (int i = 0; i < count; i++) {
+        const gp_store_info *info = parts[i].store == NULL ? NULL : gp_store_get_info(parts[i].store);
+        char targets[160];
+
+        if (info == NULL) {
+            printf("%s: none\n", parts[i].name);
+            continue;
+        }
+        printf("%s: %u samples, %ux%ux%u %s%s, targets %s", parts[i].name, info->count, info->channels,
+               info->height, info->width, gp_dtype_name(info->dtype),
+               info->sizes_differ ? " (the first; sizes differ)" : "",
+               gp_targets_format(info->targets, info->target_count, targets, sizeof(targets)));
+        if (info->passed_over > 0)
+            printf(", %" PRIu64 " files passed over", info->passed_over);
+        printf("\n");
+    }
+    if (first->class_count == 0)
+        return;
+    printf("\n%s of each class\n", classes ? "samples" : "pixels");
+    table = show_table_new((uint32_t)count + 1, titles);
+    for (uint32_t k = 0; table != NULL && k < first->class_count; k++) {
+        char counts[2][24];
+
+        for (int i = 0; i < count; i++)
+            count_format(counts[i], &parts[i], k, first->class_names[k]);
+        show_row(table, (const char *[]){ first->class_names[k], counts[0], counts[1] });
+    }
+    show_table_print_free(table);
+    for (int i = 0; i < count; i++)
+        if (parts[i].store != NULL && parts[i].counts[gp_store_get_info(parts[i].store)->class_count] > 0)
+            printf("%s: %" PRIu64 " without a class\n", parts[i].name,
+                   parts[i].counts[gp_store_get_info(parts[i].store)->class_count]);
+}
+
+int data_show(cli_call *call, const char *source)
+{
+    data_part parts[2] = { { .name = "train" }, { .name = "test" } };
+    gp_error err;
+    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, &err);
+
+    if (status == GP_OK)
+        status = part_open(&parts[1], source, GP_DATA_TEST, &err);
+    if (status == GP_OK && ((const cli_common *)call->options)->json)
+        show_json(gp_store_get_info(parts[0].store)->source, parts, 2);
+    else if (status == GP_OK)
+        show_text(parts, 2);
+    part_close(&parts[0]);
+    part_close(&parts[1]);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+/* ---- split ---- */
+
+/* Words between commas; their number, 0: too many or an empty one. */
+static uint32_t list_cut(char *text, char **words)
+{
+    uint32_t count = 0;
+
+    for (char *at = text; at != NULL; count++) {
+        if (count == GP_SPLIT_PARTS_MAX || *at == ',' || *at == '\0')
+            return 0;
+        words[count] = at;
+        at = strchr(at, ',');
+        if (at != NULL)
+            *at++ = '\0';
+    }
+    return count;
+}
+
+static void field_write(FILE *file, const char *text)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, file);
+        return;
+    }
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', file);
+        fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+/* The whole path of a sample: folders name their images below themselves, CSV files as they name them. */
+static void sample_path(const gp_store *store, uint32_t index, char *path, size_t bytes)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
+
+    gp_store_name(store, index, name, sizeof(name));
+    if (strcmp(info->kind, "folder") == 0)
+        snprintf(below, sizeof(below), "%s/%s", info->source, name);
+    else
+        snprintf(below, sizeof(below), "%s", name);
+    if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+        snprintf(path, bytes, "%s", below);
+    else
+        snprintf(path, bytes, "%s/%s", here, below);
+}
+
+static gp_status part_write(const gp_store *store, const uint8_t *parts, uint32_t part, const char *path,
+                            gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    FILE *file = fopen(path, "we");
+    gp_status status = GP_OK;
+
+    if (file == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    fputs("path,label\n", file);
+    for (uint32_t i = 0; i < info->count && status == GP_OK; i++) {
+        char sample[3 * PATH_MAX];
+        int32_t label;
+
+        if (parts[i] != part)
+            continue;
+        status = gp_store_read(store, &i, 1, NULL, &label, err);
+        sample_path(store, i, sample, sizeof(sample));
+        field_write(file, sample);
+        fputc(',', file);
+        field_write(file, status == GP_OK && label >= 0 ? info->class_names[label] : "");
+        fputc('\n', file);
+    }
+    if (fclose(file) != 0 && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    return status;
+}
+
+static gp_status split_write(const gp_store *store, const double *sizes, char *const *paths, uint32_t count,
+                             uint64_t seed, bool quiet, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    uint8_t *parts;
+    gp_status status;
+
+    if (strcmp(info->kind, "folder") != 0 && strcmp(info->kind, "csv") != 0)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s (%s) cannot be divided into lists of files; folders of images and CSV files can",
+                       info->source, info->kind);
+    parts = gp_calloc(info->count, sizeof(*parts));
+    if (parts == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
+    status = gp_store_split(store, sizes, count, seed, parts, err);
+    for (uint32_t p = 0; p < count && status == GP_OK; p++) {
+        uint32_t in_part = 0;
+
+        for (uint32_t i = 0; i < info->count; i++)
+            in_part += parts[i] == p;
+        status = part_write(store, parts, p, paths[p], err);
+        if (status == GP_OK && !quiet)
+            printf("%s: %u samples\n", paths[p], in_part);
+    }
+    gp_free(parts);
+    return status;
+}
+
+int data_split(cli_call *call, const char *source, const char *sizes, const char *outputs, uint64_t seed)
+{
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
+    char *sizes_text = gp_strdup(sizes), *paths_text = gp_strdup(outputs);
+    char *size_words[GP_SPLIT_PARTS_MAX], *paths[GP_SPLIT_PARTS_MAX];
+    double numbers[GP_SPLIT_PARTS_MAX];
+    gp_store *store = NULL;
+    gp_error err;
+    int code = CLI_OK;
+    uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
+    uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
+
+    if (size_count == 0 || path_count != size_count + 1)
+        code = cli_usage(
+            call, "%s: sizes of all files but the last, and the files, as in 0.9 -o train.csv,test.csv",
+            sizes);
+    for (uint32_t i = 0; i < size_count && code == CLI_OK; i++) {
+        char *end;
+
+        numbers[i] = strtod(size_words[i], &end);
+        if (*end != '\0')
+            code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
+    }
+    if (code == CLI_OK && (gp_store_open_with(&store, source, GP_DATA_TRAIN, &options, &err) != GP_OK ||
+                           split_write(store, numbers, paths, path_count, seed,
+                                       ((const cli_common *)call->options)->quiet, &err) != GP_OK))
+        code = cli_fail(call, &err);
+    gp_store_close(store);
+    gp_free(sizes_text);
+    gp_free(paths_text);
+    return code;
+}

@@ -1,0 +1,226 @@
+/* tar.c -- POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU's "L" for long names. */
+#include "common/data/tar.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+
+enum { BLOCK = 512, EXTENDED_BYTES_MAX = 64 << 10 };
+
+/* ---- the format ---- */
+
+typedef struct tar_header {
+    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], sum[8];
+    char type;
+    char link[100], magic[6], version[2], user[32], group[32], major[8], minor[8], prefix[155], rest[12];
+} tar_header;
+
+typedef struct tar_walk {
+    int fd;
+    const char *name;
+    uint64_t at, bytes;                        /* of the file */
+    char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* for the next member; "" = none */
+    uint64_t long_size;                        /* the same from pax; UINT64_MAX = none */
+} tar_walk;
+
+static gp_status tar_damaged(const tar_walk *walk, const char *cause, gp_error *err)
+{
+    return gp_fail(err, GP_ECORRUPT, "%s: damaged archive at byte %llu of %llu: %s", walk->name,
+                   (unsigned long long)walk->at, (unsigned long long)walk->bytes, cause);
+}
+
+static gp_status tar_read(const tar_walk *walk, uint64_t at, void *to, size_t bytes, gp_error *err)
+{
+    size_t got = 0;
+
+    while (got < bytes) {
+        ssize_t n = pread(walk->fd, (char *)to + got, bytes - got, (off_t)(at + got));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read %s", walk->name);
+        if (n == 0)
+            return tar_damaged(walk, "it ends in the middle", err);
+        got += (size_t)n;
+    }
+    return GP_OK;
+}
+
+/* Octal, or GNU's base 256 for what is larger.  false: neither. */
+static bool number_parse(const char *field, size_t length, uint64_t *out)
+{
+    uint64_t value = 0;
+    size_t i = 0;
+
+    if ((field[0] & 0x80) != 0) {
+        for (i = 0; i < length; i++) {
+            if (value >> 55 != 0)
+                return false;
+            value = value << 8 | ((unsigned char)field[i] & (i == 0 ? 0x7f : 0xff));
+        }
+        *out = value;
+        return true;
+    }
+    while (i < length && field[i] == ' ')
+        i++;
+    for (; i < length && field[i] >= '0' && field[i] <= '7'; i++) {
+        if (value >> 60 != 0)
+            return false;
+        value = value * 8 + (uint64_t)(field[i] - '0');
+    }
+    *out = value;
+    return i == length || field[i] == ' ' || field[i] == '\0';
+}
+
+static bool sum_is_right(const tar_header *header)
+{
+    const unsigned char *byte = (const unsigned char *)header;
+    uint64_t sum = 0, wanted;
+
+    for (size_t i = 0; i < sizeof(*header); i++)
+        sum += i >= offsetof(tar_header, sum) && i < offsetof(tar_header, type) ? ' ' : byte[i];
+    return number_parse(header->sum, sizeof(header->sum), &wanted) && sum == wanted;
+}
+
+/* "LENGTH KEY=VALUE\n" ...: path and size are taken. */
+static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *err)
+{
+    for (size_t at = 0; at < bytes;) {
+        char *end, *key, *value;
+        unsigned long length = strtoul(text + at, &end, 10);
+
+        if (end == text + at || *end != ' ' || length > bytes - at ||
+            length < (size_t)(end - text - (ptrdiff_t)at) + 3 || text[at + length - 1] != '\n')
+            return tar_damaged(walk, "an extended header that is none", err);
+        text[at + length - 1] = '\0';
+        key = end + 1;
+        value = strchr(key, '=');
+        if (value != NULL && strncmp(key, "path=", 5) == 0) {
+            if (strlen(value + 1) > GP_TAR_NAME_BYTES_MAX)
+                return gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
+                               GP_TAR_NAME_BYTES_MAX);
+            strcpy(walk->long_name, value + 1);
+        } else if (value != NULL && strncmp(key, "size=", 5) == 0) {
+            walk->long_size = strtoull(value + 1, NULL, 10);
+        }
+        at += length;
+    }
+    return GP_OK;
+}
+
+/* A header that says something of the next member. */
+static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_error *err)
+{
+    char *text;
+    gp_status status;
+
+    if (bytes > EXTENDED_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s: an extended header of %llu bytes at byte %llu", walk->name,
+                       (unsigned long long)bytes, (unsigned long long)walk->at);
+    text = gp_malloc(bytes + 1);
+    if (text == NULL)
+        return gp_fail(err, GP_ENOMEM, "%s: no memory for a header", walk->name);
+    status = tar_read(walk, walk->at + BLOCK, text, bytes, err);
+    text[status == GP_OK ? bytes : 0] = '\0';
+    if (status == GP_OK && type == 'x') {
+        status = pax_take(walk, text, bytes, err);
+    } else if (status == GP_OK && strlen(text) > GP_TAR_NAME_BYTES_MAX) {
+        status = gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
+                         GP_TAR_NAME_BYTES_MAX);
+    } else if (status == GP_OK) {
+        strcpy(walk->long_name, text);
+    }
+    gp_free(text);
+    return status;
+}
+
+static void member_name(const tar_walk *walk, const tar_header *header, char name[GP_TAR_NAME_BYTES_MAX + 1])
+{
+    bool ustar = memcmp(header->magic, "ustar", 5) == 0 && header->magic[5] == '\0';
+
+    if (walk->long_name[0] != '\0')
+        strcpy(name, walk->long_name);
+    else if (ustar && header->prefix[0] != '\0')
+        snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.155s/%.100s", header->prefix, header->name);
+    else
+        snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.100s", header->name);
+}
+
+static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_member member, void *context,
+                          gp_error *err)
+{
+    char name[GP_TAR_NAME_BYTES_MAX + 1];
+    bool file = header->type == '0' || header->type == '\0' || header->type == '7';
+    uint64_t bytes;
+    gp_status status = GP_OK;
+
+    if (!sum_is_right(header))
+        return tar_damaged(walk, "a header with a wrong check sum", err);
+    if (!number_parse(header->size, sizeof(header->size), &bytes))
+        return tar_damaged(walk, "a size that is no number", err);
+    if (file && walk->long_size != UINT64_MAX)
+        bytes = walk->long_size;
+    if (bytes > walk->bytes - walk->at - BLOCK)
+        return tar_damaged(walk, "a member that is longer than the rest", err);
+    if (header->type == 'x' || header->type == 'L') {
+        status = extended_take(walk, header->type, bytes, err);
+    } else if (header->type != 'g' && header->type != 'K') {
+        member_name(walk, header, name);
+        if (file)
+            status = member(context, name, walk->at + BLOCK, bytes, err);
+        walk->long_name[0] = '\0';
+        walk->long_size = UINT64_MAX;
+    }
+    walk->at += BLOCK + (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    return status;
+}
+
+/* gzip, bzip2, xz, zstd. */
+static bool is_compressed(int fd)
+{
+    char head[5] = "";
+
+    return pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           (memcmp(head, "\x1f\x8b", 2) == 0 || memcmp(head, "BZh", 3) == 0 ||
+            memcmp(head,
+                   "\xfd"
+                   "7zXZ",
+                   5) == 0 ||
+            memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0);
+}
+
+gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *context, gp_error *err)
+{
+    static const tar_header zero;
+    tar_walk walk = { .fd = fd, .name = name, .long_size = UINT64_MAX };
+    tar_header header;
+    struct stat stat_;
+    gp_status status = GP_OK;
+
+    if (fstat(fd, &stat_) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", name);
+    walk.bytes = (uint64_t)stat_.st_size;
+    if (is_compressed(fd))
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s is compressed, so its members cannot be read one by one; unpack it to a .tar",
+                       name);
+    while (status == GP_OK && walk.at + BLOCK <= walk.bytes) {
+        status = tar_read(&walk, walk.at, &header, sizeof(header), err);
+        if (status != GP_OK || memcmp(&header, &zero, sizeof(header)) == 0)
+            return status;
+        status = tar_step(&walk, &header, member, context, err);
+    }
+    /* The two zero blocks at the end may lack, a whole header may not. */
+    if (status == GP_OK &&
+        (walk.at > walk.bytes + BLOCK || (walk.at < walk.bytes && walk.bytes % BLOCK != 0)))
+        return tar_damaged(&walk, "it ends in the middle", err);
+    return status;
+}

@@ -1,0 +1,20 @@
+/* tar.h -- what members a tar archive has: POSIX ustar, pax and GNU long names; not compressed. */
+#ifndef GP_TAR_H
+#define GP_TAR_H
+
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+enum { GP_TAR_NAME_BYTES_MAX = 4096 };
+
+/* One regular file: where its bytes are.  Anything but GP_OK ends the walk. */
+typedef gp_status (*gp_tar_member)(void *context, const char *name, uint64_t offset, uint64_t bytes,
+                                   gp_error *err);
+
+/* gp_tar_walk -- call for each regular file, in the archive's order.
+ * GP_ECORRUPT: a header with a wrong sum, a member beyond the end; the message has `name` and the byte.
+ * GP_EUNSUPPORTED: compressed.  GP_ELIMIT: a name that is too long. */
+gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *context, gp_error *err);
+
+#endif

@@ -1,0 +1,255 @@
+/* tar_list.c -- images inside tar archives as a list: [...]/[train|test/]CLASS/.../NAME.jpg. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/data/image.h"
+#include "common/data/image_store.h"
+#include "common/data/tar.h"
+
+enum { ARCHIVES_MAX = 65536 };
+
+/* Everything that all archives have: names first, since they decide what is part, class and common root. */
+typedef struct tar_index {
+    gp_image_list all; /* members with their whole names, no labels */
+    uint32_t place;
+} tar_index;
+
+static gp_status member_take(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
+{
+    tar_index *index = context;
+    const char *last = strrchr(name, '/');
+
+    last = last == NULL ? name : last + 1;
+    while (strncmp(name, "./", 2) == 0)
+        name += 2;
+    if (*last == '.' || !gp_image_list_wants(last)) {
+        index->all.others++;
+        return GP_OK;
+    }
+    if (bytes > GP_IMAGE_FILE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", name,
+                       (unsigned long long)bytes, GP_IMAGE_FILE_BYTES_MAX);
+    return gp_image_list_add_member(&index->all, index->place, name, -1, offset, (uint32_t)bytes, err);
+}
+
+static gp_status archive_take(tar_index *index, const char *path, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    gp_status status;
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    status = gp_image_list_add_place(&index->all, path, &index->place, err);
+    if (status == GP_OK)
+        status = gp_tar_walk(fd, path, member_take, index, err);
+    close(fd);
+    return status;
+}
+
+static int is_archive(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+
+    return entry->d_name[0] != '.' && dot != NULL && strcasecmp(dot, ".tar") == 0;
+}
+
+/* By bytes; alphasort() would ask the locale. */
+static int archive_order(const struct dirent **left, const struct dirent **right)
+{
+    return strcmp((*left)->d_name, (*right)->d_name);
+}
+
+bool gp_tar_is(const char *path)
+{
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+    bool found = false;
+
+    while (directory != NULL && !found && (entry = readdir(directory)) != NULL)
+        found = is_archive(entry);
+    if (directory != NULL)
+        closedir(directory);
+    return found;
+}
+
+/* One archive, or all of a directory in the order of their names. */
+static gp_status archives_take(tar_index *index, const char *source, gp_error *err)
+{
+    struct dirent **entries = NULL;
+    char path[PATH_MAX];
+    int count;
+    gp_status status = GP_OK;
+
+    if (!gp_tar_is(source))
+        return archive_take(index, source, err);
+    count = scandir(source, &entries, is_archive, archive_order);
+    if (count < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot list %s", source);
+    for (int i = 0; i < count; i++) {
+        if (status == GP_OK &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", source, entries[i]->d_name) >= sizeof(path))
+            status = gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", source);
+        if (status == GP_OK)
+            status = archive_take(index, path, err);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* ---- parts and classes ---- */
+
+static const char *const part_names[3][5] = {
+    [GP_DATA_TRAIN] = { "train", NULL },
+    [GP_DATA_TEST] = { "val", "validation", "valid", "test", NULL },
+    [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", NULL },
+};
+
+/* Whether the name's first component is this one. */
+static bool begins_with(const char *name, const char *component)
+{
+    size_t length = strlen(component);
+
+    return strncmp(name, component, length) == 0 && name[length] == '/';
+}
+
+static bool begins_with_part(const char *name)
+{
+    bool part = begins_with(name, part_names[GP_DATA_TRAIN][0]);
+
+    for (int i = 0; part_names[GP_DATA_TEST][i] != NULL; i++)
+        part |= begins_with(name, part_names[GP_DATA_TEST][i]);
+    return part;
+}
+
+/* Bytes of the directories that all names begin with and that are neither a part nor the class. */
+static size_t root_find(const gp_image_list *all)
+{
+    size_t root = 0;
+
+    for (;;) {
+        const char *first = gp_image_list_name(all, 0) + root;
+        const char *slash = strchr(first, '/');
+        size_t length = slash == NULL ? 0 : (size_t)(slash - first) + 1;
+
+        if (length == 0 || begins_with_part(first) || strchr(first + length, '/') == NULL)
+            return root;
+        for (uint32_t i = 1; i < all->count; i++)
+            if (strncmp(gp_image_list_name(all, i) + root, first, length) != 0 ||
+                strchr(gp_image_list_name(all, i) + root + length, '/') == NULL)
+                return root;
+        root += length;
+    }
+}
+
+static bool has_part(const gp_image_list *all, size_t root, const char *part)
+{
+    for (uint32_t i = 0; i < all->count; i++)
+        if (begins_with(gp_image_list_name(all, i) + root, part))
+            return true;
+    return false;
+}
+
+/* The part for the role: "" = there are no parts, NULL = none of that role. */
+static const char *part_find(const gp_image_list *all, size_t root, gp_data_role role)
+{
+    bool divided = true;
+
+    for (uint32_t i = 0; i < all->count && divided; i++) {
+        const char *name = gp_image_list_name(all, i) + root, *slash = strchr(name, '/');
+
+        divided = begins_with_part(name) && slash != NULL && strchr(slash + 1, '/') != NULL;
+    }
+    if (!divided)
+        return role == GP_DATA_TEST ? NULL : "";
+    for (int i = 0; part_names[role][i] != NULL; i++)
+        if (has_part(all, root, part_names[role][i]))
+            return part_names[role][i];
+    return role == GP_DATA_GIVEN ? "train" : NULL;
+}
+
+/* A member's class: the first directory behind root and part. */
+static gp_status member_label(gp_image_list *list, const char *name, size_t skipped, const char *archive,
+                              int32_t *label, gp_error *err)
+{
+    char class[NAME_MAX + 1];
+    const char *from = name + skipped, *slash = strchr(from, '/');
+
+    if (slash == NULL || slash == from || (size_t)(slash - from) >= sizeof(class))
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s: %.200s is in no class folder; images are looked for as CLASS/NAME.jpg", archive,
+                       name);
+    memcpy(class, from, (size_t)(slash - from));
+    class[slash - from] = '\0';
+    return gp_image_list_class_of(list, class, label, err);
+}
+
+/* The role's members with their classes; all of training's members say which classes there are. */
+static gp_status members_label(gp_image_list *list, const gp_image_list *all, size_t root, const char *part,
+                               gp_error *err)
+{
+    bool train = part[0] != '\0' && strcmp(part, "train") != 0 && has_part(all, root, "train");
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < all->place_count && status == GP_OK; i++) {
+        uint32_t place;
+
+        status = gp_image_list_add_place(list, gp_image_list_place(all, i), &place, err);
+    }
+    for (uint32_t i = 0; i < all->count && status == GP_OK; i++) {
+        const char *name = gp_image_list_name(all, i),
+                   *archive = gp_image_list_place(all, all->entries[i].place);
+        bool ours = part[0] == '\0' || begins_with(name + root, part);
+        size_t part_bytes = part[0] == '\0' ? 0 : strlen(ours ? part : "train") + 1;
+        int32_t label;
+
+        if (!ours && !(train && begins_with(name + root, "train")))
+            continue;
+        status = member_label(list, name, root + part_bytes, archive, &label, err);
+        if (status == GP_OK && ours)
+            status = gp_image_list_add_member(list, all->entries[i].place, name, label, all->offsets[i],
+                                              all->sizes[i], err);
+    }
+    return status;
+}
+
+gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
+                      const gp_store_options *options, gp_error *err)
+{
+    tar_index index = { 0 };
+    const char *part = NULL;
+    size_t root = 0;
+    gp_status status;
+
+    (void)options;
+    gp_image_list_init(list);
+    gp_image_list_init(&index.all);
+    status = archives_take(&index, path, err);
+    if (status == GP_OK && index.all.count == 0)
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
+    if (status == GP_OK) {
+        root = root_find(&index.all);
+        part = part_find(&index.all, root, role);
+        if (part == NULL)
+            status = gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", path,
+                             role == GP_DATA_TRAIN ? "training" : "test",
+                             role == GP_DATA_TRAIN ? "train" : "test");
+    }
+    if (status == GP_OK)
+        status = members_label(list, &index.all, root, part, err);
+    if (status == GP_OK)
+        status = gp_image_list_sort_classes(list, err);
+    list->others = index.all.others;
+    gp_image_list_deinit(&index.all);
+    if (status == GP_OK)
+        gp_image_list_trim(list);
+    return status;
+}

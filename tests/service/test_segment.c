@@ -1,0 +1,88 @@
+/* test_segment.c -- networks that score each pixel, trained by the command on images with label images beside them. */
+#include <stdbool.h>
+
+#include "tests/data/make_images.h"
+#include "tests/service/commands.h"
+
+enum { SIDE = 32, IMAGES = 48, CHECKS = 16 };
+
+static uint32_t noise(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 16;
+}
+
+/* A bright square somewhere on dark noise; its pixels are class 1. */
+static void square_make(const char *part, int number, uint32_t seed)
+{
+    uint8_t image[SIDE * SIDE], label[SIDE * SIDE];
+    const uint32_t top = noise(&seed) % 16, left = noise(&seed) % 16, side = 8 + noise(&seed) % 8;
+    char path[300];
+
+    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+        const uint32_t y = i / SIDE, x = i % SIDE;
+        const bool inside = y >= top && y < top + side && x >= left && x < left + side;
+
+        image[i] = (uint8_t)(noise(&seed) % 90 + (inside ? 120 : 20));
+        label[i] = inside;
+    }
+    snprintf(path, sizeof(path), "%s/%s/%03d.png", in_w("squares"), part, number);
+    make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = image });
+    snprintf(path, sizeof(path), "%s/%sannot/%03d.png", in_w("squares"), part, number);
+    make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = label });
+}
+
+static void squares_make(void)
+{
+    static const char *const folders[] = { "", "/train", "/trainannot", "/val", "/valannot" };
+    char path[300];
+
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, sizeof(path), "%s%s", in_w("squares"), folders[i]);
+        if (mkdir(path, 0700) != 0)
+            abort();
+    }
+    write_file("w/squares/classes.csv", "background\nsquare\n");
+    for (int i = 0; i < IMAGES; i++)
+        square_make("train", i, (uint32_t)i + 1);
+    for (int i = 0; i < CHECKS; i++)
+        square_make("val", i, (uint32_t)i + 1000);
+}
+
+static double told(const char *member)
+{
+    gp_json *json = NULL;
+    gp_error e;
+    double number;
+
+    if (gp_json_parse(&json, out, strlen(out), &e) != GP_OK)
+        return -1;
+    number = gp_json_number(gp_json_member(json, member), -1);
+    gp_json_free(json);
+    return number;
+}
+
+TEST(a_u_net_learns_where_the_squares_are)
+{
+    exec_begin();
+    squares_make();
+    RUN_CODE(0, "train", "--network", "unet:depth=2,width=8,dropout=0", "--data", "squares", "--epochs", "30",
+             "--mini-batch-size", "8", "--solver", "adam", "--lr", "0.003", "--weights-initializer", "he",
+             "--out", "unet.onnx", "--json");
+    CHECK(told("validation_accuracy") > 0.97); /* of pixels; all background would be about 0.87 */
+    CHECK(told("loss") < 0.1);
+    RUN_CODE(0, "net", "show", "unet.onnx", "--json");
+    CHECK_INT(29330, (int)told("parameters"));
+    pools_end();
+}
+
+TEST(deeplab_takes_steps_and_its_loss_falls)
+{
+    exec_begin();
+    squares_make();
+    RUN_CODE(0, "train", "--network", "deeplabv3plus:backbone=mobilenetv2,output-stride=8", "--data",
+             "squares", "--epochs", "2", "--mini-batch-size", "16", "--lr", "0.05", "--seed", "1", "--json");
+    CHECK(told("loss") > 0 && told("loss") < 0.5); /* log 2 = 0.69 before */
+    CHECK_INT(6, (int)told("steps"));
+    pools_end();
+}
