@@ -1,0 +1,312 @@
+/* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
+#include "common/model/network.h"
+#include "tests/service/commands.h"
+
+static char cache[300];
+
+/* A pool of two, LeNet trained on drawn digits as pre.onnx, and digits of other names in the folder `other`. */
+static void transfer_begin(void)
+{
+    exec_begin();
+    snprintf(cache, sizeof(cache), "%s/cache", pools_root);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:3000", "--epochs", "2", "--lr", "0.1",
+             "--batch-size", "64", "--quiet", "--out", "pre.onnx");
+    RUN_CODE(0, "data", "make", "digits", "other", "--count", "600", "--test-count", "200");
+    write_file("w/other/classes.txt", "zero\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+}
+
+#define TRANSFER "train", "--pretrained", "pre.onnx", "--data", "other"
+
+typedef struct tensors {
+    gp_network network;
+    gp_graph *graph;
+} tensors;
+
+static bool tensors_load(tensors *t, const char *name)
+{
+    gp_error error;
+
+    *t = (tensors){ 0 };
+    if (gp_network_load(&t->network, in_w(name), NULL, 0, &error) == GP_OK &&
+        gp_graph_new(&t->graph, t->network.spec, &error) == GP_OK)
+        return true;
+    GP_TEST_FAIL("%s", error.message);
+    return false;
+}
+
+static void tensors_free(tensors *t)
+{
+    gp_graph_free(t->graph);
+    gp_network_deinit(&t->network);
+}
+
+/* Whether a tensor has the same bits in both. */
+static bool same_bits(const tensors *a, const tensors *b, const char *name)
+{
+    for (uint32_t p = 0; p < a->graph->parameter_count; p++)
+        for (uint32_t q = 0; q < b->graph->parameter_count; q++) {
+            const gp_parameter *x = &a->graph->parameters[p], *y = &b->graph->parameters[q];
+
+            if (strcmp(x->name, name) == 0 && strcmp(y->name, name) == 0)
+                return x->count == y->count &&
+                       memcmp(a->network.weights + x->offset, b->network.weights + y->offset,
+                              (size_t)x->count * sizeof(float)) == 0;
+        }
+    GP_TEST_FAIL("there is no %s", name);
+    return false;
+}
+
+TEST(a_new_head_on_frozen_layers_learns_other_classes_and_they_keep_their_bits)
+{
+    static const char *const frozen[] = { "conv1.weight", "conv1.bias", "conv2.weight",
+                                          "conv2.bias",   "fc1.weight", "fc1.bias" };
+    tensors before, after;
+
+    transfer_begin();
+    RUN_CODE(0, TRANSFER, "--classes", "auto", "--head-learn-rate-factor", "10,20", "--freeze-up-to", "fc1",
+             "--epochs", "3", "--lr", "0.005", "--batch-size", "50", "--out", "after.onnx", "--plots",
+             "none");
+    CHECK_CONTAINS(out, "removed  fc2 ");
+    CHECK_CONTAINS(out, "outputs=10 weight-learn-rate-factor=10 bias-learn-rate-factor=20");
+    CHECK_CONTAINS(out, "frozen   conv1 .. fc1 ");
+    CHECK(strstr(out, "removed") < strstr(out, "Epoch")); /* it is told before the first step */
+    if (tensors_load(&before, "pre.onnx") && tensors_load(&after, "after.onnx")) {
+        for (size_t i = 0; i < sizeof(frozen) / sizeof(frozen[0]); i++)
+            if (!same_bits(&before, &after, frozen[i]))
+                GP_TEST_FAIL("%s has moved", frozen[i]);
+        CHECK(!same_bits(&before, &after, "fc2.weight"));
+        REQUIRE(after.network.class_count == 10);
+        CHECK_TEXT("seven", after.network.class_names[7]);
+        tensors_free(&before);
+        tensors_free(&after);
+    }
+    RUN_CODE(0, "evaluate", "--model", "after.onnx", "--data", "other", "--json");
+    CHECK(strstr(out, "\"accuracy\":") != NULL && atof(strstr(out, "\"accuracy\":") + 11) > 0.7);
+    pools_end();
+}
+
+TEST(a_network_for_the_same_classes_keeps_its_head_and_options_that_ask_for_nothing_are_refused)
+{
+    transfer_begin();
+    RUN_CODE(0, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto", "--epochs",
+             "1", "--lr", "0.001", "--json");
+    CHECK_CONTAINS(out, "\"changes\": []");
+    RUN_CODE(2, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto",
+             "--head-learn-rate-factor", "10,20");
+    CHECK_CONTAINS(err, "the network's classes are those of the data, so its head stays");
+    CHECK_CONTAINS(err, "\n  gradpool train --pretrained pre.onnx --data digits:500 --classes auto\n");
+    RUN_CODE(0, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto", "--epochs",
+             "1", "--head-learn-rate-factor=10,20", "--lint", "warn", "--quiet");
+    CHECK_CONTAINS(err, "has no effect");
+    RUN_CODE(2, "train", "--network", "lenet", "--data", "other", "--classes=auto");
+    CHECK_CONTAINS(err, "\n  gradpool train --pretrained lenet --data other --classes=auto\n");
+    RUN_CODE(2, TRANSFER, "--head-learn-rate-factor", "10");
+    CHECK_CONTAINS(err, "--head-learn-rate-factor 10 --classes auto\n");
+    RUN_CODE(2, TRANSFER, "--network", "lenet", "--classes", "auto");
+    CHECK_CONTAINS(err, "\n  gradpool train --pretrained pre.onnx --data other --classes auto\n");
+    RUN_CODE(0, TRANSFER, "--classes", "auto", "--freeze-up-to", "conv2", "--epochs", "1", "--quiet", "--out",
+             "frozen.onnx");
+    RUN_CODE(2, "train", "--pretrained", "frozen.onnx", "--data", "other", "--freeze-up-to", "conv2");
+    CHECK_CONTAINS(err, "frozen in the file already");
+    pools_end();
+}
+
+TEST(a_name_in_the_cache_is_a_pretrained_network)
+{
+    char line[800];
+
+    transfer_begin();
+    snprintf(line, sizeof(line), "mkdir -p %s/gradpool/models && cp %s %s/gradpool/models/mine.onnx", cache,
+             in_w("pre.onnx"), cache);
+    REQUIRE(system(line) == 0);
+    RUN_CODE(0, "train", "--pretrained", "mine", "--data", "other", "--classes", "10", "--epochs", "1",
+             "--quiet");
+    RUN_CODE(1, "train", "--pretrained", "yours", "--data", "other");
+    CHECK_CONTAINS(err, "no trained network is called 'yours'");
+    RUN_CODE(1, "train", "--pretrained", "resnet18", "--data", "other");
+    CHECK_CONTAINS(err, "gradpool net get resnet18 fetches it");
+    pools_end();
+}
+
+TEST(what_does_not_fit_is_refused_before_a_pool_is_started)
+{
+    static const struct {
+        const char *message, *words[12];
+    } cases[] = {
+        { "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "other" } },
+        { "network lenet takes 1x28x28",
+          { "train", "--pretrained", "pre.onnx", "--data", "synthetic:8x8x3:4:100" } },
+        { "classes is 3, and", { TRANSFER, "--classes", "3" } },
+        { "classes is 'many'", { TRANSFER, "--classes", "many" } },
+        { "1 class in synthetic",
+          { "train", "--pretrained", "pre.onnx", "--data", "synthetic:28x28x1:1:100", "--classes", "auto" } },
+        { "has 4 classes; network lenet ends in 10",
+          { "train", "--pretrained", "pre.onnx", "--data", "synthetic:28x28x1:4:100" } },
+        { "did you mean 'conv1'?", { TRANSFER, "--freeze-up-to", "conv3" } },
+        { "nothing would learn", { TRANSFER, "--freeze-up-to", "loss" } },
+        { "cannot open none.onnx", { "train", "--pretrained", "none.onnx", "--data", "other" } },
+        { "plain.json has no weights", { "train", "--pretrained", "plain.json", "--data", "other" } },
+        { "the samples of synthetic:9x9x1:10:50 are 1x9x9",
+          { TRANSFER, "--validation-data", "synthetic:9x9x1:10:50" } },
+        { "no head is found",
+          { "train", "--pretrained", "headless.onnx", "--data", "other", "--classes", "auto" } },
+    };
+
+    transfer_begin();
+    RUN_CODE(0, "net", "edit", "lenet", "--remove-last", "1", "-o", "plain.json");
+    RUN_CODE(0, "net", "edit", "pre.onnx", "--remove-from", "conv2", "--add", "a=globalavgpool", "--add",
+             "b=globalmaxpool,inputs=relu1", "--add", "both=concat,inputs=a+b", "--add", "flatten", "-o",
+             "headless.onnx");
+    RUN_CODE(0, "down");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int code = finish(start(-1, -1, cases[i].words));
+
+        if (code != 1)
+            GP_TEST_FAIL("exit code %d for: %s", code, cases[i].message);
+        CHECK_CONTAINS(err, cases[i].message);
+        CHECK(strstr(err, "started pool") == NULL);
+    }
+    RUN_CODE(1, "status");
+    pools_end();
+}
+
+/* ---- by the library ---- */
+
+typedef struct seen {
+    int removed, added, frozen;
+    char order[32];
+} seen;
+
+static void seen_change(void *context, const gp_layer_change *change)
+{
+    seen *s = context;
+
+    s->removed += strcmp(change->action, "removed") == 0;
+    s->added += strcmp(change->action, "added") == 0;
+    s->frozen += strcmp(change->action, "frozen") == 0;
+    strcpy(s->order, "change");
+}
+
+static void seen_begin(void *context, const gp_train_facts *facts)
+{
+    seen *s = context;
+
+    if (facts->workers == 2)
+        strcat(s->order, ", begin");
+}
+
+TEST(the_library_trains_from_a_pretrained_network_too)
+{
+    static const char *const options[] = { "max-epochs=1", "mini-batch-size=50", NULL };
+    char model[200], data[200];
+    gp_training *training = NULL;
+    gp_pool *pool;
+    gp_error error;
+    seen s = { 0 };
+
+    transfer_begin();
+    snprintf(model, sizeof(model), "%s", in_w("pre.onnx"));
+    snprintf(data, sizeof(data), "%s", in_w("other"));
+    gp_train_request request = { .pretrained = model,
+                                 .data = data,
+                                 .options = options,
+                                 .classes = "auto",
+                                 .head_learn_rate_factor = { 10, 20 },
+                                 .freeze_up_to = "relu2",
+                                 .events = { .change = seen_change, .begin = seen_begin, .context = &s } };
+
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &error), error);
+    REQUIRE_OK(gp_training_new(&training, &request, &error), error);
+    CHECK_TEXT("change", s.order);
+    REQUIRE_OK(gp_training_run(training, pool, &(gp_lease_request){ 0 }, &error), error);
+    CHECK_TEXT("change, begin", s.order);
+    CHECK_INT(1, s.removed);
+    CHECK_INT(1, s.added);
+    CHECK_INT(2, s.frozen);
+    CHECK_STATUS(GP_ESTATE, gp_training_run(training, pool, &(gp_lease_request){ 0 }, &error));
+    gp_training_free(training);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+/* ---- net edit ---- */
+
+TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_trained)
+{
+    tensors before, after;
+
+    transfer_begin();
+    RUN_CODE(0, "net", "edit", "pre.onnx", "--remove-last", "2", "--add",
+             "new=fc:12,weight-learn-rate-factor=10,bias-learn-rate-factor=20", "--add=drop=dropout:0.25",
+             "--add", "fc:10", "--set", "conv1.weight-l2-factor=2", "--set", "input.offset=-0.5", "-o",
+             "edited.onnx");
+    CHECK_CONTAINS(out, "removed  fc2 ");
+    CHECK_CONTAINS(out, "removed  loss ");
+    CHECK_CONTAINS(out, "added    new ");
+    CHECK_CONTAINS(out, "added    drop ");
+    CHECK_CONTAINS(out, "added    fc ");
+    CHECK_CONTAINS(out, "added    loss ");
+    CHECK_CONTAINS(out, "changed  input ");
+    CHECK_CONTAINS(out, "changed  conv1 ");
+    if (tensors_load(&before, "pre.onnx") && tensors_load(&after, "edited.onnx")) {
+        CHECK(same_bits(&before, &after, "fc1.weight"));
+        CHECK_NEAR(-0.5, after.network.spec->offset[0], 0);
+        CHECK_INT(10, after.network.class_count); /* as many as before: the names stay */
+        tensors_free(&before);
+        tensors_free(&after);
+    }
+    RUN_CODE(0, "train", "--network", "edited.onnx", "--data", "digits:500", "--epochs", "1", "--quiet");
+    RUN_CODE(0, "net", "edit", "pre.onnx", "--classes", "4", "--freeze-up-to", "relu1", "--json", "-o",
+             "four.json");
+    CHECK_CONTAINS(out, "\"classes\": 4");
+    CHECK_CONTAINS(out, "\"change\": \"frozen\"");
+    RUN_CODE(0, "net", "show", "four.json");
+    RUN_CODE(0, "net", "edit", "four.json", "--unfreeze", "-o", "free.json");
+    CHECK_CONTAINS(out, "changed  conv1 ");
+    RUN_CODE(0, "net", "edit", "pre.onnx", "--classes", "auto", "--data", "other", "-o", "named.onnx");
+    if (tensors_load(&after, "named.onnx")) {
+        CHECK_TEXT("nine", after.network.class_names[9]);
+        tensors_free(&after);
+    }
+    pools_end();
+}
+
+TEST(net_edit_refuses_in_words)
+{
+    static const struct {
+        int code;
+        const char *message, *words[10];
+    } cases[] = {
+        { 2, "--out is missing", { "net", "edit", "pre.onnx", "--classes", "4" } },
+        { 2, "it must end in .onnx or .json", { "net", "edit", "pre.onnx", "-o", "x.bin" } },
+        { 2,
+          "--remove-last and --remove-from",
+          { "net", "edit", "pre.onnx", "--remove-last", "1", "--remove-from", "fc1", "-o", "x.onnx" } },
+        { 2,
+          "--classes auto needs --data",
+          { "net", "edit", "pre.onnx", "--classes", "auto", "-o", "x.onnx" } },
+        { 2,
+          "without --classes: the head stays",
+          { "net", "edit", "pre.onnx", "--head-learn-rate-factor", "2", "-o", "x.onnx" } },
+        { 2, "--data has no effect", { "net", "edit", "pre.onnx", "--data", "other", "-o", "x.onnx" } },
+        { 1, "lenet has no weights", { "net", "edit", "lenet", "--classes", "4", "-o", "x.onnx" } },
+        { 1, "1 class; a classification", { "net", "edit", "pre.onnx", "--classes", "1", "-o", "x.onnx" } },
+        { 1, "did you mean 'fc1'?", { "net", "edit", "pre.onnx", "--remove-from", "fc3", "-o", "x.onnx" } },
+        { 1,
+          "nothing can stand behind the loss",
+          { "net", "edit", "pre.onnx", "--add", "fc:3", "-o", "x.onnx" } },
+        { 2, "--add needs a value", { "net", "edit", "pre.onnx", "-o", "x.onnx", "--add" } },
+    };
+
+    transfer_begin();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int code = finish(start(-1, -1, cases[i].words));
+
+        if (code != cases[i].code)
+            GP_TEST_FAIL("exit code %d for: %s", code, cases[i].message);
+        CHECK_CONTAINS(err, cases[i].message);
+        CHECK(access(in_w("x.onnx"), F_OK) != 0);
+    }
+    pools_end();
+}
