@@ -1,7 +1,7 @@
 /* bench_step.c -- images per second of a training step of a network of the zoo: forward, backward, SGD, batch in memory;
  * or of a prediction.
  *
- *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME]
+ *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
  *              [--momentum M] [--phase train|infer] [--profile kinds|steps]
  *
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
@@ -18,6 +18,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/model/network.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/profile.h"
 #include "worker/optim/optim.h"
@@ -96,7 +97,16 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     gp_plan_options plan = { .phase = options->phase, .micro_batch = options->batch, .sample_dtype = GP_U8 };
     gp_plan_memory memory;
     size_t pixels;
-    gp_status status = gp_zoo_build(&b->spec, options->network, NULL, 0, err);
+    gp_status status = GP_OK;
+    gp_network network = { 0 };
+
+    if (gp_network_is_file(options->network))
+        status = gp_network_load(&network, options->network, NULL, 0, err);
+    else
+        status = gp_zoo_build(&network.spec, options->network, NULL, 0, err);
+    b->spec = network.spec; /* weights of a file are not used: those of every network are drawn */
+    network.spec = NULL;
+    gp_network_deinit(&network);
 
     if (status == GP_OK)
         status = gp_graph_new(&b->graph, b->spec, err);
@@ -294,9 +304,10 @@ int main(int count, char **arguments)
     gp_status status;
 
     if (!read_options(&options, count, arguments)) {
-        fprintf(stderr,
-                "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME]\n"
-                "                  [--momentum M] [--phase train|infer] [--profile kinds|steps]\n");
+        fprintf(
+            stderr,
+            "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
+            "                  [--momentum M] [--phase train|infer] [--profile kinds|steps]\n");
         return 2;
     }
     status = bench_open(&b, &options, &err);
