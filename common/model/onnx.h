@@ -26,6 +26,9 @@ typedef struct gp_onnx_options {
     const char
         *folder; /* where the model's file is: weights in other files are looked for there; NULL: refused */
     size_t repeated_max; /* weights that may be filled with numbers the file has once; 0: 2^28 (1 GiB) */
+    const char *
+        loss; /* of outputs that are no Softmax; NULL: crossentropy of a vector, pixelclassification of an image
+                          * of two channels at least, else mse.  Not for files of ours, which say it. */
 } gp_onnx_options;
 
 /* gp_onnx_read -- the network and its weights; data may be any bytes.

@@ -535,11 +535,19 @@ static gp_status softmax_over(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return status;
 }
 
+static bool is_output(const gp_onnx_mapping *m, const char *name)
+{
+    bool found = false;
+
+    for (size_t k = 0; k < m->graph->n_output; k++)
+        found = found || strcmp(name, m->graph->output[k]->name) == 0;
+    return found;
+}
+
 /* The end of a classification, or a layer. */
 gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    const bool last = strcmp(node->output[0], m->graph->output[0]->name) == 0 &&
-                      gp_onnx_value_find(m, node->output[0])->uses == 1;
+    const bool last = is_output(m, node->output[0]) && gp_onnx_value_find(m, node->output[0])->uses == 1;
     int64_t axis, sizes[3] = { 1, 1, 1 };
     gp_onnx_value *x;
     gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
@@ -552,20 +560,22 @@ gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
         return status;
     for (uint32_t i = 0; i < x->rank; i++) /* before opset 13 it is over all axes from `axis` on */
         sizes[i < axis ? 0 : i == axis || m->opset < 13 ? 1 : 2] *= x->dims[i];
-    if (last && sizes[0] == 1 && sizes[2] == 1) {
+    if (last && sizes[0] == 1 && sizes[2] == 1 && sizes[1] >= 2) {
         gp_onnx_value vector = *x, *inputs[] = { &vector };
 
         if (gp_onnx_shape_of(m, x).rank != 1)
             status = gp_onnx_append(m, NULL, "flatten", NULL, &vector, err);
         return status == GP_OK ? gp_onnx_node_layer(m, node, "crossentropy", NULL, inputs, 1, err) : status;
     }
-    if (last && (x->rank != 3 || axis != 0 || m->opset < 13))
+    const bool pixels = last && x->rank == 3 && axis == 0 && sizes[1] >= 2 && m->opset >= 13;
+
+    if (last && !pixels && m->loss == NULL)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "as the network's output it reads one score per class; put a Flatten before");
     if (x->rank <= 3 && axis == 0 && (m->opset >= 13 || x->rank == 1)) {
         status = gp_onnx_value_settle(m, x, err);
         return status == GP_OK
-                   ? gp_onnx_node_layer(m, node, last ? "pixelclassification" : "softmax", NULL, &x, 1, err)
+                   ? gp_onnx_node_layer(m, node, pixels ? "pixelclassification" : "softmax", NULL, &x, 1, err)
                    : status;
     }
     return softmax_over(m, node, x, sizes, err);

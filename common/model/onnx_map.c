@@ -404,27 +404,51 @@ static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
     m->spec->layer_count--;
 }
 
-static gp_status map_output(gp_onnx_mapping *m, gp_error *err)
+/* The loss that an output ends in: scores of classes where there can be any, else values. */
+static const char *loss_of(const gp_onnx_mapping *m, const gp_onnx_value *scores)
+{
+    if (m->loss != NULL)
+        return m->loss;
+    if (scores->dims[0] < 2 || (scores->rank != 1 && scores->rank != 3))
+        return "mse";
+    return scores->rank == 1 ? "crossentropy" : "pixelclassification";
+}
+
+static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
 {
     char text[GP_ONNX_SHOWN_BYTES];
-    const char *name = m->graph->output[0]->name;
     gp_onnx_value *made = gp_onnx_value_find(m, name);
+    gp_status status = GP_OK;
 
     if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT))
         return gp_fail(err, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
     if (made->role == GP_ONNX_VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
         return GP_OK;
-    drop_last_softmax(m, made);
     gp_onnx_value scores = *made;
 
     while (scores.rank > 1 &&
            scores.dims[scores.rank - 1] == 1) /* [N, 1000, 1, 1] is a score per class too */
         scores.rank--;
-    gp_status status = gp_onnx_value_settle(m, &scores, err);
+    const char *loss = loss_of(m, &scores);
+    const gp_kind *kind = gp_kind_find(loss);
 
+    if (kind == NULL || (kind->flags & GP_KIND_LOSS) == 0)
+        return gp_fail(err, GP_EINVAL, "'%s' is no loss that a network could end in",
+                       gp_onnx_shown(text, loss));
+    if (strcmp(kind->onnx, "Softmax") == 0) {
+        drop_last_softmax(m, made);
+        scores.layer = made->layer;
+        if (made->layer != GP_INPUT_LAYER && strcmp(m->spec->layers[made->layer].kind->name, "softmax") == 0)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "the output '%s' is a Softmax that other layers read too; a loss takes its own",
+                           gp_onnx_shown(text, name));
+    }
+    if (scores.rank >= 1 && scores.rank <= 3)
+        status = gp_onnx_value_settle(m, &scores, err);
+    else
+        status = gp_onnx_append(m, NULL, "flatten", NULL, &scores, err);
     return status == GP_OK
-               ? gp_onnx_append(m, "loss", scores.rank == 3 ? "pixelclassification" : "crossentropy", NULL,
-                                &scores, err)
+               ? gp_onnx_append(m, m->graph->n_output == 1 ? "loss" : name, loss, NULL, &scores, err)
                : status;
 }
 
@@ -450,8 +474,12 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
 
     if (status != GP_OK)
         return status;
-    if (graph->n_output != 1 || graph->output[0]->name == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED, "the model has %zu outputs; one is supported", graph->n_output);
+    if (graph->n_output < 1 || graph->n_output > GP_ENDS_MAX)
+        return gp_fail(err, GP_EUNSUPPORTED, "the model has %zu outputs; 1 to %d are supported",
+                       graph->n_output, GP_ENDS_MAX);
+    for (size_t k = 0; k < graph->n_output; k++)
+        if (graph->output[k]->name == NULL)
+            return gp_fail(err, GP_ECORRUPT, "output %zu of the model has no name", k + 1);
     const gp_shape shape =
         gp_shape3(input.dims[0], input.rank < 2 ? 1 : input.dims[1], input.rank < 3 ? 1 : input.dims[2]);
 
@@ -465,14 +493,16 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
         status = gp_onnx_values_prepare(m, &input, err);
     for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
         status = map_node(m, graph->node[n], err);
-    return status == GP_OK ? map_output(m, err) : status;
+    for (size_t k = 0; k < graph->n_output && status == GP_OK; k++)
+        status = map_output(m, graph->output[k]->name, err);
+    return status;
 }
 
 gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store *store,
-                      const Onnx__GraphProto *graph, int64_t opset, gp_error *err)
+                      const Onnx__GraphProto *graph, int64_t opset, const char *loss, gp_error *err)
 {
     gp_onnx_mapping m = {
-        .graph = graph, .opset = opset, .store = store, .scale = { 1.0 }, .normalize_count = 1
+        .graph = graph, .opset = opset, .loss = loss, .store = store, .scale = { 1.0 }, .normalize_count = 1
     };
     gp_status status = mapping_run(&m, err);
 

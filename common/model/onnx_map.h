@@ -9,9 +9,9 @@
 #define GP_ONNX_SAMPLE_MAX ((int64_t)1 << 28) /* elements of one sample anywhere in the network */
 
 /* The netspec that the nodes say, and a source per layer (gp_free()), whose numbers are the graph's or the store's.
- * opset is in the range we read. */
+ * opset is in the range we read.  loss: as of gp_onnx_options. */
 gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store *store,
-                      const Onnx__GraphProto *graph, int64_t opset, gp_error *err);
+                      const Onnx__GraphProto *graph, int64_t opset, const char *loss, gp_error *err);
 
 /* ---- layers of a node; its first output becomes theirs ---- */
 

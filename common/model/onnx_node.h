@@ -34,6 +34,7 @@ typedef struct gp_onnx_source {
 typedef struct gp_onnx_mapping {
     const Onnx__GraphProto *graph;
     int64_t opset, batch; /* batch: 0 when symbolic */
+    const char *loss;     /* that outputs end in; NULL: by their shape */
     gp_netspec *spec;
     gp_onnx_source *sources; /* per layer, as of the next two */
     gp_onnx_value **made;    /* the value of the node that the layer was made for */

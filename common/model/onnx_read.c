@@ -389,7 +389,8 @@ static gp_status read_model(reading *r, const void *data, size_t bytes, const gp
     gp_onnx_initializers_sort(r->model->graph);
     status = read_by_metadata(r, err);
     if (status == GP_OK && r->spec == NULL) {
-        status = gp_onnx_map(&r->spec, &r->sources, &r->store, r->model->graph, opset, err);
+        status = gp_onnx_map(&r->spec, &r->sources, &r->store, r->model->graph, opset,
+                             options == NULL ? NULL : options->loss, err);
         if (status == GP_OK)
             status = gp_graph_new(&r->graph, r->spec, err);
     }

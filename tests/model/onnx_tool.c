@@ -3,8 +3,8 @@
  *   onnx_tool write NET FILE     a network of onnx_nets.h, by gp_onnx_write()
  *   onnx_tool scores NET COUNT   the float64 oracle's scores of COUNT samples (float32, stored values) on stdin;
  *                                NET may be FILE.onnx, read by gp_onnx_read()
- *   onnx_tool logits NET COUNT   the same of what the loss reads
- *   onnx_tool infer NET COUNT    the CPU backend's scores */
+ *   onnx_tool infer NET COUNT    the CPU backend's scores
+ *   onnx_tool values FILE COUNT  the oracle's and then the backend's, of a file that is read as a network of values */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static unsigned char *file_read(const char *path, size_t *bytes)
     return data;
 }
 
-static gp_status file_load(net *n, const char *path, gp_error *err)
+static gp_status file_load(net *n, const char *path, const char *loss, gp_error *err)
 {
     const char *slash = strrchr(path, '/');
     char **names, folder[4096] = ".";
@@ -49,7 +49,7 @@ static gp_status file_load(net *n, const char *path, gp_error *err)
     if (slash != NULL)
         snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
     gp_status status = gp_onnx_read(&n->spec, &n->blob, &names, &count, data, bytes,
-                                    &(gp_onnx_options){ .folder = folder }, err);
+                                    &(gp_onnx_options){ .folder = folder, .loss = loss }, err);
 
     free(data);
     if (status != GP_OK)
@@ -89,7 +89,7 @@ static float *samples_read(const net *n, int64_t count)
     return NULL;
 }
 
-static int print_oracle(const net *n, const float *stored, int64_t count, bool logits)
+static int print_oracle(const net *n, const float *stored, int64_t count)
 {
     const size_t numbers = (size_t)(count * gp_shape_count(&n->spec->input));
     double *input = calloc(numbers + 1, sizeof(double)),
@@ -101,10 +101,9 @@ static int print_oracle(const net *n, const float *stored, int64_t count, bool l
     gp_ref_widen(n->blob, n->graph->blob_count, blob);
     gp_ref_run *run = gp_ref_run_new(n->graph, GP_PHASE_INFER,
                                      &(gp_ref_batch){ .blob = blob, .input = input, .count = count });
-    const double *from = logits ? run->values[n->graph->ends[0].logits] : run->scores;
 
     for (int64_t i = 0; i < count * n->graph->score_count; i++)
-        printf("%.17g\n", from[i]);
+        printf("%.17g\n", run->scores[i]);
     gp_ref_run_free(run);
     free(input);
     free(blob);
@@ -117,7 +116,7 @@ static int print_backend(const net *n, const float *stored, int64_t count)
     const gp_plan_options options = { .phase = GP_PHASE_INFER,
                                       .micro_batch = (uint32_t)count,
                                       .sample_dtype = GP_F32 };
-    float *scores = calloc((size_t)(count * n->graph->class_count), sizeof(float));
+    float *scores = calloc((size_t)(count * n->graph->score_count), sizeof(float));
     double sums[GP_SUMS];
     const gp_plan_memory memory = { .parameters = n->blob, .sums = sums, .scores = scores };
     const gp_batch batch = { .samples = stored, .count = (uint32_t)count, .first = true, .last = true };
@@ -132,7 +131,7 @@ static int print_backend(const net *n, const float *stored, int64_t count)
         status = ops->run(plan, &batch, NULL, NULL, &err);
     if (status == GP_OK)
         status = ops->sync(backend, &err);
-    for (int64_t i = 0; status == GP_OK && i < count * n->graph->class_count; i++)
+    for (int64_t i = 0; status == GP_OK && i < count * n->graph->score_count; i++)
         printf("%.9g\n", (double)scores[i]);
     if (plan != NULL)
         ops->free(plan);
@@ -142,26 +141,35 @@ static int print_backend(const net *n, const float *stored, int64_t count)
     return status == GP_OK ? 0 : failed(&err);
 }
 
+static int run(const char *verb, const net *n, int64_t count)
+{
+    float *stored = samples_read(n, count);
+    int rc = stored == NULL;
+
+    if (rc == 0 && strcmp(verb, "infer") != 0)
+        rc = print_oracle(n, stored, count);
+    if (rc == 0 && strcmp(verb, "scores") != 0)
+        rc = print_backend(n, stored, count);
+    free(stored);
+    return rc;
+}
+
 int main(int count, char **arguments)
 {
     gp_error err;
     net n;
 
     if (count != 4) {
-        fprintf(stderr, "usage: onnx_tool write NET FILE | onnx_tool scores|logits|infer NET COUNT\n");
+        fprintf(stderr, "usage: onnx_tool write NET FILE | onnx_tool scores|infer|values NET COUNT\n");
         return 2;
     }
-    bool file = strstr(arguments[2], ".onnx") != NULL;
+    const char *verb = arguments[1], *name = arguments[2], *loss = strcmp(verb, "values") == 0 ? "mse" : NULL;
+    bool file = strstr(name, ".onnx") != NULL;
 
-    if ((file ? file_load(&n, arguments[2], &err) : net_new(&n, arguments[2], &err)) != GP_OK)
+    if ((file ? file_load(&n, name, loss, &err) : net_new(&n, name, &err)) != GP_OK)
         return failed(&err);
-    float *stored = *arguments[1] == 'w' ? NULL : samples_read(&n, atoi(arguments[3]));
-    int rc = *arguments[1] == 'w'   ? write_net(&n, arguments[3])
-             : stored == NULL       ? 1
-             : *arguments[1] == 'i' ? print_backend(&n, stored, atoi(arguments[3]))
-                                    : print_oracle(&n, stored, atoi(arguments[3]), *arguments[1] == 'l');
+    int rc = strcmp(verb, "write") == 0 ? write_net(&n, arguments[3]) : run(verb, &n, atoi(arguments[3]));
 
-    free(stored);
     net_free(&n);
     return rc;
 }
