@@ -16,6 +16,12 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw_data is little-endian, and copied as it is");
 
+/* protobuf-c has no const; nothing is written through it. */
+static inline char *gp_onnx_text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
 /* ---- onnx_wire.c ---- */
 
 /* Whether bytes are a well-formed ModelProto within our limits: only then protobuf-c may see them. */

@@ -9,7 +9,7 @@
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
  * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
  * local response, group, instance and layer norm; "upward": transposed convolution and
- * resizing; "tiny": a few bytes of weights.  Weights are normal with
+ * resizing; "pixels", "dice", "values", "robust": each in that loss, "ends": in four; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
     gp_netspec *spec;
@@ -201,6 +201,44 @@ static inline gp_status net_build_upward(net *n, gp_error *err)
                            : status;
 }
 
+static inline gp_status net_build_ends(net *n, const char *name, const net_layer *ends, size_t count,
+                                       gp_error *err)
+{
+    static const net_layer trunk[] = {
+        { "conv1", "conv2d", "channels=5;kernel=3;padding=1", { 0 } },
+        { "tanh1", "tanh", NULL, { 0 } },
+        { "conv2", "conv2d", "channels=4;kernel=1", { 0 } },
+    };
+    const gp_shape input = gp_shape3(3, 5, 6);
+    gp_status status = gp_netspec_new(&n->spec, name, &input, err);
+
+    if (status == GP_OK)
+        status = net_add_layers(n->spec, trunk, sizeof(trunk) / sizeof(trunk[0]), err);
+    return status == GP_OK ? net_add_layers(n->spec, ends, count, err) : status;
+}
+
+static inline gp_status net_build_losses(net *n, const char *name, gp_error *err)
+{
+    static const net_layer losses[] = {
+        { "pixels", "pixelclassification", NULL, { 0 } },
+        { "dice", "dice", NULL, { 0 } },
+        { "values", "mse", NULL, { 0 } },
+        { "robust", "huber", NULL, { 0 } },
+    };
+    static const net_layer all[] = {
+        { "pool", "globalavgpool", NULL, { 0 } },   { "class", "fc", "outputs=3", { 0 } },
+        { "classes", "crossentropy", NULL, { 0 } }, { "pixels", "dice", "loss-factor=0.5", { "conv2" } },
+        { "values", "mse", NULL, { "conv1" } },     { "number", "huber", NULL, { "pool" } },
+    };
+
+    if (strcmp(name, "ends") == 0)
+        return net_build_ends(n, name, all, sizeof(all) / sizeof(all[0]), err);
+    for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
+        if (strcmp(name, losses[i].name) == 0)
+            return net_build_ends(n, name, &losses[i], 1, err);
+    return gp_zoo_build(&n->spec, name, NULL, 0, err);
+}
+
 static inline gp_status net_build_tiny(net *n, gp_error *err)
 {
     static const net_layer layers[] = {
@@ -237,7 +275,7 @@ static inline gp_status net_new(net *n, const char *name, gp_error *err)
     else if (strcmp(name, "tiny") == 0)
         status = net_build_tiny(n, err);
     else
-        status = gp_zoo_build(&n->spec, name, NULL, 0, err);
+        status = net_build_losses(n, name, err);
     return status == GP_OK ? net_finish(n, 0.2, err) : status;
 }
 

@@ -72,6 +72,28 @@ def check_ours(net, shape, folder, opset=13):
         compare(f"{net}: converted to opset {version}", oracle(path, x), scores)
 
 
+def backend(net, x):
+    """The CPU backend's scores of all ends, or why not."""
+    out = subprocess.run([TOOL, "infer", net, str(len(x))], input=x.tobytes(), capture_output=True)
+    if out.returncode != 0:
+        return out.stderr.decode().strip()
+    return np.array(out.stdout.split(), dtype=np.float64).reshape(len(x), -1)
+
+
+def check_losses(net, shape, folder, outputs=("scores",)):
+    """Ends that are no classes of a sample: what the file gives is what the backend gives, end behind end."""
+    path = os.path.join(folder, net + ".onnx")
+    subprocess.run([TOOL, "write", net, path], check=True)
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [o.name for o in model.graph.output] == list(outputs)
+    x = rng.uniform(0, 2, (SAMPLES, *shape)).astype(np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    scores = np.concatenate([y.reshape(SAMPLES, -1) for y in session.run(None, {"input": x})], axis=1)
+    compare(f"{net}: backend against onnxruntime on our file", backend(net, x), scores)
+    compare(f"{net}: read back", backend(path, x), scores)
+
+
 def tensor(name, *shape):
     return numpy_helper.from_array(rng.normal(0, 0.3, shape).astype(np.float32), name)
 
@@ -170,6 +192,9 @@ with tempfile.TemporaryDirectory() as temporary:
     check_ours("branches", (2, 10, 9), temporary)
     check_ours("upward", (2, 9, 11), temporary)
     check_ours("norms", (2, 9, 8), temporary, opset=21)
+    for net in ("pixels", "dice", "values", "robust"):
+        check_losses(net, (3, 5, 6), temporary)
+    check_losses("ends", (3, 5, 6), temporary, ("classes", "pixels", "values", "number"))
     foreign(temporary)
 print(f"{failures} failed")
 sys.exit(failures != 0)
