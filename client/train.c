@@ -159,8 +159,8 @@ static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_
     const gp_netspec *spec = run->training->network.spec;
     gp_store_options images;
     gp_status status = /* a network of its own has its input's shape: images are brought to it */
-        gp_augment_images(&images, &run->augment, run->options.image_size,
-                          spec != NULL ? &spec->input : NULL, err);
+        gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
+                          err);
 
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }

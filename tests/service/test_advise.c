@@ -83,3 +83,77 @@ TEST(advise_passes_on_what_is_wrong_with_the_training)
     CHECK_CONTAINS(err, "has only 20 samples");
     pools_end();
 }
+
+/* ---- bench ---- */
+
+TEST(bench_scaling_trains_on_each_number_with_batch_and_rate_in_proportion)
+{
+    gp_json *json;
+    const gp_json *runs;
+    uint8_t head[24] = { 0 };
+    FILE *file;
+
+    advise_begin();
+    RUN_CODE(0, "bench", "scaling", "--workers", "1,2", LENET, "--epochs", "2", "--lr", "0.02", "--plot",
+             "s.png", "--json");
+    json = parse(out);
+    runs = gp_json_member(json, "runs");
+    CHECK_INT(2, gp_json_count(runs));
+    for (size_t i = 0; i < 2; i++) {
+        const gp_json *run = gp_json_element(runs, i);
+
+        CHECK_INT(i + 1, (int)number(run, "workers"));
+        CHECK_INT(32 * (i + 1), (int)number(run, "batch"));
+        CHECK(number(run, "learn_rate") == 0.02 * (double)(i + 1));
+        CHECK_INT(i == 0 ? 38 : 20, (int)number(run, "steps"));
+        CHECK(number(run, "images_per_second") > 0);
+        CHECK(number(run, "accuracy") > 0.05 && number(run, "accuracy") <= 1);
+        CHECK_INT(2, gp_json_count(gp_json_member(run, "curve")));
+    }
+    CHECK(number(gp_json_element(runs, 0), "speed_up") == 1);
+    CHECK(number(json, "accuracy_spread") >= 0 && number(json, "accuracy_spread") <= 1);
+    gp_json_free(json);
+    file = fopen(in_w("s.png"), "r");
+    REQUIRE(file != NULL);
+    CHECK_INT(24, fread(head, 1, sizeof(head), file));
+    fclose(file);
+    CHECK(memcmp(head, "\x89PNG\r\n\x1a\n", 8) == 0);
+    pools_end();
+}
+
+TEST(bench_scaling_with_a_fixed_batch_and_no_validation_data_says_so)
+{
+    advise_begin();
+    RUN_CODE(0, "bench", "scaling", "--workers", "1,2", LENET, "--epochs", "2", "--fixed-batch",
+             "--validation-data", "none");
+    CHECK_CONTAINS(out, "\n1        32     0.01  38 ");
+    CHECK_CONTAINS(out, "\n2        32     0.01  38 ");
+    CHECK_CONTAINS(out, "they are those of the training batches");
+    RUN_CODE(2, "bench", "scaling", "--workers", "2,1", LENET);
+    CHECK_CONTAINS(err, "rising numbers");
+    RUN_CODE(2, "bench", "scaling", LENET, "--scale-lr", "linear:32");
+    CHECK_CONTAINS(err, "or --fixed-batch");
+    RUN_CODE(1, "bench", "scaling", "--workers", "3", LENET);
+    CHECK_CONTAINS(err, "run `gradpool up --workers 3`");
+    pools_end();
+}
+
+TEST(bench_allreduce_times_the_exchange_of_each_size)
+{
+    gp_json *json;
+
+    advise_begin();
+    RUN_CODE(0, "bench", "allreduce", "--workers", "1,2", "--sizes", "4K,1M", "--steps", "10", "--json");
+    json = parse(out);
+    CHECK_INT(2, gp_json_count(json)); /* one worker has nobody to exchange with */
+    for (size_t i = 0; i < gp_json_count(json); i++) {
+        const double bytes = number(gp_json_element(json, i), "bytes"), wanted = i == 0 ? 4096 : 1 << 20;
+
+        CHECK(bytes >= wanted * 0.95 && bytes <= wanted * 1.05);
+        CHECK(number(gp_json_element(json, i), "exchange_seconds") > 0);
+    }
+    gp_json_free(json);
+    RUN_CODE(2, "bench", "allreduce", "--sizes", "1");
+    CHECK_CONTAINS(err, "--sizes is '1'");
+    pools_end();
+}

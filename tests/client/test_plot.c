@@ -1,0 +1,111 @@
+/* Charts: round numbers on the axes, what is drawn where, and a file that libpng reads. */
+#include <math.h>
+#include <png.h>
+#include <unistd.h>
+
+#include "client/cli/plot.h"
+#include "tests/gp_test.h"
+
+TEST(ticks_are_round_numbers_within_the_range)
+{
+    static const struct {
+        double low, high;
+        int most, count;
+        double first, step;
+    } cases[] = {
+        { 0, 1, 8, 6, 0, 0.2 },           { 0, 2.7, 8, 6, 0, 0.5 }, { 0.875, 0.998, 8, 6, 0.88, 0.02 },
+        { 0, 20000, 8, 5, 0, 5000 },      { -1, 1, 5, 5, -1, 0.5 }, { 3, 3, 8, 6, 3, 0.2 },
+        { 1e-9, 9e-9, 4, 4, 2e-9, 2e-9 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double first, step;
+
+        CHECK_INT(cases[i].count, plot_ticks(cases[i].low, cases[i].high, cases[i].most, &first, &step));
+        CHECK_NEAR(cases[i].first, first, 1e-12 + 1e-9 * fabs(first));
+        CHECK_NEAR(cases[i].step, step, 1e-9 * step);
+    }
+}
+
+static int count_colour(const plot *p, int width, int height, uint32_t colour)
+{
+    int count = 0;
+
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            count += plot_pixel(p, x, y) == colour;
+    return count;
+}
+
+TEST(bars_have_heights_in_proportion)
+{
+    static const char *const names[] = { "1", "2" };
+    plot *p = plot_new(500, 400);
+    int heights[2] = { 0, 0 };
+
+    REQUIRE(p != NULL);
+    plot_bars(p, (plot_area){ 0, 0, 500, 400 }, &(plot_words){ "t", "", "y" }, names,
+              (const double[]){ 100, 50 }, 2);
+    for (int x = 0; x < 500; x++) {
+        int tall[2] = { 0, 0 };
+
+        for (int y = 0; y < 400; y++) {
+            tall[0] += plot_pixel(p, x, y) == 0x1f6fb4;
+            tall[1] += plot_pixel(p, x, y) == 0xd9541e;
+        }
+        for (int i = 0; i < 2; i++)
+            heights[i] = tall[i] > heights[i] ? tall[i] : heights[i];
+    }
+    CHECK(heights[0] > 100);
+    CHECK_NEAR(0.5, (double)heights[1] / heights[0], 0.02);
+    plot_free(p);
+}
+
+TEST(every_series_is_drawn_and_points_that_are_no_numbers_are_left_out)
+{
+    const double x[] = { 0, 1, 2, 3 }, rising[] = { 0, 0.5, NAN, 1 }, falling[] = { 1, INFINITY, 0.4, 0 };
+    const plot_series series[] = { { "one", x, rising, 4 }, { "two", x, falling, 4 } };
+    plot *p = plot_new(600, 400);
+
+    REQUIRE(p != NULL);
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "Title!", "x", "y" }, series, 2);
+    CHECK(count_colour(p, 600, 400, 0x1f6fb4) > 300);
+    CHECK(count_colour(p, 600, 400, 0xd9541e) > 300);
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" }, series,
+               0); /* nothing to show */
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" },
+               &(const plot_series){ "flat", x, (const double[]){ 7, 7, 7, 7 }, 4 }, 1);
+    plot_lines(p, (plot_area){ 500, 300, 600, 400 }, &(plot_words){ "half outside", "", "" }, series, 2);
+    plot_free(p);
+    CHECK(plot_new(0, 10) == NULL);
+    CHECK(plot_new(10, 1 << 20) == NULL);
+}
+
+TEST(the_file_is_a_png_with_these_pixels)
+{
+    char path[] = "/tmp/gradpool-test-XXXXXX";
+    png_image image = { .version = PNG_IMAGE_VERSION };
+    plot *p = plot_new(301, 200);
+    uint8_t *read = malloc(301 * 200 * 3);
+    int file = mkstemp(path), wrong = 0;
+    gp_error err;
+
+    REQUIRE(p != NULL && file >= 0 && read != NULL);
+    plot_bars(p, (plot_area){ 0, 0, 301, 200 }, &(plot_words){ "0123456789", "%", "a" },
+              (const char *const[]){ "x" }, (const double[]){ 5 }, 1);
+    REQUIRE_OK(plot_write(p, path, &err), err);
+    REQUIRE(png_image_begin_read_from_file(&image, path) != 0);
+    image.format = PNG_FORMAT_RGB;
+    CHECK_INT(301, image.width);
+    CHECK_INT(200, image.height);
+    REQUIRE(png_image_finish_read(&image, NULL, read, 0, NULL) != 0);
+    for (int i = 0; i < 301 * 200; i++)
+        wrong += plot_pixel(p, i % 301, i / 301) !=
+                 ((uint32_t)read[3 * i] << 16 | (uint32_t)read[3 * i + 1] << 8 | read[3 * i + 2]);
+    CHECK_INT(0, wrong);
+    CHECK_STATUS(GP_EIO, plot_write(p, "/nowhere/at/all.png", &err));
+    close(file);
+    unlink(path);
+    free(read);
+    plot_free(p);
+}
