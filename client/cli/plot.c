@@ -5,10 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "common/base/alloc.h"
-#include "common/base/buffer.h"
+#include "common/data/image.h"
 #include "common/model/network.h"
 
 enum {
@@ -314,80 +313,16 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
     }
 }
 
-/* ---- PNG (ISO/IEC 15948): signature, IHDR, one IDAT, IEND ---- */
-
-static void be32(uint8_t out[4], uint32_t number)
-{
-    for (int i = 0; i < 4; i++)
-        out[i] = (uint8_t)(number >> (24 - 8 * i));
-}
-
-static gp_status chunk_put(gp_buffer *file, const char *type, const uint8_t *data, size_t bytes,
-                           gp_error *err)
-{
-    uint8_t head[8], tail[4];
-    uLong sum = crc32(0, (const Bytef *)type, 4);
-
-    be32(head, (uint32_t)bytes);
-    memcpy(head + 4, type, 4);
-    if (bytes > 0)
-        sum = crc32(sum, data, (uInt)bytes);
-    be32(tail, (uint32_t)sum);
-    gp_status status = gp_buffer_append(file, head, sizeof(head), err);
-
-    if (status == GP_OK && bytes > 0)
-        status = gp_buffer_append(file, data, bytes, err);
-    return status == GP_OK ? gp_buffer_append(file, tail, sizeof(tail), err) : status;
-}
-
-/* The rows, each behind a filter byte of 0, deflated. */
-static gp_status image_deflate(const plot *p, uint8_t **out, size_t *bytes, gp_error *err)
-{
-    const size_t row = (size_t)p->width * 3, raw_bytes = (row + 1) * (size_t)p->height;
-    uLongf room = compressBound(raw_bytes);
-    uint8_t *raw = gp_malloc(raw_bytes), *packed = gp_malloc(room);
-    int code = Z_MEM_ERROR;
-
-    for (int y = 0; raw != NULL && y < p->height; y++) {
-        raw[(size_t)y * (row + 1)] = 0;
-        memcpy(raw + (size_t)y * (row + 1) + 1, p->rgb + (size_t)y * row, row);
-    }
-    if (raw != NULL && packed != NULL)
-        code = compress2(packed, &room, raw, raw_bytes, Z_BEST_COMPRESSION);
-    gp_free(raw);
-    if (code != Z_OK) {
-        gp_free(packed);
-        return gp_fail(err, GP_ENOMEM, "no memory for a picture of %d x %d", p->width, p->height);
-    }
-    *out = packed;
-    *bytes = room;
-    return GP_OK;
-}
-
 gp_status plot_write(const plot *picture, const char *path, gp_error *err)
 {
-    static const uint8_t signature[] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n' };
-    uint8_t header[13] = { [8] = 8, [9] = 2 }; /* 8 bits a sample, RGB */
-    uint8_t *image;
+    uint8_t *file;
     size_t bytes;
-    gp_buffer file;
-    gp_status status = image_deflate(picture, &image, &bytes, err);
+    gp_status status = gp_image_to_png(&file, &bytes, picture->rgb, (uint32_t)picture->width,
+                                       (uint32_t)picture->height, err);
 
     if (status != GP_OK)
         return status;
-    be32(header, (uint32_t)picture->width);
-    be32(header + 4, (uint32_t)picture->height);
-    gp_buffer_init(&file, bytes + 1024);
-    status = gp_buffer_append(&file, signature, sizeof(signature), err);
-    if (status == GP_OK)
-        status = chunk_put(&file, "IHDR", header, sizeof(header), err);
-    if (status == GP_OK)
-        status = chunk_put(&file, "IDAT", image, bytes, err);
-    if (status == GP_OK)
-        status = chunk_put(&file, "IEND", NULL, 0, err);
-    if (status == GP_OK)
-        status = gp_file_write(path, file.data, file.bytes, err);
-    gp_buffer_deinit(&file);
-    gp_free(image);
+    status = gp_file_write(path, file, bytes, err);
+    gp_free(file);
     return status;
 }

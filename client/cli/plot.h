@@ -1,4 +1,4 @@
-/* plot.h -- charts as PNG files: lines over axes, bars, a legend.  Nothing but pixels and zlib. */
+/* plot.h -- charts as PNG files: lines over axes, bars, a legend. */
 #ifndef GP_CLI_PLOT_H
 #define GP_CLI_PLOT_H
 

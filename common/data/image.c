@@ -533,3 +533,30 @@ gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const
         *out = decoder->out;
     return status;
 }
+
+/* ---- the other way ---- */
+
+gp_status gp_image_to_png(uint8_t **file, size_t *bytes, const uint8_t *rgb, uint32_t width, uint32_t height,
+                          gp_error *err)
+{
+    png_image image = {
+        .version = PNG_IMAGE_VERSION, .width = width, .height = height, .format = PNG_FORMAT_RGB
+    };
+    png_alloc_size_t size = 0;
+    uint8_t *memory = NULL;
+
+    /* The first call only counts. */
+    if (png_image_write_to_memory(&image, NULL, &size, 0, rgb, 0, NULL) != 0) {
+        memory = gp_malloc(size);
+        if (memory == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a PNG file of %zu bytes", (size_t)size);
+        if (png_image_write_to_memory(&image, memory, &size, 0, rgb, 0, NULL) != 0) {
+            *file = memory;
+            *bytes = size;
+            return GP_OK;
+        }
+    }
+    gp_free(memory);
+    return gp_fail(err, GP_EINTERNAL, "a picture of %ux%u could not be written as PNG: %s", width, height,
+                   image.message);
+}

@@ -66,4 +66,8 @@ gp_status gp_image_decode(gp_image_decoder *decoder, gp_pixels *out, const gp_im
 gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const void *data, size_t bytes,
                                 const char *name, gp_error *err);
 
+/* gp_image_to_png -- pixels of three bytes, row by row from the top, as a PNG file in memory (freed with gp_free()). */
+gp_status gp_image_to_png(uint8_t **file, size_t *bytes, const uint8_t *rgb, uint32_t width, uint32_t height,
+                          gp_error *err);
+
 #endif
