@@ -34,7 +34,7 @@ typedef struct probe {
     double interval[STEPS_MAX], last_s; /* of rank 0 */
     double parts[5][STEPS_MAX];         /* sums over ranks: compute, exchange, wait, commit, data */
     uint32_t count;                     /* steps of rank 0 */
-    volatile sig_atomic_t stop;
+    bool enough;                        /* cli_stop was set here, and not by Ctrl-C */
 } probe;
 
 static void on_begin(void *context, const gp_train_facts *facts)
@@ -53,8 +53,6 @@ static void on_step(void *context, const gp_train_step *step)
     probe *p = context;
     const uint64_t at = step->step - 1;
 
-    if (cli_stop != 0)
-        p->stop = 2;
     if (at < WARM_UP || at - WARM_UP >= STEPS_MAX) {
         if (step->rank == 0)
             p->last_s = step->seconds;
@@ -70,9 +68,11 @@ static void on_step(void *context, const gp_train_step *step)
     p->interval[at - WARM_UP] = step->seconds - p->last_s;
     p->last_s = step->seconds;
     p->count = (uint32_t)(at - WARM_UP) + 1;
-    if (p->stop == 0 &&
-        (p->count >= p->request->steps || (p->count >= STEPS_LEAST && step->seconds >= p->request->seconds)))
-        p->stop = 1;
+    if (p->enough || cli_stop != 0 ||
+        (p->count < p->request->steps && (p->count < STEPS_LEAST || step->seconds < p->request->seconds)))
+        return;
+    p->enough = true;
+    cli_stop = 1;
 }
 
 static int by_value(const void *a, const void *b)
@@ -139,12 +139,16 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
                                .options = options,
                                .lease = request->lease,
                                .events = { on_begin, on_step, NULL, p },
-                               .stop = &p->stop };
+                               .stop = &cli_stop };
 
     train.lease.workers_min = train.lease.workers_max = request->workers;
     gp_status status = gp_train(&training, pool, &train, err);
 
     gp_training_free(training);
+    if (p->enough && cli_stop == 1)
+        cli_stop = 0;
+    else if (status == GP_OK && cli_stop != 0)
+        status = gp_fail(err, GP_ECANCELED, "interrupted");
     if (status == GP_OK && p->count < STEPS_LEAST)
         status = gp_fail(err, GP_ESTATE, "only %" PRIu32 " steps were timed; %d are needed", p->count,
                          STEPS_LEAST);

@@ -26,7 +26,7 @@ typedef struct probe_result {
     uint64_t memory_bytes, parameters, samples;
 } probe_result;
 
-/* Ctrl-C ends it: GP_ECANCELED. */
+/* Ctrl-C ends it: GP_ECANCELED.  cli_catch_interrupts() was called. */
 gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *request, gp_error *err);
 
 /* The middle one; sorts them.  NaN of none. */

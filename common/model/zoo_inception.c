@@ -127,7 +127,7 @@ static void resnet_conv(gp_zoo_builder *b, const char *from, const char *stem, g
 static void branches_add(gp_zoo_builder *b, const char *stem, const inception_branch *branches, size_t count,
                          int dilation)
 {
-    char from[GP_NAME_MAX], name[GP_NAME_MAX], part[16], ends[BRANCHES_MAX][GP_NAME_MAX];
+    char from[GP_NAME_MAX], name[GP_NAME_MAX], part[32], ends[BRANCHES_MAX][GP_NAME_MAX];
     const char *inputs[BRANCHES_MAX];
 
     snprintf(from, sizeof(from), "%s", gp_zoo_here(b));

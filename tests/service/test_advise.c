@@ -83,6 +83,20 @@ TEST(advise_passes_on_what_is_wrong_with_the_training)
     pools_end();
 }
 
+TEST(an_interrupt_ends_it_and_the_workers_are_free)
+{
+    pid_t child;
+
+    advise_begin();
+    child = START("advise", LENET, "--steps", "1000", "--quiet");
+    gp_sleep_ms(300);
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    CHECK_TEXT("", out);
+    RUN_CODE(0, "train", LENET, "--epochs", "1", "--no-wait", "--quiet");
+    pools_end();
+}
+
 /* ---- bench ---- */
 
 TEST(bench_scaling_trains_on_each_number_with_batch_and_rate_in_proportion)
