@@ -207,8 +207,9 @@ typedef struct gp_prediction {
 } gp_prediction;
 
 typedef struct gp_predict_request {
-    const char *model; /* FILE.onnx */
-    const char *data;  /* SOURCE; its test split where it has one */
+    const char *model;     /* FILE.onnx */
+    const char *data;      /* SOURCE; its test split where it has one */
+    const char *precision; /* "f32" or "bf16", as in training options; NULL = "f32" */
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
     bool (*each)(void *context, const gp_prediction *prediction);

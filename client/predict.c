@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/data/store.h"
+#include "common/model/train_options.h"
 
 enum { PART_MAX = 1024, PARTS_PER_WORKER = 8, WINDOW = 2, GRANT_MS = 20000 };
 
@@ -28,6 +29,7 @@ typedef struct gp_fan {
     gp_pool *pool;
     const gp_predict_request *request;
     gp_network network;
+    uint32_t precision; /* gp_precision */
     char *netspec;
     size_t netspec_bytes;
     size_t weights_count;
@@ -64,12 +66,28 @@ static uint32_t part_samples(const gp_fan *fan, uint32_t index)
 
 /* ---- begin ---- */
 
+/* By the word of the training option. */
+static gp_status fan_read_precision(gp_fan *fan, gp_error *err)
+{
+    gp_train_options options;
+    gp_status status = GP_OK;
+
+    gp_params_default(gp_train_options_table, &options);
+    if (fan->request->precision != NULL)
+        status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
+                               fan->request->precision, err);
+    fan->precision = (uint32_t)options.precision;
+    return status;
+}
+
 static gp_status fan_load(gp_fan *fan, gp_error *err)
 {
     gp_graph *graph;
     gp_buffer buffer;
-    gp_status status = gp_network_load(&fan->network, fan->request->model, NULL, 0, err);
+    gp_status status = fan_read_precision(fan, err);
 
+    if (status == GP_OK)
+        status = gp_network_load(&fan->network, fan->request->model, NULL, 0, err);
     if (status != GP_OK)
         return status;
     if (fan->network.weights == NULL)
@@ -93,7 +111,7 @@ static gp_status fan_load(gp_fan *fan, gp_error *err)
 
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
 {
-    gp_predict_begin begin = { .batch = PART_MAX };
+    gp_predict_begin begin = { .batch = PART_MAX, .precision = fan->precision };
     const gp_payload payloads[] = { { .data = fan->netspec, .bytes = fan->netspec_bytes },
                                     { .data = fan->network.weights,
                                       .bytes = fan->weights_count * sizeof(float) } };

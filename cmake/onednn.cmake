@@ -18,10 +18,11 @@ set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
 set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
-  onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_wide.c
+  onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c onednn_wide.c
   threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_norm.c
+  ${onednn_folder}/onednn_norm_narrow.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_wide -O3 -ffp-contract=fast -fno-math-errno -Wno-psabi)

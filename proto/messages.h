@@ -331,6 +331,7 @@ typedef struct gp_train_done {
 typedef struct gp_predict_begin {
     char data[512];
     uint32_t batch;
+    uint32_t precision; /* gp_precision; optional on the wire */
 } gp_predict_begin;
 
 typedef struct gp_predict_ready {

@@ -124,6 +124,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                                .phase = GP_PHASE_INFER,
                                                .micro_batch = predictor->micro_batch,
                                                .sample_dtype = gp_store_get_info(predictor->data)->dtype,
+                                               .precision = (gp_precision)setup->begin->precision,
                                            },
                                            &(gp_plan_memory){
                                                .parameters = predictor->parameters,

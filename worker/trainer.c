@@ -482,7 +482,8 @@ static gp_status trainer_compile(gp_trainer *trainer, gp_error *err)
     gp_plan_options options = { .phase = GP_PHASE_TRAIN,
                                 .micro_batch = trainer->micro_batch,
                                 .sample_dtype = gp_store_get_info(trainer->data)->dtype,
-                                .threads = trainer->options.reproducible ? 1 : 0 };
+                                .threads = trainer->options.reproducible ? 1 : 0,
+                                .precision = (gp_precision)trainer->options.precision };
     gp_status status = trainer_check_memory(trainer, &options, &memory, err);
 
     if (status == GP_OK)

@@ -12,6 +12,7 @@
 
 #include "client/pool.h"
 #include "common/base/params.h"
+#include "common/base/tensor.h"
 
 enum {
     CLI_OK = 0,
@@ -95,6 +96,14 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     {                                                                                                        \
         .name = "help", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help),                \
         .help = "show this text"                                                                             \
+    }
+
+/* Of commands that compute a network; the options have an int of that name. */
+#define CLI_PRECISION_PARAM(options_type)                                                                    \
+    {                                                                                                        \
+        .name = "precision", .type = GP_PARAM_WORD, .offset = offsetof(options_type, precision),             \
+        .words = gp_precision_names,                                                                         \
+        .help = "f32; bf16: activations and products in bfloat16, faster on large networks"                  \
     }
 
 /* Of commands that have something to say in JSON. */

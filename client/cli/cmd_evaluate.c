@@ -8,6 +8,7 @@
 typedef struct evaluate_options {
     cli_common common;
     char model[512], data[512];
+    int precision; /* gp_precision */
 } evaluate_options;
 
 static const gp_param evaluate_params[] = {
@@ -21,6 +22,7 @@ static const gp_param evaluate_params[] = {
       .offset = offsetof(evaluate_options, data),
       .count = 512,
       .help = "a source with labels; its test split where it has one" },
+    CLI_PRECISION_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
     { 0 },
@@ -63,6 +65,7 @@ static int evaluate_run(cli_call *call)
     cli_progress progress;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
+                                   .precision = gp_precision_names[options->precision],
                                    .progress = evaluate_progress,
                                    .context = &progress,
                                    .stop = &cli_stop };
@@ -95,7 +98,7 @@ extern const cli_command cli_command_evaluate;
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
     .summary = "accuracy and loss of a model on labelled data, over all workers",
-    .usage = "--model FILE.onnx --data SOURCE [--json]",
+    .usage = "--model FILE.onnx --data SOURCE [--precision f32|bf16] [--json]",
     .examples = "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n",
     .options = evaluate_params,
     .options_bytes = sizeof(evaluate_options),

@@ -11,6 +11,7 @@
 typedef struct predict_options {
     cli_common common;
     char model[512], data[512], out[512];
+    int precision; /* gp_precision */
 } predict_options;
 
 static const gp_param predict_params[] = {
@@ -29,6 +30,7 @@ static const gp_param predict_params[] = {
       .offset = offsetof(predict_options, out),
       .count = 512,
       .help = "FILE.csv; default: standard output" },
+    CLI_PRECISION_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
     { 0 },
 };
@@ -72,6 +74,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     gp_sink sink = { .out = stdout };
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
+                                   .precision = gp_precision_names[options->precision],
                                    .each = predict_row,
                                    .progress = predict_progress,
                                    .context = &sink,
@@ -145,7 +148,7 @@ extern const cli_command cli_command_predict;
 const cli_command cli_command_predict = {
     .name = "predict",
     .summary = "class and scores of every sample, over all workers, in order",
-    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv]",
+    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv] [--precision f32|bf16]",
     .examples = "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n",
     .options = predict_params,
     .options_bytes = sizeof(predict_options),

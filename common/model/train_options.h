@@ -52,6 +52,7 @@ typedef struct gp_train_options {
     char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
     int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
+    int precision;                /* gp_precision */
     bool reproducible;            /* the same bits on any number of workers */
     char weights_initializer[32]; /* glorot, he, normal:S */
     char worker_load[256];        /* "2,1,1": shares of the workers in a mini-batch; "" = equal */

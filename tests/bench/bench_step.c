@@ -2,7 +2,7 @@
  * or of a prediction.
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
- *              [--momentum M] [--phase train|infer] [--profile kinds|steps]
+ *              [--momentum M] [--phase train|infer] [--precision f32|bf16] [--profile kinds|steps]
  *
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
@@ -30,6 +30,7 @@ typedef struct bench_options {
     double seconds, momentum;
     const char *kernels, *network, *profile;
     gp_phase phase;
+    gp_precision precision;
 } bench_options;
 
 typedef struct bench {
@@ -67,6 +68,8 @@ static bool read_options(bench_options *options, int count, char **arguments)
             options->momentum = atof(value);
         else if (strcmp(name, "--profile") == 0)
             options->profile = value;
+        else if (strcmp(name, "--precision") == 0)
+            options->precision = strcmp(value, "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_F32;
         else if (strcmp(name, "--phase") == 0)
             options->phase = strcmp(value, "infer") == 0 ? GP_PHASE_INFER : GP_PHASE_TRAIN;
         else
@@ -94,7 +97,10 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
 {
     static int cores[CORES_MAX];
     gp_backend_options backend = { .threads = options->threads, .cores = cores, .kernels = options->kernels };
-    gp_plan_options plan = { .phase = options->phase, .micro_batch = options->batch, .sample_dtype = GP_U8 };
+    gp_plan_options plan = { .phase = options->phase,
+                             .micro_batch = options->batch,
+                             .sample_dtype = GP_U8,
+                             .precision = options->precision };
     gp_plan_memory memory;
     size_t pixels;
     gp_status status = GP_OK;
@@ -307,7 +313,8 @@ int main(int count, char **arguments)
         fprintf(
             stderr,
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
-            "                  [--momentum M] [--phase train|infer] [--profile kinds|steps]\n");
+            "                  [--momentum M] [--phase train|infer] [--precision f32|bf16] "
+            "[--profile kinds|steps]\n");
         return 2;
     }
     status = bench_open(&b, &options, &err);

@@ -27,6 +27,8 @@ typedef struct gp_plan_options {
     uint32_t micro_batch;  /* samples per call, at most */
     gp_dtype sample_dtype; /* of batch->samples: GP_U8 or GP_F32 */
     uint32_t threads;      /* that a call is computed by; 0 = all of the backend's */
+    /* At least: kernels that are no faster in less (small networks, a processor without bf16) compute in float32. */
+    gp_precision precision;
 } gp_plan_options;
 
 /* A loss that is not the network's (GP_OP_OWN_LOSS), called on the driving thread when the forward pass of a call is done:

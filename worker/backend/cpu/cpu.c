@@ -361,6 +361,7 @@ static gp_status compile_cuts(gp_plan *plan, gp_error *err)
                                        .micro_batch = plan->options.micro_batch,
                                        .threads = plan->options.threads,
                                        .sample_dtype = plan->options.sample_dtype,
+                                       .precision = plan->options.precision,
                                        .memory = &plan->memory,
                                        .values = plan->values,
                                        .kernels = plan->backend->kernels[0] == '\0'
@@ -555,8 +556,10 @@ static void cpu_describe(const gp_plan *plan, char *text, size_t bytes)
         text[0] = '\0';
     for (uint32_t c = 0; c < plan->cut_count && used < bytes; c++) {
         const cut *at = &plan->cuts[c];
+        bool narrow = at->ops->narrow != NULL && at->ops->narrow(at->segment);
+        const char *in = plan->options.precision == GP_PRECISION_F32 ? "" : narrow ? " in bf16" : " in f32";
         int length =
-            snprintf(text + used, bytes - used, "%s: %s .. %s, %u ops\n", at->ops->name,
+            snprintf(text + used, bytes - used, "%s%s: %s .. %s, %u ops\n", at->ops->name, in,
                      layer_name(plan, at->first), layer_name(plan, at->first + at->count - 1), at->count);
 
         used += length < 0 ? bytes : (size_t)length;

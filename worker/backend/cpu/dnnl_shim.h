@@ -26,9 +26,10 @@ typedef struct shim_window {
 typedef dnnl_memory_desc_t shim_md;
 typedef const_dnnl_memory_desc_t shim_cmd;
 
-static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                        dnnl_format_tag_t tag)
 {
-    return dnnl_memory_desc_create_with_tag(out, rank, dims, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(out, rank, dims, type, tag);
 }
 
 static inline dnnl_status_t shim_md_clone(shim_md *out, shim_cmd md)
@@ -143,10 +144,11 @@ static inline dnnl_status_t shim_md_clone(shim_md *out, shim_cmd md)
     return dnnl_success;
 }
 
-static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                        dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t md;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&md, rank, dims, dnnl_f32, tag);
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&md, rank, dims, type, tag);
 
     return status != dnnl_success ? status : shim_md_clone(out, &md);
 }

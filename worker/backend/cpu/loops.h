@@ -23,6 +23,7 @@ typedef struct gp_loop_call {
     uint32_t rows;                /* samples that activations have room for; batch->count of them are there */
     uint32_t threads;
     bool packed;
+    bool narrow; /* activations are bfloat16, and operands' data points at such; of loops that can */
     gp_loop_operand in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as ops.def says */
 } gp_loop_call;
 
@@ -32,6 +33,7 @@ typedef struct gp_loop {
     gp_status (*run)(const gp_loop_call *call, gp_error *err);
     bool in_place; /* out[0] may be the memory of the first input */
     bool dense;    /* for dense activations only */
+    bool narrow;   /* knows activations in bfloat16 too */
     bool alone;    /* always a segment by itself: others begin and end there */
 } gp_loop;
 

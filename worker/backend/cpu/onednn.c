@@ -97,6 +97,14 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
     return known;
 }
 
+/* Whether this processor multiplies bfloat16; without, oneDNN's kernels for it are none or slower than float32. */
+static bool bf16_kernels(void)
+{
+    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+
+    return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
 /* --- compile ---------------------------------------------------------------------------------------- */
 
 static void onednn_free(gp_segment *segment)
@@ -167,6 +175,7 @@ static gp_status onednn_compile(gp_segment **out, const gp_segment_request *requ
     segment->micro_batch = request->micro_batch;
     segment->threads = request->threads;
     segment->sample_dtype = request->sample_dtype;
+    segment->narrow = request->precision == GP_PRECISION_BF16 && bf16_kernels();
     before = threads_enter(segment->threads);
     status = segment_build(segment, request, err);
     threads_leave(before);
@@ -254,6 +263,11 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
     return status;
 }
 
+static bool onednn_narrow(const gp_segment *segment)
+{
+    return segment->narrow;
+}
+
 static size_t onednn_memory_bytes(const gp_segment *segment)
 {
     return sizeof(*segment) + segment->arena_bytes + segment->step_list.capacity * sizeof(*segment->steps) +
@@ -293,5 +307,6 @@ __attribute__((visibility("default"))) const gp_segment_ops gp_segment_onednn = 
     .free = onednn_free,
     .run = onednn_run,
     .memory_bytes = onednn_memory_bytes,
+    .narrow = onednn_narrow,
     .profile = onednn_profile,
 };

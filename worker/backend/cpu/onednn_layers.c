@@ -5,7 +5,9 @@
 /* The descriptors that the three primitives of a layer with weights share. */
 typedef struct layer_mds {
     shim_md x, y, weight, weight_wanted, bias; /* bias may be NULL; weight is the blob's layout */
+    shim_md gradient;                          /* of the weights, as is best made */
     shim_window window;                        /* of convolutions */
+    bool wide, fits;                           /* fits: oneDNN has it in this width, so far */
     dnnl_primitive_desc_t forward;
 } layer_mds;
 
@@ -16,7 +18,15 @@ static void layer_mds_deinit(layer_mds *mds)
     shim_md_free(mds->y);
     shim_md_free(mds->weight);
     shim_md_free(mds->weight_wanted);
+    shim_md_free(mds->gradient);
     shim_md_free(mds->bias);
+}
+
+static gp_onednn_form layer_form(const layer_mds *mds, bool conv)
+{
+    gp_onednn_form form = conv ? PACKED : DENSE;
+
+    return mds->wide ? wide_of(form) : form;
 }
 
 shim_window gp_onednn_window_of(const gp_window *window)
@@ -54,41 +64,57 @@ static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *
     dnnl_dims_t single = { shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3] };
     int rank = groups > 1 ? 5 : 4;
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+    dnnl_status_t status = dnnl_success;
 
     mds->window = gp_onednn_window_of(&op->window);
-    mds->x = gp_onednn_md_image(t, x, dnnl_nhwc);
-    mds->y = gp_onednn_md_image(t, y, dnnl_nhwc);
+    mds->x = gp_onednn_md_image(t, x, mds->wide, dnnl_nhwc);
+    mds->y = gp_onednn_md_image(t, y, mds->wide, dnnl_nhwc);
     mds->weight =
         gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, groups > 1 ? dnnl_goihw : dnnl_oihw);
-    mds->weight_wanted = gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, dnnl_format_tag_any);
+    mds->weight_wanted = gp_onednn_md_typed(t, rank, groups > 1 ? grouped : single, type_of(t, mds->wide),
+                                            dnnl_format_tag_any);
+    mds->gradient = gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, dnnl_format_tag_any);
     bias_describe(t, mds, bias);
     if (going(t))
-        gp_onednn_done(t,
-                       shim_conv_forward(&mds->forward, t->segment->engine, &mds->window,
-                                         t->segment->phase == GP_PHASE_TRAIN, mds->x, mds->weight_wanted,
-                                         mds->bias, mds->y, attr),
-                       "a convolution");
+        status = shim_conv_forward(&mds->forward, t->segment->engine, &mds->window,
+                                   t->segment->phase == GP_PHASE_TRAIN, mds->x, mds->weight_wanted, mds->bias,
+                                   mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a convolution");
     dnnl_primitive_attr_destroy(attr);
 }
 
-/* Weights stay as they are in the blob: a private copy of a large matrix costs more passes over memory than
- * the packed product saves. */
+/* Whether a loss reads the value: it wants float32. */
+static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
+{
+    const gp_segment_request *request = t->request;
+
+    for (const gp_op *op = request->ops; op < request->ops + request->count; op++)
+        if (t->roots[op->in[0]] == value &&
+            (op->code == GP_OP_OWN_LOSS ||
+             (op->in[1] != GP_NO_VALUE && request->graph->values[op->in[1]].role == GP_VALUE_TARGET)))
+            return true;
+    return false;
+}
+
+/* Weights stay as they are in the blob, or as they are but in bfloat16: a private copy of a large matrix costs more
+ * passes over memory than the packed product saves. */
 static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
                         uint32_t y, gp_onednn_post post)
 {
     dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+    dnnl_status_t status = dnnl_success;
 
-    mds->x = gp_onednn_md_vector(t, x);
-    mds->y = gp_onednn_md_vector(t, y);
+    mds->x = gp_onednn_md_vector(t, x, mds->wide);
+    mds->y = gp_onednn_md_vector(t, y, mds->wide || feeds_loss(t, y));
     mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
-    mds->weight_wanted = gp_onednn_md_copy(t, mds->weight);
+    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
+    mds->gradient = gp_onednn_md_copy(t, mds->weight);
     bias_describe(t, mds, bias);
     if (going(t))
-        gp_onednn_done(t,
-                       shim_fc_forward(&mds->forward, t->segment->engine, t->segment->phase == GP_PHASE_TRAIN,
-                                       mds->x, mds->weight_wanted, mds->bias, mds->y, attr),
-                       "a fully connected layer");
+        status = shim_fc_forward(&mds->forward, t->segment->engine, t->segment->phase == GP_PHASE_TRAIN,
+                                 mds->x, mds->weight_wanted, mds->bias, mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a fully connected layer");
     dnnl_primitive_attr_destroy(attr);
 }
 
@@ -120,7 +146,7 @@ static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bia
 
     step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
     if (going(t))
-        pixels = t->forms[image][PACKED];
+        pixels = gp_onednn_value_read(t, image, WIDE_PACKED);
     step_argument(&step, 0, gradient ? pixels : number);
     step_argument(&step, 0, gradient ? number : pixels);
     gp_onednn_step_emit(t, &step);
@@ -134,75 +160,80 @@ static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, b
                             .channels = count_of(t, y),
                             .mix.bounded = relu };
 
-    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], DENSE));
+    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], WIDE_DENSE));
     step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, op->in[1], false));
     if (op->in[2] != GP_NO_VALUE)
         step_argument(&step, SLOT_OFFSET, gp_onednn_flat_parameter(t, op->in[2], false));
-    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, y, DENSE));
+    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, y, WIDE_DENSE));
     gp_onednn_step_emit(t, &step);
     gp_onednn_value_written(t, y);
 }
 
-void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
+/* The three passes of a layer with weights: in bfloat16 where that is asked for and oneDNN has it (false: it has
+ * not), else in float32. */
+static bool forward_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
     bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
-    gp_onednn_form form = conv ? PACKED : DENSE;
     uint32_t x = op->in[0], weight = op->in[1], bias = op->in[2], y = op->out[0], relu = relu_after(t, y);
     gp_onednn_post post = relu < t->request->count ? POST_RELU : POST_NONE;
     gp_onednn_step step = { .when = WHEN_ALWAYS };
-    layer_mds mds = { .x = NULL };
+    layer_mds mds = { .wide = wide };
 
     if (post == POST_RELU) {
         t->folded[relu] = true;
         y = t->request->ops[relu].out[0];
     }
-    if (!conv && gp_wide_usable()) {
+    if (!conv && wide && gp_wide_usable()) {
         product_emit(t, op, y, post == POST_RELU);
-        return;
+        return true;
     }
     if (conv)
         conv_describe(t, &mds, op, x, weight, bias, y, post);
     else
         fc_describe(t, &mds, x, weight, bias, y, post);
-    if (going(t)) {
+    if (mds.fits) {
         shim_cmd wanted = dnnl_primitive_desc_query_md(mds.forward, dnnl_query_weights_md, 0);
+        gp_onednn_form form = layer_form(&mds, conv);
 
         step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
         step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
         if (bias != GP_NO_VALUE)
             step_argument(&step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, bias, mds.bias));
+        if (!conv && feeds_loss(t, y))
+            form = wide_of(form);
         step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, y, form));
         gp_onednn_step_primitive(t, &step, mds.forward, conv ? "a convolution" : "a fully connected layer");
         gp_onednn_step_emit(t, &step);
         gp_onednn_value_written(t, y);
     }
     layer_mds_deinit(&mds);
+    return mds.fits;
 }
 
-void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
+static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
     bool conv = op->code != GP_OP_FC_BACKWARD_DATA; /* or a transposed one forward */
-    gp_onednn_form form = conv ? PACKED : DENSE;
     uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
     const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
     dnnl_primitive_desc_t pd = NULL;
     gp_onednn_step step = { .when = WHEN_ALWAYS };
-    layer_mds mds = { .x = NULL };
+    layer_mds mds = { .wide = wide };
 
     if (conv)
         conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, POST_NONE);
     else
         fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, POST_NONE);
-    if (going(t))
-        gp_onednn_done(
+    if (mds.fits)
+        mds.fits = gp_onednn_primitive_fits(
             t,
             conv ? shim_conv_data(&pd, t->segment->engine, &mds.window, mds.x, mds.weight_wanted, mds.y,
                                   mds.forward, attr)
                  : shim_fc_data(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.y, mds.forward, attr),
-            what);
-    if (going(t)) {
+            pd, wide, what);
+    if (mds.fits) {
         shim_cmd wanted = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+        gp_onednn_form form = layer_form(&mds, conv);
 
         step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
         step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
@@ -216,13 +247,13 @@ void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
     dnnl_primitive_desc_destroy(pd);
     dnnl_primitive_attr_destroy(attr);
     layer_mds_deinit(&mds);
+    return mds.fits;
 }
 
-void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op)
+static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
     bool conv = op->code != GP_OP_FC_BACKWARD_WEIGHTS,
          transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
-    gp_onednn_form form = conv ? PACKED : DENSE;
     uint32_t x = op->in[transposed ? 1 : 0], dy = op->in[transposed ? 0 : 1], dweight = op->out[0];
     uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
     const char *what =
@@ -230,20 +261,23 @@ void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
     dnnl_primitive_desc_t pd = NULL;
     gp_onednn_step step = { .when = WHEN_ALWAYS };
-    layer_mds mds = { .x = NULL };
+    layer_mds mds = { .wide = wide };
 
     if (conv)
         conv_describe(t, &mds, op, x, dweight, dbias, dy, POST_NONE);
     else
         fc_describe(t, &mds, x, dweight, dbias, dy, POST_NONE);
-    if (going(t))
-        gp_onednn_done(t,
-                       conv ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x,
-                                                mds.weight_wanted, mds.bias, mds.y, mds.forward, attr)
-                            : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.bias,
-                                              mds.y, mds.forward, attr),
-                       what);
-    if (going(t)) {
+    if (mds.fits)
+        mds.fits = gp_onednn_primitive_fits(
+            t,
+            conv ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x, mds.gradient, mds.bias,
+                                     mds.y, mds.forward, attr)
+                 : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.gradient, mds.bias, mds.y, mds.forward,
+                                   attr),
+            pd, wide, what);
+    if (mds.fits) {
+        gp_onednn_form form = layer_form(&mds, conv);
+
         step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
         step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
         gp_onednn_step_primitive(t, &step, pd, what);
@@ -255,4 +289,30 @@ void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *
     dnnl_primitive_desc_destroy(pd);
     dnnl_primitive_attr_destroy(attr);
     layer_mds_deinit(&mds);
+    return mds.fits;
+}
+
+/* The loops that add a transposed convolution's bias know float32 only. */
+static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
+{
+    return !t->segment->narrow || op->code == GP_OP_TRANSCONV2D ||
+           op->code == GP_OP_TRANSCONV2D_BACKWARD_DATA || op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
+}
+
+void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
+{
+    if (!forward_in(t, op, layer_is_wide(t, op)) && going(t))
+        forward_in(t, op, true);
+}
+
+void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
+{
+    if (!backward_data_in(t, op, layer_is_wide(t, op)) && going(t))
+        backward_data_in(t, op, true);
+}
+
+void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op)
+{
+    if (!backward_weights_in(t, op, layer_is_wide(t, op)) && going(t))
+        backward_weights_in(t, op, true);
 }

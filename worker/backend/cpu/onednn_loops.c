@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
+#include "worker/backend/cpu/bf16.h"
 #include "worker/backend/cpu/threads.h"
 
 /* Below this many elements waking a team costs more than the work. */
@@ -51,6 +52,26 @@ static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *r
     return GP_OK;
 }
 
+static void samples_row_narrow(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample,
+                               uint16_t *x)
+{
+    const gp_netspec *spec = run->segment->graph->spec;
+    const uint8_t *u8 = (const uint8_t *)run->batch->samples + sample * step->count;
+    const float *f32 = (const float *)run->batch->samples + sample * step->count;
+
+    for (size_t c = 0; c < step->channels; c++) {
+        size_t rule = spec->normalize_count == 1 ? 0 : c, from = c * step->pixels;
+        float scale = (float)spec->scale[rule], offset = (float)spec->offset[rule];
+
+        if (run->segment->sample_dtype == GP_U8)
+            for (size_t i = 0; i < step->pixels; i++)
+                x[i * step->channels + c] = bf16_of((float)u8[from + i] * scale + offset);
+        else
+            for (size_t i = 0; i < step->pixels; i++)
+                x[i * step->channels + c] = bf16_of(f32[from + i] * scale + offset);
+    }
+}
+
 static void samples_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, float *x)
 {
     const gp_netspec *spec = run->segment->graph->spec;
@@ -76,13 +97,17 @@ static void samples_share(void *context, uint32_t thread, uint32_t threads)
     const loop_call *call = context;
     loop_range range = share_of(call, thread, threads, 1);
 
-    for (size_t n = range.first; n < range.end; n++) {
-        float *x = (float *)call->step->data[0] + n * call->step->count;
+    size_t bytes = call->step->count * (call->step->narrow ? sizeof(uint16_t) : sizeof(float));
 
-        if (n < call->run->batch->count)
-            samples_row(call->step, call->run, n, x);
+    for (size_t n = range.first; n < range.end; n++) {
+        void *x = (char *)call->step->data[0] + n * bytes;
+
+        if (n >= call->run->batch->count)
+            memset(x, 0, bytes);
+        else if (call->step->narrow)
+            samples_row_narrow(call->step, call->run, n, x);
         else
-            memset(x, 0, call->step->count * sizeof(*x));
+            samples_row(call->step, call->run, n, x);
     }
 }
 
@@ -129,21 +154,31 @@ gp_status gp_onednn_loop_accumulate(const gp_onednn_step *step, const gp_onednn_
 }
 
 /* Elements are numbered in logical order, whatever order they lie in. */
-static void dropout_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, const float *x,
-                        float *y)
+static inline __attribute__((always_inline)) void dropout_row(const gp_onednn_step *step,
+                                                              const gp_onednn_run *run, size_t sample,
+                                                              bool narrow)
 {
     const gp_batch *batch = run->batch;
     uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer), words[4];
     uint32_t position = (uint32_t)(batch->position + sample);
     float scale = (float)(1.0 / (1.0 - step->rate));
-    size_t channel = 0, pixel = 0;
+    size_t channel = 0, pixel = 0, first = sample * step->count;
+    const float *x = step->data[0];
+    const uint16_t *x_narrow = step->data[0];
+    float *y = step->data[1];
+    uint16_t *y_narrow = step->data[1];
 
     for (size_t e = 0; e < step->count; e++) {
-        size_t at = pixel * step->channels + channel;
+        size_t at = first + pixel * step->channels + channel;
+        bool kept;
 
         if (e % 4 == 0)
             gp_rng_draw(words, batch->seed, stream, (uint32_t)batch->step, position, (uint32_t)(e / 4));
-        y[at] = (double)gp_rng_uniform(words[e % 4]) >= step->rate ? x[at] * scale : 0.0f;
+        kept = (double)gp_rng_uniform(words[e % 4]) >= step->rate;
+        if (narrow)
+            y_narrow[at] = kept ? bf16_of(bf16_float(x_narrow[at]) * scale) : 0;
+        else
+            y[at] = kept ? x[at] * scale : 0.0f;
         if (++pixel == step->pixels) {
             pixel = 0;
             channel++;
@@ -155,11 +190,12 @@ static void dropout_share(void *context, uint32_t thread, uint32_t threads)
 {
     const loop_call *call = context;
     loop_range range = share_of(call, thread, threads, 1);
-    const float *x = call->step->data[0];
-    float *y = call->step->data[1];
 
     for (size_t n = range.first; n < range.end; n++)
-        dropout_row(call->step, call->run, n, x + n * call->step->count, y + n * call->step->count);
+        if (call->step->narrow)
+            dropout_row(call->step, call->run, n, true);
+        else
+            dropout_row(call->step, call->run, n, false);
 }
 
 gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
@@ -228,7 +264,8 @@ gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *
                           .memory = &segment->memory,
                           .rows = segment->micro_batch,
                           .threads = segment->threads,
-                          .packed = step->packed };
+                          .packed = step->packed,
+                          .narrow = step->narrow };
 
     for (uint32_t i = 0; i < step->argument_count; i++) {
         bool in = step->roles[i] < GP_OP_VALUES_MAX;

@@ -2,19 +2,34 @@
  *
  * An activation is `rows` rows (pixels of all samples) of `channels` numbers.  Sums over rows are taken in chunks whose
  * size depends on the segment's shape alone, and the chunks are added up in order: the same bits with any number of
- * threads.  In a chunk a block of rows is summed in float32, the blocks in float64. */
+ * threads.  In a chunk a block of rows is summed in float32, the blocks in float64.
+ *
+ * One source for two types of activations: onednn_norm_narrow.c includes it for bfloat16. */
 #include "worker/backend/cpu/onednn_segment.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "worker/backend/cpu/bf16.h"
 #include "worker/backend/cpu/loops_inside.h"
+
+#ifdef NORM_NARROW
+typedef uint16_t number;
+#define READ(x)         bf16_float(x)
+#define WRITTEN(y)      bf16_of(y)
+#define NORM_LOOP(name) name##_narrow
+#else
+typedef float number;
+#define READ(x)         (x)
+#define WRITTEN(y)      (y)
+#define NORM_LOOP(name) name
+#endif
 
 enum { BLOCK_NUMBERS = 16384, BLOCK_ROWS_MIN = 8, WIDTH_MAX = 32 };
 
 /* What a mix reads, and where it puts it. */
 typedef struct mix_source {
-    const float *a, *b, *mask; /* b and mask may be NULL */
+    const number *a, *b, *mask; /* b and mask may be NULL */
     size_t a_stride, b_stride, channels;
     float low, high;
 } mix_source;
@@ -22,19 +37,19 @@ typedef struct mix_source {
 typedef struct norm_call {
     const gp_onednn_step *step;
     mix_source dy;
-    const float *x;
-    float *out, *kept; /* kept may be NULL: nobody else reads dy */
-    size_t rows;       /* there are, of batch->count samples */
-    double *partials;  /* per chunk: [2][channels] */
-    float *terms;      /* [3][channels] of the backward pass */
+    const number *x;
+    number *out, *kept; /* kept may be NULL: nobody else reads dy */
+    size_t rows;        /* there are, of batch->count samples */
+    double *partials;   /* per chunk: [2][channels] */
+    float *terms;       /* [3][channels] of the backward pass */
 } norm_call;
 
 static mix_source source_of(const gp_onednn_step *step)
 {
     const gp_onednn_mix *mix = &step->mix;
-    const float *b = gp_onednn_data(step, SLOT_B);
+    const number *b = gp_onednn_data(step, SLOT_B);
 
-    return (mix_source){ .a = (const float *)gp_onednn_data(step, SLOT_A) + mix->channel[0],
+    return (mix_source){ .a = (const number *)gp_onednn_data(step, SLOT_A) + mix->channel[0],
                          .b = b == NULL ? NULL : b + mix->channel[1],
                          .mask = gp_onednn_data(step, SLOT_MASK),
                          .a_stride = mix->stride[0],
@@ -74,14 +89,14 @@ static size_t width_at(size_t c, size_t channels)
 /* --- moments ----------------------------------------------------------------------------------------- */
 
 /* first += x - origin, second += (x - origin)^2, over a block of rows of `width` channels. */
-LOOP_INLINE void square_block(size_t width, const float *x, size_t rows, size_t stride, const float *origin,
+LOOP_INLINE void square_block(size_t width, const number *x, size_t rows, size_t stride, const number *origin,
                               double *first, double *second)
 {
     float f[WIDTH_MAX] = { 0.0f }, s[WIDTH_MAX] = { 0.0f };
 
     for (size_t r = 0; r < rows; r++)
         for (size_t l = 0; l < width; l++) {
-            float d = x[r * stride + l] - origin[l];
+            float d = READ(x[r * stride + l]) - READ(origin[l]);
 
             f[l] += d;
             s[l] += d * d;
@@ -164,7 +179,8 @@ static gp_status sums_couple(const gp_onednn_run *run, double *sums, size_t chan
     return status;
 }
 
-gp_status gp_onednn_loop_moments(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+gp_status NORM_LOOP(gp_onednn_loop_moments)(const gp_onednn_step *step, const gp_onednn_run *run,
+                                            gp_error *err)
 {
     const size_t channels = step->channels;
     const float *running = gp_onednn_data(step, SLOT_RUNNING), *scale = gp_onednn_data(step, SLOT_SCALE);
@@ -183,7 +199,7 @@ gp_status gp_onednn_loop_moments(const gp_onednn_step *step, const gp_onednn_run
     /* Sums were taken about the first pixel, so that squares do not cancel; they are told about the running mean. */
     for (size_t c = 0; c < channels; c++) {
         double m = first[c] / n, v = second[c] / n - m * m,
-               shift = (double)call.x[c] + m - (double)running[c];
+               shift = (double)READ(call.x[c]) + m - (double)running[c];
 
         first[c] = n * shift;
         second[c] = n * ((v > 0.0 ? v : 0.0) + shift * shift);
@@ -211,7 +227,7 @@ typedef struct mix_norm {
 typedef enum mix_post { MIX_PLAIN, MIX_BOUNDED, MIX_MASKED } mix_post;
 
 /* out = post(first + second) row by row.  The flags are known where this is called. */
-LOOP_INLINE void mix_rows(const mix_source *s, float *out, loop_range rows, bool norm, bool two,
+LOOP_INLINE void mix_rows(const mix_source *s, number *out, loop_range rows, bool norm, bool two,
                           bool norm_two, mix_post post, const mix_norm norms[2])
 {
     const float low = s->low, high = s->high;
@@ -219,28 +235,28 @@ LOOP_INLINE void mix_rows(const mix_source *s, float *out, loop_range rows, bool
     const size_t channels = s->channels;
 
     for (size_t r = rows.first; r < rows.end; r++) {
-        const float *a = s->a + r * s->a_stride, *b = two ? s->b + r * s->b_stride : NULL;
-        const float *mask = post == MIX_MASKED ? s->mask + r * channels : NULL;
-        float *to = out + r * channels;
+        const number *a = s->a + r * s->a_stride, *b = two ? s->b + r * s->b_stride : NULL;
+        const number *mask = post == MIX_MASKED ? s->mask + r * channels : NULL;
+        number *to = out + r * channels;
 
 #pragma GCC ivdep
         for (size_t c = 0; c < channels; c++) {
-            float g = norm ? (a[c] - n.a[c]) * n.b[c] + n.c[c] : a[c];
+            float g = norm ? (READ(a[c]) - n.a[c]) * n.b[c] + n.c[c] : READ(a[c]);
 
             if (two)
-                g += norm_two ? (b[c] - m.a[c]) * m.b[c] + m.c[c] : b[c];
+                g += norm_two ? (READ(b[c]) - m.a[c]) * m.b[c] + m.c[c] : READ(b[c]);
             if (post == MIX_BOUNDED) {
                 g = g > low ? g : low;
                 g = g < high ? g : high;
             } else if (post == MIX_MASKED) {
-                g = (mask[c] > low) & (mask[c] < high) ? g : 0.0f;
+                g = (READ(mask[c]) > low) & (READ(mask[c]) < high) ? g : 0.0f;
             }
-            to[c] = g;
+            to[c] = WRITTEN(g);
         }
     }
 }
 
-LOOP_INLINE void mix_terms(const mix_source *s, float *out, loop_range rows, mix_post post,
+LOOP_INLINE void mix_terms(const mix_source *s, number *out, loop_range rows, mix_post post,
                            const mix_norm norms[2])
 {
     bool norm = norms[0].a != NULL, norm_two = norms[1].a != NULL;
@@ -261,7 +277,7 @@ typedef struct mix_call {
     mix_source source;
     mix_norm norms[2];
     mix_post post;
-    float *out;
+    number *out;
     size_t rows;
 } mix_call;
 
@@ -291,7 +307,7 @@ static mix_norm norm_of(const gp_onednn_step *step, gp_onednn_slot moments, gp_o
                        gp_onednn_data(step, offset) };
 }
 
-gp_status gp_onednn_loop_mix(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
     mix_call call = { .source = source_of(step),
                       .norms = { norm_of(step, SLOT_MOMENTS, SLOT_FACTOR, SLOT_OFFSET),
@@ -320,31 +336,31 @@ gp_status gp_onednn_loop_mix(const gp_onednn_step *step, const gp_onednn_run *ru
 
 /* dy of a row, which may be a mix by itself. */
 #define GRADIENT(g, s, two, masked, ra, rb, rm, l)                                                           \
-    float g = (ra)[l];                                                                                       \
+    float g = READ((ra)[l]);                                                                                 \
     if (two)                                                                                                 \
-        g += (rb)[l];                                                                                        \
+        g += READ((rb)[l]);                                                                                  \
     if (masked)                                                                                              \
-    g = ((rm)[l] > (s)->low) & ((rm)[l] < (s)->high) ? g : 0.0f
+    g = (READ((rm)[l]) > (s)->low) & (READ((rm)[l]) < (s)->high) ? g : 0.0f
 
 /* first += dy, second += dy * (x - mean) * inverse over a block of rows; kept = dy. */
 LOOP_INLINE void project_block(size_t width, const mix_source *s, bool two, bool masked, bool keep,
-                               size_t row, size_t rows, size_t c, const float *x, const float *mean,
-                               const float *inverse, float *kept, double *first, double *second)
+                               size_t row, size_t rows, size_t c, const number *x, const float *mean,
+                               const float *inverse, number *kept, double *first, double *second)
 {
     float f[WIDTH_MAX] = { 0.0f }, p[WIDTH_MAX] = { 0.0f };
 
     for (size_t r = row; r < row + rows; r++) {
-        const float *ra = s->a + r * s->a_stride + c, *rb = two ? s->b + r * s->b_stride + c : NULL;
-        const float *rm = masked ? s->mask + r * s->channels + c : NULL, *rx = x + r * s->channels + c;
-        float *rk = keep ? kept + r * s->channels + c : NULL;
+        const number *ra = s->a + r * s->a_stride + c, *rb = two ? s->b + r * s->b_stride + c : NULL;
+        const number *rm = masked ? s->mask + r * s->channels + c : NULL, *rx = x + r * s->channels + c;
+        number *rk = keep ? kept + r * s->channels + c : NULL;
 
 #pragma GCC ivdep
         for (size_t l = 0; l < width; l++) {
             GRADIENT(g, s, two, masked, ra, rb, rm, l);
             f[l] += g;
-            p[l] += g * ((rx[l] - mean[c + l]) * inverse[c + l]);
+            p[l] += g * ((READ(rx[l]) - mean[c + l]) * inverse[c + l]);
             if (keep)
-                rk[l] = g;
+                rk[l] = WRITTEN(g);
         }
     }
     for (size_t l = 0; l < width; l++) {
@@ -418,14 +434,14 @@ LOOP_INLINE void gradient_rows(const norm_call *call, bool two, bool masked, loo
     const mix_source s = call->dy;
 
     for (size_t r = rows.first; r < rows.end; r++) {
-        const float *ra = s.a + r * s.a_stride, *rb = two ? s.b + r * s.b_stride : NULL;
-        const float *rm = masked ? s.mask + r * channels : NULL, *rx = call->x + r * channels;
-        float *dx = call->out + r * channels;
+        const number *ra = s.a + r * s.a_stride, *rb = two ? s.b + r * s.b_stride : NULL;
+        const number *rm = masked ? s.mask + r * channels : NULL, *rx = call->x + r * channels;
+        number *dx = call->out + r * channels;
 
 #pragma GCC ivdep
         for (size_t c = 0; c < channels; c++) {
             GRADIENT(g, &s, two, masked, ra, rb, rm, c);
-            dx[c] = factor[c] * g - (rx[c] - mean[c]) * slope[c] - level[c];
+            dx[c] = WRITTEN(factor[c] * g - (READ(rx[c]) - mean[c]) * slope[c] - level[c]);
         }
     }
 }
@@ -446,7 +462,7 @@ LOOP_CLONES static void gradient_share(void *context, uint32_t thread, uint32_t 
 }
 
 /* A gradient is zero in the rows that are no samples. */
-static void rest_clear(const gp_onednn_run *run, const norm_call *call, float *values)
+static void rest_clear(const gp_onednn_run *run, const norm_call *call, number *values)
 {
     const size_t channels = call->step->channels, all = run->segment->micro_batch * call->step->pixels;
 
@@ -454,7 +470,8 @@ static void rest_clear(const gp_onednn_run *run, const norm_call *call, float *v
         memset(values + call->rows * channels, 0, (all - call->rows) * channels * sizeof(*values));
 }
 
-gp_status gp_onednn_loop_norm_backward(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+gp_status NORM_LOOP(gp_onednn_loop_norm_backward)(const gp_onednn_step *step, const gp_onednn_run *run,
+                                                  gp_error *err)
 {
     const size_t channels = step->channels;
     const float *scale = gp_onednn_data(step, SLOT_SCALE), *moments = gp_onednn_data(step, SLOT_MOMENTS);

@@ -25,6 +25,9 @@ static void loop_emit(gp_onednn_translator *t, gp_onednn_loop loop, const gp_op 
         step.channels = (size_t)shape->dim[0];
         step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
     }
+    step.narrow = t->segment->narrow && loop == gp_onednn_loop_dropout;
+    if (!step.narrow)
+        form = wide_of(form);
     step_argument(&step, 0, gp_onednn_value_read(t, a, form));
     if (b != GP_NO_VALUE)
         step_argument(&step, 0, gp_onednn_value_read(t, b, form));
@@ -52,8 +55,8 @@ static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
 
         if (value == GP_NO_VALUE || !is_activation(t, value))
             continue;
-        packed = packed || (t->forms[value][PACKED] != ONEDNN_NONE && !one_order(shape_of(t, value)));
-        dense = dense || (t->forms[value][DENSE] != ONEDNN_NONE && t->forms[value][PACKED] == ONEDNN_NONE);
+        packed = packed || (lies_in(t, value, PACKED) && !one_order(shape_of(t, value)));
+        dense = dense || (lies_in(t, value, DENSE) && !lies_in(t, value, PACKED));
     }
     return packed || !dense ? PACKED : DENSE;
 }
@@ -89,6 +92,9 @@ static void translate_plain(gp_onednn_translator *t, const gp_op *op)
                             .packed = form == PACKED,
                             .in_place = loop->in_place };
 
+    step.narrow = loop->narrow && t->segment->narrow;
+    if (!step.narrow)
+        form = wide_of(form);
     for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
         uint32_t tensor = op->in[i] == GP_NO_VALUE ? ONEDNN_NONE : plain_operand(t, op->in[i], form, false);
 
@@ -113,6 +119,7 @@ static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
 {
     uint32_t x = op->in[0], y = op->out[0];
     bool same = gp_shape_equal(shape_of(t, x), shape_of(t, y));
+    gp_onednn_form form = DENSE;
     uint32_t from;
 
     if (t->roots[t->op->out[0]] != t->op->out[0])
@@ -121,16 +128,19 @@ static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
         loop_emit(t, gp_onednn_loop_copy, op, x, GP_NO_VALUE, y);
         return;
     }
-    from = gp_onednn_value_read(t, x, DENSE);
+    /* In the width that is there; what crosses is float32. */
+    if (t->request->values[y] != NULL || (lies_in(t, x, form) && t->forms[x][form] == ONEDNN_NONE))
+        form = wide_of(form);
+    from = gp_onednn_value_read(t, x, form);
     if (!going(t))
         return;
     if (t->request->values[y] == NULL) {
-        gp_onednn_form_attach(t, y, DENSE, t->segment->tensors[from].buffer);
+        gp_onednn_form_attach(t, y, form, t->segment->tensors[from].buffer);
     } else {
         gp_onednn_step step = { .loop = gp_onednn_loop_copy, .count = count_of(t, y) };
 
         step_argument(&step, 0, from);
-        step_argument(&step, 0, gp_onednn_value_write(t, y, DENSE));
+        step_argument(&step, 0, gp_onednn_value_write(t, y, WIDE_DENSE));
         gp_onednn_step_emit(t, &step);
     }
 }
@@ -140,9 +150,9 @@ static void translate_softmax_xent(gp_onednn_translator *t, const gp_op *op)
     uint32_t logits = op->in[0], dlogits = op->out[0];
     gp_onednn_step step = { .loop = gp_onednn_loop_softmax_xent, .count = count_of(t, logits) };
 
-    step_argument(&step, 0, gp_onednn_value_read(t, logits, DENSE));
+    step_argument(&step, 0, gp_onednn_value_read(t, logits, WIDE_DENSE));
     if (dlogits != GP_NO_VALUE)
-        step_argument(&step, 0, gp_onednn_value_write(t, dlogits, DENSE));
+        step_argument(&step, 0, gp_onednn_value_write(t, dlogits, WIDE_DENSE));
     gp_onednn_step_emit(t, &step);
     if (dlogits != GP_NO_VALUE)
         gp_onednn_value_written(t, dlogits);

@@ -70,7 +70,7 @@ static gp_onednn_form pending_form(const gp_onednn_translator *t, const gp_onedn
 
         if (value == GP_NO_VALUE)
             continue;
-        if (t->forms[value][DENSE] == ONEDNN_NONE || t->forms[value][PACKED] != ONEDNN_NONE)
+        if (!lies_in(t, value, DENSE) || lies_in(t, value, PACKED))
             return PACKED;
         if (i < p->count && (is_norm(&p->term[i]) || p->term[i].sliced))
             return PACKED;
@@ -111,7 +111,9 @@ static void step_norm(gp_onednn_step *step, const gp_onednn_term *term, gp_onedn
 void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value)
 {
     gp_onednn_pending p = t->pending[value];
-    gp_onednn_step step = { .what = "mix", .loop = gp_onednn_loop_mix, .in_place = true };
+    gp_onednn_step step = { .what = "mix",
+                            .loop = t->segment->narrow ? gp_onednn_loop_mix_narrow : gp_onednn_loop_mix,
+                            .in_place = true };
     gp_onednn_form form;
 
     if (!going(t) || p.count == 0)
@@ -198,7 +200,9 @@ static void step_chunks(gp_onednn_translator *t, gp_onednn_step *step, size_t mo
 
 void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op)
 {
-    gp_onednn_step step = { .loop = gp_onednn_loop_moments, .mix.epsilon = op->factor[0] };
+    gp_onednn_step step = { .loop =
+                                t->segment->narrow ? gp_onednn_loop_moments_narrow : gp_onednn_loop_moments,
+                            .mix.epsilon = op->factor[0] };
     gp_onednn_pending p = pending_of(op->in[0]);
 
     step_rows(t, &step, op->in[0], PACKED);
@@ -220,7 +224,8 @@ void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op)
 void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op *op)
 {
     const uint32_t dy = op->in[1], dx = op->out[0];
-    gp_onednn_step step = { .loop = gp_onednn_loop_norm_backward };
+    gp_onednn_step step = { .loop = t->segment->narrow ? gp_onednn_loop_norm_backward_narrow
+                                                       : gp_onednn_loop_norm_backward };
     gp_onednn_pending p = t->pending[dy];
     bool fits = p.count != 0 && !p.bounded && !is_norm(&p.term[0]), kept = fits && !only_reader(t, dy);
 

@@ -9,8 +9,12 @@
  *
  * A value of the graph has up to two forms: DENSE, logical order, what crosses segment borders and what a
  * fully connected layer multiplies; and PACKED, nhwc, what convolutions and pooling want.  A form that is asked
- * for and not there is made from the other by a reorder, once.  Where both orders are the same bytes
- * (one channel, one pixel, or a vector) the forms share a buffer. */
+ * for and not there is made from another by a reorder, once.  Where both orders are the same bytes
+ * (one channel, one pixel, or a vector) the forms share a buffer.
+ *
+ * A narrow segment keeps activations and their gradients in bfloat16, and packs weights so.  Then either order has a
+ * wide form too, float32: of what crosses, and for the loops and primitives that know no bfloat16.  In other segments
+ * the wide forms are the same as the plain ones. */
 #ifndef GP_ONEDNN_SEGMENT_H
 #define GP_ONEDNN_SEGMENT_H
 
@@ -18,7 +22,7 @@
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/segment.h"
 
-typedef enum gp_onednn_form { DENSE, PACKED, FORMS } gp_onednn_form;
+typedef enum gp_onednn_form { DENSE, PACKED, WIDE_DENSE, WIDE_PACKED, FORMS } gp_onednn_form;
 
 enum { ONEDNN_ARGUMENTS_MAX = 2 * GP_OP_VALUES_MAX, ONEDNN_ALIGNMENT = 64 };
 #define ONEDNN_NONE UINT32_MAX /* no such tensor, buffer, primitive */
@@ -104,6 +108,7 @@ struct gp_onednn_step {
     const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
     const gp_op *op;
     bool packed;
+    bool narrow; /* its activations are bfloat16 */
 };
 
 /* An argument by its slot; NULL: there is none. */
@@ -142,6 +147,7 @@ struct gp_segment {
     gp_phase phase;
     uint32_t micro_batch, threads;
     gp_dtype sample_dtype;
+    bool narrow;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     gp_onednn_buffer *buffers;
@@ -212,9 +218,12 @@ gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_ru
 
 /* X, SCALE, RUNNING -> MOMENTS, FACTOR, SUMS, SQUARES */
 gp_status gp_onednn_loop_moments(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+gp_status gp_onednn_loop_moments_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 /* the mix -> OUT */
 gp_status gp_onednn_loop_mix(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+gp_status gp_onednn_loop_mix_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 /* the mix (dy), X, SCALE, MOMENTS -> OUT (or none), KEPT (or none), SUMS (dscale), SQUARES (doffset) */
 gp_status gp_onednn_loop_norm_backward(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+gp_status gp_onednn_loop_norm_backward_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 
 #endif

@@ -2,6 +2,7 @@
 #include "worker/backend/cpu/onednn_translate.h"
 
 #include <assert.h>
+#include <string.h>
 
 void gp_onednn_fail_invalid(gp_onednn_translator *t, const char *what, uint32_t value)
 {
@@ -21,10 +22,16 @@ bool gp_onednn_done(gp_onednn_translator *t, dnnl_status_t status, const char *w
 
 shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
 {
+    return gp_onednn_md_typed(t, rank, dims, dnnl_f32, tag);
+}
+
+shim_md gp_onednn_md_typed(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                           dnnl_format_tag_t tag)
+{
     shim_md md = NULL;
 
     if (going(t))
-        gp_onednn_done(t, shim_md_tag(&md, rank, dims, tag), "a descriptor");
+        gp_onednn_done(t, shim_md_tag(&md, rank, dims, type, tag), "a descriptor");
     return going(t) ? md : NULL;
 }
 
@@ -37,20 +44,36 @@ shim_md gp_onednn_md_copy(gp_onednn_translator *t, shim_cmd other)
     return going(t) ? md : NULL;
 }
 
-shim_md gp_onednn_md_image(gp_onednn_translator *t, uint32_t value, dnnl_format_tag_t tag)
+shim_md gp_onednn_md_image(gp_onednn_translator *t, uint32_t value, bool wide, dnnl_format_tag_t tag)
 {
     const gp_shape *shape = shape_of(t, value);
     dnnl_dims_t dims = { t->segment->micro_batch, shape->dim[0], shape->dim[1], shape->dim[2] };
 
     assert(shape->rank == 3);
-    return gp_onednn_md_new(t, 4, dims, tag);
+    return gp_onednn_md_typed(t, 4, dims, type_of(t, wide), tag);
 }
 
-shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value)
+shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide)
 {
     dnnl_dims_t dims = { t->segment->micro_batch, (dnnl_dim_t)count_of(t, value) };
 
-    return gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    return gp_onednn_md_typed(t, 2, dims, type_of(t, wide), dnnl_ab);
+}
+
+bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
+                              bool wide, const char *what)
+{
+    const char *kernel = NULL;
+
+    if (!going(t))
+        return false;
+    if (!wide && status == dnnl_unimplemented)
+        return false;
+    if (!gp_onednn_done(t, status, what))
+        return false;
+    return wide ||
+           dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&kernel) != dnnl_success ||
+           strncmp(kernel, "ref", 3) != 0;
 }
 
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes)
@@ -163,25 +186,37 @@ void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to,
 
 /* --- values ----------------------------------------------------------------------------------------- */
 
+/* Without bfloat16 there is one width. */
+static gp_onednn_form form_of(const gp_onednn_translator *t, gp_onednn_form form)
+{
+    return t->segment->narrow ? form : form & PACKED;
+}
+
 void gp_onednn_form_attach(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, uint32_t buffer)
 {
-    bool both = one_order(shape_of(t, value));
+    bool both = one_order(shape_of(t, value)), wide;
+    uint32_t *dense, *packed;
 
     if (!going(t))
         return;
-    if (form == DENSE || both)
-        t->forms[value][DENSE] = gp_onednn_tensor_new(t, gp_onednn_md_vector(t, value), buffer);
+    form = form_of(t, form);
+    wide = form >= WIDE_DENSE;
+    dense = &t->forms[value][wide ? WIDE_DENSE : DENSE];
+    packed = &t->forms[value][wide ? WIDE_PACKED : PACKED];
+    if ((form & PACKED) == DENSE || both)
+        *dense = gp_onednn_tensor_new(t, gp_onednn_md_vector(t, value, wide), buffer);
     if (shape_of(t, value)->rank != 3)
-        t->forms[value][PACKED] = t->forms[value][DENSE];
-    else if (form == PACKED || both)
-        t->forms[value][PACKED] = gp_onednn_tensor_new(t, gp_onednn_md_image(t, value, dnnl_nhwc), buffer);
+        *packed = *dense;
+    else if ((form & PACKED) != 0 || both)
+        *packed = gp_onednn_tensor_new(t, gp_onednn_md_image(t, value, wide, dnnl_nhwc), buffer);
 }
 
 static void form_make(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
     void *crossing = t->request->values[value];
-    bool there = crossing != NULL && (form == DENSE || one_order(shape_of(t, value)));
-    size_t bytes = t->segment->micro_batch * count_of(t, value) * sizeof(float);
+    bool wide = type_of(t, form >= WIDE_DENSE) == dnnl_f32;
+    bool there = crossing != NULL && wide && ((form & PACKED) == 0 || one_order(shape_of(t, value)));
+    size_t bytes = t->segment->micro_batch * count_of(t, value) * gp_dtype_bytes(wide ? GP_F32 : GP_BF16);
 
     gp_onednn_form_attach(
         t, value, form,
@@ -196,6 +231,7 @@ static void samples_emit(gp_onednn_translator *t, uint32_t value)
     assert(shape->rank == 3);
     step.channels = (size_t)shape->dim[0];
     step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
+    step.narrow = t->segment->narrow;
     form_make(t, value, PACKED);
     step_argument(&step, 0, t->forms[value][PACKED]);
     gp_onednn_step_emit(t, &step);
@@ -215,38 +251,54 @@ static void value_enter(gp_onednn_translator *t, uint32_t value)
         t->status = gp_fail(t->err, GP_ENOMEM, "no memory for the inputs of a segment");
     } else {
         segment->entries[segment->entry_list.count++] = (gp_onednn_entry){ crossing, count_of(t, value) };
-        form_make(t, value, DENSE);
+        form_make(t, value, WIDE_DENSE);
     }
+}
+
+/* A value's tensor as a reorder takes it: images as images, whatever their order. */
+static uint32_t form_view(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
+{
+    uint32_t tensor = t->forms[value][form];
+
+    if (!going(t) || (form & PACKED) != 0 || one_order(shape_of(t, value)))
+        return tensor;
+    return gp_onednn_tensor_new(t, gp_onednn_md_image(t, value, form >= WIDE_DENSE, dnnl_nchw),
+                                t->segment->tensors[tensor].buffer);
+}
+
+static bool is_there(const gp_onednn_translator *t, uint32_t value)
+{
+    return lies_in(t, value, DENSE) || lies_in(t, value, PACKED);
 }
 
 uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
-    uint32_t dense, plain, packed;
+    /* Another order, another width, both. */
+    static const unsigned others[] = { PACKED, WIDE_DENSE, WIDE_PACKED };
+    uint32_t i = 0, from;
 
     gp_onednn_pending_force(t, value);
-    if (going(t) && t->forms[value][DENSE] == ONEDNN_NONE && t->forms[value][PACKED] == ONEDNN_NONE)
+    if (going(t) && !is_there(t, value))
         value_enter(t, value);
     if (!going(t))
         return ONEDNN_NONE;
+    form = form_of(t, form);
     if (t->forms[value][form] != ONEDNN_NONE)
         return t->forms[value][form];
+    while (t->forms[value][form ^ others[i]] == ONEDNN_NONE)
+        i++;
+    from = form_view(t, value, form ^ others[i]);
     form_make(t, value, form);
-    if (!going(t))
-        return ONEDNN_NONE;
-    dense = t->forms[value][DENSE];
-    packed = t->forms[value][PACKED];
-    plain =
-        gp_onednn_tensor_new(t, gp_onednn_md_image(t, value, dnnl_nchw), t->segment->tensors[dense].buffer);
-    gp_onednn_reorder_emit(t, form == DENSE ? packed : plain, form == DENSE ? plain : packed, WHEN_ALWAYS,
-                           false);
+    gp_onednn_reorder_emit(t, from, form_view(t, value, form), WHEN_ALWAYS, false);
     return t->forms[value][form];
 }
 
 /* The tensor an op is to write; gp_onednn_value_written() follows the step. */
 uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
-    if (going(t) && (t->forms[value][DENSE] != ONEDNN_NONE || t->forms[value][PACKED] != ONEDNN_NONE))
+    if (going(t) && is_there(t, value))
         gp_onednn_fail_invalid(t, "a value is written twice", value);
+    form = form_of(t, form);
     if (going(t))
         form_make(t, value, form);
     return going(t) ? t->forms[value][form] : ONEDNN_NONE;
@@ -255,7 +307,7 @@ uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onedn
 void gp_onednn_value_written(gp_onednn_translator *t, uint32_t value)
 {
     if (going(t) && t->request->values[value] != NULL)
-        gp_onednn_value_read(t, value, DENSE);
+        gp_onednn_value_read(t, value, WIDE_DENSE);
 }
 
 gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32_t b)
@@ -264,8 +316,8 @@ gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32
     const uint32_t values[2] = { a, b };
 
     for (int i = 0; i < 2; i++) {
-        dense = dense && t->forms[values[i]][DENSE] != ONEDNN_NONE;
-        packed = packed && t->forms[values[i]][PACKED] != ONEDNN_NONE;
+        dense = dense && lies_in(t, values[i], DENSE);
+        packed = packed && lies_in(t, values[i], PACKED);
     }
     return dense && !packed ? DENSE : PACKED;
 }

@@ -66,6 +66,23 @@ static inline size_t count_of(const gp_onednn_translator *t, uint32_t value)
     return (size_t)gp_shape_count(shape_of(t, value));
 }
 
+/* The float32 form of the same order. */
+static inline gp_onednn_form wide_of(gp_onednn_form form)
+{
+    return form | WIDE_DENSE;
+}
+
+static inline dnnl_data_type_t type_of(const gp_onednn_translator *t, bool wide)
+{
+    return wide || !t->segment->narrow ? dnnl_f32 : dnnl_bf16;
+}
+
+/* Whether a value is there in the order of `form`, in whatever width. */
+static inline bool lies_in(const gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
+{
+    return t->forms[value][form & PACKED] != ONEDNN_NONE || t->forms[value][wide_of(form)] != ONEDNN_NONE;
+}
+
 /* Whether logical order and nhwc are the same bytes. */
 static inline bool one_order(const gp_shape *shape)
 {
@@ -85,12 +102,19 @@ void gp_onednn_fail_invalid(gp_onednn_translator *t, const char *what, uint32_t 
 /* Whether all went well so far, this call of oneDNN included. */
 bool gp_onednn_done(gp_onednn_translator *t, dnnl_status_t status, const char *what);
 
-shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag);
+shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims,
+                         dnnl_format_tag_t tag); /* float32 */
+shim_md gp_onednn_md_typed(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                           dnnl_format_tag_t tag);
 shim_md gp_onednn_md_copy(gp_onednn_translator *t, shim_cmd other);
 /* [micro_batch, C, H, W] of a rank-3 value. */
-shim_md gp_onednn_md_image(gp_onednn_translator *t, uint32_t value, dnnl_format_tag_t tag);
+shim_md gp_onednn_md_image(gp_onednn_translator *t, uint32_t value, bool wide, dnnl_format_tag_t tag);
 /* [micro_batch, F] of any value. */
-shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value);
+shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide);
+/* Whether a primitive is there for its descriptor, and no mere reference code: where it is not, a wide one is tried.
+ * Other failures stick. */
+bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
+                              bool wide, const char *what);
 
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes);
 /* Takes md. */

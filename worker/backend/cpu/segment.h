@@ -35,6 +35,7 @@ typedef struct gp_segment_request {
     uint32_t micro_batch;
     uint32_t threads;
     gp_dtype sample_dtype;        /* for segments with reads_samples */
+    gp_precision precision;       /* within the segment; what crosses its borders is as below */
     const gp_plan_memory *memory; /* parameters, gradients, sums, scores; copied by cpu.c into the plan */
     /* [graph->value_count] buffers of values that cross a segment border, NULL for those that do not: a value
      * with a buffer and read here must be read there, one written here must be written there.  The network's
@@ -59,6 +60,7 @@ typedef struct gp_segment_ops {
      * ops.forward_count.  Allocates nothing and makes no system call. */
     gp_status (*run)(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err);
     size_t (*memory_bytes)(const gp_segment *segment);
+    bool (*narrow)(const gp_segment *segment); /* whether it computes in bfloat16; NULL: never */
     /* fn NULL: count times from now on; else call it for each piece of work of a run, in order.  NULL: the segment
      * does not tell its time apart. */
     void (*profile)(gp_segment *segment, gp_profile_fn fn, void *context);
