@@ -250,7 +250,7 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
     if (status == GP_OK)
         status = gp_graph_new(&run->training->graph, network->spec, err);
     if (status == GP_OK)
-        status = gp_network_check_data(run->training->graph, &sample, info->class_count, info->source, err);
+        status = gp_network_check_data(run->training->graph, info, err);
     if (status == GP_OK && network->weights != NULL)
         run_tell_scale(run, info);
     return status;
@@ -272,11 +272,8 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
     gp_store_info info;
 
     status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);
-    if (status == GP_OK) {
-        gp_shape sample = gp_shape3(info.channels, info.height, info.width);
-
-        status = gp_network_check_data(run->training->graph, &sample, info.class_count, info.source, err);
-    }
+    if (status == GP_OK)
+        status = gp_network_check_data(run->training->graph, &info, err);
     gp_store_close(store);
     return status;
 }

@@ -176,23 +176,24 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
     return GP_OK;
 }
 
-gp_status gp_network_check_data(const gp_graph *graph, const gp_shape *sample, uint32_t classes,
-                                const char *source, gp_error *err)
+gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info, gp_error *err)
 {
     const gp_netspec *spec = graph->spec;
+    const gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
-    if (!gp_shape_equal(sample, &spec->input))
+    if (!gp_shape_equal(&sample, &spec->input))
         return gp_fail(
             err, GP_EINVAL,
             "the samples of %.60s are %s (channels x height x width), network %s takes %s; folders of images "
             "are brought to that by themselves, or: gradpool net edit FILE --set input.size=%s",
-            source, gp_shape_format(sample, have, sizeof(have)), spec->name,
+            info->source, gp_shape_format(&sample, have, sizeof(have)), spec->name,
             gp_shape_format(&spec->input, want, sizeof(want)), have);
-    if (classes != 0 && graph->class_count != 0 && classes != graph->class_count)
+    if (gp_store_has_class(info) && graph->end_count == 1 && graph->class_count != 0 &&
+        graph->ends[0].target.shape.rank == 0 && info->class_count != graph->class_count)
         return gp_fail(err, GP_EINVAL,
                        "%.80s has %" PRIu32 " classes; network %s ends in %" PRIu32
                        "; --pretrained FILE.onnx --classes auto puts a new head on a trained network",
-                       source, classes, spec->name, graph->class_count);
-    return GP_OK;
+                       info->source, info->class_count, spec->name, graph->class_count);
+    return gp_graph_check_targets(graph, info->targets, info->target_count, info->source, err);
 }

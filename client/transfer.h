@@ -4,6 +4,7 @@
 
 #include <gradpool/gradpool.h>
 
+#include "common/data/store.h"
 #include "common/model/edit.h"
 #include "common/model/network.h"
 
@@ -37,8 +38,7 @@ gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]
  * GP_ENOENT: neither; the sentence says how to get it.  GP_EINVAL: a network without weights. */
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err);
 
-/* GP_EINVAL unless the network takes samples of that shape and tells that many classes apart (0: any). */
-gp_status gp_network_check_data(const gp_graph *graph, const gp_shape *sample, uint32_t classes,
-                                const char *source, gp_error *err);
+/* GP_EINVAL unless the network takes samples of that shape and its losses compare with such targets. */
+gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info, gp_error *err);
 
 #endif

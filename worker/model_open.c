@@ -107,8 +107,7 @@ static gp_status data_check(const gp_model *model, const gp_data *data, gp_error
                        gp_shape_format(&model->graph->spec->input, want, sizeof(want)));
     if (model->loss != NULL)
         return GP_OK;
-    return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->class_count,
-                                  info->source, err);
+    return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->source, err);
 }
 
 static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, gp_error *err)

@@ -170,8 +170,8 @@ static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
             int32_t *label =
                 (int32_t *)((uint8_t *)predictor->targets + n * graph->target_bytes) + end->target_first;
 
-            for (int64_t e = 0; end->classes != 0 && e < gp_shape_count(&end->target.shape); e++)
-                if (label[e] >= (int32_t)end->classes)
+            for (int64_t e = 0; end->target.classes != 0 && e < gp_shape_count(&end->target.shape); e++)
+                if (label[e] >= (int32_t)end->target.classes)
                     label[e] = -1;
             if (i == 0)
                 predictor->labels[at + n] = *label;

@@ -92,24 +92,26 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,
                        gp_shape_format(&graph->spec->input, want, sizeof(want)));
-    return gp_graph_check_targets(graph, info->targets, info->target_count, info->class_count, info->source,
-                                  err);
+    return gp_graph_check_targets(graph, info->targets, info->target_count, info->source, err);
 }
 
 /* validation_data "" means none, "=" the test split of the training source. */
-static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *begin, gp_error *err)
+static gp_status trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
+    const gp_train_begin *begin = setup->begin;
     bool same = strcmp(begin->validation_data, "=") == 0;
     gp_store_options images;
     gp_store_info validation;
     gp_augment fixed;
+    gp_status (*open)(gp_store **, const char *, gp_data_role, const gp_store_options *, gp_error *) =
+        setup->open == NULL ? gp_store_open_with : setup->open;
     gp_status status = gp_augment_parse(&trainer->augment, trainer->options.augment, err);
 
     if (status == GP_OK)
         status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
                                    &trainer->graph->spec->input, err);
     if (status == GP_OK)
-        status = gp_store_open_with(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+        status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
     if (status == GP_OK)
         status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);
     if (status == GP_OK)
@@ -119,8 +121,8 @@ static gp_status trainer_open_data(gp_trainer *trainer, const gp_train_begin *be
     images.class_names = gp_store_get_info(trainer->data)->class_names;
     images.class_count = gp_store_get_info(trainer->data)->class_count;
     fixed = gp_augment_fixed(&trainer->augment);
-    status = gp_store_open_with(&trainer->validation, same ? begin->data : begin->validation_data,
-                                same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
+    status = open(&trainer->validation, same ? begin->data : begin->validation_data,
+                  same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
     if (status == GP_OK)
         status = gp_augment_shape(&validation, &fixed, gp_store_get_info(trainer->validation), err);
     return status == GP_OK ? store_check(&validation, trainer->graph, err) : status;
@@ -581,7 +583,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_graph_new(&trainer->graph, trainer->spec, err);
     if (status == GP_OK)
-        status = trainer_open_data(trainer, setup->begin, err);
+        status = trainer_open_data(trainer, setup, err);
     gp_fault_point("loading");
     if (status == GP_OK)
         status = trainer_check_batch(trainer, err);

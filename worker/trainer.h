@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "common/base/error.h"
+#include "common/data/store.h"
 #include "proto/messages.h"
 #include "worker/backend/backend.h"
 #include "worker/comm/comm.h"
@@ -46,9 +47,11 @@ typedef struct gp_trainer_setup {
     const gp_train_begin *begin;
     const char *netspec, *options; /* JSON texts */
     size_t netspec_bytes, options_bytes;
-    const float *weights;            /* initial blob, or NULL */
-    size_t weights_count;            /* float32 elements */
-    const gp_comm_rendezvous *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
+    const float *weights; /* initial blob, or NULL */
+    size_t weights_count; /* float32 elements */
+    gp_status (*open)(gp_store **out, const char *source, gp_data_role role, const gp_store_options *options,
+                      gp_error *err); /* of data; NULL: gp_store_open_with() */
+    const gp_comm_rendezvous *group;  /* rank, world, members, rendezvous; arena_bytes is filled in here */
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;

@@ -56,7 +56,8 @@ char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes);
 typedef struct gp_target {
     gp_dtype
         dtype; /* GP_I32: indices of classes, -1 where there is none; GP_F32: values, NaN where there is none */
-    gp_shape shape; /* of one sample: [] one for the sample, [H, W] one for each pixel, [C, H, W] ... */
+    gp_shape shape;   /* of one sample: [] one for the sample, [H, W] one for each pixel, [C, H, W] ... */
+    uint32_t classes; /* that indices are below; 0 of values */
 } gp_target;
 
 /* Bytes of one sample's targets, packed one behind the other. */

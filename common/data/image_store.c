@@ -611,7 +611,7 @@ static gp_status store_init(image_store *images, gp_store_info *info, gp_error *
     info->class_names = names;
     if (images->labels != NULL) {
         info->target_count = 1;
-        info->targets[0] = (gp_target){ GP_I32, gp_shape2(info->height, info->width) };
+        info->targets[0] = (gp_target){ .dtype = GP_I32, .shape = gp_shape2(info->height, info->width) };
     }
     status = gp_store_init(&images->store, &image_ops, info, err);
     gp_free(names);

@@ -33,7 +33,7 @@ static gp_status class_names_copy(gp_store *store, const char *const *names, gp_
 /* The number of targets and classes, against the ceilings. */
 static gp_status targets_init(gp_store_info *info, gp_error *err)
 {
-    bool classes = false;
+    uint32_t classes = 0;
 
     if (info->target_count == 0) {
         info->target_count = 1;
@@ -41,21 +41,26 @@ static gp_status targets_init(gp_store_info *info, gp_error *err)
     }
     assert(info->target_count <= GP_STORE_TARGETS_MAX);
     for (uint32_t i = 0; i < info->target_count; i++) {
-        gp_status status = gp_shape_check(&info->targets[i].shape, GP_STORE_TARGET_MAX, err);
+        gp_target *target = &info->targets[i];
+        gp_status status = gp_shape_check(&target->shape, GP_STORE_TARGET_MAX, err);
 
-        assert(info->targets[i].dtype == GP_I32 || info->targets[i].dtype == GP_F32);
-        classes |= info->targets[i].dtype == GP_I32;
+        assert(target->dtype == GP_I32 || target->dtype == GP_F32);
         if (status != GP_OK)
             return status;
-        if (gp_shape_count(&info->targets[i].shape) == 0)
+        if (gp_shape_count(&target->shape) == 0)
             return gp_fail(err, GP_EINVAL, "target %u of %s has no elements", i + 1, info->source);
+        if (target->dtype == GP_F32)
+            continue;
+        if (target->classes == 0)
+            target->classes = info->class_count;
+        if (target->classes < 1 || target->classes > GP_STORE_CLASSES_MAX)
+            return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
+                           target->classes, GP_STORE_CLASSES_MAX);
+        if (classes == 0)
+            classes = target->classes;
     }
     info->target_bytes = gp_targets_bytes(info->targets, info->target_count);
-    if (classes && (info->class_count < 1 || info->class_count > GP_STORE_CLASSES_MAX))
-        return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
-                       info->class_count, GP_STORE_CLASSES_MAX);
-    if (!classes)
-        info->class_count = 0;
+    info->class_count = classes;
     return GP_OK;
 }
 

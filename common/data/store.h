@@ -58,15 +58,15 @@ typedef struct gp_store_info {
     const char *kind;   /* "idx", "digits", "synthetic", "memory", "folder", "pixels" */
     uint32_t count;     /* samples, at least 1 */
     uint32_t channels, height, width;
-    gp_dtype dtype;        /* of the stored values: GP_U8 or GP_F32 */
-    size_t sample_bytes;   /* channels * height * width * gp_dtype_bytes(dtype) */
-    uint32_t target_count; /* at least 1.  To an opener, 0 means one: the sample's class */
-    gp_target targets[GP_STORE_TARGETS_MAX];
-    size_t target_bytes;                /* of one sample's targets, packed in this order */
-    uint32_t class_count;               /* indices are in [0, class_count); 0: no target is an index */
-    const char *const *class_names;     /* class_count of them */
-    bool sizes_differ;                  /* images of several sizes, and the options said any_size */
-    uint64_t passed_over;               /* files that are no images, images without a label image */
+    gp_dtype dtype;                          /* of the stored values: GP_U8 or GP_F32 */
+    size_t sample_bytes;                     /* channels * height * width * gp_dtype_bytes(dtype) */
+    uint32_t target_count;                   /* at least 1.  To an opener, 0 means one: the sample's class */
+    gp_target targets[GP_STORE_TARGETS_MAX]; /* to an opener, classes 0 means class_count */
+    size_t target_bytes;                     /* of one sample's targets, packed in this order */
+    uint32_t class_count;                    /* of the first target of indices; 0: there is none */
+    const char *const *class_names;          /* class_count of them */
+    bool sizes_differ;                       /* images of several sizes, and the options said any_size */
+    uint64_t passed_over;                    /* files that are no images, images without a label image */
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];
     uint64_t fingerprint; /* of shape, count and up to 64 samples with targets, evenly spread */
@@ -105,7 +105,7 @@ gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, u
  *   info     source, kind, count, shape, dtype, targets and classes are read; the rest is filled in
  *   samples  count samples, packed; targets: info->target_bytes for each
  *   owned    freed with gp_free() by the close, and when this fails; else both must outlive the store
- * GP_ECORRUPT: an index outside [-1, class_count). */
+ * GP_ECORRUPT: an index outside [-1, classes). */
 gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
                                bool owned, gp_error *err);
 

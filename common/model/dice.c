@@ -36,8 +36,9 @@ static gp_status dice_infer(gp_infer *infer, gp_error *err)
                        "its input has shape %s; it reads classes x height x width, of 2 to %d classes",
                        gp_shape_format(x, shape, sizeof(shape)), GP_DICE_CLASSES_MAX);
     infer->output = *x;
-    infer->target = (gp_target){ .dtype = GP_I32, .shape = gp_shape2(x->dim[1], x->dim[2]) };
-    infer->classes = (uint32_t)x->dim[0];
+    infer->target = (gp_target){ .dtype = GP_I32,
+                                 .shape = gp_shape2(x->dim[1], x->dim[2]),
+                                 .classes = (uint32_t)x->dim[0] };
     infer->weight = 1.0;
     return GP_OK;
 }

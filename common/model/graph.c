@@ -110,7 +110,6 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
     graph->ends[graph->end_count++] = (gp_end){
         .layer = index,
         .target = infer->target,
-        .classes = infer->classes,
         .scores_count = (uint32_t)gp_shape_count(&infer->output),
         .weight = infer->weight,
         .target_first = (uint32_t)(graph->target_bytes / 4),
@@ -120,7 +119,7 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
         graph->target_bytes += gp_targets_bytes(&infer->target, 1);
     graph->score_count += (uint32_t)gp_shape_count(&infer->output);
     if (graph->class_count == 0)
-        graph->class_count = infer->classes;
+        graph->class_count = infer->target.classes;
     return GP_OK;
 }
 
@@ -288,7 +287,7 @@ uint64_t gp_graph_layout_hash(const gp_graph *graph)
 }
 
 gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
-                                 uint32_t class_count, const char *source, gp_error *err)
+                                 const char *source, gp_error *err)
 {
     gp_target wanted[GP_ENDS_MAX];
     bool same = count == graph->end_count;
@@ -306,10 +305,10 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
                        graph->spec->layers[graph->ends[0].layer].kind->name,
                        gp_targets_format(wanted, graph->end_count, want, sizeof(want)));
     for (uint32_t i = 0; i < graph->end_count; i++)
-        if (graph->ends[i].classes != 0 && graph->ends[i].classes != class_count)
+        if (targets[i].classes != wanted[i].classes)
             return gp_fail(err, GP_EINVAL,
                            "%s has %" PRIu32 " classes; network %s ends in %" PRIu32 " (layer %s)", source,
-                           class_count, graph->spec->name, graph->ends[i].classes,
+                           targets[i].classes, graph->spec->name, wanted[i].classes,
                            graph->spec->layers[graph->ends[i].layer].name);
     return GP_OK;
 }

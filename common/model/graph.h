@@ -68,7 +68,6 @@ static inline bool gp_parameter_learns(const gp_parameter *parameter)
 typedef struct gp_end {
     uint32_t layer;
     gp_target target;
-    uint32_t classes;               /* of class indices; 0: the target is values */
     uint32_t scores_count;          /* elements of its scores, of one sample */
     double weight;                  /* of a sample of which nothing is ignored */
     uint32_t target_first;          /* in a sample's packed targets, in words of 4 bytes */
@@ -124,6 +123,6 @@ int64_t gp_graph_forward_macs(const gp_graph *graph);
 
 /* GP_EINVAL unless a store's targets are what the network compares with; source: the store's name. */
 gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
-                                 uint32_t class_count, const char *source, gp_error *err);
+                                 const char *source, gp_error *err);
 
 #endif

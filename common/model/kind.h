@@ -55,7 +55,6 @@ typedef struct gp_infer {
     gp_parameter_need parameters[GP_LAYER_PARAMETERS_MAX];
     /* A loss: */
     gp_target target; /* what it compares one sample's scores with */
-    uint32_t classes; /* that indices of classes are below; 0: values */
     double weight;    /* of a sample of which nothing is ignored, when all weights of classes are 1 */
 } gp_infer;
 

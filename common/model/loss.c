@@ -78,7 +78,7 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
     infer->target = (gp_target){ .dtype = GP_I32 };
     if (x->rank == 3)
         infer->target.shape = gp_shape2(x->dim[1], x->dim[2]);
-    infer->classes = (uint32_t)x->dim[0];
+    infer->target.classes = (uint32_t)x->dim[0];
     infer->weight = (double)gp_shape_count(&infer->target.shape);
     return settings->weights[0] == '\0' ? GP_OK : weights_parse(settings->weights, NULL, x->dim[0], err);
 }

@@ -443,7 +443,8 @@ static gp_store_info two_targets(void)
                             .width = 2,
                             .dtype = GP_F32,
                             .target_count = 2,
-                            .targets = { { GP_I32, gp_shape2(1, 2) }, { GP_F32, gp_shape1(3) } },
+                            .targets = { { .dtype = GP_I32, .shape = gp_shape2(1, 2) },
+                                         { .dtype = GP_F32, .shape = gp_shape1(3) } },
                             .class_count = 4 };
 }
 
@@ -489,7 +490,7 @@ TEST(values_as_targets_need_no_classes)
     gp_error err;
 
     info.target_count = 1;
-    info.targets[0] = (gp_target){ GP_F32, gp_shape1(3) };
+    info.targets[0] = (gp_target){ .dtype = GP_F32, .shape = gp_shape1(3) };
     info.class_count = 0;
     REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
     CHECK_INT(0, gp_store_get_info(store)->class_count);
