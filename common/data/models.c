@@ -1,7 +1,8 @@
 /* models.c -- trained networks that can be downloaded: torchvision's and timm's weights for ImageNet, as ONNX.
  *
  * They were published by github.com/onnx/models, whose files are now at huggingface.co/onnxmodelzoo, one repository a
- * model.  Sizes and SHA-256 sums are those of the Git LFS pointers in the former (Computer_Vision/NAME/...). */
+ * model.  Sizes and SHA-256 sums are those of the Git LFS pointers in the former (Computer_Vision/NAME/...).  GoogLeNet's is
+ * left out: its file takes the input apart by channels, which onnx_map.c does not read. */
 #include "common/data/get.h"
 
 static const char mirror[] = "GRADPOOL_MODEL_URL";
@@ -29,8 +30,6 @@ const gp_get_set gp_get_models[] = {
           "fbb553444cab298bcac72cf623694e277dfe11d78662108f91ff46b6acb2cc5f"),
     MODEL("mobilenetv2", "mobilenet_v2_Opset17_torch_hub", "ImageNet, 1000 classes", 13992248,
           "1acdc7323ff91c6e47866b8507af26514b1c2d94f765afc0d210277ea084eb47"),
-    MODEL("googlenet", "googlenet_Opset17_torch_hub", "ImageNet, 1000 classes", 26503581,
-          "a27dad530bdfda1febca9c6651fc25437e4ddbe509cc90a647eade928e901db9"),
     MODEL("inceptionresnetv2", "inception_resnet_v2_Opset16_timm", "ImageNet, 1000 classes", 223402042,
           "db89de4912dcdbef45cc3bff1234d85bf37930da8f7412b73232fbe70530d4ce"),
     { 0 },
