@@ -175,7 +175,9 @@ gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *no
         return GP_OK;
     *out = gp_onnx_value_find(m, node->input[k]);
     if (*out == NULL || (*out)->role == GP_ONNX_VALUE_UNMADE)
-        return gp_fail(err, GP_EINVAL, "it reads '%s', which neither the input nor a node before it gives",
+        return gp_fail(err, GP_EINVAL,
+                       "it reads '%s', which is neither the input, nor a node's before it, nor a weight that "
+                       "the file has",
                        gp_onnx_shown(text, node->input[k]));
     return GP_OK;
 }
