@@ -120,14 +120,17 @@ static gp_status transposed_padding(const Onnx__NodeProto *node, const gp_onnx_v
     if (status != GP_OK || (!asked && !window->upper && !window->lower))
         return status;
     for (size_t i = 0; i < spatial; i++) {
+        const int64_t reach = window->stride[i] * (x->dims[1 + i] - 1) + extra[i] +
+                              (window->kernel[i] - 1) * window->dilation[i] + 1;
+
         if (!asked)
             size[i] = x->dims[1 + i] * window->stride[i];
-        int64_t total = window->stride[i] * (x->dims[1 + i] - 1) + extra[i] +
-                        (window->kernel[i] - 1) * window->dilation[i] + 1 - size[i];
+        const int64_t total = reach - (size[i] < 1 ? 1 : size[i]);
 
-        if (total < 0)
+        if (total < 0 || size[i] < 1)
             return gp_fail(err, GP_EUNSUPPORTED,
-                           "an output of %" PRId64 " is larger than what its window reaches", size[i]);
+                           "an output of %" PRId64 " is not within the %" PRId64 " that its windows reach",
+                           size[i], reach);
         window->padding[i] = window->upper ? total / 2 : total - total / 2;
         window->padding[2 + i] = total - window->padding[i];
     }
