@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/data_preview.h"
 #include "client/cli/data_show.h"
 #include "client/cli/download.h"
 #include "client/cli/show.h"
@@ -15,7 +16,8 @@
 typedef struct data_options {
     cli_common common;
     int64_t count, test_count, seed;
-    char url[512], out[1024];
+    int64_t rows, columns, image_size[2];
+    char url[512], out[1024], augment[512];
     bool only_local;
 } data_options;
 
@@ -40,13 +42,39 @@ static const gp_param data_params[] = {
       .fallback = GP_DIGITS_SEED,
       .min = 0,
       .max = 9007199254740991.0,
-      .help = "make digits: of the drawing; split: of the division" },
+      .help = "make digits: of the drawing; split: of the division; preview: of the draws" },
     { .name = "out",
       .alias = "o",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(data_options, out),
       .count = 1024,
-      .help = "split: the files, A.csv,B.csv" },
+      .help = "split: the files, A.csv,B.csv; preview: the PNG" },
+    { .name = "augment",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(data_options, augment),
+      .count = 512,
+      .help = "preview: as of `gradpool train --augment`" },
+    { .name = "image-size",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, image_size),
+      .count = 2,
+      .max = 8192,
+      .unit = "pixels",
+      .help = "preview: height, width that images of files are brought to" },
+    { .name = "rows",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, rows),
+      .fallback = 6,
+      .min = 1,
+      .max = 1000,
+      .help = "preview: samples" },
+    { .name = "columns",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(data_options, columns),
+      .fallback = 8,
+      .min = 1,
+      .max = 1000,
+      .help = "preview: each as it is stored, then in this number less one of epochs" },
     { .name = "url",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(data_options, url),
@@ -139,9 +167,25 @@ static void data_list_json(void)
     gp_buffer_deinit(&text);
 }
 
+static int data_preview_run(cli_call *call, const char *source)
+{
+    const data_options *options = call->options;
+    preview_request request = { .source = source,
+                                .out = options->out,
+                                .augment = options->augment,
+                                .image_size = { options->image_size[0], options->image_size[1] },
+                                .rows = options->rows,
+                                .columns = options->columns,
+                                .seed = (uint64_t)options->seed };
+
+    if (options->out[0] == '\0')
+        return cli_usage(call, "data preview needs -o SHEET.png");
+    return data_preview(call, &request);
+}
+
 static int data_run(cli_call *call)
 {
-    static const char *const verbs[] = { "get", "make", "list", "show", "split", NULL };
+    static const char *const verbs[] = { "get", "make", "list", "show", "split", "preview", NULL };
     const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
     unsigned distance = 0;
 
@@ -158,6 +202,8 @@ static int data_run(cli_call *call)
     }
     if (strcmp(verb, "show") == 0 && call->word_count == 2)
         return data_show(call, call->words[1]);
+    if (strcmp(verb, "preview") == 0 && call->word_count == 2)
+        return data_preview_run(call, call->words[1]);
     if (strcmp(verb, "split") == 0 && call->word_count == 3) {
         const data_options *options = call->options;
 
@@ -174,12 +220,14 @@ extern const cli_command cli_command_data;
 const cli_command cli_command_data = {
     .name = "data",
     .summary = "show, divide, download or make data sets",
-    .usage =
-        "show SOURCE [--json] | split SOURCE SIZE[,SIZE] -o A.csv,B.csv | get NAME | make digits DIR | list",
+    .usage = "show SOURCE [--json] | split SOURCE SIZE[,SIZE] -o A.csv,B.csv | preview SOURCE [--augment "
+             "...] -o SHEET.png | "
+             "get NAME | make digits DIR | list",
     .examples = "  gradpool data get fashion-mnist\n"
                 "  gradpool data make digits ./digits --count 20000\n"
                 "  gradpool data show photos\n"
                 "  gradpool data split photos 0.9 -o train.csv,test.csv\n"
+                "  gradpool data preview photos --augment 'x-reflection=0.5 rotation=-20,20' -o sheet.png\n"
                 "  gradpool data list\n",
     .options = data_params,
     .options_bytes = sizeof(data_options),

@@ -220,6 +220,11 @@ static const mistake mistakes[] = {
     { 2, "initial-learn-rate is nan", { LENET, "--lr", "nan" } },
     { 2, "max-epochs", { LENET, "--epochs", "0" } },
     { 2, "did you mean 'make'?", { "data", "mak", "digits", "d" } },
+    { 2, "needs -o SHEET.png", { "data", "preview", "digits:10" } },
+    { 1,
+      "did you mean 'rotation'?",
+      { "data", "preview", "digits:10", "--augment", "rotatin=3", "-o", "s.png" } },
+    { 1, "did you mean 'crop'?", { LENET, "--augment", "crp=random" } },
     { 2, "unexpected word 'twice'", { "status", "twice" } },
     { 2, "--idle-timeout is 'soon'", { "up", "--idle-timeout", "soon" } },
     { 2, "--input is '1x28'", { "net", "show", "lenet", "--input", "1x28" } },
@@ -461,6 +466,25 @@ TEST(digits_made_on_disk_train_by_a_relative_path)
     CHECK_CONTAINS(out, "2 workers, mini-batch 128 (64 + 64), 1 epochs of 5 steps, 600 samples");
     CHECK_CONTAINS(out, "validation: 150 samples");
     CHECK_CONTAINS(out, "finished after 5 steps");
+    pools_end();
+}
+
+TEST(a_contact_sheet_shows_samples_as_stored_and_as_they_will_be_seen)
+{
+    uint8_t head[24] = { 0 };
+    FILE *file;
+
+    cli_begin();
+    RUN_OK("data", "preview", "digits:40", "--augment", "crop=random crop-size=20,20 rotation=-20,20",
+           "--rows", "5", "--columns", "3", "-o", "sheet.png");
+    CHECK_TEXT("sheet.png\n", out);
+    file = fopen(in_root("w/sheet.png"), "rb");
+    REQUIRE(file != NULL);
+    CHECK_INT(24, fread(head, 1, sizeof(head), file));
+    fclose(file);
+    CHECK(memcmp(head, "\x89PNG\r\n\x1a\n", 8) == 0);
+    CHECK_INT(2 + 3 * 30, head[18] * 256 + head[19]); /* pictures of 28 pixels with 2 between them */
+    CHECK_INT(2 + 5 * 30, head[22] * 256 + head[23]);
     pools_end();
 }
 
