@@ -120,6 +120,7 @@ static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint3
         .seed = (uint64_t)model->options.seed,
         .step = model->step,
         .position = samples->position + first,
+        .coupling = model->coupling.sums == NULL ? NULL : &model->coupling,
     };
 }
 

@@ -46,6 +46,38 @@ gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_err
     return GP_OK;
 }
 
+static gp_status coupling_reduce(void *context, size_t count, gp_error *err)
+{
+    gp_model *model = context;
+
+    return gp_comm_all_reduce_private(model->group->comm, model->coupling.sums, count, GP_F64, GP_COMM_SUM,
+                                      err);
+}
+
+gp_status gp_model_couple(gp_model *model, gp_error *err)
+{
+    int64_t widest = 0;
+
+    for (uint32_t p = 0; p < model->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &model->graph->parameters[p];
+
+        if (parameter->statistic != GP_STATISTIC_NONE && parameter->count > widest)
+            widest = parameter->count;
+    }
+    if (!model->options.synchronize_batch_norm)
+        return GP_OK;
+    if (widest == 0)
+        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; leave synchronize-batch-norm out",
+                       model->graph->spec->name);
+    if (model->group == NULL)
+        return gp_fail(err, GP_ESTATE,
+                       "synchronize-batch-norm is for the ranks of a block, and models that end with it");
+    model->coupling = (gp_coupling){ .sums = gp_calloc(2 * (size_t)widest + 1, sizeof(double)),
+                                     .reduce = coupling_reduce,
+                                     .context = model };
+    return model->coupling.sums == NULL ? gp_fail(err, GP_ENOMEM, "no memory for moments") : GP_OK;
+}
+
 /* Frozen tensors are left out; what lies side by side goes together. */
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err)
 {
@@ -78,6 +110,7 @@ gp_status gp_model_choose_ranges(gp_model *model, gp_error *err)
 void gp_model_give_back_memory(gp_model *model)
 {
     gp_free(model->ranges);
+    gp_free(model->coupling.sums);
     if (model->group == NULL) {
         gp_free(model->sums);
         gp_free(model->gradients);

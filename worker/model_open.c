@@ -22,6 +22,7 @@ static const char *const options_used[] = { "solver",
                                             "gradient-threshold-method",
                                             "seed",
                                             "weights-initializer",
+                                            "synchronize-batch-norm",
                                             NULL };
 
 static gp_status option_set(gp_train_options *options, char *text, gp_error *err)
@@ -270,6 +271,8 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
         status = gp_model_choose_ranges(model, err);
     if (status == GP_OK)
         status = gp_model_take_memory(model, task, options->keep, err);
+    if (status == GP_OK)
+        status = gp_model_couple(model, err);
     if (status == GP_OK)
         status = parameters_set(model, err);
     if (status == GP_OK)

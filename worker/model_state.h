@@ -64,7 +64,8 @@ struct gp_model {
     double *sums;         /* [MODEL_SUMS] */
     float *gradients, *parameters;
     double inference_sums[GP_SUMS];
-    float *scores; /* [micro_batch, outputs]: what the inference plan writes */
+    float *scores;        /* [micro_batch, outputs]: what the inference plan writes */
+    gp_coupling coupling; /* of batch norm over the ranks; sums NULL: none */
     gp_loss_fn loss;
     void *loss_context;
     /* State of a step. */
@@ -82,6 +83,7 @@ struct gp_model {
 /* The memory of parameters, gradients and sums, from the arena of the task's group if it has one. */
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err);
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
+gp_status gp_model_couple(gp_model *model, gp_error *err); /* after that */
 void gp_model_give_back_memory(gp_model *model);
 
 /* gp_plan_loss_fn of models with a loss; context: the model. */

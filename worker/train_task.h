@@ -131,7 +131,8 @@ typedef struct gp_model_options {
                            * or its read_max */
     /* Training options by their names on the command line, "solver=adam;l2-regularization=0;weights-initializer=he":
      * solver, momentum, gradient-decay-factor, squared-gradient-decay-factor, epsilon, l2-regularization,
-     * gradient-threshold, gradient-threshold-method, weights-initializer, seed, precision.  NULL: their defaults. */
+     * gradient-threshold, gradient-threshold-method, weights-initializer, seed, synchronize-batch-norm (then computing
+     * is an exchange too: every rank makes the same calls).  NULL: their defaults. */
     const char *options;
     gp_loss_fn loss; /* instead of the network's; NULL: the network's */
     void *loss_context;

@@ -208,6 +208,35 @@ TEST(a_gradient_is_the_same_on_any_number_of_workers)
     end();
 }
 
+TEST(synchronised_batch_norm_sees_the_samples_of_all_ranks)
+{
+    float *alone, *together;
+    size_t count = 0;
+    gp_block *block = NULL;
+    custom_request norm = lenet, apart;
+
+    if (!begin(WORKERS) || !team_open())
+        return;
+    strcpy(norm.network, "coupled");
+    apart = norm;
+    strcpy(norm.options, "synchronize-batch-norm=true");
+    alone = numbers_of(1, "gradient", &norm, &count);
+    for (uint32_t n = 2; n <= WORKERS; n++) {
+        together = numbers_of(n, "gradient", &norm, &count);
+        CHECK(alone != NULL && together != NULL && distance(alone, together, count) < 1e-6);
+        free(together);
+    }
+    together = numbers_of(2, "gradient", &apart, &count);
+    CHECK(alone != NULL && together != NULL && distance(alone, together, count) > 1e-4);
+    free(together);
+    free(alone);
+    strcpy(norm.network, "lenet");
+    CHECK_STATUS(GP_EINVAL, block_on(&block, 1, "gradient", &norm));
+    CHECK_CONTAINS(err.message, "no batch norm");
+    gp_block_free(block);
+    end();
+}
+
 TEST(an_update_in_slices_gives_the_bits_of_an_update_of_all)
 {
     if (!begin(WORKERS) || !team_open())

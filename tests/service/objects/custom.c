@@ -30,6 +30,14 @@ static const custom_request *asked(gp_task *task)
     return bytes == sizeof(*request) ? request : NULL;
 }
 
+/* A network that couples its samples. */
+static const char coupled[] =
+    "{\"name\": \"coupled\", \"input\": [1, 28, 28], \"scale\": [0.004], \"offset\": [0], \"layers\": ["
+    "{\"name\": \"conv\", \"kind\": \"conv2d\", \"channels\": 6, \"kernel\": [5, 5], \"stride\": [3, 3]},"
+    "{\"name\": \"norm\", \"kind\": \"batchnorm\"}, {\"name\": \"curve\", \"kind\": \"tanh\"},"
+    "{\"name\": \"out\", \"kind\": \"fc\", \"outputs\": 10}, {\"name\": \"loss\", \"kind\": "
+    "\"crossentropy\"}]}";
+
 static gp_status open_both(gp_task *task, gp_data **data, gp_model **model, gp_error *err)
 {
     const custom_request *request = asked(task);
@@ -40,12 +48,13 @@ static gp_status open_both(gp_task *task, gp_data **data, gp_model **model, gp_e
         &(gp_data_options){
             .source = request->source, .batch = request->batch, .epochs = request->epochs, .seed = 1 },
         err));
-    return gp_model_open(model, task,
-                         &(gp_model_options){ .network = request->network,
-                                              .data = *data,
-                                              .micro_batch = request->micro_batch,
-                                              .options = request->options },
-                         err);
+    return gp_model_open(
+        model, task,
+        &(gp_model_options){ .network = strcmp(request->network, "coupled") == 0 ? coupled : request->network,
+                             .data = *data,
+                             .micro_batch = request->micro_batch,
+                             .options = request->options },
+        err);
 }
 
 /* What `gradpool train` does; gives the parameters. */
