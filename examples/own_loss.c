@@ -36,7 +36,9 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     gp_model *model;
     gp_samples batch;
     gp_data_options from = { .source = "digits:4000", .batch = 200, .epochs = 3 };
-    gp_model_options options = { .network = "lenet", .loss = focal_loss, .options = "solver=adam" };
+    gp_model_options options = {
+        .network = "lenet", .loss = focal_loss, .loss_parallel = true, .options = "solver=adam"
+    };
     gp_status status = gp_data_open(&data, task, &from, err);
 
     options.data = data;

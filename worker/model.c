@@ -80,32 +80,49 @@ static gp_status check_canceled(const gp_model *model, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "the task was canceled, in step %" PRIu64, model->step + 1);
 }
 
-gp_status gp_model_call_loss(void *context, const float *scores, float *gradient, uint32_t count,
-                             gp_error *err)
+static void loss_failed(gp_model *model, gp_status status, const gp_error *error)
+{
+    pthread_mutex_lock(&model->loss_lock);
+    if (model->loss_status == GP_OK) {
+        model->loss_status = status;
+        model->loss_error = *error;
+    }
+    pthread_mutex_unlock(&model->loss_lock);
+}
+
+gp_status gp_model_call_loss(void *context, const gp_plan_loss_call *part, gp_error *err)
 {
     gp_model *model = context;
-    gp_loss_call call = { .scores = scores,
+    gp_error why = { .code = GP_OK };
+    gp_loss_call call = { .scores = part->scores,
                           .targets = (const unsigned char *)model->cut->targets +
-                                     (size_t)model->cut_first * model->target_bytes,
-                          .count = count,
+                                     ((size_t)model->cut_first + part->first) * model->target_bytes,
+                          .count = part->count,
                           .size = gp_model_outputs(model),
-                          .gradient = gradient,
-                          .weight = count,
+                          .gradient = part->gradient,
+                          .weight = part->count,
                           .context = model->loss_context };
 
-    model->half_scores = scores;
-    model->half_gradient = gradient;
-    if (model->halved) /* the two halves: the task does it itself */
+    if (model->halved) { /* the task does it itself */
+        model->half_scores = part->scores;
+        model->half_gradient = part->gradient;
         return GP_OK;
-    gp_status status = model->loss(&call, err);
-
-    if (status == GP_OK) {
-        model->sums[GP_SUM_LOSS] += call.loss;
-        model->sums[GP_SUM_WEIGHT] += call.weight;
-        model->sums[GP_SUM_CORRECT] += call.correct;
-        model->sums[GP_SUM_CLASSED] += call.weight;
     }
-    return status;
+    gp_status status = model->loss(&call, &why);
+
+    if (status != GP_OK && why.message[0] == '\0')
+        gp_fail(&why, status, "the loss returned %s", gp_status_text(status));
+    if (status != GP_OK) {
+        loss_failed(model, status, &why);
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    part->sums[GP_SUM_LOSS] += call.loss;
+    part->sums[GP_SUM_WEIGHT] += call.weight;
+    part->sums[GP_SUM_CORRECT] += call.correct;
+    part->sums[GP_SUM_CLASSED] += call.weight;
+    return GP_OK;
 }
 
 /* The call for samples [first, first + count) of those given. */
@@ -148,6 +165,7 @@ static gp_status samples_run(gp_model *model, const gp_samples *samples, bool fo
     uint32_t first = 0;
 
     model->cut = samples;
+    model->loss_status = GP_OK;
     do {
         uint32_t left = samples->count - first;
         gp_batch batch =
@@ -158,10 +176,15 @@ static gp_status samples_run(gp_model *model, const gp_samples *samples, bool fo
         status = model->backend_ops->run(model->plan, &batch, NULL, NULL, err);
         first += batch.count;
         atomic_fetch_add_explicit(&model->tasks->train->progress, 1, memory_order_relaxed);
-    } while (status == GP_OK && first < samples->count);
+    } while (status == GP_OK && model->loss_status == GP_OK && first < samples->count);
     if (status == GP_OK)
         status = model->backend_ops->sync(model->backend, err);
     model->cut = NULL;
+    if (status == GP_OK && model->loss_status != GP_OK) {
+        status = model->loss_status;
+        if (err != NULL)
+            *err = model->loss_error;
+    }
     return status;
 }
 
@@ -194,6 +217,8 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
 
     if (status == GP_OK)
         status = check_canceled(model, err);
+    if (status == GP_OK && model->loss_parallel)
+        status = gp_fail(err, GP_ESTATE, "the model was opened with loss_parallel: its passes are one");
     if (status == GP_OK && model->loss == NULL)
         status =
             gp_fail(err, GP_ESTATE,

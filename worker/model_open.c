@@ -111,14 +111,14 @@ static gp_status data_check(const gp_model *model, const gp_data *data, gp_error
     return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->source, err);
 }
 
-static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, gp_error *err)
+static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, bool parallel, gp_error *err)
 {
     gp_netspec *spec;
     gp_status status = gp_netspec_copy(&spec, given, err);
 
     if (status != GP_OK)
         return status;
-    status = gp_own_loss_end(spec, err);
+    status = gp_own_loss_end(spec, parallel, err);
     if (status == GP_OK)
         status = gp_graph_new(out, spec, err);
     if (status == GP_OK && (*out)->end_count != 1)
@@ -153,8 +153,9 @@ static gp_status network_build(gp_model *model, const gp_model_options *options,
     gp_status status = network_read(model, options, err);
 
     if (status == GP_OK)
-        status = model->loss == NULL ? gp_graph_new(&model->graph, model->network.spec, err)
-                                     : graph_with_loss(&model->graph, model->network.spec, err);
+        status = model->loss == NULL
+                     ? gp_graph_new(&model->graph, model->network.spec, err)
+                     : graph_with_loss(&model->graph, model->network.spec, model->loss_parallel, err);
     if (status == GP_OK && options->data != NULL)
         status = data_check(model, options->data, err);
     return status == GP_OK ? classes_name(&model->network, options->data, err) : status;
@@ -246,6 +247,7 @@ static void model_free(gp_owned *owned)
     gp_graph_free(model->graph);
     gp_network_deinit(&model->network);
     gp_buffer_deinit(&model->onnx);
+    pthread_mutex_destroy(&model->loss_lock);
     gp_free(model);
 }
 
@@ -290,6 +292,8 @@ gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *o
     model->tasks = task->tasks;
     model->loss = options->loss;
     model->loss_context = options->loss_context;
+    model->loss_parallel = options->loss_parallel;
+    pthread_mutex_init(&model->loss_lock, NULL);
     model->fresh = true;
     gp_buffer_init(&model->onnx, INT32_MAX);
     gp_status status = model_build(model, task, options, err);

@@ -14,6 +14,8 @@
 #ifndef GP_MODEL_STATE_H
 #define GP_MODEL_STATE_H
 
+#include <pthread.h>
+
 #include "common/base/buffer.h"
 #include "common/data/loader.h"
 #include "common/model/network.h"
@@ -68,6 +70,10 @@ struct gp_model {
     gp_coupling coupling; /* of batch norm over the ranks; sums NULL: none */
     gp_loss_fn loss;
     void *loss_context;
+    bool loss_parallel;
+    pthread_mutex_t loss_lock; /* of the next two */
+    gp_status loss_status;     /* what it returned first that was not GP_OK, in this call */
+    gp_error loss_error;
     /* State of a step. */
     uint64_t step;
     bool fresh;               /* nothing was collected yet */
@@ -87,8 +93,7 @@ gp_status gp_model_couple(gp_model *model, gp_error *err); /* after that */
 void gp_model_give_back_memory(gp_model *model);
 
 /* gp_plan_loss_fn of models with a loss; context: the model. */
-gp_status gp_model_call_loss(void *context, const float *scores, float *gradient, uint32_t count,
-                             gp_error *err);
+gp_status gp_model_call_loss(void *context, const gp_plan_loss_call *part, gp_error *err);
 
 /* One pass of some samples that is no step: the sum of their losses, with gradients or without. */
 gp_status gp_model_pass(gp_model *model, const gp_samples *samples, bool gradients, double *loss,

@@ -136,6 +136,9 @@ typedef struct gp_model_options {
     const char *options;
     gp_loss_fn loss; /* instead of the network's; NULL: the network's */
     void *loss_context;
+    bool
+        loss_parallel; /* the loss sees each sample by itself, and may be called by several threads at once, each with
+                         * some of the samples: then small networks are computed in one pass.  No gp_model_forward() */
     size_t target_bytes; /* of one sample's target, with `loss`; 0: the data's, or 4 */
     bool train_only;     /* no gp_model_scores(): saves the memory of a second plan */
     bool keep; /* does not end with the task: for gp_task_constant().  Close it yourself.  Its exchange costs

@@ -261,7 +261,11 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
 
 /* ---- a loss of the user's ---- */
 
-static const gp_param ownloss_params[] = { { 0 } };
+typedef struct ownloss_settings {
+    bool parallel;
+} ownloss_settings;
+
+static const gp_param ownloss_params[] = { { 0 } }; /* nobody sets them by name */
 
 static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 {
@@ -275,11 +279,13 @@ static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
 {
     gp_op op = gp_op_init(GP_OP_OWN_LOSS);
+    const ownloss_settings *settings = lowering->settings;
 
     op.in[0] = lowering->x[0];
     op.out[0] = lowering->dlogits;
     op.out[1] = lowering->sums;
     op.out[2] = lowering->scores;
+    op.number[0] = settings->parallel;
     return gp_lowering_emit(lowering, &op, err);
 }
 
@@ -297,13 +303,14 @@ static const gp_kind ownloss = {
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = ownloss_params,
+    .settings_bytes = sizeof(ownloss_settings),
     .checks = no_checks,
     .infer = ownloss_infer,
     .forward = ownloss_forward,
     .backward = ownloss_backward,
 };
 
-gp_status gp_own_loss_end(gp_netspec *spec, gp_error *err)
+gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
 {
     gp_layer *last = spec->layer_count == 0 ? NULL : &spec->layers[spec->layer_count - 1];
     gp_status status = GP_OK;
@@ -316,5 +323,6 @@ gp_status gp_own_loss_end(gp_netspec *spec, gp_error *err)
     last = &spec->layers[spec->layer_count - 1];
     memset(last->settings, 0, sizeof(last->settings));
     last->kind = &ownloss;
+    ((ownloss_settings *)(void *)last->settings)->parallel = parallel;
     return GP_OK;
 }

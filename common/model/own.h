@@ -30,8 +30,9 @@ const gp_kind *gp_own_find(const char *name);
 /* Forget all: no network that uses one may be left. */
 void gp_own_forget(void);
 
-/* Let the network end in GP_OP_OWN_LOSS: in place of its loss, or as one more layer. */
-gp_status gp_own_loss_end(gp_netspec *spec, gp_error *err);
+/* Let the network end in GP_OP_OWN_LOSS: in place of its loss, or as one more layer.  parallel: the
+ * op's number[0]. */
+gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err);
 
 gp_layer_dims gp_own_dims(const gp_shape *shape);
 

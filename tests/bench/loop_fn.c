@@ -46,9 +46,11 @@ GP_TASK gp_status loop(gp_task *task, gp_error *err)
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes; expected %zu", bytes, sizeof(*asked));
     gp_data_options from = { .source = asked->data, .batch = asked->batch, .epochs = 1 << 20, .seed = 1 };
     gp_status status = gp_data_open(&data, task, &from, err);
-    gp_model_options options = {
-        .network = asked->network, .data = data, .loss = asked->own_loss ? own_loss : NULL, .train_only = true
-    };
+    gp_model_options options = { .network = asked->network,
+                                 .data = data,
+                                 .loss = asked->own_loss ? own_loss : NULL,
+                                 .loss_parallel = asked->own_loss,
+                                 .train_only = true };
 
     if (status == GP_OK)
         status = gp_model_open(&model, task, &options, err);

@@ -31,11 +31,17 @@ typedef struct gp_plan_options {
     gp_precision precision;
 } gp_plan_options;
 
-/* A loss that is not the network's (GP_OP_OWN_LOSS), called on the driving thread when the forward pass of a call is done:
- *   scores     float32 [count, elements], what the last layer gave     gradient  the same, of the SUM of the losses; to
- * be written, it is zero at first, until the backward pass of the call begins */
-typedef gp_status (*gp_plan_loss_fn)(void *context, const float *scores, float *gradient, uint32_t count,
-                                     gp_error *err);
+/* A loss that is not the network's (GP_OP_OWN_LOSS), called between the passes of some samples of a call: of all at once
+ * on the driving thread, or, where the op says that it may be (number[0]), of parts on several threads.  Such a one keeps
+ * its failures to itself: nobody looks at what it returns. */
+typedef struct gp_plan_loss_call {
+    uint32_t first, count; /* samples [first, first + count) of the call */
+    const float *scores;   /* [count, elements]: what the last layer gave */
+    float *gradient;       /* the same, zero at first: of the SUM of the losses */
+    double *sums;          /* [GP_SUMS], to be added to */
+} gp_plan_loss_call;
+
+typedef gp_status (*gp_plan_loss_fn)(void *context, const gp_plan_loss_call *call, gp_error *err);
 
 /* Memory that outlives the plan and belongs to the caller. */
 typedef struct gp_plan_memory {

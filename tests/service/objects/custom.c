@@ -197,8 +197,13 @@ static gp_status own_loss(gp_loss_call *call, gp_error *err)
     for (uint32_t n = 0; n < call->count; n++)
         row_loss(call->scores + n * call->size, labels[n], call->size, call->gradient + n * call->size,
                  &call->loss);
-    ++*(int *)call->context;
+    __atomic_fetch_add((int *)call->context, 1, __ATOMIC_RELAXED);
     return GP_OK;
+}
+
+static gp_status broken_loss(gp_loss_call *call, gp_error *err)
+{
+    return gp_fail(err, GP_EUNSUPPORTED, "no loss of %u samples today", call->count);
 }
 
 static double distance(const float *a, const float *b, size_t count)
@@ -210,6 +215,47 @@ static double distance(const float *a, const float *b, size_t count)
         apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
     }
     return sqrt(apart / squares);
+}
+
+/* In one pass where that can be; and what it says when it fails. */
+static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples *batch, gp_model *theirs,
+                                 gp_error *err)
+{
+    int calls = 0;
+    gp_model *fused, *broken;
+    gp_model_options options = { .network = asked(task)->network,
+                                 .data = data,
+                                 .micro_batch = asked(task)->micro_batch,
+                                 .loss = own_loss,
+                                 .loss_context = &calls,
+                                 .loss_parallel = true };
+    const float *scores;
+    float *gradient;
+    gp_model_sums a, b;
+    gp_error why;
+
+    TRY(gp_model_open(&fused, task, &options, err));
+    TRY(gp_model_compute(fused, batch, err));
+    EXPECT(distance(gp_model_gradients(theirs), gp_model_gradients(fused), gp_model_count(fused)) < 1e-6);
+    gp_model_get_sums(theirs, &a);
+    gp_model_get_sums(fused, &b);
+    EXPECT(fabs(a.loss - b.loss) < 1e-5 * a.loss && a.weight == b.weight && calls > 0);
+    EXPECT(gp_model_forward(fused, batch, &scores, &gradient, &why) == GP_ESTATE);
+    float given[10 * 256];
+
+    EXPECT(batch->count <= 256);
+    TRY(gp_model_scores(fused, batch, given, NULL, err)); /* what the last layer gives, as it is */
+    EXPECT(given[0] < 0.0f || given[0] + given[1] + given[2] != 1.0f);
+    for (int parallel = 0; parallel < 2; parallel++) {
+        options.loss = broken_loss;
+        options.loss_parallel = parallel;
+        TRY(gp_model_open(&broken, task, &options, err));
+        EXPECT(gp_model_compute(broken, batch, &why) == GP_EUNSUPPORTED);
+        EXPECT(strstr(why.message, "samples today") != NULL);
+        EXPECT(gp_model_commit(broken, 0.1, &why) == GP_ESTATE);
+        gp_model_close(broken);
+    }
+    return GP_OK;
 }
 
 /* The same gradients by the network's loss, by a function, and in two halves. */
@@ -243,6 +289,7 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     EXPECT(fabs(a.loss - b.loss) < 1e-5 * a.loss && a.weight == b.weight);
     EXPECT(distance(reference, got, count) < 1e-6);
     EXPECT(calls == (int)((batch.count + asked(task)->micro_batch - 1) / asked(task)->micro_batch));
+    TRY(parallel_losses(task, data, &batch, theirs, err));
     gp_model_next_step(mine);
     gp_model_set_step(mine, 0); /* dropout draws by it */
 

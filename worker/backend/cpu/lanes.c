@@ -58,9 +58,11 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
  * four times as much, which is still better than oneDNN's layouts (LeNet with a loss of the user's: 18 against 24 ms). */
 enum { SCRATCH_PER_LANE_MAX = 64 << 10, CONV_WEIGHTS_MAX = 100000, FC_WEIGHTS_MAX = 1000000, CROSSING = 4 };
 
-static bool is_own(const gp_op *op)
+/* An op that is not ours and that no kernel here runs. */
+static bool is_own(const gp_graph *graph, const gp_op *op)
 {
-    return op->code == GP_OP_OWN || op->code == GP_OP_OWN_BACKWARD || op->code == GP_OP_OWN_LOSS;
+    return (op->code == GP_OP_OWN || op->code == GP_OP_OWN_BACKWARD || op->code == GP_OP_OWN_LOSS) &&
+           !gp_lanes_knows(graph, op);
 }
 
 /* The part of the ops between own ones that ops[i] is in; an own op is a part by itself. */
@@ -69,7 +71,7 @@ static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
     uint32_t part = 0;
 
     for (uint32_t i = 0; i <= op; i++)
-        part += is_own(&whole->ops[i]) || (i > 0 && is_own(&whole->ops[i - 1]));
+        part += is_own(whole->graph, &whole->ops[i]) || (i > 0 && is_own(whole->graph, &whole->ops[i - 1]));
     return part;
 }
 
@@ -101,7 +103,7 @@ static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp
         lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
 
         part.ops = whole->ops + i;
-        for (part.count = 0; i + part.count < whole->count && !is_own(&part.ops[part.count]);)
+        for (part.count = 0; i + part.count < whole->count && !is_own(part.graph, &part.ops[part.count]);)
             part.count++;
         if (part.count == 0)
             continue;
@@ -140,8 +142,8 @@ gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_er
     }
     *out = false;
     for (uint32_t i = 0; i < request.count; i++) {
-        own = own || is_own(&request.ops[i]);
-        if (!gp_lanes_knows(request.ops[i].code) && !is_own(&request.ops[i]))
+        own = own || is_own(graph, &request.ops[i]);
+        if (!gp_lanes_knows(graph, &request.ops[i]) && !is_own(graph, &request.ops[i]))
             return GP_OK;
     }
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
@@ -245,7 +247,8 @@ static void bind(lanes_segment *segment)
         step->bias = blob_at(segment, step->bias_parameter);
         step->panel_x = segment->panels + step->panel_x_at;
         step->panel_dy = segment->panels + step->panel_dy_at;
-        segment->has_loss = segment->has_loss || step->kind == LANES_SOFTMAX_XENT;
+        segment->has_loss =
+            segment->has_loss || step->kind == LANES_SOFTMAX_XENT || step->kind == LANES_OWN_LOSS;
     }
     for (uint32_t i = 0; i < segment->finish_count; i++) {
         lanes_finish *finish = &segment->finishes[i];
@@ -409,10 +412,9 @@ static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *op
 {
     size_t known = 0;
 
-    (void)graph;
     (void)phase;
     (void)threads;
-    while (known < count && gp_lanes_knows(ops[known].code))
+    while (known < count && gp_lanes_knows(graph, &ops[known]))
         known++;
     return known;
 }

@@ -17,6 +17,7 @@
 #include "worker/backend/cpu/segment.h"
 
 #define LANES_NONE UINT32_MAX
+enum { LANES_OWN_SCORES_MAX = 256 };  /* of a sample, for a loss of the driver's: they stand on the stack */
 enum { LANES_WINOGRAD_OUTPUTS = 12 }; /* output channels that its weights step takes at a time */
 
 /* A stride of at least that many floats that is an odd number of cache lines: equally spaced rows then use all sets
@@ -60,6 +61,7 @@ typedef enum lanes_step_kind {
     LANES_POOL_BACKWARD,    /* dy in x, index in z or none -> y */
     LANES_DROPOUT,          /* x -> y */
     LANES_SOFTMAX_XENT,     /* x -> dlogits y or none */
+    LANES_OWN_LOSS,         /* x -> dlogits y or none, by the driver's function */
     LANES_ADD,              /* x, z -> y */
     LANES_STEP_COUNT
 } lanes_step_kind;
@@ -181,7 +183,7 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
 void gp_lanes_plan_free(lanes_segment *segment);
 
 /* Whether there is a step for the op. */
-bool gp_lanes_knows(gp_opcode code);
+bool gp_lanes_knows(const gp_graph *graph, const gp_op *op);
 
 /* The instruction set that options->kernels asks for (NULL or "lanes": the best of this CPU; "avx2"; after a comma,
  * "unfused" or "direct").  GP_EINVAL: unknown, GP_ENODEV: not of this CPU. */

@@ -240,6 +240,36 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
     }
 }
 
+/* The driver's function gets rows of samples; it sees those that are there, the others' gradient is zero. */
+static void step_own_loss(const lanes_step *step, const lanes_block *block)
+{
+    const gp_plan_memory *memory = &block->segment->memory;
+    const float *x = at(&step->x, block);
+    int size = view_count(&step->x);
+    float rows[LANES * LANES_OWN_SCORES_MAX], gradient[LANES * LANES_OWN_SCORES_MAX];
+    gp_error err;
+
+    for (uint32_t l = 0; l < block->count; l++)
+        for (int k = 0; k < size; k++)
+            rows[l * (uint32_t)size + (uint32_t)k] = x[k * LANES + (int)l];
+    if (block->segment->phase == GP_PHASE_INFER && memory->scores != NULL)
+        memcpy(memory->scores + (size_t)block->first * (size_t)size, rows,
+               block->count * (size_t)size * sizeof(float));
+    if (step->y.buffer == LANES_NONE || memory->loss == NULL)
+        return;
+    memset(gradient, 0, LANES * (size_t)size * sizeof(float));
+    (void)memory->loss(memory->loss_context,
+                       &(gp_plan_loss_call){ .first = block->first,
+                                             .count = block->count,
+                                             .scores = rows,
+                                             .gradient = gradient,
+                                             .sums = block->metrics },
+                       &err);
+    for (int k = 0; k < size; k++)
+        for (int l = 0; l < LANES; l++)
+            at(&step->y, block)[k * LANES + l] = l < (int)block->count ? gradient[l * size + k] : 0.0f;
+}
+
 /* [o][c][k] -> per tile of `tile` outputs: [c][k][tile], or of inputs: [o][k][tile]. */
 static void pack_tile(const lanes_pack *pack, int first, int tile)
 {

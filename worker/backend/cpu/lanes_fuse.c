@@ -186,7 +186,7 @@ static bool reads_vector(gp_opcode code)
 {
     return code == GP_OP_FC || code == GP_OP_FC_BACKWARD_DATA || code == GP_OP_FC_BACKWARD_WEIGHTS ||
            code == GP_OP_RESHAPE || code == GP_OP_DROPOUT || code == GP_OP_DROPOUT_BACKWARD ||
-           code == GP_OP_SOFTMAX_XENT;
+           code == GP_OP_SOFTMAX_XENT || code == GP_OP_OWN_LOSS;
 }
 
 /* Everything that is not reached from what leaves the segment or is read as a vector is dead. */

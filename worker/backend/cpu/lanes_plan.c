@@ -380,6 +380,8 @@ static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
         return plan_dropout(p, i, err);
     case GP_OP_SOFTMAX_XENT:
         return plan_simple(p, LANES_SOFTMAX_XENT, i, GP_NO_VALUE, err);
+    case GP_OP_OWN_LOSS:
+        return plan_simple(p, LANES_OWN_LOSS, i, GP_NO_VALUE, err);
     case GP_OP_ADD:
         return plan_simple(p, LANES_ADD, i, op->in[1], err);
     default:
@@ -389,9 +391,11 @@ static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
                    (int)op->code);
 }
 
-bool gp_lanes_knows(gp_opcode code)
+bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
 {
-    switch (code) {
+    switch (op->code) {
+    case GP_OP_OWN_LOSS: /* block by block, so only if it may be */
+        return op->number[0] != 0 && gp_shape_count(&graph->values[op->in[0]].shape) <= LANES_OWN_SCORES_MAX;
     case GP_OP_CONV2D:
     case GP_OP_CONV2D_BACKWARD_DATA:
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:

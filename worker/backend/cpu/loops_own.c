@@ -155,6 +155,10 @@ gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err)
     if (gradient->data == NULL || call->memory->loss == NULL)
         return GP_OK;
     memset(gradient->data, 0, call->rows * each * sizeof(float));
-    return call->memory->loss(call->memory->loss_context, scores->data, gradient->data, call->batch->count,
+    return call->memory->loss(call->memory->loss_context,
+                              &(gp_plan_loss_call){ .count = call->batch->count,
+                                                    .scores = scores->data,
+                                                    .gradient = gradient->data,
+                                                    .sums = call->memory->sums },
                               err);
 }
