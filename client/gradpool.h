@@ -93,7 +93,8 @@ typedef struct gp_train_step {
     uint32_t epoch;   /* from 1 */
     uint32_t samples; /* of this rank in this step */
     double loss;      /* mean over the mini-batch, nats */
-    double accuracy;  /* [0, 1], of the mini-batch while it was trained on */
+    double accuracy;  /* [0, 1], of the mini-batch while it was trained on; NaN: of values */
+    double rmse;      /* root of the mean squared error of values; NaN: of classes */
     double learn_rate;
     double seconds; /* since the first step began */
     double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms,
@@ -104,6 +105,7 @@ typedef struct gp_train_check { /* one validation, over all workers, each sample
     uint64_t step;
     uint32_t epoch;
     double loss, accuracy; /* means over count */
+    double rmse;           /* of values, where accuracy is NaN */
     uint64_t count;
     double seconds;
 } gp_train_check;
@@ -167,7 +169,7 @@ typedef struct gp_training_summary {
     double loss;          /* of the last step */
     bool out_of_patience; /* ended by validation-patience */
     /* Of the last validation, or with output-network best-validation of the weights kept; NaN = none. */
-    double validation_loss, validation_accuracy;
+    double validation_loss, validation_accuracy, validation_rmse;
     double seconds; /* from the first step to the last */
     uint64_t samples_trained;
 } gp_training_summary;
@@ -201,9 +203,13 @@ typedef struct gp_prediction {
     uint64_t index;         /* of the sample in the data, from 0, in order */
     int32_t label;          /* true class, or -1 */
     uint32_t predicted;     /* class with the largest score, the first on ties */
-    const char *class_name; /* of predicted */
-    const float *scores;    /* [classes], softmax */
-    uint32_t classes;
+    const char *class_name; /* of predicted; NULL: the model does not give one class for a sample */
+    const float *scores;    /* [score_count]: a class's, each of a softmax; or all outputs', as they are */
+    uint32_t classes;       /* that pixels or the sample may have; 0: values */
+    uint32_t score_count;
+    /* Of the first output: rank and dimensions of its scores, [classes], [classes, H, W] or as the values are. */
+    uint32_t rank;
+    uint64_t dims[4];
 } gp_prediction;
 
 typedef struct gp_predict_request {
@@ -222,6 +228,7 @@ typedef struct gp_evaluation {
     uint64_t count;        /* samples predicted */
     uint64_t labelled;     /* of them with a label */
     double accuracy, loss; /* over the labelled; NaN = none */
+    double rmse;           /* root of the mean squared error of values; NaN: the model gives classes */
     double seconds;
 } gp_evaluation;
 

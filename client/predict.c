@@ -17,7 +17,7 @@
 #include "common/data/store.h"
 #include "common/model/train_options.h"
 
-enum { PART_MAX = 1024, PARTS_PER_WORKER = 8, WINDOW = 2, GRANT_MS = 20000 };
+enum { PART_MAX = 1024, PART_SCORES_MAX = 8 << 20, PARTS_PER_WORKER = 8, WINDOW = 2, GRANT_MS = 20000 };
 
 typedef struct gp_part {
     enum { PART_TODO, PART_ASKED, PART_BACK, PART_DELIVERED } state;
@@ -35,14 +35,16 @@ typedef struct gp_fan {
     size_t weights_count;
     char data[512];
     uint64_t samples;
-    uint32_t classes;
+    uint32_t classes, scores;                  /* of one sample */
+    gp_shape output;                           /* of the first loss's scores */
+    uint32_t part_most;                        /* samples of a part at most */
     uint32_t part_size, part_count, delivered; /* delivered: parts handed out, in order */
     gp_part *parts;
     int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     gp_evaluation sum;
     double loss;
-    uint64_t correct;
+    double correct, classed, squares, values;
     double weight;
 } gp_fan;
 
@@ -98,6 +100,9 @@ static gp_status fan_load(gp_fan *fan, gp_error *err)
         return status;
     fan->weights_count = graph->blob_count;
     fan->classes = graph->class_count;
+    fan->scores = graph->score_count;
+    fan->output = graph->outputs[graph->ends[0].layer];
+    fan->part_most = PART_SCORES_MAX / fan->scores < PART_MAX ? PART_SCORES_MAX / fan->scores + 1 : PART_MAX;
     gp_graph_free(graph);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
     status = gp_netspec_to_json(fan->network.spec, &buffer, false, err);
@@ -111,7 +116,7 @@ static gp_status fan_load(gp_fan *fan, gp_error *err)
 
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
 {
-    gp_predict_begin begin = { .batch = PART_MAX, .precision = fan->precision };
+    gp_predict_begin begin = { .batch = fan->part_most, .precision = fan->precision };
     const gp_payload payloads[] = { { .data = fan->netspec, .bytes = fan->netspec_bytes },
                                     { .data = fan->network.weights,
                                       .bytes = fan->weights_count * sizeof(float) } };
@@ -148,7 +153,7 @@ static gp_status fan_take_ready(gp_fan *fan, const gp_incoming *in, gp_error *er
     uint64_t share = ready.samples / ((uint64_t)fan->pool->grant.slots_count * PARTS_PER_WORKER) + 1;
 
     fan->samples = ready.samples;
-    fan->part_size = share < PART_MAX ? (uint32_t)share : PART_MAX;
+    fan->part_size = share < fan->part_most ? (uint32_t)share : fan->part_most;
     fan->part_count = (uint32_t)((fan->samples + fan->part_size - 1) / fan->part_size);
     fan->parts = gp_calloc(fan->part_count, sizeof(*fan->parts));
     return fan->parts != NULL ? GP_OK
@@ -187,7 +192,7 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
 
     if (index >= fan->part_count || got.first != (uint64_t)index * fan->part_size ||
         got.count != part_samples(fan, index) || in->payload_count < 2 ||
-        in->payloads[0].bytes != (size_t)got.count * fan->classes * sizeof(float) ||
+        in->payloads[0].bytes != (size_t)got.count * fan->scores * sizeof(float) ||
         (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got.count * sizeof(int32_t)))
         return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent a part of predictions that was not asked for",
                        fan->pool->grant.slots[rank].index);
@@ -209,23 +214,34 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     fan->loss += got.loss;
     fan->correct += got.correct;
     fan->weight += got.weight;
+    fan->classed += got.classed;
+    fan->squares += got.squares;
+    fan->values += got.values;
+    fan->sum.labelled += got.labelled;
     return GP_OK;
 }
 
 static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count && fan->request->each != NULL; i++) {
-        const float *scores = part->scores + (size_t)i * fan->classes;
-        gp_prediction one = {
-            .index = first + i, .label = part->labels[i], .scores = scores, .classes = fan->classes
-        };
+        const float *scores = part->scores + (size_t)i * fan->scores;
+        gp_prediction one = { .index = first + i,
+                              .label = part->labels[i],
+                              .scores = scores,
+                              .classes = fan->classes,
+                              .score_count = fan->scores,
+                              .rank = fan->output.rank < 4 ? fan->output.rank : 4 };
         char number[16];
 
-        for (uint32_t k = 1; k < fan->classes; k++)
+        for (uint32_t d = 0; d < one.rank; d++)
+            one.dims[d] = (uint64_t)fan->output.dim[d];
+        for (uint32_t k = 1; k < fan->classes && one.rank == 1; k++)
             if (scores[k] > scores[one.predicted])
                 one.predicted = k;
         snprintf(number, sizeof(number), "%" PRIu32, one.predicted);
-        one.class_name = fan->network.class_names != NULL ? fan->network.class_names[one.predicted] : number;
+        if (fan->classes != 0 && one.rank == 1)
+            one.class_name =
+                fan->network.class_names != NULL ? fan->network.class_names[one.predicted] : number;
         if (!fan->request->each(fan->request->context, &one))
             return false;
     }
@@ -241,8 +257,6 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 
         if (!fan_hand_out(fan, part, (uint64_t)fan->delivered * fan->part_size, count))
             return gp_fail(err, GP_ECANCELED, "ended by the caller");
-        for (uint32_t i = 0; i < count; i++)
-            fan->sum.labelled += part->labels[i] >= 0;
         gp_free(part->scores);
         gp_free(part->labels);
         part->scores = NULL;
@@ -335,7 +349,8 @@ gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request
         pool_release(pool);
     }
     if (status == GP_OK) {
-        fan.sum.accuracy = fan.weight > 0 ? (double)fan.correct / fan.weight : NAN;
+        fan.sum.accuracy = fan.classed > 0 ? fan.correct / fan.classed : NAN;
+        fan.sum.rmse = fan.values > 0 ? sqrt(fan.squares / fan.values) : NAN;
         fan.sum.loss = fan.weight > 0 ? fan.loss / fan.weight : NAN;
         fan.sum.seconds = (double)(gp_now_ns() - begin_ns) * 1e-9;
         *out = fan.sum;

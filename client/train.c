@@ -387,6 +387,7 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
                                                     .samples = r->samples,
                                                     .loss = r->loss,
                                                     .accuracy = r->accuracy,
+                                                    .rmse = r->rmse,
                                                     .learn_rate = r->learn_rate,
                                                     .seconds = r->seconds,
                                                     .data_ms = r->data_ms,
@@ -406,12 +407,14 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
     if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
         summary->validation_loss = v->loss;
         summary->validation_accuracy = v->accuracy;
+        summary->validation_rmse = v->rmse;
     }
     if (run->request->events.check != NULL)
         run->request->events.check(run->request->events.context, &(gp_train_check){ .step = v->step,
                                                                                     .epoch = v->epoch,
                                                                                     .loss = v->loss,
                                                                                     .accuracy = v->accuracy,
+                                                                                    .rmse = v->rmse,
                                                                                     .count = v->count,
                                                                                     .seconds = v->seconds });
 }
@@ -644,6 +647,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
         return gp_fail(err, GP_ENOMEM, "no memory for a training");
     }
     training->summary.validation_loss = training->summary.validation_accuracy = NAN;
+    training->summary.validation_rmse = NAN;
     training->summary.loss = NAN;
     training->run = run;
     run->training = training;

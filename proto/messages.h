@@ -278,7 +278,8 @@ typedef struct gp_train_record {
     uint32_t epoch;
     uint32_t samples;
     double loss;     /* may be NaN or infinite: training diverged */
-    double accuracy; /* [0, 1]; NaN = not known */
+    double accuracy; /* [0, 1]; NaN = nothing has a class */
+    double rmse;     /* root of the mean squared error; NaN = nothing has a value */
     double learn_rate;
     double seconds; /* since the first step began */
     double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms, wait_ms;
@@ -295,7 +296,8 @@ typedef struct gp_train_validation {
     uint64_t step;
     uint32_t epoch;
     double loss;     /* mean over count; may be NaN or infinite */
-    double accuracy; /* [0, 1]; NaN = not known */
+    double accuracy; /* [0, 1]; NaN = nothing has a class */
+    double rmse;     /* root of the mean squared error; NaN = nothing has a value */
     uint64_t count;
     double seconds; /* since the first step began */
 } gp_train_validation;
@@ -336,7 +338,7 @@ typedef struct gp_predict_begin {
 
 typedef struct gp_predict_ready {
     uint64_t samples;
-    uint32_t classes;
+    uint32_t classes; /* scores of one sample: a class's, a pixel's, values */
     bool has_labels;
 } gp_predict_ready;
 
@@ -346,13 +348,18 @@ typedef struct gp_predict_ask {
     uint32_t count;
 } gp_predict_ask;
 
-/* Payloads: [0] scores f32 [count, classes], [1] labels i32 [count], or an empty frame without labels. */
+/* Payloads: [0] scores f32 [count, classes], [1] labels i32 [count], or an empty frame where a sample has no class.
+ * The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
 typedef struct gp_predict_part {
     uint64_t first;
     uint32_t count;
-    double loss; /* sum over the part, nats; 0 without labels; may be NaN or infinite */
-    uint64_t correct;
-    double weight; /* the divisor of loss */
+    double loss;       /* sum over the part; may be NaN or infinite */
+    double correct;    /* weight of the classes that were predicted */
+    double weight;     /* the divisor of loss */
+    double classed;    /* of correct */
+    double squares;    /* sum of squared errors of values */
+    double values;     /* its divisor */
+    uint32_t labelled; /* samples with something to compare with */
 } gp_predict_part;
 
 typedef struct gp_predict_end {

@@ -10,7 +10,7 @@ const gp_field gp_predict_begin_fields[] = {
 
 const gp_field gp_predict_ready_fields[] = {
     GP_FIELD_U64(gp_predict_ready, samples, 0, GP_SAMPLES_MAX),
-    GP_FIELD_U32(gp_predict_ready, classes, 1, GP_CLASSES_MAX),
+    GP_FIELD_U32(gp_predict_ready, classes, 1, GP_SCORES_MAX),
     GP_FIELD_BOOL(gp_predict_ready, has_labels),
     GP_FIELD_END,
 };
@@ -25,8 +25,12 @@ const gp_field gp_predict_part_fields[] = {
     GP_FIELD_U64(gp_predict_part, first, 0, GP_SAMPLES_MAX),
     GP_FIELD_U32(gp_predict_part, count, 1, GP_BATCH_MAX),
     GP_FIELD_F64_ANY(gp_predict_part, loss),
-    GP_FIELD_U64(gp_predict_part, correct, 0, GP_SAMPLES_MAX),
+    GP_FIELD_F64(gp_predict_part, correct, 0.0, 1e15),
     GP_FIELD_F64(gp_predict_part, weight, 0.0, 1e15),
+    GP_FIELD_F64(gp_predict_part, classed, 0.0, 1e15),
+    GP_FIELD_F64_ANY(gp_predict_part, squares),
+    GP_FIELD_F64(gp_predict_part, values, 0.0, 1e15),
+    GP_FIELD_U32(gp_predict_part, labelled, 0, GP_BATCH_MAX),
     GP_FIELD_END,
 };
 

@@ -1,6 +1,7 @@
 #include "worker/predictor.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -27,7 +28,8 @@ struct gp_predictor {
     float *scores;      /* [part_max, graph->score_count] */
     float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
     uint32_t micro_batch;
-    bool compares; /* the data's targets are what the model's losses compare with */
+    bool compares;     /* the data's targets are what the model's losses compare with */
+    uint32_t labelled; /* samples of the part with something to compare with */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -164,18 +166,27 @@ static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
 {
     const gp_graph *graph = predictor->graph;
 
-    for (uint32_t n = 0; n < count; n++)
-        for (uint32_t i = 0; i < graph->end_count; i++) {
-            const gp_end *end = &graph->ends[i];
-            int32_t *label =
-                (int32_t *)((uint8_t *)predictor->targets + n * graph->target_bytes) + end->target_first;
+    for (uint32_t n = 0; n < count; n++) {
+        int32_t *target = (int32_t *)((uint8_t *)predictor->targets + n * graph->target_bytes);
+        bool any = false;
 
-            for (int64_t e = 0; end->target.classes != 0 && e < gp_shape_count(&end->target.shape); e++)
-                if (label[e] >= (int32_t)end->target.classes)
-                    label[e] = -1;
+        for (uint32_t i = 0; i < graph->end_count; i++) {
+            const gp_target *about = &graph->ends[i].target;
+            int64_t elements = gp_shape_count(&about->shape);
+
+            for (int64_t e = 0; e < elements && about->dtype == GP_F32; e++)
+                any |= !isnan(((float *)target)[e]);
+            for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++) {
+                if (target[e] >= (int32_t)about->classes)
+                    target[e] = -1;
+                any |= target[e] >= 0;
+            }
             if (i == 0)
-                predictor->labels[at + n] = *label;
+                predictor->labels[at + n] = *target;
+            target += elements;
         }
+        predictor->labelled += any;
+    }
 }
 
 /* One call: samples [first, first + count) of the data into place `at` of the part. */
@@ -219,6 +230,7 @@ gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t co
                        "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
                        ", and a part has at most %" PRIu32,
                        first + 1, first + count, total, predictor->part_max);
+    predictor->labelled = 0;
     for (uint32_t done = 0; done < count; done += predictor->micro_batch) {
         uint32_t left = count - done;
         gp_status status =
@@ -231,7 +243,11 @@ gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t co
     *part = (gp_predict_part){ .first = first,
                                .count = count,
                                .loss = predictor->sums[GP_SUM_LOSS],
-                               .correct = (uint64_t)predictor->sums[GP_SUM_CORRECT],
+                               .correct = predictor->sums[GP_SUM_CORRECT],
+                               .classed = predictor->sums[GP_SUM_CLASSED],
+                               .squares = predictor->sums[GP_SUM_SQUARES],
+                               .values = predictor->sums[GP_SUM_VALUES],
+                               .labelled = predictor->labelled,
                                .weight = predictor->sums[GP_SUM_WEIGHT] };
     *scores = predictor->scores;
     *labels = predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data))

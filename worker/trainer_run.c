@@ -236,6 +236,14 @@ static double trainer_accuracy(const gp_trainer *trainer)
     return trainer->header[GP_SUM_CORRECT] / trainer->header[GP_SUM_CLASSED];
 }
 
+/* Likewise; NaN where nothing had a value. */
+static double trainer_rmse(const gp_trainer *trainer)
+{
+    double mean = trainer->header[GP_SUM_SQUARES] / trainer->header[GP_SUM_VALUES];
+
+    return mean <= GP_ERROR_MAX ? sqrt(mean) : NAN;
+}
+
 /* Of the step that is about to be committed. */
 static double trainer_learn_rate(const gp_trainer *trainer, uint32_t epoch)
 {
@@ -330,6 +338,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     record->epoch = last->epoch + 1;
     record->loss = loss;
     record->accuracy = trainer_accuracy(trainer);
+    record->rmse = trainer_rmse(trainer);
     record->learn_rate = learn_rate;
     record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
     record->forward_ms = (double)times.forward_ns * 1e-6;
@@ -443,6 +452,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
                                         .epoch = epoch,
                                         .loss = trainer->header[GP_SUM_LOSS] / weight,
                                         .accuracy = trainer_accuracy(trainer),
+                                        .rmse = trainer_rmse(trainer),
                                         .count = total,
                                         .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9,
                                     });

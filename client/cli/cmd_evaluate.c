@@ -37,6 +37,8 @@ static void evaluate_json(const gp_evaluation *result)
     gp_json_writer_init(&writer, &text, false);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_number(&writer, "accuracy", result->accuracy);
+    if (!isnan(result->rmse))
+        gp_json_put_number(&writer, "rmse", result->rmse);
     gp_json_put_number(&writer, "loss", result->loss);
     gp_json_put_integer(&writer, "count", (int64_t)result->labelled);
     gp_json_put_number(&writer, "seconds", result->seconds);
@@ -88,16 +90,26 @@ static int evaluate_run(cli_call *call)
         return cli_fail(call, &err);
     if (options->common.json)
         evaluate_json(&result);
-    else
-        printf("accuracy %.2f %%, loss %.4f, %" PRIu64 " samples, %.0f images/s\n", result.accuracy * 100,
-               result.loss, result.labelled, (double)result.count / result.seconds);
+    else if (isnan(result.loss))
+        printf(
+            "nothing to compare with: what the data has as targets is not what the model's loss takes; %.0f "
+            "images/s\n",
+            (double)result.count / result.seconds);
+    else {
+        if (!isnan(result.accuracy))
+            printf("accuracy %.2f %%, ", result.accuracy * 100);
+        if (!isnan(result.rmse))
+            printf("RMSE %.4g, ", result.rmse);
+        printf("loss %.4f, %" PRIu64 " samples, %.0f images/s\n", result.loss, result.labelled,
+               (double)result.count / result.seconds);
+    }
     return CLI_OK;
 }
 
 extern const cli_command cli_command_evaluate;
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
-    .summary = "accuracy and loss of a model on labelled data, over all workers",
+    .summary = "accuracy (or RMSE of values) and loss of a model on labelled data, over all workers",
     .usage = "--model FILE.onnx --data SOURCE [--precision f32|bf16] [--json]",
     .examples = "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n",
     .options = evaluate_params,

@@ -295,6 +295,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        if (!isnan(summary->validation_rmse))
+            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
         changes_write(&session->changes, &writer);
@@ -316,6 +318,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
     if (!isnan(summary->validation_accuracy))
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
+    if (!isnan(summary->validation_rmse))
+        printf(", validation RMSE %.4g", summary->validation_rmse);
     if (known)
         printf("\nadvised were %.0f images/s, measured %.0f: %+.1f %%", advised, measured,
                (advised / measured - 1) * 100);

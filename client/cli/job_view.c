@@ -94,6 +94,7 @@ static void show_step(job_view *view, const gp_json *json)
                            .samples = (uint32_t)whole(json, "samples"),
                            .loss = number(json, "loss"),
                            .accuracy = number(json, "accuracy"),
+                           .rmse = number(json, "rmse"),
                            .learn_rate = number(json, "learn_rate"),
                            .seconds = number(json, "seconds"),
                            .data_ms = number(time, "data"),
@@ -112,6 +113,7 @@ static void show_check(job_view *view, const gp_json *json)
                              .epoch = (uint32_t)whole(json, "epoch"),
                              .loss = number(json, "validation_loss"),
                              .accuracy = number(json, "validation_accuracy"),
+                             .rmse = number(json, "validation_rmse"),
                              .count = whole(json, "count"),
                              .seconds = number(json, "seconds") };
 

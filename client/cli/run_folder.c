@@ -185,31 +185,40 @@ static const char *number(double value, char text[40])
     return text;
 }
 
+/* ", "NAME": value" where there is one. */
+static const char *member(const char *name, double value, char text[64])
+{
+    *text = '\0';
+    if (isfinite(value))
+        snprintf(text, 64, ", \"%s\": %.17g", name, value);
+    return text;
+}
+
 void run_folder_step(run_folder *folder, const gp_train_step *s)
 {
-    char line[640], loss[40], accuracy[40];
+    char line[640], loss[40], accuracy[40], rmse[64];
 
     snprintf(line, sizeof(line),
              "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"worker\": %" PRIu32
              ", \"seconds\": %.6f, \"samples\": %" PRIu32
-             ", \"loss\": %s, \"accuracy\": %s, \"learn_rate\": %.10g, \"time\": {\"data\": %.4f, "
+             ", \"loss\": %s, \"accuracy\": %s%s, \"learn_rate\": %.10g, \"time\": {\"data\": %.4f, "
              "\"forward\": %.4f, "
              "\"backward\": %.4f, \"exchange\": %.4f, \"commit\": %.4f, \"wait\": %.4f}}\n",
              s->step, s->epoch, s->worker, s->seconds, s->samples, number(s->loss, loss),
-             number(s->accuracy, accuracy), s->learn_rate, s->data_ms, s->forward_ms, s->backward_ms,
-             s->exchange_ms, s->commit_ms, s->wait_ms);
+             number(s->accuracy, accuracy), member("rmse", s->rmse, rmse), s->learn_rate, s->data_ms,
+             s->forward_ms, s->backward_ms, s->exchange_ms, s->commit_ms, s->wait_ms);
     folder_line(folder, line);
 }
 
 void run_folder_check(run_folder *folder, const gp_train_check *check)
 {
-    char line[320], loss[40], accuracy[40];
+    char line[400], loss[40], accuracy[40], rmse[64];
 
     snprintf(line, sizeof(line),
              "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"seconds\": %.6f, \"validation_loss\": %s, "
-             "\"validation_accuracy\": %s, \"count\": %" PRIu64 "}\n",
+             "\"validation_accuracy\": %s%s, \"count\": %" PRIu64 "}\n",
              check->step, check->epoch, check->seconds, number(check->loss, loss),
-             number(check->accuracy, accuracy), check->count);
+             number(check->accuracy, accuracy), member("validation_rmse", check->rmse, rmse), check->count);
     folder_line(folder, line);
 }
 
@@ -234,6 +243,8 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        if (!isnan(summary->validation_rmse))
+            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
         gp_json_put_number(&writer, "seconds", summary->seconds);
     }
     gp_json_end_object(&writer);

@@ -56,7 +56,7 @@ struct gp_view {
     bool checked, headed;
     bool held; /* last has a table line that waits for the validation after the same step */
     bool ended;
-    gp_curve loss, accuracy;
+    gp_curve loss, measure; /* measure: accuracy, or RMSE of values */
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
@@ -104,13 +104,32 @@ static double curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
 
 /* ---- table ---- */
 
-static void table_head(FILE *out)
+/* A network of values has no accuracy, but the root of the mean squared error. */
+static bool of_values(double accuracy, double rmse)
 {
+    return isnan(accuracy) && !isnan(rmse);
+}
+
+static const char *measure(double accuracy, double rmse, char text[16])
+{
+    *text = '\0';
+    if (of_values(accuracy, rmse))
+        snprintf(text, 16, "%.4g", rmse);
+    else if (!isnan(accuracy))
+        snprintf(text, 16, "%.2f %%", accuracy * 100);
+    return text;
+}
+
+static void table_head(FILE *out, bool values)
+{
+    const char *name = values ? "RMSE" : "accuracy";
+
     fprintf(out,
             "|==========================================================================================|\n"
             "|  Epoch  |  Step  | Time        | Batch    | Validation | Batch   | Validation | Learning |\n"
-            "|         |        | h:min:s     | accuracy | accuracy   | loss    | loss       | rate     |\n"
-            "|==========================================================================================|\n");
+            "|         |        | h:min:s     | %-8s | %-10s | loss    | loss       | rate     |\n"
+            "|==========================================================================================|\n",
+            name, name);
 }
 
 static void table_time(double seconds, char text[16])
@@ -125,11 +144,12 @@ static void table_line(FILE *out, const gp_train_step *step, const gp_train_chec
 
     table_time(check != NULL ? check->seconds : step->seconds, time);
     if (check != NULL) {
-        snprintf(accuracy, sizeof(accuracy), "%.2f %%", check->accuracy * 100);
+        measure(check->accuracy, check->rmse, accuracy);
         snprintf(loss, sizeof(loss), "%.4f", check->loss);
     }
-    snprintf(batch, sizeof(batch), "%.2f %%", step->accuracy * 100);
-    snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
+    measure(step->accuracy, step->rmse, batch);
+    if (!isnan(step->loss)) /* all was ignored */
+        snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
     fprintf(out, "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n", step->epoch,
             step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
     fflush(out);
@@ -145,7 +165,7 @@ static void table_show(gp_view *view, const gp_train_step *step, const gp_train_
         if (outs[i] == NULL)
             continue;
         if (head)
-            table_head(outs[i]);
+            table_head(outs[i], of_values(step->accuracy, step->rmse));
         table_line(outs[i], step, check);
     }
     view->headed = true;
@@ -317,19 +337,21 @@ static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
 
 static void draw_facts(gp_view *view, uint32_t width)
 {
+    const char *name = of_values(view->last.accuracy, view->last.rmse) ? "RMSE" : "accuracy";
+    char last[16], check[16];
+
     draw_line(view, width,
-              width < 72 ? "step %" PRIu64 "/%" PRIu64 "  loss %.4f  accuracy %.1f %%  rate %.3g"
-                         : "step %" PRIu64 "/%" PRIu64
-                           "   loss %.4f   batch accuracy %.1f %%   learning rate %.3g",
-              view->last.step, view->steps_total, view->last.loss, view->last.accuracy * 100,
-              view->last.learn_rate);
+              width < 72 ? "step %" PRIu64 "/%" PRIu64 "  loss %.4f  %s %s  rate %.3g"
+                         : "step %" PRIu64 "/%" PRIu64 "   loss %.4f   batch %s %s   learning rate %.3g",
+              view->last.step, view->steps_total, view->last.loss, name,
+              measure(view->last.accuracy, view->last.rmse, last), view->last.learn_rate);
     if (view->checked)
-        draw_line(view, width, "validation after step %" PRIu64 ": loss %.4f, accuracy %.2f %%",
-                  view->check.step, view->check.loss, view->check.accuracy * 100);
+        draw_line(view, width, "validation after step %" PRIu64 ": loss %.4f, %s %s", view->check.step,
+                  view->check.loss, name, measure(view->check.accuracy, view->check.rmse, check));
     else if (view->facts.validation_samples > 0)
         draw_line(view, width, "validation: none yet");
     else
-        draw_line(view, width, "no validation data: accuracy is of the training batches");
+        draw_line(view, width, "no validation data: %s is of the training batches", name);
 }
 
 /* Curves get the lines that the rest leaves: a picture taller than the terminal could not be drawn over. */
@@ -359,7 +381,9 @@ static void draw(gp_view *view, bool force)
     draw_bar(view, width);
     draw_facts(view, width);
     draw_curve(view, "loss", &view->loss, width, rows, false);
-    draw_curve(view, "accuracy", &view->accuracy, width, rows, true);
+    bool values = of_values(view->last.accuracy, view->last.rmse);
+
+    draw_curve(view, values ? "RMSE" : "accuracy", &view->measure, width, rows, !values);
     measure_rates(view, &total);
     for (uint32_t i = 0; i < shown; i++)
         draw_worker(view, i, width);
@@ -424,7 +448,7 @@ void view_step(gp_view *view, const gp_train_step *step)
         table_show(view, &view->last, NULL);
     view->last = *step;
     curve_add(&view->loss, step->loss);
-    curve_add(&view->accuracy, step->accuracy);
+    curve_add(&view->measure, of_values(step->accuracy, step->rmse) ? step->rmse : step->accuracy);
     if (step->step == 1 || step->step % view->options.frequency == 0) {
         /* A validation may follow this step: one line shows both. */
         view->held = view->facts.validation_samples > 0;

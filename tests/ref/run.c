@@ -164,7 +164,8 @@ void *gp_ref_targets_new(const gp_graph *graph, int64_t count, uint64_t seed)
 
                 gp_rng_draw(words, seed, i, 0, (uint32_t)n, (uint32_t)e);
                 if (graph->ends[i].target.dtype == GP_I32)
-                    *(int32_t *)at = words[1] % 8 == 0 ? -1 : (int32_t)(words[0] % graph->ends[i].target.classes);
+                    *(int32_t *)at =
+                        words[1] % 8 == 0 ? -1 : (int32_t)(words[0] % graph->ends[i].target.classes);
                 else
                     *(float *)at = words[1] % 8 == 0 ? NAN : (float)((double)words[0] * 0x1p-31 - 1.0);
             }

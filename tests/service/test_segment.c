@@ -62,6 +62,34 @@ static double told(const char *member)
     return number;
 }
 
+/* The class of each pixel as an array of numpy's; squares_make() knows the right one. */
+static void classes_predict(double accuracy)
+{
+    static const char head[] =
+        "\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (16, 32, 32,), }";
+    static uint8_t file[128 + CHECKS * SIDE * SIDE + 1];
+    uint32_t right = 0;
+    FILE *array;
+
+    RUN_CODE(1, "predict", "--model", "unet.onnx", "--data", "squares", "--out", "classes.csv");
+    CHECK_CONTAINS(err, "give --out FILE.npy");
+    RUN_CODE(0, "predict", "--model", "unet.onnx", "--data", "squares", "--out", "classes.npy");
+    array = fopen(in_w("classes.npy"), "r");
+    REQUIRE(array != NULL);
+    CHECK_INT(sizeof(file) - 1, fread(file, 1, sizeof(file), array));
+    fclose(array);
+    CHECK(memcmp(file, head, sizeof(head) - 1) == 0 && file[127] == '\n');
+    for (uint32_t n = 0; n < CHECKS; n++)
+        for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+            uint32_t seed = n + 1000, y = i / SIDE, x = i % SIDE;
+            const uint32_t top = noise(&seed) % 16, left = noise(&seed) % 16, side = 8 + noise(&seed) % 8;
+
+            right += file[128 + n * SIDE * SIDE + i] ==
+                     (y >= top && y < top + side && x >= left && x < left + side);
+        }
+    CHECK_NEAR(accuracy, right / (double)(CHECKS * SIDE * SIDE), 1e-12);
+}
+
 TEST(a_u_net_learns_where_the_squares_are)
 {
     exec_begin();
@@ -73,6 +101,10 @@ TEST(a_u_net_learns_where_the_squares_are)
     CHECK(told("loss") < 0.1);
     RUN_CODE(0, "net", "show", "unet.onnx", "--json");
     CHECK_INT(29330, (int)told("parameters"));
+    RUN_CODE(0, "evaluate", "--model", "unet.onnx", "--data", "squares", "--json");
+    CHECK(told("accuracy") > 0.97);
+    CHECK_INT(CHECKS, (int)told("count"));
+    classes_predict(told("accuracy"));
     pools_end();
 }
 
