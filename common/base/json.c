@@ -154,8 +154,6 @@ static void writer_raw(gp_json_writer *writer, const char *text, size_t bytes)
 
 static void writer_newline(gp_json_writer *writer)
 {
-    if (!writer->pretty)
-        return;
     writer_raw(writer, "\n", 1);
     for (unsigned i = 0; i < writer->depth; i++)
         writer_raw(writer, "  ", 2);
@@ -182,14 +180,21 @@ static void writer_quoted(gp_json_writer *writer, const char *text)
     writer_raw(writer, "\"", 1);
 }
 
+/* Whether what is in the open container goes to lines of its own. */
+static bool writer_breaks(const gp_json_writer *writer)
+{
+    return writer->pretty && writer->line_depth == 0;
+}
+
 /* What stands before a value: comma, line break, key. */
 static void writer_lead(gp_json_writer *writer, const char *key)
 {
     if (writer->depth > 0) {
         if (writer->filled[writer->depth])
-            writer_raw(writer, writer->pretty ? "," : ", ", writer->pretty ? 1 : 2);
+            writer_raw(writer, ", ", writer_breaks(writer) ? 1 : 2);
         writer->filled[writer->depth] = true;
-        writer_newline(writer);
+        if (writer_breaks(writer))
+            writer_newline(writer);
     }
     if (key != NULL) {
         writer_quoted(writer, key);
@@ -203,16 +208,27 @@ static void writer_open(gp_json_writer *writer, const char *key, const char *bra
     writer_lead(writer, key);
     writer_raw(writer, bracket, 1);
     writer->filled[++writer->depth] = false;
+    if (writer->one_line && writer->line_depth == 0)
+        writer->line_depth = writer->depth;
+    writer->one_line = false;
 }
 
 static void writer_close(gp_json_writer *writer, const char *bracket)
 {
     assert(writer->depth > 0);
-    bool filled = writer->filled[writer->depth--];
+    bool breaks = writer->filled[writer->depth] && writer_breaks(writer);
 
-    if (filled)
+    if (writer->line_depth == writer->depth)
+        writer->line_depth = 0;
+    writer->depth--;
+    if (breaks)
         writer_newline(writer);
     writer_raw(writer, bracket, 1);
+}
+
+void gp_json_one_line(gp_json_writer *writer)
+{
+    writer->one_line = true;
 }
 
 void gp_json_begin_object(gp_json_writer *writer, const char *key)

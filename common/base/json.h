@@ -48,10 +48,14 @@ typedef struct gp_json_writer {
     gp_error error;
     unsigned depth;
     bool pretty;                        /* two-space indentation */
+    bool one_line;                      /* of the container that is opened next */
+    unsigned line_depth;                /* of the outermost open container that stands on one line; 0: none */
     bool filled[GP_JSON_DEPTH_MAX + 1]; /* whether the container at this depth has a member yet */
 } gp_json_writer;
 
 void gp_json_writer_init(gp_json_writer *writer, gp_buffer *buffer, bool pretty);
+/* The next object or array stands on one line with all in it, in pretty form too: a shape, a layer. */
+void gp_json_one_line(gp_json_writer *writer);
 void gp_json_begin_object(gp_json_writer *writer, const char *key);
 void gp_json_end_object(gp_json_writer *writer);
 void gp_json_begin_array(gp_json_writer *writer, const char *key);

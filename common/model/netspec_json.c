@@ -182,6 +182,7 @@ gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes,
 
 static void write_numbers(gp_json_writer *writer, const char *key, const double *numbers, uint32_t count)
 {
+    gp_json_one_line(writer);
     gp_json_begin_array(writer, key);
     for (uint32_t i = 0; i < count; i++)
         gp_json_put_number(writer, NULL, numbers[i]);
@@ -192,6 +193,7 @@ static void write_layer(gp_json_writer *writer, const gp_netspec *spec, uint32_t
 {
     const gp_layer *layer = &spec->layers[index];
 
+    gp_json_one_line(writer);
     gp_json_begin_object(writer, NULL);
     gp_json_put_text(writer, "name", layer->name);
     gp_json_put_text(writer, "kind", layer->kind->name);
@@ -215,6 +217,7 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
     gp_json_writer_init(&writer, buffer, pretty);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "name", spec->name);
+    gp_json_one_line(&writer);
     gp_json_begin_array(&writer, "input");
     for (uint32_t i = 0; i < spec->input.rank; i++)
         gp_json_put_integer(&writer, NULL, spec->input.dim[i]);

@@ -437,6 +437,39 @@ TEST(hostile_networks_are_refused_in_one_line_each)
     CHECK(replayed >= 80);
 }
 
+/* The network in docs/networks.md is one, and is written as it stands there. */
+TEST(the_network_in_the_documentation_is_read_and_written_a_layer_a_line)
+{
+    const char *source = getenv("GP_SOURCE_DIR"), *fence = "```";
+    char path[1100];
+    size_t bytes = 0;
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_buffer buffer;
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s/docs/networks.md", source == NULL ? "." : source);
+    char *text = file_read(path, &bytes);
+
+    REQUIRE(text != NULL);
+    text = realloc(text, bytes + 1);
+    text[bytes] = '\0';
+    char *first = strstr(text, "```json\n"), *end = first == NULL ? NULL : strstr(first + 8, fence);
+
+    REQUIRE(end != NULL);
+    *end = '\0';
+    REQUIRE_OK(gp_netspec_from_json(&spec, first + 8, strlen(first + 8), &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
+    REQUIRE_OK(gp_netspec_to_json(spec, &buffer, true, &err), err);
+    end[-1] = '\0'; /* the line's end */
+    CHECK_TEXT(first + 8, gp_buffer_text(&buffer));
+    gp_buffer_deinit(&buffer);
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
+    free(text);
+}
+
 /* Every prefix and every byte of a good network replaced: nothing but an error or a network comes out. */
 TEST(a_damaged_network_is_an_error_or_a_network)
 {
