@@ -22,14 +22,17 @@ set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_pa
   threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_norm.c
-  ${onednn_folder}/onednn_norm_narrow.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_wide -O3 -ffp-contract=fast -fno-math-errno -Wno-psabi)
+set(onednn_narrow)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND onednn_wide -mavx512f -mfma -mprefer-vector-width=512)
+  set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # as has whatever multiplies bfloat16
 endif()
 set_source_files_properties(${onednn_folder}/onednn_wide.c PROPERTIES COMPILE_OPTIONS "${onednn_wide}")
+set_source_files_properties(${onednn_folder}/onednn_norm_narrow.c
+  PROPERTIES COMPILE_OPTIONS "${onednn_wide};${onednn_narrow}")
 add_library(gp_onednn STATIC ${onednn_sources})
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 

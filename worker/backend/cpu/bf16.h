@@ -24,4 +24,13 @@ static inline __attribute__((always_inline)) uint16_t bf16_of(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
 }
 
+/* The same of what arithmetic made, whose NaNs have nothing but zeros in the lower half. */
+static inline __attribute__((always_inline)) uint16_t bf16_of_result(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 #endif

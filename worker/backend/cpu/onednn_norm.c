@@ -14,9 +14,11 @@
 #include "worker/backend/cpu/loops_inside.h"
 
 #ifdef NORM_NARROW
+#undef LOOP_CLONES
+#define LOOP_CLONES
 typedef uint16_t number;
 #define READ(x)         bf16_float(x)
-#define WRITTEN(y)      bf16_of(y)
+#define WRITTEN(y)      bf16_of_result(y)
 #define NORM_LOOP(name) name##_narrow
 #else
 typedef float number;
