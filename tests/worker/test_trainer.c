@@ -603,6 +603,16 @@ static int remove_entry(const char *path, const struct stat *facts, int kind, st
     return remove(path);
 }
 
+/* More than the kernels of small networks know, so that precision matters. */
+static void use_residual_net(train_job *job, const char *norm)
+{
+    snprintf(job->net, sizeof(job->net),
+             "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 %s | r1 relu | "
+             "c2 conv2d channels=8;kernel=3;padding=1 | n2 %s | a add < n2,r1 | r2 relu | "
+             "g globalavgpool | f fc outputs=10 | l crossentropy",
+             norm, norm);
+}
+
 /* 20 steps an epoch, 60 in all; solver and more options as given. */
 static train_job *resume_job(const char *more)
 {
@@ -619,13 +629,26 @@ static train_job *resume_job(const char *more)
     return job;
 }
 
+static train_job *resume_job_in(gp_precision precision, const char *more)
+{
+    char options[320];
+
+    if (precision == GP_PRECISION_F32)
+        return resume_job(more);
+    snprintf(options, sizeof(options), "%s, \"precision\": \"%s\"", more, gp_precision_names[precision]);
+    train_job *job = resume_job(options);
+
+    use_residual_net(job, "batchnorm");
+    return job;
+}
+
 /* The straight run against one whose rank is killed between two steps and that goes on from the checkpoint. */
-static void check_resumed(uint32_t ranks, bool killed)
+static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
     REQUIRE(mkdtemp(directory) != NULL);
-    train_job *straight = resume_job("");
+    train_job *straight = resume_job_in(precision, "");
 
     run_ranks(ranks, rank_body);
     CHECK_STATUS(GP_OK, (gp_status)straight->results[0].done.status);
@@ -634,7 +657,7 @@ static void check_resumed(uint32_t ranks, bool killed)
              ", \"checkpoint-path\": \"%s\", \"checkpoint-frequency\": 7, \"checkpoint-frequency-unit\": "
              "\"iteration\"",
              directory);
-    train_job *first = resume_job(more);
+    train_job *first = resume_job_in(precision, more);
 
     if (killed) {
         snprintf(first->fault, sizeof(first->fault), "commit:33:kill@1");
@@ -648,7 +671,7 @@ static void check_resumed(uint32_t ranks, bool killed)
                        "checkpoint of step 32"); /* one more step, and one at the end */
     }
     snprintf(more, sizeof(more), ", \"resume\": \"%s\"", directory);
-    train_job *second = resume_job(more);
+    train_job *second = resume_job_in(precision, more);
 
     run_ranks(ranks, rank_body);
     CHECK_STATUS(GP_OK, (gp_status)second->results[0].done.status);
@@ -670,13 +693,66 @@ static void check_resumed(uint32_t ranks, bool killed)
 
 TEST(a_training_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not)
 {
-    check_resumed(2, false);
+    check_resumed(2, false, GP_PRECISION_F32);
+    check_resumed(2, false, GP_PRECISION_BF16);
 }
 
 TEST(a_training_that_is_killed_and_resumed_has_the_bits_of_one_that_was_not)
 {
-    check_resumed(2, true);
-    check_resumed(1, true);
+    check_resumed(2, true, GP_PRECISION_F32);
+    check_resumed(1, true, GP_PRECISION_F32);
+}
+
+TEST(a_training_in_bfloat16_ends_within_half_a_point_of_one_in_float32)
+{
+    double accuracy[2] = { 0 }, loss[2] = { 0 };
+
+    for (int precision = 0; precision < 2; precision++) {
+        char options[256];
+
+        snprintf(options, sizeof(options),
+                 "{\"max-epochs\": 5, \"mini-batch-size\": 50, \"solver\": \"adam\", \"lr\": 0.01, "
+                 "\"learn-rate-schedule\": \"cosine\", \"precision\": \"%s\"}",
+                 gp_precision_names[precision]);
+        train_job *job = job_new("digits:5000", options);
+
+        strcpy(job->validation, "=");
+        strcpy(job->net,
+               "c1 conv2d channels=16;kernel=5;stride=2 | n1 batchnorm | r1 relu | "
+               "c2 conv2d channels=32;kernel=3;stride=2 | n2 batchnorm | r2 relu | f fc outputs=10 | "
+               "l crossentropy");
+        run_ranks(2, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+        accuracy[precision] = job->results[0].check.accuracy;
+        loss[precision] = job->results[0].losses[0];
+        job_free(job);
+    }
+    CHECK(accuracy[0] > 0.9);
+    CHECK_NEAR(accuracy[0], accuracy[1], 0.005);
+#ifdef __x86_64__
+    CHECK((loss[0] != loss[1]) ==
+          (__builtin_cpu_supports("avx512bf16") && getenv("ONEDNN_MAX_CPU_ISA") == NULL));
+#endif
+}
+
+TEST(a_reproducible_training_in_bfloat16_has_the_same_bits_on_any_number_of_ranks)
+{
+    train_job *jobs[4] = { NULL };
+
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        jobs[ranks] = job_new("digits:300", "{\"max-epochs\": 2, \"mini-batch-size\": 100, \"lr\": 0.05,"
+                                            " \"precision\": \"bf16\", \"reproducible\": true}");
+        strcpy(jobs[ranks]->validation, "=");
+        use_residual_net(jobs[ranks], "groupnorm groups=4");
+        run_ranks(ranks, rank_body);
+        CHECK_STATUS(GP_OK, (gp_status)jobs[ranks]->results[ranks - 1].done.status);
+        CHECK(memcmp(jobs[1]->results[0].losses, jobs[ranks]->results[ranks - 1].losses,
+                     6 * sizeof(double)) == 0);
+        CHECK(memcmp(jobs[1]->results[0].weights, jobs[ranks]->results[ranks - 1].weights,
+                     sizeof(jobs[1]->results[0].weights)) == 0);
+    }
+    for (uint32_t ranks = 1; ranks <= 3; ranks++)
+        job_free(jobs[ranks]);
 }
 
 TEST(a_reproducible_training_goes_on_with_another_number_of_ranks_bit_for_bit)
@@ -982,15 +1058,6 @@ TEST(a_reproducible_training_that_is_partly_frozen_has_the_same_bits_on_any_numb
 /* ---- networks that normalise ---- */
 
 /* A residual block between two norms, of that kind. */
-static void use_residual_net(train_job *job, const char *norm)
-{
-    snprintf(job->net, sizeof(job->net),
-             "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 %s | r1 relu | "
-             "c2 conv2d channels=8;kernel=3;padding=1 | n2 %s | a add < n2,r1 | r2 relu | "
-             "g globalavgpool | f fc outputs=10 | l crossentropy",
-             norm, norm);
-}
-
 TEST(a_residual_net_with_group_norm_has_the_same_bits_on_any_number_of_ranks)
 {
     train_job *jobs[5] = { NULL };
