@@ -204,6 +204,7 @@ typedef struct gp_prediction {
     int32_t label;          /* true class, or -1 */
     uint32_t predicted;     /* class with the largest score, the first on ties */
     const char *class_name; /* of predicted; NULL: the model does not give one class for a sample */
+    const char *name;       /* of the sample: the image's path below the data, or its number from 1 */
     const float *scores;    /* [score_count]: a class's, each of a softmax; or all outputs', as they are */
     uint32_t classes;       /* that pixels or the sample may have; 0: values */
     uint32_t score_count;

@@ -14,6 +14,7 @@
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/json.h"
 #include "common/data/store.h"
 #include "common/model/train_options.h"
 
@@ -23,6 +24,7 @@ typedef struct gp_part {
     enum { PART_TODO, PART_ASKED, PART_BACK, PART_DELIVERED } state;
     float *scores;
     int32_t *labels;
+    char *names; /* one behind the other, each with its NUL; NULL: an older worker */
 } gp_part;
 
 typedef struct gp_fan {
@@ -40,6 +42,7 @@ typedef struct gp_fan {
     uint32_t part_most;                        /* samples of a part at most */
     uint32_t part_size, part_count, delivered; /* delivered: parts handed out, in order */
     gp_part *parts;
+    gp_buffer class_names; /* the model's names, a JSON array; empty = it has none */
     int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     gp_evaluation sum;
@@ -53,7 +56,9 @@ static void fan_deinit(gp_fan *fan)
     for (uint32_t i = 0; i < fan->part_count && fan->parts != NULL; i++) {
         gp_free(fan->parts[i].scores);
         gp_free(fan->parts[i].labels);
+        gp_free(fan->parts[i].names);
     }
+    gp_buffer_deinit(&fan->class_names);
     gp_free(fan->parts);
     gp_free(fan->netspec);
     gp_network_deinit(&fan->network);
@@ -80,6 +85,22 @@ static gp_status fan_read_precision(gp_fan *fan, gp_error *err)
                                fan->request->precision, err);
     fan->precision = (uint32_t)options.precision;
     return status;
+}
+
+/* The names by which the workers number the data's labels. */
+static gp_status fan_name_classes(gp_fan *fan, gp_error *err)
+{
+    gp_json_writer writer;
+
+    gp_buffer_init(&fan->class_names, GP_JSON_BYTES_MAX);
+    if (fan->network.class_names == NULL)
+        return GP_OK;
+    gp_json_writer_init(&writer, &fan->class_names, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < fan->network.class_count; i++)
+        gp_json_put_text(&writer, NULL, fan->network.class_names[i]);
+    gp_json_end_array(&writer);
+    return gp_json_writer_finish(&writer, err);
 }
 
 static gp_status fan_load(gp_fan *fan, gp_error *err)
@@ -110,6 +131,8 @@ static gp_status fan_load(gp_fan *fan, gp_error *err)
         fan->netspec = (char *)gp_buffer_take(&buffer, &fan->netspec_bytes);
     gp_buffer_deinit(&buffer);
     if (status == GP_OK)
+        status = fan_name_classes(fan, err);
+    if (status == GP_OK)
         status = gp_source_absolute(fan->data, sizeof(fan->data), fan->request->data, err);
     return status;
 }
@@ -119,7 +142,9 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
     gp_predict_begin begin = { .batch = fan->part_most, .precision = fan->precision };
     const gp_payload payloads[] = { { .data = fan->netspec, .bytes = fan->netspec_bytes },
                                     { .data = fan->network.weights,
-                                      .bytes = fan->weights_count * sizeof(float) } };
+                                      .bytes = fan->weights_count * sizeof(float) },
+                                    { .data = fan->class_names.data, .bytes = fan->class_names.bytes } };
+    uint32_t payload_count = fan->class_names.bytes > 0 ? 3 : 2;
 
     snprintf(begin.data, sizeof(begin.data), "%s", fan->data);
     memset(fan->held, 0, sizeof(fan->held));
@@ -127,8 +152,8 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
         if (fan->parts[i].state == PART_ASKED)
             fan->parts[i].state = PART_TODO;
     for (uint32_t rank = 0; rank < fan->pool->grant.slots_count; rank++) {
-        gp_status status =
-            pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads, 2, NULL, err);
+        gp_status status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
+                                            payload_count, NULL, err);
 
         if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
             return status; /* a worker that is gone is told of by the scheduler */
@@ -181,6 +206,26 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
     return GP_OK;
 }
 
+/* As many names as samples. */
+static gp_status part_take_names(gp_part *part, const gp_incoming *in, uint32_t count, gp_error *err)
+{
+    const gp_frame *names = in->payload_count > 2 ? &in->payloads[2] : NULL;
+    uint32_t ends = 0;
+
+    if (names == NULL)
+        return GP_OK;
+    for (size_t i = 0; i < names->bytes; i++)
+        ends += ((const char *)names->data)[i] == '\0';
+    if (ends != count || ((const char *)names->data)[names->bytes - 1] != '\0')
+        return gp_fail(err, GP_EPROTO, "a part of %" PRIu32 " predictions came with %" PRIu32 " names", count,
+                       ends);
+    part->names = gp_malloc(names->bytes);
+    if (part->names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu32 " samples", count);
+    memcpy(part->names, names->data, names->bytes);
+    return GP_OK;
+}
+
 static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
 {
     gp_predict_part got;
@@ -209,6 +254,9 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
         memcpy(part->labels, in->payloads[1].data, in->payloads[1].bytes);
     else
         memset(part->labels, 0xff, got.count * sizeof(int32_t)); /* -1 each */
+    status = part_take_names(part, in, got.count, err);
+    if (status != GP_OK)
+        return status;
     part->state = PART_BACK;
     fan->held[rank]--;
     fan->loss += got.loss;
@@ -223,6 +271,8 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
 
 static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint32_t count)
 {
+    const char *name = part->names;
+
     for (uint32_t i = 0; i < count && fan->request->each != NULL; i++) {
         const float *scores = part->scores + (size_t)i * fan->scores;
         gp_prediction one = { .index = first + i,
@@ -231,8 +281,10 @@ static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint3
                               .classes = fan->classes,
                               .score_count = fan->scores,
                               .rank = fan->output.rank < 4 ? fan->output.rank : 4 };
-        char number[16];
+        char number[16], sample[24];
 
+        snprintf(sample, sizeof(sample), "%" PRIu64, one.index + 1);
+        one.name = name != NULL ? name : sample;
         for (uint32_t d = 0; d < one.rank; d++)
             one.dims[d] = (uint64_t)fan->output.dim[d];
         for (uint32_t k = 1; k < fan->classes && one.rank == 1; k++)
@@ -244,6 +296,8 @@ static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint3
                 fan->network.class_names != NULL ? fan->network.class_names[one.predicted] : number;
         if (!fan->request->each(fan->request->context, &one))
             return false;
+        if (name != NULL)
+            name += strlen(name) + 1;
     }
     return true;
 }
@@ -259,8 +313,10 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
             return gp_fail(err, GP_ECANCELED, "ended by the caller");
         gp_free(part->scores);
         gp_free(part->labels);
+        gp_free(part->names);
         part->scores = NULL;
         part->labels = NULL;
+        part->names = NULL;
         part->state = PART_DELIVERED;
         fan->delivered++;
         fan->sum.count += count;

@@ -142,7 +142,7 @@ static gp_status examine_samples(examination *e, gp_error *err)
             &memory, err);
     if (status == GP_OK)
         status = gp_loader_new_augmented(&e->loader, request->store, request->sampler, 1, e->batch,
-                                         request->augment, request->seed, err);
+                                         request->augment, request->seed, 0, err);
     for (uint32_t done = 0; done < request->count && status == GP_OK; done += e->batch) {
         uint32_t left = request->count - done;
 

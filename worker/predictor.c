@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/json.h"
 #include "common/data/store.h"
 #include "worker/fault.h"
 
@@ -102,6 +103,45 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     return GP_OK;
 }
 
+/* The data, its labels numbered by the names of the model's classes, if it has any. */
+static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *setup,
+                           gp_store_options *options, gp_error *err)
+{
+    gp_json *document = NULL;
+    const char **names = NULL;
+    gp_status status = GP_OK;
+
+    if (setup->classes != NULL)
+        status = gp_json_parse(&document, setup->classes, setup->classes_bytes, err);
+    if (document != NULL && gp_json_count(document) > 0 && gp_json_count(document) <= GP_STORE_CLASSES_MAX) {
+        options->class_count = (uint32_t)gp_json_count(document);
+        options->class_names = names = gp_calloc(options->class_count, sizeof(*names));
+        if (names == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class names", options->class_count);
+    }
+    for (uint32_t i = 0; names != NULL && i < options->class_count; i++)
+        names[i] = gp_json_text(gp_json_element(document, i), "");
+    if (status == GP_OK)
+        status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, options, err);
+    gp_free(names);
+    gp_json_free(document);
+    return status;
+}
+
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
+                             gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        char name[4096];
+
+        gp_store_name(predictor->data, (uint32_t)(first + i), name, sizeof(name));
+        status = gp_buffer_append(names, name, strlen(name) + 1, err);
+    }
+    return status;
+}
+
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     gp_store_options images;
@@ -111,7 +151,8 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
         status = gp_graph_new(&predictor->graph, predictor->spec, err);
     if (status == GP_OK) {
         images = gp_store_options_for(&predictor->spec->input);
-        status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, &images, err);
+        images.any_class = true;
+        status = data_open(predictor, setup, &images, err);
     }
     if (status == GP_OK)
         status = predictor_check(predictor, setup->weights_count, err);

@@ -302,6 +302,10 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
         setup.backend = run->backend;
         setup.netspec = (const char *)in->payloads[0].data;
         setup.netspec_bytes = in->payloads[0].bytes;
+        if (in->payload_count > 2 && in->payloads[2].bytes > 0) {
+            setup.classes = (const char *)in->payloads[2].data;
+            setup.classes_bytes = in->payloads[2].bytes;
+        }
         status = gp_predictor_new(&run->predictor, ready, &setup, err);
     }
     gp_free(copy);
@@ -324,6 +328,20 @@ static void run_predict_begin(gp_run *run, gp_command *command)
     }
 }
 
+static gp_status names_put(gp_blob **out, const gp_predictor *predictor, const gp_predict_ask *ask,
+                           gp_error *err)
+{
+    gp_buffer names;
+    gp_status status;
+
+    gp_buffer_init(&names, 64 << 20);
+    status = gp_predictor_names(predictor, ask->first, ask->count, &names, err);
+    if (status == GP_OK)
+        status = gp_blob_new(out, names.data, names.bytes, err);
+    gp_buffer_deinit(&names);
+    return status;
+}
+
 static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predict_ask *ask, gp_error *err)
 {
     gp_predict_part *part = &reply->body.predict_part;
@@ -337,11 +355,16 @@ static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predict_ask
     if (status != GP_OK)
         return status;
     status = gp_blob_new(&reply->payloads[1], labels, labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
+    if (status == GP_OK) {
+        status = names_put(&reply->payloads[2], run->predictor, ask, err);
+        if (status != GP_OK)
+            gp_blob_unref(reply->payloads[1]);
+    }
     if (status != GP_OK) {
         gp_blob_unref(reply->payloads[0]);
         return status;
     }
-    reply->payload_count = 2;
+    reply->payload_count = 3;
     return GP_OK;
 }
 

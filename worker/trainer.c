@@ -230,14 +230,14 @@ static gp_status trainer_new_loaders(gp_trainer *trainer, gp_error *err)
 
     gp_sampler_init(&trainer->sampler, trainer->shape.count, (gp_shuffle)trainer->options.shuffle, seed);
     status = gp_loader_new_augmented(&trainer->loader, trainer->data, &trainer->sampler, LOADER_DEPTH,
-                                     trainer->micro_batch, &trainer->augment, seed, err);
+                                     trainer->micro_batch, &trainer->augment, seed, 0, err);
     if (status != GP_OK || trainer->validation == NULL)
         return status;
     gp_sampler_init(&trainer->validation_sampler, gp_store_get_info(trainer->validation)->count,
                     GP_SHUFFLE_NEVER, seed);
     return gp_loader_new_augmented(&trainer->validation_loader, trainer->validation,
                                    &trainer->validation_sampler, LOADER_DEPTH, trainer->micro_batch, &fixed,
-                                   seed, err);
+                                   seed, 0, err);
 }
 
 static gp_status trainer_name_classes(gp_trainer *trainer, gp_error *err)

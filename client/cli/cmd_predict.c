@@ -8,6 +8,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_self.h"
+#include "client/cli/show.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -121,14 +122,17 @@ static bool array_row(gp_sink *sink, const gp_prediction *p)
 static bool table_row(gp_sink *sink, const gp_prediction *p)
 {
     if (p->index == 0) {
-        fprintf(sink->out, p->class_name != NULL ? "index,class" : "index");
+        fprintf(sink->out, p->class_name != NULL ? "index,name,class" : "index,name");
         for (uint32_t k = 0; k < p->score_count; k++)
             fprintf(sink->out, ",%s_%" PRIu32, p->class_name != NULL ? "score" : "value", k);
         fputc('\n', sink->out);
     }
-    fprintf(sink->out, "%" PRIu64, p->index);
-    if (p->class_name != NULL)
-        fprintf(sink->out, ",%s", p->class_name);
+    fprintf(sink->out, "%" PRIu64 ",", p->index);
+    show_csv_field(sink->out, p->name);
+    if (p->class_name != NULL) {
+        fputc(',', sink->out);
+        show_csv_field(sink->out, p->class_name);
+    }
     for (uint32_t k = 0; k < p->score_count; k++)
         fprintf(sink->out, ",%.7g", (double)p->scores[k]);
     return fputc('\n', sink->out) != EOF;

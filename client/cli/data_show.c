@@ -179,21 +179,6 @@ static uint32_t list_cut(char *text, char **words)
     return count;
 }
 
-static void field_write(FILE *file, const char *text)
-{
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, file);
-        return;
-    }
-    fputc('"', file);
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            fputc('"', file);
-        fputc(*text, file);
-    }
-    fputc('"', file);
-}
-
 /* The whole path of a sample: folders name their images below themselves, CSV files as they name them. */
 static void sample_path(const gp_store *store, uint32_t index, char *path, size_t bytes)
 {
@@ -229,9 +214,9 @@ static gp_status part_write(const gp_store *store, const uint8_t *parts, uint32_
             continue;
         status = gp_store_read(store, &i, 1, NULL, &label, err);
         sample_path(store, i, sample, sizeof(sample));
-        field_write(file, sample);
+        show_csv_field(file, sample);
         fputc(',', file);
-        field_write(file, status == GP_OK && label >= 0 ? info->class_names[label] : "");
+        show_csv_field(file, status == GP_OK && label >= 0 ? info->class_names[label] : "");
         fputc('\n', file);
     }
     if (fclose(file) != 0 && status == GP_OK)

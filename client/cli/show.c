@@ -184,3 +184,18 @@ char *cli_bytes(double count, char *text, size_t bytes)
     snprintf(text, bytes, unit == 0 ? "%.0f %s" : "%.1f %s", count, units[unit]);
     return text;
 }
+
+void show_csv_field(FILE *file, const char *text)
+{
+    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+
+    if (quoted)
+        fputc('"', file);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', file);
+        fputc(*text, file);
+    }
+    if (quoted)
+        fputc('"', file);
+}

@@ -3,6 +3,7 @@
 #define GP_CLI_SHOW_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include <gradpool/gradpool.h>
 
@@ -14,6 +15,9 @@ show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL
 void show_row(show_table *table, const char *const *cells);
 void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */
+
+/* One field of a CSV file, quoted where it has to be. */
+void show_csv_field(FILE *file, const char *text);
 
 /* The pool, its workers, its leases. */
 void show_status(const gp_status_reply *status);

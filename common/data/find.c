@@ -194,6 +194,7 @@ static const struct {
                       gp_error *err);
 } file_kinds[] = {
     { ".csv", gp_store_open_csv },
+    { ".npy", gp_store_open_npy },
     { ".tar", gp_store_open_tar },
 };
 
@@ -227,6 +228,8 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
     status = gp_store_find(path, sizeof(path), source, err);
     if (status != GP_OK)
         return status;
+    if (gp_store_is_npy(path))
+        return gp_store_open_npy(out, path, role, options, err);
     if (gp_pixels_is(path))
         return gp_pixels_open(out, path, role, options, err);
     if (!gp_store_is_idx(path) && gp_folder_is(path))

@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/data/image_index.h"
 #include "common/data/image_store.h"
 
 enum { DEPTH_MAX = 32, ENTRIES_MAX = 1 << 30 };
@@ -158,9 +159,11 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
 }
 
 /* The sub-directories of path. */
-static gp_status folders_read(name_list *folders, const char *path, uint64_t *others, gp_error *err)
+static gp_status folders_read(gp_image_list *list, name_list *folders, const char *path, uint64_t *others,
+                              gp_error *err)
 {
     DIR *directory = opendir(path);
+    struct stat stat_;
     gp_status status;
 
     if (directory == NULL)
@@ -169,7 +172,12 @@ static gp_status folders_read(name_list *folders, const char *path, uint64_t *ot
                              : errno == EACCES ? GP_EPERM
                                                : GP_EIO,
                              "cannot list %s", path);
-    status = directory_read(directory, path, NULL, folders, others, err);
+    if (fstat(dirfd(directory), &stat_) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot list %s", path);
+    else
+        status = gp_image_list_add_stamp(list, path, &stat_, err);
+    if (status == GP_OK)
+        status = directory_read(directory, path, NULL, folders, others, err);
     closedir(directory);
     return status;
 }
@@ -208,6 +216,12 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
                            "%s is a link to a directory that it is in: the images would never end; remove it",
                            walk->path);
         }
+    gp_status status = gp_image_list_add_stamp(walk->list, walk->path, &stat_, err);
+
+    if (status != GP_OK) {
+        closedir(directory);
+        return status;
+    }
     walk->above[walk->depth].device = stat_.st_dev;
     walk->above[walk->depth].inode = stat_.st_ino;
     walk->depth++;
@@ -417,8 +431,9 @@ gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const g
     return status;
 }
 
-gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,
-                         const gp_store_options *options, gp_error *err)
+/* The list, made by reading the directories. */
+static gp_status list_make(gp_image_list *list, const char *directory, gp_data_role role,
+                           const gp_store_options *options, gp_error *err)
 {
     enum { TOP, OURS, NAMES, LISTS }; /* the source's folders, the part's, those that name the classes */
     char part[2][PATH_MAX];
@@ -434,13 +449,13 @@ gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_rol
         name_list_init(&folders[i]);
     walk->list = list;
     walk->options = options;
-    status = folders_read(&folders[TOP], directory, &ignored, err);
+    status = folders_read(list, &folders[TOP], directory, &ignored, err);
     if (status == GP_OK)
         status = parts_decide(part, directory, role, &folders[TOP], err);
     if (status == GP_OK)
-        status = folders_read(&folders[OURS], part[0], &list->others, err);
+        status = folders_read(list, &folders[OURS], part[0], &list->others, err);
     if (status == GP_OK)
-        status = folders_read(&folders[NAMES], part[1], &ignored, err);
+        status = folders_read(list, &folders[NAMES], part[1], &ignored, err);
     if (status == GP_OK)
         status = classes_add(list, &folders[NAMES], part[1], err);
     if (status == GP_OK) {
@@ -453,5 +468,18 @@ gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_rol
         name_list_deinit(&folders[i]);
     gp_free(walk);
     gp_image_list_trim(list);
+    return status;
+}
+
+gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,
+                         const gp_store_options *options, gp_error *err)
+{
+    gp_status status;
+
+    if (gp_image_index_load(list, directory, role))
+        return GP_OK;
+    status = list_make(list, directory, role, options, err);
+    if (status == GP_OK)
+        gp_image_index_save(list, directory, role);
     return status;
 }

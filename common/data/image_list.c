@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 
@@ -21,6 +22,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->places);
     gp_free(list->classes);
     gp_free(list->slots);
+    gp_free(list->stamps);
     gp_buffer_deinit(&list->text);
 }
 
@@ -79,6 +81,25 @@ gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_erro
         status = text_add(list, name, &list->classes[list->class_count], err);
     if (status == GP_OK)
         list->class_count++;
+    return status;
+}
+
+gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const struct stat *stat,
+                                  gp_error *err)
+{
+    uint64_t at;
+    gp_status status = array_grow((void **)&list->stamps, list->stamp_count, &list->stamp_capacity,
+                                  sizeof(*list->stamps), err);
+
+    if (status == GP_OK)
+        status = text_add(list, path, &at, err);
+    if (status == GP_OK)
+        list->stamps[list->stamp_count++] = (gp_image_stamp){
+            .path = at,
+            .device = stat->st_dev,
+            .inode = stat->st_ino,
+            .changed_ns = stat->st_mtim.tv_sec * 1000000000ll + stat->st_mtim.tv_nsec,
+        };
     return status;
 }
 
@@ -308,5 +329,6 @@ size_t gp_image_list_bytes(const gp_image_list *list)
 {
     return list->capacity * (sizeof(*list->entries) + sizeof(*list->labels)) +
            (list->offsets == NULL ? 0 : list->capacity * (sizeof(*list->offsets) + sizeof(*list->sizes))) +
-           list->text.capacity + (list->place_capacity + list->class_capacity) * sizeof(uint64_t);
+           list->text.capacity + list->stamp_capacity * sizeof(*list->stamps) +
+           (list->place_capacity + list->class_capacity) * sizeof(uint64_t);
 }

@@ -17,6 +17,13 @@ typedef struct gp_image_entry {
     uint64_t place : 24;
 } gp_image_entry;
 
+/* A directory that was read, as it was before that. */
+typedef struct gp_image_stamp {
+    uint64_t path; /* of its text in `text` */
+    uint64_t device, inode;
+    int64_t changed_ns; /* when a name in it last changed */
+} gp_image_stamp;
+
 typedef struct gp_image_list {
     uint32_t count, capacity;
     gp_image_entry *entries;
@@ -31,6 +38,9 @@ typedef struct gp_image_list {
     uint32_t class_count, class_capacity;
     uint32_t *slots; /* hash table of classes, by gp_image_list_class_of(): class + 1, 0 is free */
     uint32_t slot_count;
+    gp_image_stamp *stamps; /* what the list depends on; archives and CSV files have none */
+    uint32_t stamp_count, stamp_capacity;
+    bool from_index;          /* loaded, not made */
     uint64_t others;          /* files that were passed over: not named as images */
     uint64_t skipped_folders; /* unreadable or empty, with GP_BAD_SKIP */
 } gp_image_list;
@@ -43,6 +53,10 @@ gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_
 gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_error *err);
 gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *name, int32_t label,
                             gp_error *err);
+
+struct stat;
+gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const struct stat *stat,
+                                  gp_error *err);
 
 /* The same for an archive's member; a list has either files or members. */
 gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const char *name, int32_t label,

@@ -629,6 +629,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .width = options->width,
                            .dtype = GP_U8,
                            .class_count = list->class_count,
+                           .decodes = true,
                            .passed_over = list->others };
     image_store *images;
     gp_status status = store_new(&images, source, list, labels, options, err);

@@ -1,15 +1,18 @@
-/* loader.c -- one thread, two fixed rings.
+/* loader.c -- some threads, two fixed rings, and a list of what is being filled.
  *
- *   requests [oldest ... newest]  --thread-->  ready [oldest ... newest]  --take-->  the caller  --release--> free
+ *   requests [oldest ... newest] --> filling [oldest ... newest] --> ready [...] --take--> the caller --release--> free
  *
- * A slot is FREE, FILLING (the thread's), READY (in the ready ring) or TAKEN (the caller's).  Only the
- * thread fills, one slot at a time, so batches become ready in the order of the requests.  A cancel
- * empties both rings and raises `generation`; a slot that was being filled is dropped when it comes back with an
- * older one. */
+ * A slot is FREE, FILLING, READY or TAKEN.  A thread takes the next piece of the newest slot that is being filled, or, when
+ * all of that is handed out, begins the next request; so a slow sample holds up one thread, not its batch's successors.
+ * Where a sample lies in its batch is fixed by its position, so the bits do not depend on the threads.  Slots become
+ * ready in the order of the requests.  An error ends its batch: no piece behind it is handed out, those before it are out
+ * already, and the first by position is the batch's.  A cancel empties all rings and raises `generation`; a slot that some
+ * thread still has a piece of is DROPPED, and free when the last one gives its piece back. */
 #include "common/data/loader.h"
 
 #include <assert.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -17,15 +20,30 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { SAMPLES_PER_READ = 64, ALIGNMENT = 64 }; /* a stop is looked for after so many samples */
+enum {
+    SAMPLES_PER_READ = 64, /* a stop is looked for after so many samples */
+    PIECES_PER_THREAD = 4, /* of a batch, so that threads end together */
+    ALIGNMENT = 64,
+};
 
-typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_TAKEN } slot_state;
+typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DROPPED, SLOT_READY, SLOT_TAKEN } slot_state;
 
 typedef struct loader_slot {
     gp_loader_batch batch; /* first: a gp_loader_batch of ours is a loader_slot */
     slot_state state;
-    gp_error error; /* code GP_OK: the batch is good */
+    uint32_t begun, done; /* samples handed out to threads, and given back */
+    uint32_t error_at;    /* the sample's place in the batch */
+    gp_error error;       /* code GP_OK: the batch is good */
 } loader_slot;
+
+/* A thread and what it alone writes. */
+typedef struct loader_thread {
+    gp_loader *loader;
+    pthread_t thread;
+    uint32_t index[SAMPLES_PER_READ];
+    uint8_t *stored,
+        *stored_targets; /* SAMPLES_PER_READ as they are stored; NULL unless they are augmented */
+} loader_thread;
 
 typedef struct loader_request {
     uint32_t epoch, first, count;
@@ -36,18 +54,15 @@ struct gp_loader {
     gp_sampler sampler;
     uint32_t depth, capacity;
     loader_slot *slots;
-    uint32_t *index; /* SAMPLES_PER_READ; the thread's own */
     bool augments;
     gp_augment augment;
     gp_store_info shape; /* of what comes out */
     uint64_t seed;
-    uint8_t *stored,
-        *stored_targets; /* SAMPLES_PER_READ as they are stored; NULL unless they are augmented */
-    pthread_t thread;
-    bool started;
+    loader_thread *threads;
+    uint32_t thread_count, started;
 
     pthread_mutex_t lock; /* of everything below */
-    pthread_cond_t work;  /* to the thread: a request, a free slot, the end */
+    pthread_cond_t work;  /* to the threads: a request, a free slot, the end */
     pthread_cond_t ready; /* to the taker: a batch, a cancel */
     bool stopping;
     uint64_t generation;                             /* raised by each cancel */
@@ -55,7 +70,8 @@ struct gp_loader {
     uint32_t request_head, request_count;
     uint32_t ready_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
     uint32_t ready_head, ready_count;
-    bool filling; /* the thread has a slot of this generation in hand */
+    uint32_t filling_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
+    uint32_t filling_head, filling_count;
 };
 
 static loader_slot *slot_find(gp_loader *loader, slot_state state)
@@ -66,37 +82,27 @@ static loader_slot *slot_find(gp_loader *loader, slot_state state)
     return NULL;
 }
 
-/* Whether what is being filled is still wanted. */
-static bool still_wanted(gp_loader *loader, uint64_t generation)
-{
-    bool wanted;
-
-    pthread_mutex_lock(&loader->lock);
-    wanted = !loader->stopping && loader->generation == generation;
-    pthread_mutex_unlock(&loader->lock);
-    return wanted;
-}
-
 /* Samples of the indices at samples and targets as the batch has them. */
-static gp_status samples_read(gp_loader *loader, uint32_t epoch, uint32_t count, uint8_t *samples,
+static gp_status samples_read(loader_thread *thread, uint32_t epoch, uint32_t count, uint8_t *samples,
                               uint8_t *targets, gp_error *err)
 {
+    gp_loader *loader = thread->loader;
     const gp_store_info *info = gp_store_get_info(loader->store), *shape = &loader->shape;
     const uint32_t patches = (uint32_t)loader->augment.patches_per_image;
     uint32_t images[SAMPLES_PER_READ];
     gp_status status;
 
     if (!loader->augments)
-        return gp_store_read(loader->store, loader->index, count, samples, targets, err);
+        return gp_store_read(loader->store, thread->index, count, samples, targets, err);
     for (uint32_t i = 0; i < count; i++)
-        images[i] = loader->index[i] / patches;
-    status = gp_store_read(loader->store, images, count, loader->stored, loader->stored_targets, err);
+        images[i] = thread->index[i] / patches;
+    status = gp_store_read(loader->store, images, count, thread->stored, thread->stored_targets, err);
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
-        const uint8_t *target = loader->stored_targets + i * info->target_bytes;
+        const uint8_t *target = thread->stored_targets + i * info->target_bytes;
         gp_augment_draw draw;
 
-        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->seed, epoch, loader->index[i]);
-        gp_augment_image(&draw, info, shape, loader->augment.fill, loader->stored + i * info->sample_bytes,
+        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->seed, epoch, thread->index[i]);
+        gp_augment_image(&draw, info, shape, loader->augment.fill, thread->stored + i * info->sample_bytes,
                          samples + i * shape->sample_bytes);
         for (uint32_t t = 0; t < info->target_count; t++) {
             size_t bytes = gp_targets_bytes(&info->targets[t], 1);
@@ -113,60 +119,114 @@ static gp_status samples_read(gp_loader *loader, uint32_t epoch, uint32_t count,
     return status;
 }
 
-/* Without the lock: the slot is the thread's.  Leaves early when nobody wants it any more. */
-static void slot_fill(gp_loader *loader, loader_slot *slot, uint64_t generation)
+/* With the lock held: the slot that has samples nobody works at, begun if need be.  NULL: there is nothing to do. */
+static loader_slot *slot_work(gp_loader *loader)
 {
-    const gp_store_info *shape = &loader->shape;
-    gp_loader_batch *batch = &slot->batch;
+    uint32_t newest =
+        (loader->filling_head + loader->filling_count + GP_LOADER_DEPTH_MAX - 1) % GP_LOADER_DEPTH_MAX;
+    loader_slot *slot = loader->filling_count == 0 ? NULL : &loader->slots[loader->filling_slots[newest]];
+    loader_request next;
 
+    if (slot != NULL && slot->begun < slot->batch.count)
+        return slot;
+    slot = loader->request_count == 0 ? NULL : slot_find(loader, SLOT_FREE);
+    if (slot == NULL)
+        return NULL;
+    next = loader->requests[loader->request_head];
+    loader->request_head = (loader->request_head + 1) % GP_LOADER_REQUESTS_MAX;
+    loader->request_count--;
+    loader->filling_slots[(loader->filling_head + loader->filling_count++) % GP_LOADER_DEPTH_MAX] =
+        (uint32_t)(slot - loader->slots);
+    slot->state = SLOT_FILLING;
+    slot->begun = slot->done = 0;
     slot->error.code = GP_OK;
-    for (uint32_t done = 0; done < batch->count && slot->error.code == GP_OK;) {
-        uint32_t part = batch->count - done < SAMPLES_PER_READ ? batch->count - done : SAMPLES_PER_READ;
+    slot->batch.epoch = next.epoch;
+    slot->batch.first = next.first;
+    slot->batch.count = next.count;
+    return slot;
+}
 
-        if (done > 0 && !still_wanted(loader, generation))
+/* How many samples of a batch a thread takes at a time. */
+static uint32_t piece_size(const gp_loader *loader, uint32_t count)
+{
+    uint32_t size =
+        loader->thread_count == 1 ? SAMPLES_PER_READ : count / (loader->thread_count * PIECES_PER_THREAD);
+
+    return size < 1 ? 1 : size > SAMPLES_PER_READ ? SAMPLES_PER_READ : size;
+}
+
+/* With the lock held: slots that are complete, from the oldest on, are ready. */
+static void slots_ready(gp_loader *loader)
+{
+    while (loader->filling_count > 0) {
+        uint32_t number = loader->filling_slots[loader->filling_head];
+        loader_slot *slot = &loader->slots[number];
+
+        if (slot->done < slot->batch.count)
             return;
-        gp_sampler_get(&loader->sampler, batch->epoch, batch->first + done, part, loader->index);
-        slot->error.code =
-            samples_read(loader, batch->epoch, part, (uint8_t *)batch->samples + done * shape->sample_bytes,
-                         (uint8_t *)batch->targets + done * shape->target_bytes, &slot->error);
-        done += part;
+        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
+        loader->filling_count--;
+        slot->state = SLOT_READY;
+        loader->ready_slots[(loader->ready_head + loader->ready_count++) % GP_LOADER_DEPTH_MAX] = number;
+        pthread_cond_signal(&loader->ready);
     }
+}
+
+/* With the lock held: a piece is back. */
+static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_t count,
+                      const gp_error *error)
+{
+    slot->done += count;
+    if (slot->state == SLOT_DROPPED) {
+        if (slot->done == slot->begun) {
+            slot->state = SLOT_FREE;
+            pthread_cond_signal(&loader->work);
+        }
+        return;
+    }
+    if (error->code != GP_OK) {
+        if (slot->error.code == GP_OK || at < slot->error_at) {
+            slot->error = *error;
+            slot->error_at = at;
+        }
+        slot->done += slot->batch.count - slot->begun; /* the rest is not read */
+        slot->begun = slot->batch.count;
+    }
+    slots_ready(loader);
 }
 
 static void *loader_main(void *argument)
 {
-    gp_loader *loader = argument;
+    loader_thread *thread = argument;
+    gp_loader *loader = thread->loader;
+    const gp_store_info *shape = &loader->shape;
 
     pthread_mutex_lock(&loader->lock);
     while (!loader->stopping) {
-        loader_slot *slot = loader->request_count == 0 ? NULL : slot_find(loader, SLOT_FREE);
-        uint64_t generation = loader->generation;
-        loader_request next;
+        loader_slot *slot = slot_work(loader);
+        gp_loader_batch *batch;
+        uint32_t at, count;
+        gp_error error = { GP_OK, "" };
 
         if (slot == NULL) {
             pthread_cond_wait(&loader->work, &loader->lock);
             continue;
         }
-        next = loader->requests[loader->request_head];
-        loader->request_head = (loader->request_head + 1) % GP_LOADER_REQUESTS_MAX;
-        loader->request_count--;
-        loader->filling = true;
-        slot->state = SLOT_FILLING;
-        slot->batch.epoch = next.epoch;
-        slot->batch.first = next.first;
-        slot->batch.count = next.count;
+        batch = &slot->batch;
+        at = slot->begun;
+        count = piece_size(loader, batch->count);
+        count = batch->count - at < count ? batch->count - at : count;
+        slot->begun += count;
+        /* What is left is somebody else's. */
+        if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_count > 0))
+            pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
-        slot_fill(loader, slot, generation);
+        gp_sampler_get(&loader->sampler, batch->epoch, batch->first + at, count, thread->index);
+        error.code =
+            samples_read(thread, batch->epoch, count, (uint8_t *)batch->samples + at * shape->sample_bytes,
+                         (uint8_t *)batch->targets + at * shape->target_bytes, &error);
         pthread_mutex_lock(&loader->lock);
-        if (loader->generation != generation) {
-            slot->state = SLOT_FREE;
-            continue;
-        }
-        loader->filling = false;
-        slot->state = SLOT_READY;
-        loader->ready_slots[(loader->ready_head + loader->ready_count++) % GP_LOADER_DEPTH_MAX] =
-            (uint32_t)(slot - loader->slots);
-        pthread_cond_signal(&loader->ready);
+        piece_end(loader, slot, at, count, &error);
     }
     pthread_mutex_unlock(&loader->lock);
     return NULL;
@@ -178,14 +238,16 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     size_t bytes = loader->shape.sample_bytes * loader->capacity,
            target_bytes = loader->shape.target_bytes * loader->capacity;
 
-    loader->index = gp_calloc(SAMPLES_PER_READ, sizeof(*loader->index));
+    loader->threads = gp_calloc(loader->thread_count, sizeof(*loader->threads));
     loader->slots = gp_calloc(loader->depth, sizeof(*loader->slots));
-    if (loader->index == NULL || loader->slots == NULL)
+    if (loader->threads == NULL || loader->slots == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth);
-    if (loader->augments) {
-        loader->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
-        loader->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
-        if (loader->stored == NULL || loader->stored_targets == NULL)
+    for (uint32_t i = 0; i < loader->thread_count && loader->augments; i++) {
+        loader_thread *thread = &loader->threads[i];
+
+        thread->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
+        thread->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
+        if (thread->stored == NULL || thread->stored_targets == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", SAMPLES_PER_READ,
                            info->sample_bytes + info->target_bytes);
     }
@@ -202,31 +264,49 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
 }
 
 /* All signals are for the process's other threads. */
-static gp_status thread_start(gp_loader *loader, gp_error *err)
+static gp_status threads_start(gp_loader *loader, gp_error *err)
 {
     sigset_t all, old;
-    int code;
+    int code = 0;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(&loader->thread, NULL, loader_main, loader);
+    while (loader->started < loader->thread_count && code == 0) {
+        loader_thread *thread = &loader->threads[loader->started];
+
+        thread->loader = loader;
+        code = pthread_create(&thread->thread, NULL, loader_main, thread);
+        if (code == 0) {
+            pthread_setname_np(thread->thread, "gp-loader");
+            loader->started++;
+        }
+    }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (code != 0)
-        return gp_fail(err, GP_ELIMIT, "cannot start the loader's thread: %s", strerror(code));
-    pthread_setname_np(loader->thread, "gp-loader");
-    loader->started = true;
-    return GP_OK;
+    return code == 0 ? GP_OK : gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
+}
+
+/* One thread keeps up with what is copied; what is decoded is shared by as many as the caller may run on. */
+static uint32_t threads_decide(const gp_store_info *info, uint32_t wanted)
+{
+    cpu_set_t cpus;
+    int count = 1;
+
+    if (wanted == 0 && info->decodes && sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+        count = CPU_COUNT(&cpus);
+    if (wanted != 0)
+        count = (int)wanted;
+    return count < 1 ? 1 : count > GP_LOADER_THREADS_MAX ? GP_LOADER_THREADS_MAX : (uint32_t)count;
 }
 
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err)
 {
-    return gp_loader_new_augmented(out, store, sampler, depth, capacity, NULL, 0, err);
+    return gp_loader_new_augmented(out, store, sampler, depth, capacity, NULL, 0, 0, err);
 }
 
 gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
                                   uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
-                                  gp_error *err)
+                                  uint32_t threads, gp_error *err)
 {
     gp_store_info shape = *gp_store_get_info(store);
     gp_status status = GP_OK;
@@ -255,12 +335,13 @@ gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const 
     loader->seed = seed;
     loader->depth = depth;
     loader->capacity = capacity;
+    loader->thread_count = threads_decide(gp_store_get_info(store), threads);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
     status = slots_new(loader, err);
     if (status == GP_OK)
-        status = thread_start(loader, err);
+        status = threads_start(loader, err);
     if (status != GP_OK) {
         gp_loader_free(loader);
         return status;
@@ -273,21 +354,22 @@ void gp_loader_free(gp_loader *loader)
 {
     if (loader == NULL)
         return;
-    if (loader->started) {
-        pthread_mutex_lock(&loader->lock);
-        loader->stopping = true;
-        pthread_cond_signal(&loader->work);
-        pthread_mutex_unlock(&loader->lock);
-        pthread_join(loader->thread, NULL);
-    }
+    pthread_mutex_lock(&loader->lock);
+    loader->stopping = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (uint32_t i = 0; i < loader->started; i++)
+        pthread_join(loader->threads[i].thread, NULL);
     for (uint32_t i = 0; loader->slots != NULL && i < loader->depth; i++) {
         gp_free(loader->slots[i].batch.samples);
         gp_free(loader->slots[i].batch.targets);
     }
+    for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++) {
+        gp_free(loader->threads[i].stored);
+        gp_free(loader->threads[i].stored_targets);
+    }
     gp_free(loader->slots);
-    gp_free(loader->stored);
-    gp_free(loader->stored_targets);
-    gp_free(loader->index);
+    gp_free(loader->threads);
     pthread_cond_destroy(&loader->ready);
     pthread_cond_destroy(&loader->work);
     pthread_mutex_destroy(&loader->lock);
@@ -323,8 +405,13 @@ void gp_loader_cancel(gp_loader *loader)
         loader->slots[loader->ready_slots[loader->ready_head]].state = SLOT_FREE;
         loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
     }
+    for (; loader->filling_count > 0; loader->filling_count--) {
+        loader_slot *slot = &loader->slots[loader->filling_slots[loader->filling_head]];
+
+        slot->state = slot->done == slot->begun ? SLOT_FREE : SLOT_DROPPED;
+        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
+    }
     loader->request_count = 0;
-    loader->filling = false;
     loader->generation++;
     pthread_cond_signal(&loader->ready);
     pthread_mutex_unlock(&loader->lock);
@@ -338,10 +425,10 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
     while (loader->ready_count == 0) {
         if (loader->generation != generation)
             return gp_fail(err, GP_ECANCELED, "the requested batches were cancelled");
-        if (!loader->filling && loader->request_count == 0)
+        if (loader->filling_count == 0 && loader->request_count == 0)
             return gp_fail(err, GP_ESTATE, "a batch was to be taken from the loader, but none is requested");
-        if (!loader->filling && slot_find(loader, SLOT_FREE) == NULL &&
-            slot_find(loader, SLOT_FILLING) == NULL)
+        if (loader->filling_count == 0 && slot_find(loader, SLOT_FREE) == NULL &&
+            slot_find(loader, SLOT_DROPPED) == NULL)
             return gp_fail(err, GP_ESTATE, "all %u batches of the loader are taken; release one first",
                            loader->depth);
         pthread_cond_wait(&loader->ready, &loader->lock);

@@ -1,4 +1,4 @@
-/* loader.h -- batches ahead of the step: a thread that reads what was requested into a ring of slots.
+/* loader.h -- batches ahead of the step: threads that read what was requested into a ring of slots.
  *
  * The loader knows no rank and no schedule: a request is (epoch, first position, count) of the sampler's
  * order.  Batches come in the order of the requests.  All memory is taken by gp_loader_new(). */
@@ -12,7 +12,12 @@
 #include "common/data/sampler.h"
 #include "common/data/store.h"
 
-enum { GP_LOADER_DEPTH_MAX = 64, GP_LOADER_REQUESTS_MAX = 256, GP_LOADER_BATCH_MAX = 1 << 20 };
+enum {
+    GP_LOADER_DEPTH_MAX = 64,
+    GP_LOADER_REQUESTS_MAX = 256,
+    GP_LOADER_BATCH_MAX = 1 << 20,
+    GP_LOADER_THREADS_MAX = 64
+};
 
 typedef struct gp_loader gp_loader;
 
@@ -23,22 +28,24 @@ typedef struct gp_loader_batch {
     uint32_t epoch, first, count; /* as requested */
 } gp_loader_batch;
 
-/* gp_loader_new -- take the memory and start the thread.
+/* gp_loader_new -- take the memory and start the threads: one, or for a store that decodes one for each processor that
+ * the caller may run on.
  *   store, sampler  borrowed, must outlive the loader; the sampler is copied
  *   depth           slots: batches that may be ready or in the caller's hands at once (1..GP_LOADER_DEPTH_MAX)
  *   capacity        samples in the largest request
- * The thread inherits the caller's CPU affinity and takes no signals. */
+ * The threads inherit the caller's CPU affinity and take no signals.  Batches are the same bits for any number of them. */
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err);
 
 /* gp_loader_new_augmented -- the same with what augment does to each sample (of its epoch and index, with that seed).
  *   augment  copied; NULL or one that does nothing: as gp_loader_new().  Batches have the shape of gp_augment_shape(), and
- *            the sampler's positions are of its count: with patches, index i is patch i mod patches of image i / patches */
+ *            the sampler's positions are of its count: with patches, index i is patch i mod patches of image i / patches
+ *   threads  so many; 0: as gp_loader_new() */
 gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
                                   uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
-                                  gp_error *err);
+                                  uint32_t threads, gp_error *err);
 
-/* Stops the thread after the sample it is at and frees everything, batches that are out included.  NULL is fine.
+/* Stops the threads after the samples they are at and frees everything, batches that are out included.  NULL is fine.
  * No other thread may be in a call. */
 void gp_loader_free(gp_loader *loader);
 

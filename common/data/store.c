@@ -193,17 +193,20 @@ const gp_store_info *gp_store_get_info(const gp_store *store)
     return &store->info;
 }
 
+/* The first target of indices is what the names are of. */
 static void targets_renumber(const gp_store *store, uint8_t *targets)
 {
-    for (uint32_t k = 0; k < store->info.target_count; k++) {
-        int64_t count = gp_shape_count(&store->info.targets[k].shape);
-        int32_t *labels = (int32_t *)targets;
+    const gp_target *target = store->info.targets;
+    int32_t *labels;
+    int64_t count;
 
-        targets += gp_targets_bytes(&store->info.targets[k], 1);
-        for (int64_t e = 0; store->info.targets[k].dtype == GP_I32 && e < count; e++)
-            if (labels[e] >= 0)
-                labels[e] = store->renumber[labels[e]];
-    }
+    for (; target->dtype != GP_I32; target++) /* there is one: it has the class names */
+        targets += gp_targets_bytes(target, 1);
+    labels = (int32_t *)targets;
+    count = gp_shape_count(&target->shape);
+    for (int64_t e = 0; e < count; e++)
+        if (labels[e] >= 0)
+            labels[e] = store->renumber[labels[e]];
 }
 
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -269,6 +272,11 @@ gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp
     }
     store->renumber = renumber;
     store->info.class_count = options->class_count;
+    for (uint32_t k = 0; k < info->target_count; k++)
+        if (info->targets[k].dtype == GP_I32) {
+            store->info.targets[k].classes = options->class_count;
+            break;
+        }
     status = class_names_copy(store, options->class_names, err); /* leaves NULL where it fails */
     gp_free(own);
     return status;

@@ -66,6 +66,7 @@ typedef struct gp_store_info {
     uint32_t class_count;                    /* of the first target of indices; 0: there is none */
     const char *const *class_names;          /* class_count of them */
     bool sizes_differ;                       /* images of several sizes, and the options said any_size */
+    bool decodes;                            /* reading costs computing: several threads are worth it */
     uint64_t passed_over;                    /* files that are no images, images without a label image */
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];

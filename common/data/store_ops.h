@@ -49,6 +49,12 @@ gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
 gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err);
 
+gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err);
+
+/* Whether a directory has .npy files of samples. */
+bool gp_store_is_npy(const char *directory);
+
 /* Whether the directory has IDX files of any role. */
 bool gp_store_is_idx(const char *directory);
 

@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "common/data/image.h"
+#include "common/data/image_index.h"
 #include "common/data/image_store.h"
 #include "common/data/resample.h"
 #include "common/data/store.h"
@@ -785,6 +786,60 @@ TEST(a_list_of_images_takes_few_bytes_for_each)
     CHECK(gp_image_list_bytes(&list) <= 100000 * 50);
     CHECK_TEXT("n01440764_00099999.JPEG", gp_image_list_name(&list, 99999));
     gp_image_list_deinit(&list);
+}
+
+/* Set every directory's time back, so that a list of it is kept. */
+static void folders_age(void)
+{
+    char command[200];
+
+    snprintf(command, sizeof(command), "find '%s/data' -type d -exec touch -d 2020-02-02 {} +", folder);
+    if (system(command) != 0)
+        abort();
+}
+
+TEST(a_long_list_is_kept_and_made_anew_when_a_folder_changes)
+{
+    const gp_store_options options = { 0 };
+    gp_image_list list;
+    char path[160];
+    gp_error err;
+
+    folder_make();
+    setenv("XDG_CACHE_HOME", in_folder("cache"), 1);
+    REQUIRE(mkdir(in_folder("data"), 0755) == 0 && mkdir(in_folder("data/a"), 0755) == 0 &&
+            mkdir(in_folder("data/b"), 0755) == 0);
+    for (int i = 0; i < GP_IMAGE_INDEX_COUNT_MIN; i++) {
+        snprintf(path, sizeof(path), "data/%c/%05d.jpg", 'a' + i % 2, i);
+        close(open(in_folder(path), O_CREAT | O_WRONLY, 0644));
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+        CHECK_INT(turn == 2, list.from_index); /* in the first turn the folders were too young to be kept */
+        CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN, list.count);
+        CHECK_TEXT("00003.jpg", gp_image_list_name(&list, GP_IMAGE_INDEX_COUNT_MIN / 2 + 1));
+        CHECK_INT(1, list.labels[GP_IMAGE_INDEX_COUNT_MIN / 2 + 1]);
+        CHECK_TEXT("b", gp_image_list_class(&list, 1));
+        CHECK(gp_image_list_bytes(&list) < 60ull * GP_IMAGE_INDEX_COUNT_MIN);
+        gp_image_list_deinit(&list);
+        folders_age();
+    }
+    close(open(in_folder("data/b/new.jpg"), O_CREAT | O_WRONLY, 0644));
+    REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+    CHECK(!list.from_index);
+    CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN + 1, list.count);
+    gp_image_list_deinit(&list);
+    /* An index that was cut is as good as none. */
+    folders_age();
+    REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+    gp_image_list_deinit(&list);
+    snprintf(path, sizeof(path), "truncate -s -9 '%s'/cache/gradpool/data/.index/*", folder);
+    REQUIRE(system(path) == 0);
+    REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+    CHECK(!list.from_index);
+    gp_image_list_deinit(&list);
+    unsetenv("XDG_CACHE_HOME");
+    folder_remove();
 }
 
 TEST(every_allocation_of_an_open_may_fail)

@@ -132,6 +132,83 @@ TEST(batches_come_in_the_order_of_the_requests_with_the_samplers_samples)
     gp_store_close(&gate.store);
 }
 
+/* Batches of `count` from `threads` threads, of the epoch's first samples; samples of the gate and of an augmented store. */
+TEST(the_batches_of_any_number_of_threads_are_the_same)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
+    gp_augment none;
+    gate_store gate;
+    gp_error err;
+
+    REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
+    gate_init(&gate);
+    for (uint32_t threads = 1; threads <= 8; threads *= 2)
+        for (uint32_t capacity = 1; capacity <= 333; capacity += 83) {
+            gp_loader *loader;
+            gp_loader_batch *batch;
+            uint32_t requested = 0;
+
+            REQUIRE_OK(
+                gp_loader_new_augmented(&loader, &gate.store, &sampler, 3, capacity, &none, 1, threads, &err),
+                err);
+            for (uint32_t first = 0; first < 700; first += capacity) {
+                for (; requested < 700 && requested <= first + 5 * capacity; requested += capacity)
+                    REQUIRE_OK(gp_loader_request(loader, 2, requested,
+                                                 700 - requested < capacity ? 700 - requested : capacity,
+                                                 &err),
+                               err);
+                REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+                check_batch(batch, &sampler, 2, first, 700 - first < capacity ? 700 - first : capacity);
+                gp_loader_release(loader, batch);
+            }
+            gp_loader_free(loader);
+        }
+    gp_store_close(&gate.store);
+}
+
+TEST(several_threads_keep_errors_and_cancels_in_their_places)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
+    gp_augment none;
+    gp_loader *loader;
+    gp_loader_batch *batch;
+    gate_store gate;
+    gp_error err;
+
+    REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
+    gate_init(&gate);
+    gate.fail_at = 150;
+    REQUIRE_OK(gp_loader_new_augmented(&loader, &gate.store, &sampler, 2, 100, &none, 1, 4, &err), err);
+    for (int turn = 0; turn < 200; turn++) {
+        uint32_t reads = atomic_load(&gate.reads);
+
+        for (uint32_t first = 0; first < 300; first += 100)
+            REQUIRE_OK(gp_loader_request(loader, 0, first, 100, &err), err);
+        REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+        check_batch(batch, &sampler, 0, 0, 100);
+        gp_loader_release(loader, batch);
+        CHECK_STATUS(GP_EIO, gp_loader_take(loader, &batch, NULL, &err));
+        CHECK_CONTAINS(err.message, "sample 150");
+        REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+        check_batch(batch, &sampler, 0, 200, 100);
+        gp_loader_release(loader, batch);
+        /* Cancelled with pieces in the threads' hands: they are dropped, and the slots come back. */
+        gate_set(&gate, false);
+        reads = atomic_load(&gate.reads);
+        for (uint32_t first = 300; first < 600; first += 100)
+            REQUIRE_OK(gp_loader_request(loader, 0, first, 100, &err), err);
+        gate_await_read(&gate, reads + 1 + (uint32_t)turn % 4);
+        gp_loader_cancel(loader);
+        gate_set(&gate, true);
+    }
+    REQUIRE_OK(gp_loader_request(loader, 0, 900, 100, &err), err);
+    REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+    check_batch(batch, &sampler, 0, 900, 100);
+    gp_loader_release(loader, batch);
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
 TEST(an_empty_share_is_an_empty_batch)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);

@@ -279,6 +279,20 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor);
 }
 
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
+                             gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    (void)predictor;
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        status = gp_buffer_printf(names, err, "sample-%u", (unsigned)(first + i));
+        if (status == GP_OK)
+            status = gp_buffer_append(names, "", 1, err);
+    }
+    return status;
+}
+
 gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t count, gp_predict_part *part,
                             const float **scores, const int32_t **labels, gp_error *err)
 {

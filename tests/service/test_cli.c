@@ -432,8 +432,9 @@ TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
     RUN_OK("predict", "--model", "m.onnx", "--data", "digits:2000", "--out", "p.csv");
     slurp(in_root("w/p.csv"), csv, sizeof(csv));
     strtok_r(csv, "\n", &rest);
-    CHECK_TEXT("index,class,score_0,score_1,score_2,score_3,score_4,score_5,score_6,score_7,score_8,score_9",
-               csv);
+    CHECK_TEXT(
+        "index,name,class,score_0,score_1,score_2,score_3,score_4,score_5,score_6,score_7,score_8,score_9",
+        csv);
     for (char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL; rows++)
         CHECK_INT(rows, atoi(line));
     snprintf(said, sizeof(said), "%u samples in", rows);

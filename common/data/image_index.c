@@ -1,0 +1,203 @@
+#include "common/data/image_index.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/crc32c.h"
+
+enum { SETTLED_SECONDS = 2 };
+
+/* The file: this, then the arrays in the order of parts_of(). */
+typedef struct index_header {
+    char magic[8];
+    uint64_t others, text_bytes;
+    uint32_t count, place_count, class_count, stamp_count;
+    uint32_t sum, unused; /* CRC32C of the arrays */
+} index_header;
+
+static const char index_magic[8] = "gpimg 1\n";
+
+typedef struct index_part {
+    void **data;
+    size_t bytes;
+} index_part;
+
+enum { PARTS = 6 };
+
+static void parts_of(index_part parts[PARTS], gp_image_list *list, const index_header *header)
+{
+    parts[0] = (index_part){ (void **)&list->entries, header->count * sizeof(*list->entries) };
+    parts[1] = (index_part){ (void **)&list->labels, header->count * sizeof(*list->labels) };
+    parts[2] = (index_part){ (void **)&list->places, header->place_count * sizeof(*list->places) };
+    parts[3] = (index_part){ (void **)&list->classes, header->class_count * sizeof(*list->classes) };
+    parts[4] = (index_part){ (void **)&list->stamps, header->stamp_count * sizeof(*list->stamps) };
+    parts[5] = (index_part){ (void **)&list->text.data, header->text_bytes };
+}
+
+/* A name of its own for every source and role: FNV-1a of both. */
+static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role role, bool make)
+{
+    char *real = realpath(directory, NULL), *slash;
+    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)role;
+    char below[PATH_MAX];
+    bool fits;
+
+    if (real == NULL || gp_store_cache(below, sizeof(below), NULL, NULL) != GP_OK) {
+        free(real);
+        return false;
+    }
+    for (const char *at = real; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    free(real);
+    fits = (size_t)snprintf(path, PATH_MAX, "%s/.index/%016llx", below, (unsigned long long)hash) < PATH_MAX;
+    for (slash = path + 1; make && fits && (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    return fits;
+}
+
+static bool stamps_hold(const gp_image_list *list)
+{
+    struct stat stat_;
+
+    for (uint32_t i = 0; i < list->stamp_count; i++) {
+        const gp_image_stamp *stamp = &list->stamps[i];
+
+        if (stat((const char *)list->text.data + stamp->path, &stat_) != 0 || stat_.st_ino != stamp->inode ||
+            stat_.st_dev != stamp->device ||
+            stat_.st_mtim.tv_sec * 1000000000ll + stat_.st_mtim.tv_nsec != stamp->changed_ns)
+            return false;
+    }
+    return list->stamp_count > 0;
+}
+
+/* Everything points into the text, and every text ends. */
+static bool is_sound(const gp_image_list *list)
+{
+    uint64_t bytes = list->text.bytes;
+    bool sound = bytes > 0 && list->text.data[bytes - 1] == '\0' && list->count <= GP_STORE_SAMPLES_MAX;
+
+    for (uint32_t i = 0; i < list->count && sound; i++)
+        sound = list->entries[i].name < bytes && list->entries[i].place < list->place_count &&
+                list->labels[i] >= -1 && list->labels[i] < (int64_t)list->class_count;
+    for (uint32_t i = 0; i < list->place_count && sound; i++)
+        sound = list->places[i] < bytes;
+    for (uint32_t i = 0; i < list->class_count && sound; i++)
+        sound = list->classes[i] < bytes;
+    for (uint32_t i = 0; i < list->stamp_count && sound; i++)
+        sound = list->stamps[i].path < bytes;
+    return sound;
+}
+
+static bool index_read(gp_image_list *list, FILE *file)
+{
+    index_header header;
+    index_part parts[PARTS];
+    struct stat stat_;
+    uint64_t bytes = sizeof(header);
+    uint32_t sum = 0;
+
+    if (fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, index_magic, 8) != 0 ||
+        fstat(fileno(file), &stat_) != 0)
+        return false;
+    parts_of(parts, list, &header);
+    for (int i = 0; i < PARTS; i++)
+        bytes += parts[i].bytes;
+    if (header.text_bytes > GP_IMAGE_NAMES_BYTES_MAX || bytes != (uint64_t)stat_.st_size)
+        return false;
+    for (int i = 0; i < PARTS; i++) {
+        *parts[i].data = gp_malloc(parts[i].bytes + 1);
+        if (*parts[i].data == NULL || fread(*parts[i].data, 1, parts[i].bytes, file) != parts[i].bytes)
+            return false;
+        sum = gp_crc32c(sum, *parts[i].data, parts[i].bytes);
+    }
+    list->text.data[header.text_bytes] = '\0';
+    list->text.bytes = header.text_bytes;
+    list->text.capacity = header.text_bytes + 1;
+    list->count = list->capacity = header.count;
+    list->place_count = list->place_capacity = header.place_count;
+    list->class_count = list->class_capacity = header.class_count;
+    list->stamp_count = list->stamp_capacity = header.stamp_count;
+    list->others = header.others;
+    return sum == header.sum && is_sound(list) && stamps_hold(list);
+}
+
+bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_role role)
+{
+    char path[PATH_MAX];
+    FILE *file = index_path(path, directory, role, false) ? fopen(path, "re") : NULL;
+    bool valid;
+
+    gp_image_list_init(list);
+    if (file == NULL)
+        return false;
+    valid = index_read(list, file);
+    fclose(file);
+    if (!valid) {
+        gp_image_list_deinit(list);
+        gp_image_list_init(list);
+    }
+    list->from_index = valid;
+    return valid;
+}
+
+static bool index_write(const gp_image_list *list, FILE *file)
+{
+    gp_image_list shown = *list; /* parts_of() wants to be able to write */
+    index_header header = { .others = list->others,
+                            .text_bytes = list->text.bytes,
+                            .count = list->count,
+                            .place_count = list->place_count,
+                            .class_count = list->class_count,
+                            .stamp_count = list->stamp_count };
+    index_part parts[PARTS];
+    bool good;
+
+    memcpy(header.magic, index_magic, 8);
+    parts_of(parts, &shown, &header);
+    for (int i = 0; i < PARTS; i++)
+        header.sum = gp_crc32c(header.sum, *parts[i].data, parts[i].bytes);
+    good = fwrite(&header, sizeof(header), 1, file) == 1;
+    for (int i = 0; i < PARTS && good; i++)
+        good = fwrite(*parts[i].data, 1, parts[i].bytes, file) == parts[i].bytes;
+    return good;
+}
+
+void gp_image_index_save(const gp_image_list *list, const char *directory, gp_data_role role)
+{
+    char path[PATH_MAX], temporary[PATH_MAX + 16];
+    struct timespec now;
+    FILE *file;
+    bool good;
+    int fd;
+
+    if (list->count < GP_IMAGE_INDEX_COUNT_MIN || list->skipped_folders > 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (uint32_t i = 0; i < list->stamp_count; i++)
+        if (list->stamps[i].changed_ns / 1000000000 > now.tv_sec - SETTLED_SECONDS)
+            return;
+    if (!index_path(path, directory, role, true))
+        return;
+    snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path);
+    fd = mkostemp(temporary, O_CLOEXEC);
+    file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    good = index_write(list, file);
+    good = fclose(file) == 0 && good;
+    if (!good || rename(temporary, path) != 0)
+        unlink(temporary);
+}

@@ -1,0 +1,83 @@
+"""Decoding and resizing against Pillow: within one grey level.
+
+   image_oracle.py IMAGE_TOOL
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+    from PIL import Image
+except ImportError as missing:
+    print("SKIP: there is no", missing.name)
+    sys.exit(77)
+
+tool = sys.argv[1]
+failures = 0
+
+
+def ours(path, channels, size=None):
+    arguments = [tool, path, str(channels)] + (["%dx%d" % size] if size else [])
+    return numpy.frombuffer(subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout, numpy.uint8)
+
+
+def planes(image, channels):
+    array = numpy.asarray(image)
+    return (array if channels == 1 else array.transpose(2, 0, 1)).astype(int).ravel()
+
+
+def check(name, path, channels, size=None, draft=False):
+    global failures
+    image = Image.open(path)
+    if draft:
+        image.draft("RGB", (size[1], size[0]))
+    image = image.convert("L" if channels == 1 else "RGB")
+    if size:
+        image = image.resize((size[1], size[0]), Image.BILINEAR)
+    expected, got = planes(image, channels), ours(path, channels, size).astype(int)
+    worst = abs(expected - got).max() if expected.shape == got.shape else "another size"
+    good = worst != "another size" and worst <= 1
+    failures += not good
+    print("ok  " if good else "FAIL", name, "differs by", worst)
+
+
+def picture(height, width):
+    """Noise over waves: every frequency."""
+    y, x = numpy.mgrid[0:height, 0:width]
+    waves = [127 + 60 * numpy.sin(x * 0.11 * (c + 1)) + 50 * numpy.cos(y * 0.07 - c) for c in range(3)]
+    noise = numpy.random.RandomState(7).randint(-17, 18, (height, width, 3))
+    return Image.fromarray((numpy.stack(waves, 2) + noise).clip(0, 255).astype(numpy.uint8))
+
+
+with tempfile.TemporaryDirectory() as folder:
+    large, small = picture(375, 500), picture(61, 45)
+    files = {}
+
+    def save(name, image, **settings):
+        files[name] = os.path.join(folder, name)
+        image.save(files[name], **settings)
+
+    save("420.jpg", large, quality=85)
+    save("444.jpg", large, quality=95, subsampling=0)
+    save("progressive.jpg", large, quality=80, progressive=True)
+    save("grey.jpg", large.convert("L"))
+    save("cmyk.jpg", large.convert("CMYK"))
+    save("rgb.png", large)
+    save("palette.png", large.quantize(200))
+    save("grey.png", large.convert("L"))
+    save("rgba.png", large.convert("RGBA"))
+    save("small.png", small)
+    save("one.png", large.convert("1"))
+    for name, path in files.items():
+        check(name + " as RGB", path, 3)
+    for name in ("rgb.png", "grey.jpg", "grey.png"):
+        check(name + " as grey", files[name], 1)
+    for size in ((224, 224), (100, 133), (32, 32), (375, 200), (500, 700), (1, 1), (7, 300)):
+        check("rgb.png to %dx%d" % size, files["rgb.png"], 3, size)
+        check("small.png to %dx%d" % size, files["small.png"], 3, size)
+    # Where a JPEG is decoded at a fraction, Pillow's draft() chooses the same.
+    for size in ((224, 224), (180, 240), (93, 125), (32, 32)):
+        check("444.jpg to %dx%d" % size, files["444.jpg"], 3, size, draft=True)
+sys.exit(failures != 0)

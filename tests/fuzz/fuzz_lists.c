@@ -1,0 +1,102 @@
+/* fuzz_lists.c -- hostile CSV, tar and npy files; the first byte says which: c, t, n. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/data/csv.h"
+#include "common/data/npy.h"
+#include "common/data/tar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void csv_run(const uint8_t *data, size_t bytes)
+{
+    char *text = gp_malloc(bytes + 1);
+    gp_csv_row row;
+    gp_error err = { GP_OK, "" };
+    gp_csv csv;
+    size_t taken = 0;
+
+    if (text == NULL)
+        abort();
+    memcpy(text, data, bytes);
+    text[bytes] = '\0';
+    gp_csv_init(&csv, "input", text, bytes);
+    while (gp_csv_next(&csv, &row, &err) == GP_OK && row.count > 0)
+        for (uint32_t i = 0; i < row.count; i++) {
+            if (row.fields[i] < text || row.fields[i] > text + bytes)
+                abort();
+            taken += strlen(row.fields[i]);
+        }
+    if (taken > bytes || (err.code != GP_OK && err.message[0] == '\0'))
+        abort();
+    gp_csv_close(&csv);
+}
+
+typedef struct tar_bounds {
+    uint64_t bytes, members;
+} tar_bounds;
+
+static gp_status member_check(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
+{
+    tar_bounds *bounds = context;
+
+    (void)err;
+    if (strlen(name) > GP_TAR_NAME_BYTES_MAX || offset > bounds->bytes || bytes > bounds->bytes - offset)
+        abort();
+    bounds->members++;
+    return GP_OK;
+}
+
+static void tar_run(const uint8_t *data, size_t bytes)
+{
+    tar_bounds bounds = { .bytes = bytes };
+    gp_error err = { GP_OK, "" };
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+    if (fd < 0 || write(fd, data, bytes) != (ssize_t)bytes)
+        abort();
+    if (gp_tar_walk(fd, "input", member_check, &bounds, &err) != GP_OK && err.message[0] == '\0')
+        abort();
+    if (bounds.members > bytes / 512)
+        abort();
+    close(fd);
+}
+
+static void npy_run(const uint8_t *data, size_t bytes)
+{
+    uint8_t *aligned = gp_aligned_calloc(64, bytes + 1);
+    gp_error err = { GP_OK, "" };
+    gp_npy npy;
+
+    if (aligned == NULL)
+        abort();
+    memcpy(aligned, data, bytes);
+    if (gp_npy_parse(&npy, aligned, bytes, "input", &err) == GP_OK) {
+        size_t needed = (size_t)gp_shape_count(&npy.shape) * gp_dtype_bytes(npy.dtype);
+
+        if ((const uint8_t *)npy.data < aligned || (const uint8_t *)npy.data + needed > aligned + bytes)
+            abort();
+    } else if (err.message[0] == '\0') {
+        abort();
+    }
+    gp_free(aligned);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    int64_t live = gp_alloc_get_stats().live;
+
+    if (bytes > 0 && data[0] == 'c')
+        csv_run(data + 1, bytes - 1);
+    if (bytes > 0 && data[0] == 't')
+        tar_run(data + 1, bytes - 1);
+    if (bytes > 0 && data[0] == 'n')
+        npy_run(data + 1, bytes - 1);
+    if (gp_alloc_get_stats().live != live)
+        abort();
+    return 0;
+}
