@@ -109,7 +109,17 @@ static uint32_t readers_count(const gp_netspec *spec, uint32_t layer)
     return count;
 }
 
-/* crossentropy has a softmax in it: one before it would be a second. */
+/* These losses have a softmax in them: one before it would be a second. */
+static const char *const with_softmax[] = { "crossentropy", "pixelclassification", "dice" };
+
+static bool has_softmax(const gp_layer *layer)
+{
+    for (size_t i = 0; i < sizeof(with_softmax) / sizeof(with_softmax[0]); i++)
+        if (is_kind(layer, with_softmax[i]))
+            return true;
+    return false;
+}
+
 static void edit_fuse_softmax(gp_edit *edit)
 {
     const gp_netspec *spec = edit->spec;
@@ -117,7 +127,7 @@ static void edit_fuse_softmax(gp_edit *edit)
     for (uint32_t i = spec->layer_count; i-- > 0;) {
         uint32_t before = spec->layers[i].inputs[0];
 
-        if (is_kind(&spec->layers[i], "crossentropy") && before != GP_INPUT_LAYER &&
+        if (has_softmax(&spec->layers[i]) && before != GP_INPUT_LAYER &&
             is_kind(&spec->layers[before], "softmax") && readers_count(spec, before) == 1)
             edit_take_out(edit, before);
     }

@@ -12,8 +12,8 @@
 typedef struct gp_edit gp_edit;
 
 /* gp_edit_new -- begin with a network.
- *   spec     copied.  One that ends in no loss gets crossentropy; a softmax before that is taken out, for
- *            crossentropy has one in it
+ *   spec     copied.  One that ends in no loss gets crossentropy; a softmax before a loss that has one in it (crossentropy,
+ *            pixelclassification, dice) is taken out
  *   weights  the blob of gp_graph_new(spec), borrowed until gp_edit_finish(); NULL = none
  * GP_EINVAL: the network makes no sense as it is. */
 gp_status gp_edit_new(gp_edit **out, const gp_netspec *spec, const float *weights, gp_error *err);

@@ -206,6 +206,12 @@ TEST(a_softmax_before_the_loss_goes_and_a_loss_that_is_missing_comes)
     CHECK(b.edited.weights == NULL);
     bench_deinit(&b);
 
+    REQUIRE_OK(bench_init(&b, "c conv2d channels=3;kernel=1 | s softmax | l pixelclassification", &err), err);
+    REQUIRE_OK(gp_edit_set_head(b.edit, &(gp_edit_head){ 4, 1, 1 }, &err), err);
+    REQUIRE_OK(bench_finish(&b, &err), err);
+    CHECK_CONTAINS(changes_text(&b.edited), "removed s (softmax), added c (conv2d) channels=4");
+    bench_deinit(&b);
+
     /* Not one that others read, nor one in the middle. */
     REQUIRE_OK(bench_init(&b,
                           "a conv2d channels=3;kernel=1 | s softmax | m multiply < a,s | f fc outputs=3 | "
