@@ -29,6 +29,7 @@ struct gp_predictor {
     float *scores;      /* [part_max, graph->score_count] */
     float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
     uint32_t micro_batch;
+    bool called;       /* once at least: the plan has taken the parameters in */
     bool compares;     /* the data's targets are what the model's losses compare with */
     uint32_t labelled; /* samples of the part with something to compare with */
 };
@@ -252,10 +253,12 @@ static gp_status predictor_call(gp_predictor *predictor, uint64_t first, uint32_
                                                  .targets = predictor->compares ? predictor->targets : NULL,
                                                  .count = count,
                                                  .first = at == 0,
+                                                 .unchanged = predictor->called,
                                                  .last = true },
                                     NULL, NULL, err);
     if (status == GP_OK)
         status = predictor->backend_ops->sync(predictor->backend, err);
+    predictor->called = status == GP_OK;
     if (status == GP_OK)
         memcpy(predictor->scores + at * scores, predictor->call_scores, count * scores * sizeof(float));
     return status;

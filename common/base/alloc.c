@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
 
 static _Atomic uint64_t calls;
 static _Atomic int64_t live;
@@ -66,6 +69,14 @@ void *gp_aligned_calloc(size_t alignment, size_t bytes)
     size_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
     void *block = alloc_counted(aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
 
+#if defined(MADV_HUGEPAGE) /* before it is touched; refused: small pages do too */
+    if (block != NULL && rounded >= 2 * HUGE_PAGE) {
+        uintptr_t first = ((uintptr_t)block + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+        uintptr_t end = ((uintptr_t)block + rounded) & ~(uintptr_t)(HUGE_PAGE - 1);
+
+        madvise((void *)first, end - first, MADV_HUGEPAGE);
+    }
+#endif
     return block == NULL ? NULL : memset(block, 0, rounded);
 }
 

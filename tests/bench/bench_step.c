@@ -167,6 +167,7 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
                        .targets = b->labels,
                        .count = b->batch,
                        .first = true,
+                       .unchanged = b->optim == NULL && step > 0,
                        .last = true,
                        .seed = 1,
                        .step = step };

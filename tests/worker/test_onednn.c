@@ -699,6 +699,35 @@ TEST(a_segment_computes_in_bfloat16_where_the_processor_multiplies_it)
     bench_deinit(&b);
 }
 
+TEST(predictions_take_the_parameters_in_again_only_when_they_may_have_changed)
+{
+    gp_plan_times times = { 0 };
+    gp_error err = { 0 };
+    float before[7];
+    bench b;
+    chain c;
+
+    if (!bench_init(&b, passes_graph(), 1, GP_U8))
+        return;
+    gp_batch batch = { .samples = b.samples, .count = 1, .first = true, .last = true };
+
+    REQUIRE_OK(chain_init(&c, &b, GP_PHASE_INFER, 1, 1, NULL, 0, &err), err);
+    CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &batch, &times, &err));
+    memcpy(before, b.scores, sizeof(before));
+    for (uint32_t p = 0; p < b.graph->parameter_count; p++) /* lies in the segment, with a norm in it */
+        if (strcmp(b.graph->parameters[p].name, "conv1.weight") == 0)
+            for (int64_t i = 0; i < b.graph->parameters[p].count; i++)
+                b.blob[b.graph->parameters[p].offset + (size_t)i] *= 0.1f;
+    batch.unchanged = true;
+    CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &batch, &times, &err));
+    CHECK(memcmp(before, b.scores, sizeof(before)) == 0);
+    batch.unchanged = false;
+    CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &batch, &times, &err));
+    CHECK(memcmp(before, b.scores, sizeof(before)) != 0);
+    chain_deinit(&c);
+    bench_deinit(&b);
+}
+
 TEST(a_rank_without_samples_writes_zero_gradients_first_and_nothing_later)
 {
     gp_batch none = { .first = true, .last = true };

@@ -67,6 +67,7 @@ typedef struct gp_batch {
     const void *targets; /* [count, graph->target_bytes]; NULL in INFER: sums are not touched */
     uint32_t count;      /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
     bool first;          /* first call of the step: parameters may have changed, outputs are overwritten */
+    bool unchanged;      /* INFER: parameters are those of the call before, even in a first call */
     bool last;           /* last call of the step: gradients are final afterwards */
     bool forward_only;  /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
     bool backward_only; /* TRAIN, GP_OP_OWN_LOSS: goes on behind a call that was forward_only, same samples */

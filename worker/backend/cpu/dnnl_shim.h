@@ -118,6 +118,11 @@ static inline dnnl_status_t shim_append_relu(dnnl_post_ops_t chain)
     return dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
+static inline dnnl_status_t shim_append_clip(dnnl_post_ops_t chain, float low, float high)
+{
+    return dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_clip, low, high);
+}
+
 static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)
 {
     return dnnl_post_ops_append_sum(chain, 1.0f, 0, dnnl_data_type_undef);
@@ -267,6 +272,11 @@ static inline dnnl_status_t shim_pool_backward(dnnl_primitive_desc_t *out, dnnl_
 static inline dnnl_status_t shim_append_relu(dnnl_post_ops_t chain)
 {
     return dnnl_post_ops_append_eltwise(chain, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+static inline dnnl_status_t shim_append_clip(dnnl_post_ops_t chain, float low, float high)
+{
+    return dnnl_post_ops_append_eltwise(chain, 1.0f, dnnl_eltwise_clip, low, high);
 }
 
 static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)

@@ -200,7 +200,7 @@ static int64_t profile_now(void)
 static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t end, gp_error *err)
 {
     const gp_segment *segment = run->segment;
-    gp_onednn_when not_now = run->batch->first ? WHEN_LATER : WHEN_FIRST;
+    gp_onednn_when not_now = run->batch->first && !run->batch->unchanged ? WHEN_LATER : WHEN_FIRST;
     gp_status status = GP_OK;
     int64_t start = 0;
 

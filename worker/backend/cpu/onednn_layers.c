@@ -2,6 +2,8 @@
 #include "worker/backend/cpu/onednn_translate.h"
 #include "worker/backend/cpu/onednn_wide.h"
 
+#include <math.h>
+
 /* The descriptors that the three primitives of a layer with weights share. */
 typedef struct layer_mds {
     shim_md x, y, weight, weight_wanted, bias; /* bias may be NULL; weight is the blob's layout */
@@ -53,17 +55,126 @@ static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias
     mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
 }
 
+/* What a layer's primitive does to its sums at once. */
+typedef struct layer_tail {
+    uint32_t y;        /* the value that comes out behind it all */
+    const gp_op *norm; /* batch norm by running statistics, which goes into the weights; or NULL */
+    uint32_t other;    /* what is added; GP_NO_VALUE */
+    bool bounded;      /* then cut to [low, high] */
+    float low, high;
+} layer_tail;
+
+/* The op that is the only reader of a value, by its index; request->count: there are more, or none. */
+static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
+{
+    const gp_segment_request *request = t->request;
+
+    if (request->values[value] != NULL || t->readers[value] != 1)
+        return request->count;
+    for (uint32_t i = 0; i < request->count; i++)
+        for (int j = 0; j < GP_OP_VALUES_MAX; j++)
+            if (request->ops[i].code != GP_OP_RESHAPE && request->ops[i].in[j] != GP_NO_VALUE &&
+                t->roots[request->ops[i].in[j]] == value)
+                return i;
+    return request->count;
+}
+
+static void tail_fold(gp_onednn_translator *t, layer_tail *tail, uint32_t *next)
+{
+    t->folded[*next] = true;
+    tail->y = t->request->ops[*next].out[0];
+    *next = reader_of(t, tail->y);
+}
+
+/* What is added to tail->y by an op, if it is there already. */
+static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
+{
+    uint32_t a, b, other;
+
+    if (op->code != GP_OP_ADD)
+        return GP_NO_VALUE;
+    a = t->roots[op->in[0]];
+    b = t->roots[op->in[1]];
+    other = a == y ? b : a;
+    return t->pending[other].count != 0 || lies_in(t, other, PACKED) ? other : GP_NO_VALUE;
+}
+
+static bool cut_by(const gp_op *op, layer_tail *tail)
+{
+    bool clip = op->code == GP_OP_ACTIVATION && op->function == GP_ACTIVATION_CLIP;
+
+    if (op->code != GP_OP_RELU && !clip)
+        return false;
+    tail->bounded = true;
+    tail->low = clip ? (float)op->factor[0] : 0.0f;
+    tail->high = clip ? (float)op->factor[1] : INFINITY;
+    return true;
+}
+
+static bool cuts_as_relu(const layer_tail *tail)
+{
+    return tail->low == 0.0f && tail->high == INFINITY;
+}
+
+/* In training batch norm comes between a convolution and the rest (onednn_pending.c). */
+static layer_tail tail_take(gp_onednn_translator *t, const gp_op *op)
+{
+    const gp_segment_request *request = t->request;
+    layer_tail tail = { .y = op->out[0], .other = GP_NO_VALUE };
+    uint32_t next = reader_of(t, tail.y);
+
+    if (op->code == GP_OP_CONV2D && request->phase == GP_PHASE_INFER) {
+        if (next < request->count && request->ops[next].code == GP_OP_BATCHNORM_INFER) {
+            tail.norm = &request->ops[next];
+            tail_fold(t, &tail, &next);
+        }
+        if (next < request->count)
+            tail.other = added_by(t, &request->ops[next], tail.y);
+        if (tail.other != GP_NO_VALUE)
+            tail_fold(t, &tail, &next);
+    }
+    if (next < request->count && cut_by(&request->ops[next], &tail))
+        tail_fold(t, &tail, &next);
+    return tail;
+}
+
+/* tail may be NULL. */
+static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const layer_tail *tail, bool wide)
+{
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_post_ops_t chain = NULL;
+    dnnl_status_t status;
+    shim_md md = NULL;
+
+    if (!going(t) || tail == NULL || (tail->other == GP_NO_VALUE && !tail->bounded))
+        return attr;
+    status = dnnl_post_ops_create(&chain);
+    if (tail->other != GP_NO_VALUE)
+        md = gp_onednn_md_image(t, tail->other, wide, dnnl_nhwc);
+    if (status == dnnl_success && md != NULL)
+        status = dnnl_post_ops_append_binary(chain, dnnl_binary_add, md);
+    if (status == dnnl_success && tail->bounded)
+        status =
+            cuts_as_relu(tail) ? shim_append_relu(chain) : shim_append_clip(chain, tail->low, tail->high);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(attr, chain);
+    dnnl_post_ops_destroy(chain);
+    shim_md_free(md);
+    gp_onednn_done(t, status, "primitive attributes");
+    return attr;
+}
+
 /* x and y may be gradients: the shapes are the same.  The forward primitive descriptor serves backward ones
  * as their hint. */
 static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
-                          uint32_t weight, uint32_t bias, uint32_t y, gp_onednn_post post)
+                          uint32_t weight, uint32_t bias, uint32_t y, const layer_tail *tail)
 {
     const gp_shape *shape = shape_of(t, weight);
     dnnl_dim_t groups = op->window.groups;
     dnnl_dims_t grouped = { groups, shape->dim[0] / groups, shape->dim[1], shape->dim[2], shape->dim[3] };
     dnnl_dims_t single = { shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3] };
     int rank = groups > 1 ? 5 : 4;
-    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
     dnnl_status_t status = dnnl_success;
 
     mds->window = gp_onednn_window_of(&op->window);
@@ -99,10 +210,10 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
 /* Weights stay as they are in the blob, or as they are but in bfloat16: a private copy of a large matrix costs more
  * passes over memory than the packed product saves. */
 static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
-                        uint32_t y, gp_onednn_post post)
+                        uint32_t y, const layer_tail *tail)
 {
     dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
-    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, post);
+    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
     dnnl_status_t status = dnnl_success;
 
     mds->x = gp_onednn_md_vector(t, x, mds->wide);
@@ -116,24 +227,6 @@ static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uin
                                  mds->x, mds->weight_wanted, mds->bias, mds->y, attr);
     mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a fully connected layer");
     dnnl_primitive_attr_destroy(attr);
-}
-
-/* The relu that is the only reader of `value`, so that the primitive before it can do it: its index among the
- * request's ops, or request->count. */
-static uint32_t relu_after(const gp_onednn_translator *t, uint32_t value)
-{
-    const gp_segment_request *request = t->request;
-    uint32_t readers = 0, found = request->count;
-
-    if (request->values[value] != NULL)
-        return request->count;
-    for (uint32_t i = 0; i < request->count; i++)
-        for (int j = 0; j < GP_OP_VALUES_MAX; j++)
-            if (request->ops[i].in[j] == value) {
-                readers++;
-                found = request->ops[i].code == GP_OP_RELU ? i : request->count;
-            }
-    return readers == 1 ? found : request->count;
 }
 
 /* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
@@ -169,42 +262,92 @@ static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, b
     gp_onednn_value_written(t, y);
 }
 
+/* Weights and bias with a batch norm in them: weight' = weight * f, bias' = (bias - mean) * f + offset, f = scale /
+ * sqrt(variance + epsilon), made by the first call of a step. */
+static void norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, const layer_mds *mds,
+                           gp_onednn_life life, uint32_t *weight, uint32_t *bias)
+{
+    size_t outputs = count_of(t, norm->in[1]);
+    dnnl_dims_t dims = { (dnnl_dim_t)outputs };
+    gp_onednn_step step = { .when = WHEN_FIRST,
+                            .what = "norm into weights",
+                            .loop = gp_onednn_loop_norm_fold,
+                            .channels = outputs,
+                            .count = count_of(t, op->in[1]) / outputs,
+                            .mix.epsilon = norm->factor[0] };
+
+    *weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, mds->weight), life);
+    *bias = gp_onednn_tensor_make(t, gp_onednn_md_new(t, 1, dims, dnnl_a), LIFE_KEPT);
+    step_argument(&step, SLOT_X, gp_onednn_flat_parameter(t, op->in[1], false));
+    if (op->in[2] != GP_NO_VALUE)
+        step_argument(&step, SLOT_A, gp_onednn_flat_parameter(t, op->in[2], false));
+    step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, norm->in[1], false));
+    step_argument(&step, SLOT_OFFSET, gp_onednn_flat_parameter(t, norm->in[2], false));
+    step_argument(&step, SLOT_RUNNING, gp_onednn_flat_parameter(t, norm->in[3], false));
+    step_argument(&step, SLOT_SQUARES, gp_onednn_flat_parameter(t, norm->in[4], false));
+    step_argument(&step, SLOT_OUT, *weight);
+    step_argument(&step, SLOT_KEPT, *bias);
+    gp_onednn_step_emit(t, &step);
+}
+
+/* The weights and the bias that a layer multiplies with and adds, in the layout that it wants. */
+static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const gp_op *op,
+                          const layer_tail *tail, const layer_mds *mds)
+{
+    shim_cmd wanted = dnnl_primitive_desc_query_md(mds->forward, dnnl_query_weights_md, 0);
+    uint32_t weight, bias;
+    bool packed;
+
+    if (tail->norm == NULL) {
+        step_argument(step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, op->in[1], mds->weight, wanted));
+        if (op->in[2] != GP_NO_VALUE)
+            step_argument(step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, op->in[2], mds->bias));
+        return;
+    }
+    packed = going(t) && !dnnl_memory_desc_equal(mds->weight, wanted);
+    norm_fold_emit(t, op, tail->norm, mds, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
+    if (packed) {
+        uint32_t plain = weight;
+
+        weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, wanted), LIFE_KEPT);
+        gp_onednn_reorder_emit(t, plain, weight, WHEN_FIRST, false);
+    }
+    step_argument(step, DNNL_ARG_WEIGHTS, weight);
+    step_argument(step, DNNL_ARG_BIAS, bias);
+}
+
 /* The three passes of a layer with weights: in bfloat16 where that is asked for and oneDNN has it (false: it has
  * not), else in float32. */
-static bool forward_in(gp_onednn_translator *t, const gp_op *op, bool wide)
+static bool forward_in(gp_onednn_translator *t, const gp_op *op, const layer_tail *tail, bool wide)
 {
     bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
-    uint32_t x = op->in[0], weight = op->in[1], bias = op->in[2], y = op->out[0], relu = relu_after(t, y);
-    gp_onednn_post post = relu < t->request->count ? POST_RELU : POST_NONE;
+    /* A batch norm in the weights makes a bias where there is none; its offset has the shape. */
+    uint32_t bias = tail->norm == NULL ? op->in[2] : tail->norm->in[2];
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
 
-    if (post == POST_RELU) {
-        t->folded[relu] = true;
-        y = t->request->ops[relu].out[0];
-    }
-    if (!conv && wide && gp_wide_usable()) {
-        product_emit(t, op, y, post == POST_RELU);
+    if (!conv && wide && gp_wide_usable() && (!tail->bounded || cuts_as_relu(tail))) {
+        product_emit(t, op, tail->y, tail->bounded);
         return true;
     }
     if (conv)
-        conv_describe(t, &mds, op, x, weight, bias, y, post);
+        conv_describe(t, &mds, op, op->in[0], op->in[1], bias, tail->y, tail);
     else
-        fc_describe(t, &mds, x, weight, bias, y, post);
+        fc_describe(t, &mds, op->in[0], op->in[1], bias, tail->y, tail);
     if (mds.fits) {
-        shim_cmd wanted = dnnl_primitive_desc_query_md(mds.forward, dnnl_query_weights_md, 0);
         gp_onednn_form form = layer_form(&mds, conv);
 
-        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
-        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
-        if (bias != GP_NO_VALUE)
-            step_argument(&step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, bias, mds.bias));
-        if (!conv && feeds_loss(t, y))
+        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, op->in[0], form));
+        weights_argue(t, &step, op, tail, &mds);
+        if (tail->other != GP_NO_VALUE)
+            step_argument(&step, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                          gp_onednn_value_read(t, tail->other, form));
+        if (!conv && feeds_loss(t, tail->y))
             form = wide_of(form);
-        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, y, form));
+        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, tail->y, form));
         gp_onednn_step_primitive(t, &step, mds.forward, conv ? "a convolution" : "a fully connected layer");
         gp_onednn_step_emit(t, &step);
-        gp_onednn_value_written(t, y);
+        gp_onednn_value_written(t, tail->y);
     }
     layer_mds_deinit(&mds);
     return mds.fits;
@@ -221,9 +364,9 @@ static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide
     layer_mds mds = { .wide = wide };
 
     if (conv)
-        conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, POST_NONE);
+        conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, NULL);
     else
-        fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, POST_NONE);
+        fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, NULL);
     if (mds.fits)
         mds.fits = gp_onednn_primitive_fits(
             t,
@@ -264,9 +407,9 @@ static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool w
     layer_mds mds = { .wide = wide };
 
     if (conv)
-        conv_describe(t, &mds, op, x, dweight, dbias, dy, POST_NONE);
+        conv_describe(t, &mds, op, x, dweight, dbias, dy, NULL);
     else
-        fc_describe(t, &mds, x, dweight, dbias, dy, POST_NONE);
+        fc_describe(t, &mds, x, dweight, dbias, dy, NULL);
     if (mds.fits)
         mds.fits = gp_onednn_primitive_fits(
             t,
@@ -301,8 +444,10 @@ static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
 
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
 {
-    if (!forward_in(t, op, layer_is_wide(t, op)) && going(t))
-        forward_in(t, op, true);
+    const layer_tail tail = tail_take(t, op);
+
+    if (!forward_in(t, op, &tail, layer_is_wide(t, op)) && going(t))
+        forward_in(t, op, &tail, true);
 }
 
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)

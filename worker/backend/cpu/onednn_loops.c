@@ -348,3 +348,23 @@ gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *step, const gp_onedn
         segment->memory.sums[i] += part[i];
     return GP_OK;
 }
+
+gp_status gp_onednn_loop_norm_fold(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    const float *weight = gp_onednn_data(step, SLOT_X), *bias = gp_onednn_data(step, SLOT_A);
+    const float *scale = gp_onednn_data(step, SLOT_SCALE), *offset = gp_onednn_data(step, SLOT_OFFSET);
+    const float *mean = gp_onednn_data(step, SLOT_RUNNING), *variance = gp_onednn_data(step, SLOT_SQUARES);
+    float *to = gp_onednn_data(step, SLOT_OUT), *level = gp_onednn_data(step, SLOT_KEPT);
+
+    (void)run;
+    (void)err;
+    for (size_t o = 0; o < step->channels; o++) {
+        double factor = (double)scale[o] / sqrt((double)variance[o] + step->mix.epsilon);
+        double before = bias == NULL ? 0.0 : (double)bias[o];
+
+        level[o] = (float)((before - (double)mean[o]) * factor + (double)offset[o]);
+        for (size_t i = o * step->count; i < (o + 1) * step->count; i++)
+            to[i] = (float)factor * weight[i];
+    }
+    return GP_OK;
+}

@@ -211,6 +211,8 @@ gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp
 /* X [rows, count], SCALE [channels, count], OFFSET [channels] or none -> OUT [rows, channels], cut at 0 if
  * mix.bounded; arguments by slots */
 gp_status gp_onednn_loop_product(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+/* by slots: X (weights), A (bias, or none), SCALE, OFFSET, RUNNING (mean), SQUARES (variance) -> OUT (weights), KEPT (bias) */
+gp_status gp_onednn_loop_norm_fold(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 

@@ -125,7 +125,7 @@ dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post
     if (status == dnnl_success && post != POST_NONE) {
         status = dnnl_post_ops_create(&chain);
         if (status == dnnl_success)
-            status = post == POST_RELU ? shim_append_relu(chain) : shim_append_sum(chain);
+            status = shim_append_sum(chain);
         if (status == dnnl_success)
             status = dnnl_primitive_attr_set_post_ops(attr, chain);
         dnnl_post_ops_destroy(chain);

@@ -49,7 +49,7 @@ typedef struct gp_onednn_translator {
     gp_onednn_list packed_list;
 } gp_onednn_translator;
 
-typedef enum gp_onednn_post { POST_NONE, POST_RELU, POST_SUM } gp_onednn_post;
+typedef enum gp_onednn_post { POST_NONE, POST_SUM } gp_onednn_post;
 
 static inline bool going(const gp_onednn_translator *t)
 {
