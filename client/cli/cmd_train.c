@@ -488,7 +488,8 @@ const cli_command cli_command_train = {
         "--learn-rate-drop-period 5\n"
         "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "
         "10,20\n"
-        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto --freeze-up-to s4_b1_relu\n",
+        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto\n"
+        "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --freeze-up-to norm2\n",
     .options = train_params,
     .options_bytes = sizeof(train_options),
     .leases = true,
