@@ -21,8 +21,9 @@ typedef struct bench {
     const char *network, *data;
     uint32_t batch, steps, rounds, workers;
     gp_pool *pool;
-    double begun, ended;             /* of a training: when its first and last step were over */
-    double rates[KINDS][ROUNDS_MAX]; /* steps a second */
+    double begun, ended;              /* of a training: when its first and last step were over */
+    double rates[KINDS][ROUNDS_MAX];  /* steps a second */
+    double cpu_ms[KINDS][ROUNDS_MAX]; /* of index 1's compute thread, a step; 0 of trainings */
 } bench;
 
 static void die(const char *what, const gp_error *err)
@@ -70,7 +71,7 @@ static double train(bench *b)
     return (double)(summary.steps - 1) / (b->ended - b->begun);
 }
 
-static double loop(const bench *b, bool own_loss)
+static double loop(const bench *b, bool own_loss, double *cpu_ms)
 {
     loop_request asked = { .batch = b->batch, .steps = b->steps, .own_loss = own_loss };
     gp_spmd_request request = { .argument = &asked, .bytes = sizeof(asked) };
@@ -89,6 +90,7 @@ static double loop(const bench *b, bool own_loss)
         gp_block_result(block, 1, (const void **)&times, &bytes, &err) != GP_OK)
         die("loop", &err);
     rate = (asked.steps - 1) / times->seconds;
+    *cpu_ms = times->cpu * 1e3 / (asked.steps - 1);
     gp_block_free(block);
     gp_team_close(team);
     return rate;
@@ -122,8 +124,11 @@ static void report(const bench *b)
 
         for (uint32_t round = 0; round < b->rounds; round++)
             ratios[round] = b->rates[kind][round] / b->rates[0][round];
-        printf("  %-32s %8.1f steps/s   %.3f of gradpool train\n", names[kind],
+        printf("  %-32s %8.1f steps/s   %.3f of gradpool train", names[kind],
                median(b->rates[kind], b->rounds), median(ratios, b->rounds));
+        if (kind > 0)
+            printf("   %.2f ms of CPU a step on the first rank", median(b->cpu_ms[kind], b->rounds));
+        printf("\n");
     }
 }
 
@@ -154,8 +159,8 @@ int main(int argc, char **argv)
         uint32_t at = round == 0 ? 0 : round - 1; /* the first is warm-up, and written over */
 
         b.rates[0][at] = train(&b);
-        b.rates[1][at] = loop(&b, false);
-        b.rates[2][at] = loop(&b, true);
+        b.rates[1][at] = loop(&b, false, &b.cpu_ms[1][at]);
+        b.rates[2][at] = loop(&b, true, &b.cpu_ms[2][at]);
     }
     report(&b);
     gp_pool_close(b.pool);

@@ -383,10 +383,11 @@ TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
     many.epochs = 1000;
     CHECK_STATUS(GP_EPEER, block_on(&block, WORKERS, "crash", &many));
     CHECK_CONTAINS(err.message, "Aborted");
-    if (block != NULL) {
-        CHECK_STATUS(GP_EPEER, gp_block_result(block, 1, &data, &bytes, &err));
-        CHECK_STATUS(GP_EPEER, gp_block_result(block, 3, &data, &bytes, &err));
-        CHECK_CONTAINS(err.message, "worker");
+    for (uint32_t index = 1; block != NULL && index <= 3; index += 2) {
+        gp_status status = gp_block_result(block, index, &data, &bytes, &err);
+
+        CHECK(status == GP_EPEER ||
+              status == GP_ECANCELED); /* whoever was first: the exchange, or the client */
     }
     gp_block_free(block);
     pass(WORKERS, "sharded", &lenet); /* the worker was replaced */
