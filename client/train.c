@@ -162,6 +162,7 @@ static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_
         gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
                           err);
 
+    images.on_bad = (gp_on_bad)run->options.on_bad;
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }
 

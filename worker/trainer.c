@@ -110,8 +110,10 @@ static gp_status trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *
     if (status == GP_OK)
         status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
                                    &trainer->graph->spec->input, err);
-    if (status == GP_OK)
+    if (status == GP_OK) {
+        images.on_bad = (gp_on_bad)trainer->options.on_bad;
         status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+    }
     if (status == GP_OK)
         status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);
     if (status == GP_OK)

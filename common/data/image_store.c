@@ -536,7 +536,7 @@ static gp_status shape_decide(image_store *images, gp_store_info *info, gp_error
             status = gp_fail(
                 err, GP_EINVAL,
                 "the images of %s have several sizes: %s is %ux%u (height x width), %s is %ux%u; "
-                "say what they are brought to, as --image-size 224x224",
+                "say what they are brought to, as --image-size 224,224",
                 images->store.info.source, one, info->height, info->width, other, seen.height, seen.width);
         }
     }

@@ -60,6 +60,7 @@ typedef struct gp_train_options {
     bool synchronize_batch_norm;  /* moments of all workers' samples */
     char augment[512];            /* of training images: gp_augment in common/data */
     int64_t image_size[2]; /* height, width that images are brought to; 0, 0: the network's, or their own */
+    int on_bad;            /* error, skip: the order of gp_on_bad in common/data */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;
