@@ -4,7 +4,8 @@
  * their weights with ConstantOfShape.  A number that is the same everywhere stays one number (gp_onnx_tensor.splat), so a
  * file that names a terabyte of zeros costs nothing until a layer wants them; whatever is written out comes from the store,
  * which has a ceiling.  The number of samples, which a graph does not know, is GP_ONNX_SAMPLES: it may be moved and put
- * into shapes, but not computed with. */
+ * into shapes, but not computed with.  One file, although long: one function per operator, on the
+ * same few helpers for strides and broadcasting. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
