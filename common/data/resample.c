@@ -146,6 +146,24 @@ static void row_narrow(uint8_t *out, const axis *a, const int16_t *row, uint32_t
     }
 }
 
+/* The same for RGB at once: the three planes are `plane` bytes apart. */
+static void row_narrow_rgb(uint8_t *out, size_t plane, const axis *a, const int16_t *row)
+{
+    for (uint32_t x = 0; x < a->to; x++) {
+        const int16_t *weight = a->weight + (size_t)x * a->taps, *from = row + (size_t)a->first[x] * 3;
+        int32_t red = 1 << (WEIGHT_BITS + ROW_BITS - 1), green = red, blue = red;
+
+        for (uint32_t k = 0; k < a->count[x]; k++, from += 3) {
+            red += from[0] * weight[k];
+            green += from[1] * weight[k];
+            blue += from[2] * weight[k];
+        }
+        out[x] = (uint8_t)(red >> (WEIGHT_BITS + ROW_BITS));
+        out[plane + x] = (uint8_t)(green >> (WEIGHT_BITS + ROW_BITS));
+        out[2 * plane + x] = (uint8_t)(blue >> (WEIGHT_BITS + ROW_BITS));
+    }
+}
+
 static void pixels_take_apart(uint8_t *out, const gp_pixels *in)
 {
     size_t count = (size_t)in->width * in->height;
@@ -177,9 +195,12 @@ gp_status gp_resample(gp_resampler *resampler, uint8_t *out, uint32_t height, ui
         return status;
     for (uint32_t y = 0; y < height; y++) {
         row_mix(resampler, in, y);
-        for (uint32_t c = 0; c < in->channels; c++)
-            row_narrow(out + ((size_t)c * height + y) * width, &resampler->x, resampler->row + c,
-                       in->channels);
+        if (in->channels == 3)
+            row_narrow_rgb(out + (size_t)y * width, (size_t)height * width, &resampler->x, resampler->row);
+        else
+            for (uint32_t c = 0; c < in->channels; c++)
+                row_narrow(out + ((size_t)c * height + y) * width, &resampler->x, resampler->row + c,
+                           in->channels);
     }
     return GP_OK;
 }
