@@ -182,7 +182,7 @@ gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info
     const gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
-    if (!gp_shape_equal(&sample, &spec->input))
+    if (!gp_netspec_takes(spec, &sample))
         return gp_fail(
             err, GP_EINVAL,
             "the samples of %.60s are %s (channels x height x width), network %s takes %s; folders of images "

@@ -101,7 +101,7 @@ static gp_status data_check(const gp_model *model, const gp_data *data, gp_error
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
-    if (!gp_shape_equal(&sample, &model->graph->spec->input))
+    if (!gp_netspec_takes(model->graph->spec, &sample))
         return gp_fail(err, GP_EINVAL,
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), model->graph->spec->name,

@@ -62,7 +62,7 @@ static gp_status predictor_check(const gp_predictor *predictor, size_t weights_c
     if (weights_count != predictor->graph->blob_count)
         return gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
                        predictor->graph->blob_count);
-    if (!gp_shape_equal(&sample, &predictor->spec->input))
+    if (!gp_netspec_takes(predictor->spec, &sample))
         return gp_fail(err, GP_EINVAL,
                        "the samples of %s are %s (channels x height x width); the model takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)),

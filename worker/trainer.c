@@ -87,7 +87,7 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
-    if (!gp_shape_equal(&sample, &graph->spec->input))
+    if (!gp_netspec_takes(graph->spec, &sample))
         return gp_fail(err, GP_EINVAL,
                        "the samples of %s are %s (channels x height x width); network %s takes %s",
                        info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,

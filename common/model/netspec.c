@@ -9,7 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
 
-enum { DIMENSION_MAX = 65536 };
+enum { DIMENSION_MAX = 1 << 24 };
 #define SAMPLE_ELEMENTS_MAX ((int64_t)1 << 26)
 #define INPUT_NAME          "input"
 
@@ -45,6 +45,12 @@ static gp_status name_check(const char *what, const char *name, gp_error *err)
                            "the %s's name has the byte 0x%02x; use letters, digits and . _ - /", what,
                            (unsigned char)*c);
     return GP_OK;
+}
+
+bool gp_netspec_takes(const gp_netspec *spec, const gp_shape *sample)
+{
+    return gp_shape_equal(sample, &spec->input) || (spec->input.dim[1] == 1 && spec->input.dim[2] == 1 &&
+                                                    gp_shape_count(sample) == spec->input.dim[0]);
 }
 
 gp_status gp_netspec_new(gp_netspec **out, const char *name, const gp_shape *input, gp_error *err)

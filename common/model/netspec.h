@@ -5,7 +5,12 @@
  *   {"name": "lenet", "input": [1, 28, 28], "scale": [0.00392156862745098], "offset": [0],
  *    "layers": [{"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 20, "kernel": [3, 3]},
  *               ...]}
- * "inputs" may be left out: the layer before.  Settings equal to their default are not written. */
+ * "inputs" may be left out: the layer before.  Settings equal to their default are not written.
+ *
+ * A network of several inputs reads them out of one sample, packed one behind the other; in place of "input", "scale" and
+ * "offset" it may have
+ *   "inputs": [{"name": "image", "shape": [3, 32, 32], "scale": 0.0039}, {"name": "place", "shape": [4]}]
+ * which becomes an input of as many channels as there are numbers, and layers of these names that take them out. */
 #ifndef GP_NETSPEC_H
 #define GP_NETSPEC_H
 
@@ -21,7 +26,8 @@ enum {
     GP_CHANNELS_MAX = 65536,
     GP_NETSPEC_BYTES_MAX = 4 << 20,
     GP_NORMALIZE_MAX = 16,
-    GP_ENDS_MAX = 8, /* losses of a network */
+    GP_ENDS_MAX = 8,   /* losses of a network */
+    GP_INPUTS_MAX = 8, /* inputs packed into a sample */
 };
 #define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
 
@@ -53,6 +59,9 @@ typedef struct gp_netspec {
 gp_status gp_netspec_new(gp_netspec **out, const char *name, const gp_shape *input, gp_error *err);
 void gp_netspec_free(gp_netspec *spec);
 gp_status gp_netspec_copy(gp_netspec **out, const gp_netspec *spec, gp_error *err);
+
+/* Whether samples of that shape fit: the input's own, or of an input K x 1 x 1 any of K numbers. */
+bool gp_netspec_takes(const gp_netspec *spec, const gp_shape *sample);
 
 /* Network input = stored value * scale + offset; count is 1 or the number of channels, scales are not 0. */
 gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const double *offset, size_t count,

@@ -1,6 +1,7 @@
 /* netspec_json.c -- a network from and to canonical JSON (netspec.h shows the form). */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/json.h"
@@ -12,7 +13,7 @@
 
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
-    static const char *const keys[] = { "name", "input", "scale", "offset", "layers" };
+    static const char *const keys[] = { "name", "input", "inputs", "scale", "offset", "layers" };
     const char *near = NULL;
     unsigned distance = 0;
 
@@ -26,7 +27,8 @@ static gp_status key_check(void *context, const char *key, const gp_json *value,
     if (near != NULL)
         return gp_fail(err, GP_EINVAL, "a network has no '" SHOWN "'; did you mean '%s'?", key, near);
     return gp_fail(err, GP_EINVAL,
-                   "a network has no '" SHOWN "'; it has name, input, scale, offset and layers", key);
+                   "a network has no '" SHOWN "'; it has name, input (or inputs), scale, offset and layers",
+                   key);
 }
 
 static gp_status read_shape(gp_shape *out, const gp_json *value, gp_error *err)
@@ -132,6 +134,112 @@ static gp_status read_layer(gp_netspec *spec, const gp_json *value, gp_error *er
     return status == GP_OK ? gp_json_each(value, read_member, spec, err) : status;
 }
 
+/* ---- several inputs, packed ---- */
+
+typedef struct packed_input {
+    const char *name;
+    gp_shape shape;
+    double scale;
+} packed_input;
+
+static gp_status packed_key_check(void *context, const char *key, const gp_json *value, gp_error *err)
+{
+    (void)value;
+    if (strcmp(key, "name") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "scale") == 0)
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "element %zu of \"inputs\" has a '" SHOWN "'; it may have name, shape and scale",
+                   *(size_t *)context + 1, key);
+}
+
+static gp_status packed_read(packed_input *out, const gp_json *value, size_t index, gp_error *err)
+{
+    const gp_json *shape = gp_json_member(value, "shape"), *scale = gp_json_member(value, "scale");
+    const size_t rank = gp_json_is_array(shape) ? gp_json_count(shape) : 0;
+    gp_status status;
+
+    out->name = gp_json_text(gp_json_member(value, "name"), NULL);
+    if (!gp_json_is_object(value) || out->name == NULL || (rank != 1 && rank != 3) ||
+        (scale != NULL && !gp_json_is_number(scale)))
+        return gp_fail(
+            err, GP_EINVAL,
+            "element %zu of \"inputs\" is not an object with a \"name\", a \"shape\" of 1 number or 3, and "
+            "if need be a number \"scale\"",
+            index + 1);
+    status = gp_json_each(value, packed_key_check, &index, err);
+    out->scale = scale == NULL ? 1.0 : gp_json_number(scale, 1.0);
+    out->shape = (gp_shape){ .rank = (uint32_t)rank };
+    for (size_t i = 0; i < rank && status == GP_OK; i++) {
+        out->shape.dim[i] = gp_json_integer(gp_json_element(shape, i), -1);
+        if (out->shape.dim[i] < 1 || out->shape.dim[i] > INT32_MAX)
+            status = gp_fail(err, GP_EINVAL,
+                             "the shape of input '" SHOWN "' is not of whole numbers from 1 on", out->name);
+    }
+    return status == GP_OK ? gp_shape_check(&out->shape, INT32_MAX, err) : status;
+}
+
+/* Taken out of the packed sample from number `first` on, scaled and brought into shape; the last layer has its name. */
+static gp_status packed_add(gp_netspec *spec, const packed_input *input, int64_t first, gp_error *err)
+{
+    static const char *const whole = "input";
+    const int64_t count = gp_shape_count(&input->shape);
+    char name[GP_NAME_MAX + 16], settings[160];
+    gp_status status;
+
+    snprintf(name, sizeof(name), "%.60s_part", input->name);
+    snprintf(settings, sizeof(settings), "start=%" PRId64 ",0,0;size=%" PRId64 ",1,1", first, count);
+    status = gp_netspec_add(spec, name, "crop", settings, err);
+    if (status == GP_OK)
+        status = gp_netspec_connect(spec, &whole, 1, err);
+    snprintf(name, sizeof(name), "%.59s_scale", input->name);
+    snprintf(settings, sizeof(settings), "factor=%.17g", input->scale);
+    if (status == GP_OK && input->scale != 1.0)
+        status = gp_netspec_add(spec, name, "scale", settings, err);
+    snprintf(settings, sizeof(settings), "shape=%" PRId64 ",%" PRId64 ",%" PRId64, input->shape.dim[0],
+             input->shape.dim[1], input->shape.dim[2]);
+    if (status != GP_OK)
+        return status;
+    return input->shape.rank == 1 ? gp_netspec_add(spec, input->name, "flatten", NULL, err)
+                                  : gp_netspec_add(spec, input->name, "reshape", settings, err);
+}
+
+static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *document, gp_error *err)
+{
+    const gp_json *list = gp_json_member(document, "inputs");
+    const size_t count = gp_json_is_array(list) ? gp_json_count(list) : 0;
+    packed_input inputs[GP_INPUTS_MAX];
+    gp_shape whole = gp_shape3(0, 1, 1);
+    gp_netspec *spec;
+    gp_status status = GP_OK;
+    int64_t first = 0;
+
+    if (count == 0 || count > GP_INPUTS_MAX)
+        return gp_fail(err, GP_EINVAL, "\"inputs\" must be a list of 1 to %d inputs", GP_INPUTS_MAX);
+    if (gp_json_member(document, "input") != NULL || gp_json_member(document, "scale") != NULL ||
+        gp_json_member(document, "offset") != NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "a network with \"inputs\" has no input, scale and offset beside them");
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        status = packed_read(&inputs[i], gp_json_element(list, i), i, err);
+        if (status == GP_OK)
+            whole.dim[0] += gp_shape_count(&inputs[i].shape);
+    }
+    if (status == GP_OK)
+        status = gp_netspec_new(&spec, name, &whole, err);
+    if (status != GP_OK)
+        return status;
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        status = packed_add(spec, &inputs[i], first, err);
+        first += gp_shape_count(&inputs[i].shape);
+    }
+    if (status != GP_OK) {
+        gp_netspec_free(spec);
+        return status;
+    }
+    *out = spec;
+    return GP_OK;
+}
+
 static gp_status read_network(gp_netspec **out, const gp_json *document, gp_error *err)
 {
     const gp_json *layers = gp_json_member(document, "layers");
@@ -142,7 +250,9 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
         return gp_fail(err, GP_EINVAL, "a network is a JSON object with \"input\" and \"layers\"");
     gp_status status = gp_json_each(document, key_check, NULL, err);
 
-    if (status == GP_OK)
+    bool several = gp_json_member(document, "inputs") != NULL;
+
+    if (status == GP_OK && !several)
         status = read_shape(&input, gp_json_member(document, "input"), err);
     if (status != GP_OK)
         return status;
@@ -150,7 +260,9 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
         return gp_fail(err, GP_EINVAL, "\"layers\" must be a list of layers");
     if (gp_json_member(document, "name") != NULL && !gp_json_is_text(gp_json_member(document, "name")))
         return gp_fail(err, GP_EINVAL, "\"name\" must be a text");
-    status = gp_netspec_new(&spec, gp_json_text(gp_json_member(document, "name"), "network"), &input, err);
+    const char *name = gp_json_text(gp_json_member(document, "name"), "network");
+
+    status = several ? read_packed(&spec, name, document, err) : gp_netspec_new(&spec, name, &input, err);
     if (status != GP_OK)
         return status;
     status = read_normalization(spec, document, err);

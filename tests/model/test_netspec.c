@@ -109,6 +109,47 @@ TEST(loose_json_becomes_canonical)
     gp_netspec_free(spec);
 }
 
+TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)
+{
+    static const char text[] =
+        "{\"name\": \"two\", \"inputs\": [{\"name\": \"image\", \"shape\": [2, 3, 4], \"scale\": 0.5}, "
+        "{\"name\": \"place\", \"shape\": [5]}], \"layers\": [{\"name\": \"c\", \"kind\": \"conv2d\", "
+        "\"inputs\": [\"image\"], \"channels\": 2, \"kernel\": 2}, {\"name\": \"v\", \"kind\": \"flatten\"}, "
+        "{\"name\": \"b\", \"kind\": \"concat\", \"inputs\": [\"v\", \"place\"]}, "
+        "{\"name\": \"f\", \"kind\": \"fc\", \"outputs\": 2}, {\"name\": \"l\", \"kind\": \"mse\"}]}";
+    static const struct {
+        const char *inputs, *part;
+    } wrong[] = {
+        { "[]", "a list of 1 to 8 inputs" },
+        { "[{\"name\": \"a\", \"shape\": [2, 2]}]", "element 1 of \"inputs\" is not an object" },
+        { "[{\"name\": \"a\", \"shape\": [2], \"offset\": 1}]", "has a 'offset'" },
+        { "[{\"name\": \"a\", \"shape\": [0]}]", "whole numbers from 1 on" },
+        { "[{\"name\": \"a\", \"shape\": [2]}, {\"name\": \"a\", \"shape\": [2]}]", "a_part" },
+        { "[{\"name\": \"a\", \"shape\": [2]}], \"input\": [1, 1, 2]", "no input, scale and offset" },
+    };
+    gp_shape image_and_place = gp_shape1(29), other = gp_shape1(28);
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_error err;
+
+    REQUIRE_OK(gp_netspec_from_json(&spec, text, strlen(text), &err), err);
+    CHECK_INT(29, spec->input.dim[0]);
+    CHECK(gp_netspec_takes(spec, &image_and_place) && !gp_netspec_takes(spec, &other));
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    CHECK_INT(24, gp_shape_count(&graph->outputs[gp_netspec_find(spec, "image")]));
+    CHECK_INT(3, graph->outputs[gp_netspec_find(spec, "image")].rank);
+    CHECK_INT(5, graph->outputs[gp_netspec_find(spec, "place")].dim[0]);
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char json[256];
+
+        snprintf(json, sizeof(json), "{\"inputs\": %s, \"layers\": []}", wrong[i].inputs);
+        CHECK_STATUS(GP_EINVAL, gp_netspec_from_json(&spec, json, strlen(json), &err));
+        CHECK_CONTAINS(err.message, wrong[i].part);
+    }
+}
+
 TEST(pretty_json_says_the_same)
 {
     gp_netspec *spec, *again;
@@ -227,7 +268,7 @@ TEST(a_layer_that_cannot_be_added_leaves_the_network_as_it_was)
 TEST(inputs_and_numbers_of_a_network_have_their_bounds)
 {
     const double ones[GP_NORMALIZE_MAX] = { 1, 1, 1 }, zero = 0.0, infinite = INFINITY;
-    const gp_shape wrong[] = { gp_shape1(3), gp_shape3(0, 8, 8), gp_shape3(1, 65537, 1),
+    const gp_shape wrong[] = { gp_shape1(3), gp_shape3(0, 8, 8), gp_shape3(1, (1 << 24) + 1, 1),
                                gp_shape3(65536, 65536, 65536) };
     const char *const none = "nobody";
     gp_netspec *spec = NULL;
