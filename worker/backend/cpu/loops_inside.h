@@ -4,16 +4,9 @@
 
 #include <string.h>
 
+#include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/threads.h"
-
-/* A function per instruction set, chosen when the program starts.  Sanitizers cannot instrument the choice. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LOOP_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define LOOP_CLONES
-#endif
-#define LOOP_INLINE static inline __attribute__((always_inline))
 
 enum {
     LOOP_LANES = 32,              /* numbers that a strip takes side by side */

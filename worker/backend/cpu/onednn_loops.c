@@ -10,6 +10,7 @@
 
 #include "common/base/rng.h"
 #include "worker/backend/cpu/bf16.h"
+#include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/threads.h"
 
 /* Below this many elements waking a team costs more than the work. */
@@ -153,32 +154,68 @@ gp_status gp_onednn_loop_accumulate(const gp_onednn_step *step, const gp_onednn_
     return GP_OK;
 }
 
+enum { DRAWS = 16, DRAWN = 4 * DRAWS };
+
+/* Whether elements [first, first + DRAWN) of a sample are kept: gp_rng_draw() of DRAWS counters side by side (Philox4x32-10;
+ * Salmon et al., SC 2011), and a comparison of the 24 bits that make the uniform number. */
+LOOP_CLONES static void kept_draw(bool kept[DRAWN], uint64_t seed, uint32_t stream, uint32_t when,
+                                  uint32_t position, uint32_t first, uint32_t least)
+{
+    uint32_t c0[DRAWS], c1[DRAWS], c2[DRAWS], c3[DRAWS], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+
+    for (uint32_t l = 0; l < DRAWS; l++) {
+        c0[l] = stream;
+        c1[l] = when;
+        c2[l] = position;
+        c3[l] = first / 4 + l;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int l = 0; l < DRAWS; l++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
+
+            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
+            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
+            c1[l] = (uint32_t)p1;
+            c3[l] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int l = 0; l < DRAWS; l++) {
+        kept[4 * l] = c0[l] >> 8 >= least;
+        kept[4 * l + 1] = c1[l] >> 8 >= least;
+        kept[4 * l + 2] = c2[l] >> 8 >= least;
+        kept[4 * l + 3] = c3[l] >> 8 >= least;
+    }
+}
+
 /* Elements are numbered in logical order, whatever order they lie in. */
 static inline __attribute__((always_inline)) void dropout_row(const gp_onednn_step *step,
                                                               const gp_onednn_run *run, size_t sample,
                                                               bool narrow)
 {
     const gp_batch *batch = run->batch;
-    uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer), words[4];
-    uint32_t position = (uint32_t)(batch->position + sample);
-    float scale = (float)(1.0 / (1.0 - step->rate));
-    size_t channel = 0, pixel = 0, first = sample * step->count;
+    const uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer);
+    const uint32_t least = (uint32_t)ceil(step->rate * 0x1p24); /* of 24 bits */
+    const float scale = (float)(1.0 / (1.0 - step->rate));
+    const size_t base = sample * step->count;
     const float *x = step->data[0];
     const uint16_t *x_narrow = step->data[0];
     float *y = step->data[1];
     uint16_t *y_narrow = step->data[1];
+    size_t channel = 0, pixel = 0;
+    bool kept[DRAWN];
 
     for (size_t e = 0; e < step->count; e++) {
-        size_t at = first + pixel * step->channels + channel;
-        bool kept;
+        size_t at = base + pixel * step->channels + channel;
 
-        if (e % 4 == 0)
-            gp_rng_draw(words, batch->seed, stream, (uint32_t)batch->step, position, (uint32_t)(e / 4));
-        kept = (double)gp_rng_uniform(words[e % 4]) >= step->rate;
+        if (e % DRAWN == 0)
+            kept_draw(kept, batch->seed, stream, (uint32_t)batch->step, (uint32_t)(batch->position + sample),
+                      (uint32_t)e, least);
         if (narrow)
-            y_narrow[at] = kept ? bf16_of(bf16_float(x_narrow[at]) * scale) : 0;
+            y_narrow[at] = kept[e % DRAWN] ? bf16_of(bf16_float(x_narrow[at]) * scale) : 0;
         else
-            y[at] = kept ? x[at] * scale : 0.0f;
+            y[at] = kept[e % DRAWN] ? x[at] * scale : 0.0f;
         if (++pixel == step->pixels) {
             pixel = 0;
             channel++;
