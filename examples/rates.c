@@ -72,7 +72,7 @@ GP_TASK gp_status table(gp_task *task, gp_error *err)
              length > 0 ? argument : "digits:6000");
 
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
-        gp_model_sums sums;
+        gp_model_sums sums = { 0 };
         gp_status status = train(task, source, rates[i], &sums, err);
 
         if (status == GP_EDIVERGED && gp_task_index(task) == 1) /* on all ranks alike */

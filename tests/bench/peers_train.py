@@ -34,7 +34,7 @@ NETWORKS = {  # name in the zoo: batch, name in torchvision
 }
 INFER = ["lenet", "resnet50"]
 WORKERS = {"lenet": 600, "alexnet": 16}  # steps of one training through a pool
-GOALS = {  # what issue 5 asks for
+GOALS = {  # f32, bf16
     ("train", "lenet"): (3, 2.5), ("train", "alexnet"): (1.25, 2), ("train", "resnet18"): (1.3, 1.8),
     ("train", "resnet50"): (1.4, 2), ("train", "squeezenet1.1"): (1.5, 2),
     ("infer", "lenet"): (2.5, None), ("infer", "resnet50"): (1.6, 2.2),

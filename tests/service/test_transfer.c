@@ -115,7 +115,7 @@ TEST(a_network_for_the_same_classes_keeps_its_head_and_options_that_ask_for_noth
 
 TEST(a_name_in_the_cache_is_a_pretrained_network)
 {
-    char line[800];
+    char line[1200];
 
     transfer_begin();
     snprintf(line, sizeof(line), "mkdir -p %s/gradpool/models && cp %s %s/gradpool/models/mine.onnx", cache,
@@ -200,7 +200,7 @@ static void seen_begin(void *context, const gp_train_facts *facts)
 TEST(the_library_trains_from_a_pretrained_network_too)
 {
     static const char *const options[] = { "max-epochs=1", "mini-batch-size=50", NULL };
-    char model[200], data[200];
+    char model[300], data[300];
     gp_training *training = NULL;
     gp_pool *pool;
     gp_error error;
