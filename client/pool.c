@@ -283,6 +283,9 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
 
     if (status == GP_OK)
         pool->scheduler_pid = welcome.pid;
+    /* The one that let us in died, and its successor, who has the same address, does not know us. */
+    if (status == GP_EPERM && gp_door_gone(pool->door))
+        return pool_scheduler_gone(pool, err);
     return status;
 }
 
