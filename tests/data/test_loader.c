@@ -14,9 +14,10 @@ typedef struct gate_store {
     gp_store store;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool open;              /* reads pass */
-    uint32_t fail_at;       /* reading this sample fails */
-    _Atomic uint32_t reads; /* begun */
+    bool open;               /* reads pass */
+    uint32_t fail_at;        /* reading this sample fails */
+    _Atomic uint32_t reads;  /* begun */
+    _Atomic uint32_t passed; /* of them, the gate */
 } gate_store;
 
 static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -29,6 +30,7 @@ static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_
     while (!gate->open)
         pthread_cond_wait(&gate->changed, &gate->lock);
     pthread_mutex_unlock(&gate->lock);
+    atomic_fetch_add(&gate->passed, 1);
     for (uint32_t i = 0; i < count; i++) {
         if (index[i] == gate->fail_at)
             return gp_fail(err, GP_EIO, "sample %u cannot be read", index[i]);
@@ -78,6 +80,13 @@ static void gate_set(gate_store *gate, bool open)
 static void gate_await_read(gate_store *gate, uint32_t reads)
 {
     while (atomic_load(&gate->reads) < reads)
+        sched_yield();
+}
+
+/* Until no read stands at the gate, which is open. */
+static void gate_await_all(gate_store *gate)
+{
+    while (atomic_load(&gate->passed) != atomic_load(&gate->reads))
         sched_yield();
 }
 
@@ -192,7 +201,9 @@ TEST(several_threads_keep_errors_and_cancels_in_their_places)
         REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
         check_batch(batch, &sampler, 0, 200, 100);
         gp_loader_release(loader, batch);
-        /* Cancelled with pieces in the threads' hands: they are dropped, and the slots come back. */
+        /* Cancelled with pieces in the threads' hands: they are dropped, and the slots come back.  Pieces that the
+         * turn before dropped are through by now, or their threads would be missed below. */
+        gate_await_all(&gate);
         gate_set(&gate, false);
         reads = atomic_load(&gate.reads);
         for (uint32_t first = 300; first < 600; first += 100)

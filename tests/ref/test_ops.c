@@ -226,11 +226,12 @@ TEST(dropout_draws_element_and_sample_by_their_place_alone)
 TEST(softmax_xent_sums_over_samples_and_leaves_out_those_without_a_label)
 {
     double logits[] = { 0, log(2), log(5), 3, 3, 1, 1000, 0, 0 }, labels[] = { 1, 0, -1 };
-    double dlogits[9], scores[9], sums[3] = { 100, 10, 1 };
+    double dlogits[9], scores[9], sums[GP_SUMS] = { 100, 10, 1 };
     const double e = exp(-2), third = 2 + e;
     const double expected_scores[] = { 0.125, 0.25, 0.625, 1 / third, 1 / third, e / third, 1, 0, 0 };
     const double expected_dlogits[] = { 0.125, -0.75, 0.625, 1 / third - 1, 1 / third, e / third, 0, 0, 0 };
-    const double expected_sums[] = { 100 + log(4) + log(third), 12, 2 }; /* the tie goes to the first class */
+    const double expected_sums[GP_SUMS] = { 100 + log(4) + log(third), 12,
+                                            2 }; /* the tie goes to the first class */
     gp_op op = gp_op_init(GP_OP_SOFTMAX_XENT);
 
     gp_ref_softmax_xent(&(gp_ref_call){
