@@ -230,7 +230,7 @@ TEST(softmax_xent_sums_over_samples_and_leaves_out_those_without_a_label)
     const double e = exp(-2), third = 2 + e;
     const double expected_scores[] = { 0.125, 0.25, 0.625, 1 / third, 1 / third, e / third, 1, 0, 0 };
     const double expected_dlogits[] = { 0.125, -0.75, 0.625, 1 / third - 1, 1 / third, e / third, 0, 0, 0 };
-    const double expected_sums[GP_SUMS] = { 100 + log(4) + log(third), 12,
+    const double expected_sums[GP_SUMS] = { 100 + log(4) + log(third), 12, 2,
                                             2 }; /* the tie goes to the first class */
     gp_op op = gp_op_init(GP_OP_SOFTMAX_XENT);
 
