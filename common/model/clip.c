@@ -1,7 +1,7 @@
 /* Numbers cut off at both ends: ReLU6 is min=0, max=6, a clipped ReLU min=0 and its ceiling. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/activation.h"
 
 typedef struct clip_settings {
     double min, max;
@@ -25,36 +25,18 @@ static gp_status clip_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_op clip_op(const gp_lowering *lowering, gp_opcode code)
-{
-    const clip_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-
-    op.function = GP_ACTIVATION_CLIP;
-    op.factor[0] = settings->min;
-    op.factor[1] = settings->max;
-    return op;
-}
-
 static gp_status clip_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = clip_op(lowering, GP_OP_ACTIVATION);
+    const clip_settings *settings = lowering->settings;
 
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_forward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
 }
 
 static gp_status clip_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = clip_op(lowering, GP_OP_ACTIVATION_BACKWARD);
+    const clip_settings *settings = lowering->settings;
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->y;
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_backward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
 }
 
 static const gp_kind_check clip_checks[] = {

@@ -1,7 +1,7 @@
 /* Leaky rectified linear unit (Maas et al., ICML 2013): a slope below zero, so that no unit dies. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/activation.h"
 
 typedef struct leakyrelu_settings {
     double slope;
@@ -14,42 +14,18 @@ static const gp_param leakyrelu_params[] = {
     { 0 },
 };
 
-static gp_status leakyrelu_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
-}
-
-static gp_op leakyrelu_op(const gp_lowering *lowering, gp_opcode code)
-{
-    const leakyrelu_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-
-    op.function = GP_ACTIVATION_LEAKY_RELU;
-    op.factor[0] = settings->slope;
-    return op;
-}
-
 static gp_status leakyrelu_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = leakyrelu_op(lowering, GP_OP_ACTIVATION);
+    const leakyrelu_settings *settings = lowering->settings;
 
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_forward(lowering, GP_ACTIVATION_LEAKY_RELU, settings->slope, 0, err);
 }
 
 static gp_status leakyrelu_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = leakyrelu_op(lowering, GP_OP_ACTIVATION_BACKWARD);
+    const leakyrelu_settings *settings = lowering->settings;
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->y;
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_backward(lowering, GP_ACTIVATION_LEAKY_RELU, settings->slope, 0, err);
 }
 
 static const gp_kind_check leakyrelu_checks[] = {
@@ -67,7 +43,7 @@ const gp_kind gp_kind_leakyrelu = {
     .settings_table = leakyrelu_params,
     .settings_bytes = sizeof(leakyrelu_settings),
     .checks = leakyrelu_checks,
-    .infer = leakyrelu_infer,
+    .infer = gp_activation_infer,
     .forward = leakyrelu_forward,
     .backward = leakyrelu_backward,
 };

@@ -1,7 +1,7 @@
 /* Its input times one number that is not learned, as the branches of Inception-ResNet before they are added. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/activation.h"
 
 typedef struct scale_settings {
     double factor;
@@ -13,41 +13,18 @@ static const gp_param scale_params[] = {
     { 0 },
 };
 
-static gp_status scale_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
-}
-
-static gp_op scale_op(const gp_lowering *lowering, gp_opcode code)
-{
-    gp_op op = gp_op_init(code);
-
-    op.function = GP_ACTIVATION_SCALE;
-    op.factor[0] = ((const scale_settings *)lowering->settings)->factor;
-    return op;
-}
-
 static gp_status scale_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = scale_op(lowering, GP_OP_ACTIVATION);
+    const scale_settings *settings = lowering->settings;
 
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_forward(lowering, GP_ACTIVATION_SCALE, settings->factor, 0, err);
 }
 
 static gp_status scale_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = scale_op(lowering, GP_OP_ACTIVATION_BACKWARD);
+    const scale_settings *settings = lowering->settings;
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->y;
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_backward(lowering, GP_ACTIVATION_SCALE, settings->factor, 0, err);
 }
 
 static const gp_kind_check scale_checks[] = {
@@ -65,7 +42,7 @@ const gp_kind gp_kind_scale = {
     .settings_table = scale_params,
     .settings_bytes = sizeof(scale_settings),
     .checks = scale_checks,
-    .infer = scale_infer,
+    .infer = gp_activation_infer,
     .forward = scale_forward,
     .backward = scale_backward,
 };

@@ -1,44 +1,18 @@
 /* Hyperbolic tangent. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/activation.h"
 
 static const gp_param tanh_params[] = { { 0 } };
 
-static gp_status tanh_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
-}
-
-static gp_op tanh_op(gp_opcode code)
-{
-    gp_op op = gp_op_init(code);
-
-    op.function = GP_ACTIVATION_TANH;
-    return op;
-}
-
 static gp_status tanh_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = tanh_op(GP_OP_ACTIVATION);
-
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_forward(lowering, GP_ACTIVATION_TANH, 0, 0, err);
 }
 
 static gp_status tanh_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = tanh_op(GP_OP_ACTIVATION_BACKWARD);
-
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->y;
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_activation_backward(lowering, GP_ACTIVATION_TANH, 0, 0, err);
 }
 
 static const gp_kind_check tanh_checks[] = {
@@ -55,7 +29,7 @@ const gp_kind gp_kind_tanh = {
     .inputs_max = 1,
     .settings_table = tanh_params,
     .checks = tanh_checks,
-    .infer = tanh_infer,
+    .infer = gp_activation_infer,
     .forward = tanh_forward,
     .backward = tanh_backward,
 };
