@@ -14,15 +14,23 @@ typedef struct warp_place {
     bool inside;
 } warp_place;
 
+/* Where a pixel of the output comes from; whether that is within the input. */
+static inline bool look_up(const gp_augment_draw *draw, const gp_store_info *store, uint32_t row,
+                           uint32_t column, double *x, double *y)
+{
+    const double u = column + 0.5, v = row + 0.5;
+
+    *x = draw->a[0][0] * u + draw->a[0][1] * v + draw->a[0][2];
+    *y = draw->a[1][0] * u + draw->a[1][1] * v + draw->a[1][2];
+    return *x >= 0 && *y >= 0 && *x < store->width && *y < store->height;
+}
+
 static inline warp_place place_of(const gp_augment_draw *draw, const gp_store_info *store, uint32_t row,
                                   uint32_t column)
 {
-    const double u = column + 0.5, v = row + 0.5;
-    const double x = draw->a[0][0] * u + draw->a[0][1] * v + draw->a[0][2];
-    const double y = draw->a[1][0] * u + draw->a[1][1] * v + draw->a[1][2];
-    warp_place place = { .inside = x >= 0 && y >= 0 && x < store->width && y < store->height };
+    double x, y, fx, fy;
+    warp_place place = { .inside = look_up(draw, store, row, column, &x, &y) };
     size_t left, right, upper, lower;
-    double fx, fy;
     long x0, y0;
 
     if (!place.inside)
@@ -219,12 +227,10 @@ void gp_augment_indices(const gp_augment_draw *draw, const gp_store_info *store,
     }
     for (uint32_t row = 0; row < augmented->height; row++)
         for (uint32_t column = 0; column < augmented->width; column++) {
-            const double u = column + 0.5, v = row + 0.5;
-            const double x = draw->a[0][0] * u + draw->a[0][1] * v + draw->a[0][2];
-            const double y = draw->a[1][0] * u + draw->a[1][1] * v + draw->a[1][2];
-            bool inside = x >= 0 && y >= 0 && x < store->width && y < store->height;
+            double x, y;
 
-            to[(size_t)row * augmented->width + column] =
-                inside ? from[(size_t)y * store->width + (size_t)x] : nothing;
+            to[(size_t)row * augmented->width + column] = look_up(draw, store, row, column, &x, &y)
+                                                              ? from[(size_t)y * store->width + (size_t)x]
+                                                              : nothing;
         }
 }
