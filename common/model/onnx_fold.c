@@ -432,39 +432,29 @@ static int64_t clamp(int64_t bound, int64_t size, int64_t step_size, bool is_sta
 gp_status gp_onnx_fold_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
                              gp_error *err)
 {
-    int64_t starts[GP_ONNX_LIST_MAX], ends[GP_ONNX_LIST_MAX], axes[GP_ONNX_LIST_MAX], steps[GP_ONNX_LIST_MAX];
     int64_t dims[GP_ONNX_RANK_MAX], strides[GP_ONNX_RANK_MAX], at = 0;
-    size_t count = 0, end_count = 0, axis_count = 0, step_count = 0;
+    gp_onnx_slices slices;
     uint32_t axis;
     const gp_onnx_tensor *x;
     void *data;
     gp_status status = input_of(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 1, "starts", starts, &count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 2, "ends", ends, &end_count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 3, "axes", axes, &axis_count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 4, "steps", steps, &step_count, err);
-    if (status == GP_OK && (count != end_count || (axis_count != 0 && axis_count != count) ||
-                            (step_count != 0 && step_count != count)))
-        status = gp_fail(err, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
+        status = gp_onnx_node_slices(m, node, &slices, err);
     if (status != GP_OK)
         return status;
     memcpy(dims, x->dims, sizeof(dims));
     strides_of(x, strides);
-    for (size_t i = 0; i < count; i++) {
-        const int64_t apart = step_count == 0 ? 1 : steps[i];
+    for (size_t i = 0; i < slices.count; i++) {
+        const int64_t apart = slices.steps[i];
 
-        status = axis_of(axis_count == 0 ? (int64_t)i : axes[i], x->rank, &axis, err);
+        status = axis_of(slices.axes[i], x->rank, &axis, err);
         if (status != GP_OK)
             return status;
         if (apart == 0 || apart < -INT32_MAX || apart > INT32_MAX || dims[axis] != x->dims[axis])
             return gp_fail(err, GP_EINVAL, "a step of %" PRId64 ", or an axis that is cut twice", apart);
-        const int64_t start = clamp(starts[i], x->dims[axis], apart, true);
-        const int64_t reach = clamp(ends[i], x->dims[axis], apart, false) - start;
+        const int64_t start = clamp(slices.starts[i], x->dims[axis], apart, true);
+        const int64_t reach = clamp(slices.ends[i], x->dims[axis], apart, false) - start;
         const int64_t left = apart > 0 ? (reach + apart - 1) / apart : (reach + apart + 1) / apart;
 
         dims[axis] = left < 0 || x->dims[axis] == 0 ? 0 : left;

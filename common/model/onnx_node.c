@@ -253,6 +253,30 @@ gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto
     return GP_OK;
 }
 
+gp_status gp_onnx_node_slices(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_slices *out,
+                              gp_error *err)
+{
+    size_t end_count = 0, axis_count = 0, step_count = 0;
+    gp_status status = gp_onnx_node_list(m, node, 1, "starts", out->starts, &out->count, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_list(m, node, 2, "ends", out->ends, &end_count, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_list(m, node, 3, "axes", out->axes, &axis_count, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_list(m, node, 4, "steps", out->steps, &step_count, err);
+    if (status != GP_OK)
+        return status;
+    if (out->count != end_count || (axis_count != 0 && axis_count != out->count) ||
+        (step_count != 0 && step_count != out->count))
+        return gp_fail(err, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
+    for (size_t i = axis_count; i < out->count; i++)
+        out->axes[i] = (int64_t)i;
+    for (size_t i = step_count; i < out->count; i++)
+        out->steps[i] = 1;
+    return GP_OK;
+}
+
 gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
                             int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err)
 {

@@ -95,6 +95,16 @@ gp_status gp_onnx_node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *nod
 gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
                             int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
 
+/* What a Slice cuts: of axis axes[i] from starts[i] to ends[i] in steps of steps[i]; axes and steps that are not there are
+ * 0, 1, 2 ... and 1.  GP_ECORRUPT: not as many of each. */
+typedef struct gp_onnx_slices {
+    int64_t starts[GP_ONNX_LIST_MAX], ends[GP_ONNX_LIST_MAX], axes[GP_ONNX_LIST_MAX], steps[GP_ONNX_LIST_MAX];
+    size_t count;
+} gp_onnx_slices;
+
+gp_status gp_onnx_node_slices(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_slices *out,
+                              gp_error *err);
+
 /* ---- attributes; where one is absent, the fallback ---- */
 
 /* NULL when absent. */

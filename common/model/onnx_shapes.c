@@ -315,38 +315,32 @@ static int64_t slice_bound(int64_t bound, int64_t size)
 
 gp_status gp_onnx_map_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    int64_t starts[GP_ONNX_LIST_MAX], ends[GP_ONNX_LIST_MAX], axes[GP_ONNX_LIST_MAX], steps[GP_ONNX_LIST_MAX];
     int64_t start[3] = { 0 }, size[3] = { 0 };
-    size_t start_count, end_count, axis_count, step_count;
+    gp_onnx_slices slices;
     char settings[160] = "";
     gp_onnx_value *x;
     gp_status status = gp_onnx_node_image(m, node, 0, &x, err);
 
     if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 1, "starts", starts, &start_count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 2, "ends", ends, &end_count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 3, "axes", axes, &axis_count, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 4, "steps", steps, &step_count, err);
+        status = gp_onnx_node_slices(m, node, &slices, err);
+    if (status == GP_OK && slices.count == 0)
+        status = gp_fail(err, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
     if (status != GP_OK)
         return status;
-    if (start_count == 0 || start_count != end_count || (axis_count != 0 && axis_count != start_count) ||
-        (step_count != 0 && step_count != start_count))
-        return gp_fail(err, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
-    for (size_t i = 0; i < start_count && status == GP_OK; i++) {
-        int64_t axis = axis_count == 0 ? (int64_t)i : axes[i];
+    for (size_t i = 0; i < slices.count && status == GP_OK; i++) {
+        int64_t axis = slices.axes[i];
 
-        if (step_count != 0 && steps[i] != 1)
-            return gp_fail(err, GP_EUNSUPPORTED, "a step of %" PRId64 " is not supported; 1 is", steps[i]);
-        if (axis == 0 && starts[i] == 0 && (ends[i] >= INT32_MAX || (m->batch != 0 && ends[i] >= m->batch)))
+        if (slices.steps[i] != 1)
+            return gp_fail(err, GP_EUNSUPPORTED, "a step of %" PRId64 " is not supported; 1 is",
+                           slices.steps[i]);
+        if (axis == 0 && slices.starts[i] == 0 &&
+            (slices.ends[i] >= INT32_MAX || (m->batch != 0 && slices.ends[i] >= m->batch)))
             continue; /* all samples */
         status = gp_onnx_sample_axis(axis, x->rank, &axis, err);
         if (status != GP_OK)
             return status;
-        start[axis] = slice_bound(starts[i], x->dims[axis]);
-        size[axis] = slice_bound(ends[i], x->dims[axis]) - start[axis];
+        start[axis] = slice_bound(slices.starts[i], x->dims[axis]);
+        size[axis] = slice_bound(slices.ends[i], x->dims[axis]) - start[axis];
         if (size[axis] < 1)
             return gp_fail(err, GP_EUNSUPPORTED, "nothing is left along axis %" PRId64, axis + 1);
     }
