@@ -38,19 +38,11 @@ void gp_task_blocks_free(struct gp_task_blocks *blocks)
 /* ---- the group ---- */
 
 /* How control reaches the waits of this thread; NULL between blocks. */
-static void control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation)
-{
-    pthread_mutex_lock(&control->lock);
-    control->comm = comm;
-    control->generation = generation;
-    pthread_mutex_unlock(&control->lock);
-}
-
 void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block)
 {
     group->broken = false;
     group->balance = 0;
-    control_set_comm(tasks->train, group->comm, group->number);
+    gp_train_control_set_comm(tasks->train, group->comm, group->number);
     atomic_store(&tasks->seat->world, group->world);
     gp_comm_enter(group->comm, block);
 }
@@ -60,7 +52,7 @@ void gp_group_leave(gp_task_group *group, gp_tasks *tasks)
     gp_comm_leave(group->comm);
     gp_comm_arena_reset(group->comm);
     atomic_store(&tasks->seat->world, 0);
-    control_set_comm(tasks->train, NULL, 0);
+    gp_train_control_set_comm(tasks->train, NULL, 0);
     gp_group_release(group);
 }
 
@@ -121,13 +113,13 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     how.generation = call->attempt;
     how.arena_bytes = ARENA_BYTES;
     how.sparse = true;
-    control_set_comm(tasks->train, group->comm, call->attempt);
+    gp_train_control_set_comm(tasks->train, group->comm, call->attempt);
     atomic_store(&tasks->seat->world, call->count);
     /* A stop that came before control knew of the comm has left its mark in the link. */
     status = gp_tasks_canceled(tasks) ? gp_fail(err, GP_ECANCELED, "the block was ended while it formed")
                                       : gp_comm_form(group->comm, &how, err);
     gp_rendezvous_end(rendezvous); /* before the client hears of this block, so before the next group forms */
-    control_set_comm(tasks->train, NULL, 0);
+    gp_train_control_set_comm(tasks->train, NULL, 0);
     atomic_store(&tasks->seat->world, 0);
     if (status != GP_OK)
         return status;

@@ -39,6 +39,8 @@ void gp_train_control_init(gp_train_control *control);
 void gp_train_control_deinit(gp_train_control *control);
 /* Before the next training: stop, progress, step and epoch to 0.  No training may be running. */
 void gp_train_control_reset(gp_train_control *control);
+/* The group of the present run, so that others can end its waits; NULL when it is no more. */
+void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation);
 /* From any thread: stop at once and end every wait of the exchange. */
 void gp_train_control_abort(gp_train_control *control);
 

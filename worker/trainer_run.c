@@ -11,7 +11,6 @@
 
 #include "common/base/clock.h"
 #include "worker/diagnose.h"
-#include "worker/exact.h"
 #include "worker/fault.h"
 #include "worker/trainer_state.h"
 
@@ -56,117 +55,11 @@ static bool cursor_next(cursor *at, const gp_trainer *trainer, call *out)
     return true;
 }
 
-static void trainer_progress(gp_trainer *trainer)
-{
-    atomic_fetch_add_explicit(&trainer->control->progress, 1, memory_order_relaxed);
-}
-
 static gp_status trainer_check_stop(gp_trainer *trainer, gp_error *err)
 {
     if (atomic_load_explicit(&trainer->control->stop, memory_order_relaxed) < 2)
         return GP_OK;
     return gp_fail(err, GP_ECANCELED, "stopped at once, in step %" PRIu64, trainer->step + 1);
-}
-
-/* ---- exchange ---- */
-
-/* gp_ready_fn: all-reduce the buckets that are complete, in order. */
-static gp_status trainer_exchange(void *context, size_t final_count, gp_error *err)
-{
-    gp_trainer *trainer = context;
-    int64_t begin_ns = gp_now_ns();
-    gp_status status = GP_OK;
-
-    while (status == GP_OK && trainer->buckets_done < trainer->bucket_count) {
-        const bucket *next = &trainer->buckets[trainer->buckets_done];
-
-        if (next->first + next->count > final_count)
-            break;
-        if (trainer->buckets_done > 0)
-            gp_fault_point("between-buckets");
-        gp_fault_point("exchange");
-        status = gp_comm_all_reduce(trainer->comm, trainer->gradients + next->first, next->count, GP_F32,
-                                    GP_COMM_SUM, err);
-        trainer->buckets_done++;
-        trainer_progress(trainer);
-    }
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
-    return status;
-}
-
-/* ---- exchange of integers: what a block gave is added to ours, then all ranks' are added ---- */
-
-static void exact_begin(gp_trainer *trainer, bool gradients)
-{
-    size_t count = EXACT_COUNT + (gradients ? 2 * trainer->graph->blob_count : 0);
-
-    memset(trainer->exact, 0, count * sizeof(int64_t));
-}
-
-/* After a call that overwrote sums and gradients. */
-static void exact_take(gp_trainer *trainer, bool gradients)
-{
-    size_t count = trainer->graph->blob_count;
-    int64_t *sums = trainer->exact, *high = trainer->exact + EXACT_COUNT;
-
-    sums[EXACT_BAD] += (int64_t)gp_exact_add_f64(sums, sums + GP_SUMS, trainer->header, GP_SUMS);
-    if (gradients)
-        sums[EXACT_BAD] += (int64_t)gp_exact_add(high, high + count, trainer->gradients, count);
-}
-
-static gp_status exact_exchange_gradients(gp_trainer *trainer, gp_error *err)
-{
-    size_t count = trainer->graph->blob_count;
-    int64_t *words = trainer->exact + EXACT_COUNT;
-    int64_t begin_ns = gp_now_ns();
-    gp_status status = GP_OK;
-
-    for (uint32_t i = 0; i < 2 * trainer->bucket_count && status == GP_OK; i++) {
-        const bucket *part = &trainer->buckets[i / 2];
-
-        gp_fault_point("exchange");
-        status = gp_comm_all_reduce(trainer->comm, words + i % 2 * count + part->first, part->count, GP_I64,
-                                    GP_COMM_SUM, err);
-        trainer_progress(trainer);
-    }
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
-    if (status == GP_OK)
-        gp_exact_get(trainer->gradients, words, words + count, count);
-    return status;
-}
-
-static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
-{
-    int64_t *sums = trainer->exact;
-    gp_status status;
-
-    sums[EXACT_SAMPLES] = (int64_t)samples;
-    sums[EXACT_STOP] = atomic_load(&trainer->control->stop) == 1;
-    status = gp_comm_all_reduce(trainer->comm, sums, EXACT_COUNT, GP_I64, GP_COMM_SUM, err);
-    gp_exact_get_f64(trainer->header, sums, sums + GP_SUMS, GP_SUMS);
-    trainer->header[HEADER_STOP] = (double)sums[EXACT_STOP];
-    trainer->header[HEADER_SAMPLES] = (double)sums[EXACT_SAMPLES];
-    if (sums[EXACT_BAD] != 0)
-        trainer->header[GP_SUM_LOSS] = NAN;
-    return status;
-}
-
-static gp_status trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
-{
-    int64_t begin_ns = gp_now_ns();
-    gp_status status;
-
-    if (trainer->options.reproducible) {
-        status = exact_exchange_header(trainer, samples, err);
-        trainer->exchange_ns += gp_now_ns() - begin_ns;
-        return status;
-    }
-
-    trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
-    trainer->header[HEADER_SAMPLES] = (double)samples;
-    status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
-    return status;
 }
 
 /* ---- a step ---- */
@@ -190,7 +83,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
 
     record->samples = 0;
     if (exact)
-        exact_begin(trainer, true);
+        gp_trainer_exact_begin(trainer, true);
     do {
         gp_loader_batch *loaded;
 
@@ -214,20 +107,20 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
                                                .position = last->position,
                                                .coupling = gp_trainer_coupling(trainer),
                                            },
-                                           exact ? NULL : trainer_exchange, trainer, err);
+                                           exact ? NULL : gp_trainer_exchange, trainer, err);
         gp_loader_release(trainer->loader, loaded);
         if (status == GP_OK && exact) {
             status = trainer->backend_ops->sync(trainer->backend, err);
-            exact_take(trainer, true);
+            gp_trainer_exact_take(trainer, true);
         }
         record->samples += last->count;
-        trainer_progress(trainer);
+        gp_trainer_progress(trainer);
         if (status == GP_OK)
             status = trainer_request(trainer, ahead, err);
     } while (status == GP_OK && !last->last_call);
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
-    return status == GP_OK && exact ? exact_exchange_gradients(trainer, err) : status;
+    return status == GP_OK && exact ? gp_trainer_exact_exchange(trainer, err) : status;
 }
 
 /* Of the sums that were exchanged; NaN where nothing had a class. */
@@ -257,7 +150,7 @@ static double trainer_learn_rate(const gp_trainer *trainer, uint32_t epoch)
 
 static void diagnose_progress(void *context)
 {
-    trainer_progress(context);
+    gp_trainer_progress(context);
 }
 
 /* The loss of the step is not finite: all ranks know and all come here, to find out together where it began. */
@@ -309,7 +202,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     trainer->exchange_ns = 0;
     status = trainer_compute(trainer, now, ahead, last, record, err);
     if (status == GP_OK)
-        status = trainer_exchange_header(trainer, record->samples, err);
+        status = gp_trainer_exchange_header(trainer, record->samples, err);
     if (status != GP_OK)
         return status;
 
@@ -395,9 +288,9 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
     gp_loader_release(trainer->validation_loader, loaded);
     if (status == GP_OK && exact) {
         status = trainer->backend_ops->sync(trainer->backend, err);
-        exact_take(trainer, false);
+        gp_trainer_exact_take(trainer, false);
     }
-    trainer_progress(trainer);
+    gp_trainer_progress(trainer);
     return status;
 }
 
@@ -430,7 +323,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     gp_trainer_share(trainer, total, trainer->rank, &share.first, &share.count);
     share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;
     if (trainer->options.reproducible)
-        exact_begin(trainer, false);
+        gp_trainer_exact_begin(trainer, false);
     for (uint32_t i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
         status = validation_request(trainer, &share, i, err);
     for (uint32_t i = 0; i < share.calls && status == GP_OK; i++) {
@@ -441,7 +334,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
     if (status == GP_OK)
-        status = trainer_exchange_header(trainer, 0, err);
+        status = gp_trainer_exchange_header(trainer, 0, err);
     if (status != GP_OK)
         return status;
     double weight = trainer->header[GP_SUM_WEIGHT];

@@ -1,4 +1,4 @@
-/* trainer_state.h -- what trainer.c builds and trainer_run.c runs.  Private to these two files. */
+/* trainer_state.h -- what trainer.c builds and trainer_run.c runs.  Private to trainer*.c. */
 #ifndef GP_TRAINER_STATE_H
 #define GP_TRAINER_STATE_H
 
@@ -66,17 +66,48 @@ struct gp_trainer {
     int64_t no_better;     /* validations since */
 };
 
+/* ---- trainer_data.c ---- */
+
+gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
+/* Sizes of batch and call, from options and data. */
+gp_status gp_trainer_check_batch(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_new_loaders(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_name_classes(gp_trainer *trainer, gp_error *err);
 /* Our share of `total` samples: of rank `rank` samples [*first, *first + *count), whole blocks with `reproducible`. */
 void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
                       uint32_t *count);
 
+/* ---- trainer_group.c ---- */
+
+gp_status gp_trainer_cut_buckets(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err);
+gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_couple(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
 /* For gp_batch: NULL unless batch norm is synchronised. */
 const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
 
-/* trainer_population.c: the running statistics of the kept weights become those of all training data. */
+/* ---- trainer_exchange.c ---- */
+
+/* One more sign of life for who watches `control`. */
+void gp_trainer_progress(gp_trainer *trainer);
+/* gp_ready_fn, of a trainer. */
+gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err);
+/* The sums of all ranks, and whether one was asked to stop. */
+gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err);
+/* With `reproducible`: all words to 0; a call's sums added to them; all ranks' added up. */
+void gp_trainer_exact_begin(gp_trainer *trainer, bool gradients);
+void gp_trainer_exact_take(gp_trainer *trainer, bool gradients);
+gp_status gp_trainer_exact_exchange(gp_trainer *trainer, gp_error *err);
+
+/* ---- trainer_population.c ---- */
+
+/* The running statistics of the kept weights become those of all training data. */
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
-/* trainer.c: the state as it stands, its blobs borrowed. */
+/* ---- trainer.c ---- */
+
+/* The state as it stands, its blobs borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);
 
 #endif
