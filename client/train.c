@@ -9,311 +9,17 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/model/network.h"
-#include "client/pool.h"
-#include "client/transfer.h"
+#include "client/train_run.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/json.h"
-#include "common/data/augment.h"
 #include "common/model/onnx.h"
-#include "common/model/train_options.h"
 
 enum {
     ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */
     LOADING_MS = 2000, /* then it is said what is waited for */
 };
-
-struct gp_training {
-    gp_network network; /* weights: the trained blob */
-    gp_graph *graph;
-    gp_training_summary summary;
-    struct gp_run *run; /* NULL: it has been */
-};
-
-typedef struct gp_run {
-    gp_pool *pool;
-    const gp_train_request *request;
-    gp_training *training; /* that owns it */
-    gp_train_options options;
-    gp_augment augment;
-    gp_train_begin begin;
-    char *netspec, *options_text;
-    size_t netspec_bytes, options_bytes;
-    uint32_t world, ready, ended;
-    bool rank_ended[GP_MEMBERS_MAX];
-    gp_train_facts facts;
-    int stop_told;     /* highest stop that the workers know of */
-    gp_error failure;  /* first by time; GP_OK = none */
-    int64_t failed_ms; /* when that, or the first effect of it, was seen */
-    gp_error effect;   /* told when no cause comes */
-    int64_t begun_ms;  /* train_begin was sent */
-    bool loading_told;
-} gp_run;
-
-/* ---- what to train ---- */
-
-/* Workers have another current directory. */
-static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
-{
-    char current[512], whole[1100];
-
-    if (path[0] == '\0' || path[0] == '/')
-        return GP_OK;
-    if (getcwd(current, sizeof(current)) == NULL)
-        return gp_fail_errno(err, GP_EIO, "the current directory is not known");
-    if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", current, path) >= bytes)
-        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", whole, bytes - 1);
-    strcpy(path, whole);
-    return GP_OK;
-}
-
-static gp_status run_parse_options(gp_run *run, gp_error *err)
-{
-    const char *batch = NULL, *batch_per_worker = NULL;
-    gp_train_options trial;
-    gp_init_rule rule;
-
-    gp_params_default(gp_train_options_table, &run->options);
-    for (const char *const *option = run->request->options; option != NULL && *option != NULL; option++) {
-        const char *equals = strchr(*option, '=');
-        char name[64];
-        const gp_param *param;
-
-        if (equals == NULL || (size_t)(equals - *option) >= sizeof(name))
-            return gp_fail(err, GP_EINVAL, "option '%s' is not of the form name=value", *option);
-        memcpy(name, *option, (size_t)(equals - *option));
-        name[equals - *option] = '\0';
-        param = gp_params_find(gp_train_options_table, name);
-        if (param == NULL)
-            return gp_params_unknown(gp_train_options_table, name, err);
-        gp_status status = gp_params_set(param, &run->options, equals + 1, err);
-
-        if (status != GP_OK)
-            return status;
-        if (strcmp(param->name, "mini-batch-size") == 0)
-            batch = *option;
-        if (strcmp(param->name, "mini-batch-size-per-worker") == 0)
-            batch_per_worker = *option;
-    }
-    if (batch != NULL && batch_per_worker != NULL)
-        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
-    trial = run->options; /* what can be wrong is told before workers are waited for */
-    gp_status status = gp_train_options_scale(&trial, 1, err);
-
-    if (status == GP_OK)
-        status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
-
-    if (status == GP_OK)
-        status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
-    if (status == GP_OK)
-        status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
-    return status;
-}
-
-/* With what depends on the number of workers worked out. */
-static gp_status run_write_options(gp_run *run, gp_error *err)
-{
-    gp_buffer buffer;
-    gp_json_writer writer;
-    gp_status status = gp_train_options_scale(&run->options, run->world, err);
-
-    if (status != GP_OK)
-        return status;
-    gp_buffer_init(&buffer, 1 << 16);
-    gp_json_writer_init(&writer, &buffer, false);
-    gp_json_begin_object(&writer, NULL);
-    gp_params_to_json(gp_train_options_table, &run->options, false, &writer);
-    gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
-    if (status == GP_OK)
-        run->options_text = (char *)gp_buffer_take(&buffer, &run->options_bytes);
-    gp_buffer_deinit(&buffer);
-    return status;
-}
-
-/* Whether the network is known before the data is: else it is built for the data. */
-static bool run_has_network(const gp_run *run)
-{
-    return run->request->pretrained != NULL || gp_network_is_file(run->request->network);
-}
-
-static gp_status run_load_network(gp_run *run, gp_error *err)
-{
-    const gp_train_request *request = run->request;
-    gp_network *network = &run->training->network;
-
-    if (request->pretrained != NULL)
-        return gp_network_pretrained(network, request->pretrained, err);
-    if (run_has_network(run))
-        return gp_network_load(network, request->network, NULL, 0, err);
-    return gp_zoo_check(request->network, err);
-}
-
-static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_data_role role, gp_error *err)
-{
-    const gp_netspec *spec = run->training->network.spec;
-    gp_store_options images;
-    gp_status status = /* a network of its own has its input's shape: images are brought to it */
-        gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
-                          err);
-
-    images.on_bad = (gp_on_bad)run->options.on_bad;
-    return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
-}
-
-/* Paths go to the workers absolute; "=" means the test split of the training source. */
-static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
-{
-    const char *validation = run->request->validation_data;
-    gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
-
-    if (status == GP_OK && validation != NULL && strcmp(validation, "none") != 0)
-        status = gp_source_absolute(run->begin.validation_data, sizeof(run->begin.validation_data),
-                                    validation, err);
-    if (status != GP_OK)
-        return status;
-    /* The smaller split tells the shape; where there is none, the training data does. */
-    status = run_open(run, store, run->begin.data, GP_DATA_TEST, err);
-    if (status == GP_OK && validation == NULL)
-        strcpy(run->begin.validation_data, "=");
-    else if (status == GP_ENOENT)
-        status = run_open(run, store, run->begin.data, GP_DATA_TRAIN, err);
-    return status;
-}
-
-static void run_tell_changes(const gp_run *run, const gp_edited *edited)
-{
-    const gp_train_events *events = &run->request->events;
-    char output[64];
-
-    for (uint32_t i = 0; i < edited->change_count && events->change != NULL; i++) {
-        gp_layer_change change = gp_transfer_change(&edited->changes[i], output);
-
-        events->change(events->context, &change);
-    }
-}
-
-/* A file from elsewhere does not say what its input was scaled by. */
-static void run_tell_scale(const gp_run *run, const gp_store_info *info)
-{
-    const gp_netspec *spec = run->training->network.spec;
-    const gp_train_events *events = &run->request->events;
-    char text[320];
-
-    if (info->dtype != GP_U8 || spec->scale[0] != 1.0 || spec->offset[0] != 0.0 || events->note == NULL)
-        return;
-    snprintf(text, sizeof(text),
-             "network %s takes the bytes 0 to 255 as they are; if it was trained on other numbers, give them "
-             "first: "
-             "gradpool net edit FILE --set input.scale=0.00392157 --set input.offset=0 -o OUT.onnx",
-             spec->name);
-    events->note(events->context, text);
-}
-
-static gp_status run_transfer(gp_run *run, const gp_store_info *info, gp_error *err)
-{
-    const gp_train_request *request = run->request;
-    gp_transfer how = { .classes = request->classes,
-                        .source = info->source,
-                        .data_classes = info->class_count,
-                        .data_names = info->class_names,
-                        .head_factors = { request->head_learn_rate_factor[0],
-                                          request->head_learn_rate_factor[1] },
-                        .freeze_up_to = request->freeze_up_to,
-                        .seed = (uint64_t)run->options.seed };
-    gp_edited edited = { 0 };
-    gp_status status = gp_init_rule_parse(&how.rule, run->options.weights_initializer, err);
-
-    if (status == GP_OK)
-        status = gp_network_transfer(&run->training->network, &how, &edited, err);
-    if (status == GP_OK)
-        run_tell_changes(run, &edited);
-    gp_edited_deinit(&edited);
-    return status;
-}
-
-/* The network as it will be trained, and that it takes the data. */
-static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
-{
-    gp_network *network = &run->training->network;
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    gp_status status = GP_OK;
-
-    if (!run_has_network(run))
-        status = gp_network_load(network, run->request->network, &sample, info->class_count, err);
-    else if (run->request->pretrained != NULL)
-        status = run_transfer(run, info, err);
-    if (status == GP_OK)
-        status = gp_graph_new(&run->training->graph, network->spec, err);
-    if (status == GP_OK)
-        status = gp_network_check_data(run->training->graph, info, err);
-    if (status == GP_OK && network->weights != NULL)
-        run_tell_scale(run, info);
-    return status;
-}
-
-/* Data of its own to validate on must fit as well. */
-static gp_status run_check_validation(gp_run *run, gp_error *err)
-{
-    const char *source = run->begin.validation_data;
-    gp_store *store;
-
-    if (source[0] == '\0' || strcmp(source, "=") == 0)
-        return GP_OK;
-    gp_status status = run_open(run, &store, source, GP_DATA_GIVEN, err);
-
-    if (status != GP_OK)
-        return status;
-    gp_augment fixed = gp_augment_fixed(&run->augment);
-    gp_store_info info;
-
-    status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);
-    if (status == GP_OK)
-        status = gp_network_check_data(run->training->graph, &info, err);
-    gp_store_close(store);
-    return status;
-}
-
-static gp_status run_write_network(gp_run *run, gp_error *err)
-{
-    gp_buffer buffer;
-    gp_status status;
-
-    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    status = gp_netspec_to_json(run->training->network.spec, &buffer, false, err);
-    if (status == GP_OK)
-        run->netspec = (char *)gp_buffer_take(&buffer, &run->netspec_bytes);
-    gp_buffer_deinit(&buffer);
-    return status;
-}
-
-static gp_status run_prepare(gp_run *run, gp_error *err)
-{
-    gp_store *store = NULL;
-    gp_store_info shape;
-    gp_status status = run_parse_options(run, err);
-
-    if (status == GP_OK)
-        status = gp_augment_parse(&run->augment, run->options.augment, err);
-    if (status == GP_OK)
-        status = run_load_network(run, err);
-    if (status == GP_OK)
-        status = run_find_data(run, &store, err);
-    if (status == GP_OK)
-        status = gp_augment_shape(&shape, &run->augment, gp_store_get_info(store), err);
-    if (status == GP_OK)
-        status = run_fit(run, &shape, err);
-    gp_store_close(store);
-    if (status == GP_OK)
-        status = run_check_validation(run, err);
-    run->begin.seed = (uint64_t)run->options.seed;
-    return status == GP_OK ? run_write_network(run, err) : status;
-}
 
 /* ---- what the workers say ---- */
 
@@ -520,7 +226,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 static gp_status run_begin(gp_run *run, gp_error *err)
 {
     run->world = run->pool->grant.slots_count;
-    gp_status scaled = run_write_options(run, err);
+    gp_status scaled = gp_run_write_options(run, err);
 
     if (scaled != GP_OK)
         return scaled;
@@ -653,7 +359,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     training->run = run;
     run->training = training;
     run->request = request;
-    status = run_prepare(run, err);
+    status = gp_run_prepare(run, err);
     if (status != GP_OK) {
         gp_training_free(training);
         return status;
