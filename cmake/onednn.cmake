@@ -18,8 +18,8 @@ set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
 set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
-  onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c onednn_wide.c
-  threads.c)
+  onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c
+  onednn_norm_wide.c onednn_wide.c threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_norm.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
@@ -30,7 +30,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND onednn_wide -mavx512f -mfma -mprefer-vector-width=512)
   set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # as has whatever multiplies bfloat16
 endif()
-set_source_files_properties(${onednn_folder}/onednn_wide.c PROPERTIES COMPILE_OPTIONS "${onednn_wide}")
+set_source_files_properties(${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
+  PROPERTIES COMPILE_OPTIONS "${onednn_wide}")
 set_source_files_properties(${onednn_folder}/onednn_norm_narrow.c
   PROPERTIES COMPILE_OPTIONS "${onednn_wide};${onednn_narrow}")
 add_library(gp_onednn STATIC ${onednn_sources})

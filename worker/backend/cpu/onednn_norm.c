@@ -4,7 +4,9 @@
  * size depends on the segment's shape alone, and the chunks are added up in order: the same bits with any number of
  * threads.  In a chunk a block of rows is summed in float32, the blocks in float64.
  *
- * One source for two types of activations: onednn_norm_narrow.c includes it for bfloat16. */
+ * One source, three times: onednn_norm_narrow.c includes it for activations in bfloat16, onednn_norm_wide.c for
+ * float32 compiled for AVX-512 as a whole.  (The clones do not vectorise as well: their backward pass takes three
+ * times as long.) */
 #include "worker/backend/cpu/onednn_segment.h"
 
 #include <math.h>
@@ -13,18 +15,24 @@
 #include "worker/backend/cpu/bf16.h"
 #include "worker/backend/cpu/loops_inside.h"
 
-#ifdef NORM_NARROW
+#if defined(NORM_NARROW) || defined(NORM_WIDE)
 #undef LOOP_CLONES
 #define LOOP_CLONES
+#endif
+#ifdef NORM_NARROW
 typedef uint16_t number;
 #define READ(x)         bf16_float(x)
 #define WRITTEN(y)      bf16_of_result(y)
 #define NORM_LOOP(name) name##_narrow
 #else
 typedef float number;
-#define READ(x)         (x)
-#define WRITTEN(y)      (y)
+#define READ(x)    (x)
+#define WRITTEN(y) (y)
+#ifdef NORM_WIDE
+#define NORM_LOOP(name) name##_wide
+#else
 #define NORM_LOOP(name) name
+#endif
 #endif
 
 enum { BLOCK_NUMBERS = 16384, BLOCK_ROWS_MIN = 8, WIDTH_MAX = 32 };

@@ -5,8 +5,11 @@
  *     conv -> batchnorm -> add -> relu -> conv            is  conv, moments, mix, conv
  *     add (of gradients) -> relu_backward -> batchnorm_backward     is one step of two passes. */
 #include "worker/backend/cpu/onednn_translate.h"
+#include "worker/backend/cpu/onednn_wide.h"
 
 #include <math.h>
+
+#define NORM_LOOP(t, name) ((t)->segment->narrow ? name##_narrow : gp_wide_usable() ? name##_wide : name)
 
 enum { CHUNKS_MAX = 64, CHUNK_ROWS_MIN = 64 };
 
@@ -111,9 +114,7 @@ static void step_norm(gp_onednn_step *step, const gp_onednn_term *term, gp_onedn
 void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value)
 {
     gp_onednn_pending p = t->pending[value];
-    gp_onednn_step step = { .what = "mix",
-                            .loop = t->segment->narrow ? gp_onednn_loop_mix_narrow : gp_onednn_loop_mix,
-                            .in_place = true };
+    gp_onednn_step step = { .what = "mix", .loop = NORM_LOOP(t, gp_onednn_loop_mix), .in_place = true };
     gp_onednn_form form;
 
     if (!going(t) || p.count == 0)
@@ -200,9 +201,7 @@ static void step_chunks(gp_onednn_translator *t, gp_onednn_step *step, size_t mo
 
 void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op)
 {
-    gp_onednn_step step = { .loop =
-                                t->segment->narrow ? gp_onednn_loop_moments_narrow : gp_onednn_loop_moments,
-                            .mix.epsilon = op->factor[0] };
+    gp_onednn_step step = { .loop = NORM_LOOP(t, gp_onednn_loop_moments), .mix.epsilon = op->factor[0] };
     gp_onednn_pending p = pending_of(op->in[0]);
 
     step_rows(t, &step, op->in[0], PACKED);
@@ -224,8 +223,7 @@ void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op)
 void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op *op)
 {
     const uint32_t dy = op->in[1], dx = op->out[0];
-    gp_onednn_step step = { .loop = t->segment->narrow ? gp_onednn_loop_norm_backward_narrow
-                                                       : gp_onednn_loop_norm_backward };
+    gp_onednn_step step = { .loop = NORM_LOOP(t, gp_onednn_loop_norm_backward) };
     gp_onednn_pending p = t->pending[dy];
     bool fits = p.count != 0 && !p.bounded && !is_norm(&p.term[0]), kept = fits && !only_reader(t, dy);
 

@@ -216,16 +216,19 @@ gp_status gp_onednn_loop_norm_fold(const gp_onednn_step *, const gp_onednn_run *
 /* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 
-/* --- onednn_norm.c: arguments by slots, activations packed (a mix without norms: in either form) ------ */
+/* --- onednn_norm.c: arguments by slots, activations packed (a mix without norms: in either form).  Each thrice: plain
+ * float32, float32 where gp_wide_usable(), bfloat16 --------------------------------------------------- */
+
+#define GP_ONEDNN_NORM_LOOP(name)                                                                            \
+    gp_status name(const gp_onednn_step *, const gp_onednn_run *, gp_error *);                               \
+    gp_status name##_wide(const gp_onednn_step *, const gp_onednn_run *, gp_error *);                        \
+    gp_status name##_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *)
 
 /* X, SCALE, RUNNING -> MOMENTS, FACTOR, SUMS, SQUARES */
-gp_status gp_onednn_loop_moments(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
-gp_status gp_onednn_loop_moments_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+GP_ONEDNN_NORM_LOOP(gp_onednn_loop_moments);
 /* the mix -> OUT */
-gp_status gp_onednn_loop_mix(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
-gp_status gp_onednn_loop_mix_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+GP_ONEDNN_NORM_LOOP(gp_onednn_loop_mix);
 /* the mix (dy), X, SCALE, MOMENTS -> OUT (or none), KEPT (or none), SUMS (dscale), SQUARES (doffset) */
-gp_status gp_onednn_loop_norm_backward(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
-gp_status gp_onednn_loop_norm_backward_narrow(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+GP_ONEDNN_NORM_LOOP(gp_onednn_loop_norm_backward);
 
 #endif
