@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include <gradpool/error.h>
+#include <gradpool/metrics.h>
 
 #ifdef __cplusplus
 extern "C" {
