@@ -284,6 +284,48 @@ static const gp_onnx_tensor *source_of(const reading *r, uint32_t parameter, boo
     return &source->tensors[index];
 }
 
+typedef struct use {
+    const char *data;
+    uint32_t parameter;
+} use;
+
+static int use_compare(const void *left, const void *right)
+{
+    const use *a = left, *b = right;
+
+    if (a->data != b->data)
+        return a->data < b->data ? -1 : 1;
+    return a->parameter < b->parameter ? -1 : a->parameter > b->parameter;
+}
+
+/* Layers have their weights each for itself.  Vectors that several nodes read are copied: exporters merge biases and
+ * statistics that are equal by chance, as those of untrained networks are.  A kernel is shared by intent. */
+static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_error *err)
+{
+    const gp_graph *graph = r->graph;
+    char name[GP_ONNX_SHOWN_BYTES];
+    bool transposed;
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        uses[p] = (use){ .data = source_of(r, p, &transposed)->data, .parameter = p };
+    qsort(uses, graph->parameter_count, sizeof(*uses), use_compare);
+    for (uint32_t i = 1; i < graph->parameter_count; i++) {
+        const gp_parameter *parameter = &graph->parameters[uses[i].parameter];
+        const gp_onnx_tensor *tensor = source_of(r, uses[i].parameter, &transposed);
+
+        if (uses[i].data != uses[i - 1].data || tensor->splat)
+            continue;
+        if (parameter->shape.rank > 1)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "%s and %s share one initializer, '%s'; gradpool's layers have their weights each "
+                           "for itself",
+                           graph->parameters[uses[i - 1].parameter].name, parameter->name,
+                           gp_onnx_shown(name, tensor->name));
+        *repeated += (size_t)parameter->count;
+    }
+    return GP_OK;
+}
+
 /* Every number stands in the file once, or beside it, or was computed within the store's ceiling, or is one that nodes
  * repeat: else a small file could ask for gigabytes. */
 static gp_status check_sources(const reading *r, size_t bytes, size_t repeated_max, gp_error *err)
@@ -291,23 +333,27 @@ static gp_status check_sources(const reading *r, size_t bytes, size_t repeated_m
     const gp_graph *graph = r->graph;
     size_t repeated = 0;
     bool transposed;
+    use *uses = gp_calloc(graph->parameter_count + 1, sizeof(*uses));
+    gp_status status = uses != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a list of weights");
 
-    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+    for (uint32_t p = 0; p < graph->parameter_count && status == GP_OK; p++) {
         const gp_onnx_tensor *tensor = source_of(r, p, &transposed);
-        gp_status status = check_source(&graph->parameters[p], tensor, transposed, err);
 
-        if (status != GP_OK)
-            return status;
+        status = check_source(&graph->parameters[p], tensor, transposed, err);
         repeated += tensor->splat ? (size_t)graph->parameters[p].count : 0;
     }
+    if (status == GP_OK)
+        status = count_shared(r, uses, &repeated, err);
+    gp_free(uses);
+    if (status != GP_OK)
+        return status;
     if (repeated > repeated_max)
         return gp_fail(err, GP_ELIMIT,
                        "the model fills %zu weights with numbers that stand in it once; at most %zu",
                        repeated, repeated_max);
     if (graph->blob_count - repeated > (bytes + r->external_bytes + r->store.bytes) / sizeof(float))
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "several nodes share one initializer; gradpool's layers have their weights each for itself");
+        return gp_fail(err, GP_ECORRUPT, "the model has %zu weights, more than its %zu bytes can hold",
+                       graph->blob_count - repeated, bytes + r->external_bytes + r->store.bytes);
     return GP_OK;
 }
 

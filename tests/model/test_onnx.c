@@ -366,6 +366,34 @@ TEST(nodes_that_share_an_initializer_cannot_ask_for_more_memory_than_the_file_ha
     gp_buffer_deinit(&file);
 }
 
+TEST(biases_that_an_exporter_merged_because_they_are_equal_are_copied_into_each_layer)
+{
+    gp_buffer graph = message();
+    gp_error err;
+    loaded l = { 0 };
+
+    put_port(&graph, 11, "x", "N 4 1 1");
+    put_port(&graph, 12, "y", "N 4");
+    put_tensor(&graph, "v", "4 4 1 1", 0, 1);
+    put_tensor(&graph, "w", "4 4 1 1", 100, 1);
+    put_tensor(&graph, "b", "4", 7, 1);
+    put_node(&graph, "Conv", "first", "x v b", "h", "");
+    put_node(&graph, "Conv", "second", "h w b", "c", "");
+    put_node(&graph, "Flatten", "f", "c", "y", "");
+    gp_buffer file = model_of(&graph, 13);
+    gp_graph *network;
+
+    CHECK_STATUS(GP_OK, load(&l, &file, &err));
+    CHECK_STATUS(GP_OK, gp_graph_new(&network, l.spec, &err));
+    for (uint32_t p = 1; p < 4; p += 2)
+        for (int i = 0; i < 4; i++)
+            CHECK_NEAR(7 + i, l.blob[network->parameters[p].offset + i], 0);
+    CHECK_NEAR(103, l.blob[network->parameters[2].offset + 3], 0);
+    gp_graph_free(network);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
 /* ---- bytes from anywhere ---- */
 
 static void check_bytes(gp_status wanted, const char *part, gp_buffer *file)
