@@ -214,6 +214,36 @@ gp_status gp_onnx_map_global_pool(gp_onnx_mapping *m, const Onnx__NodeProto *nod
                : status;
 }
 
+/* Over height and width, as exporters write a global average. */
+gp_status gp_onnx_map_reduce_mean(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    int64_t axes[GP_ONNX_LIST_MAX], axis, keep;
+    bool chosen[GP_ONNX_RANK_MAX] = { false };
+    size_t count;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_image(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_list(m, node, 1, "axes", axes, &count, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_int(node, "keepdims", 1, &keep, err);
+    for (size_t i = 0; status == GP_OK && i < count; i++) {
+        status = gp_onnx_sample_axis(axes[i], x->rank, &axis, err);
+        if (status == GP_OK)
+            chosen[axis] = true;
+    }
+    if (status != GP_OK)
+        return status;
+    if (x->rank != 3 || count != 2 || !chosen[1] || !chosen[2])
+        return gp_fail(err, GP_EUNSUPPORTED, "it is supported over the height and width of images");
+    gp_onnx_value mean = *x;
+
+    if (keep != 0)
+        return gp_onnx_node_layer(m, node, "globalavgpool", NULL, &x, 1, err);
+    status = gp_onnx_append(m, node->name, "globalavgpool", NULL, &mean, err);
+    return status == GP_OK ? gp_onnx_node_view(m, node, &mean, 1, mean.dims, err) : status;
+}
+
 /* ---- products ---- */
 
 /* The weight is [inputs, outputs], or [outputs, inputs] when it is not to be transposed. */

@@ -124,6 +124,12 @@ gp_status gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind,
     return add_layer(m, name, kind, settings, inputs, 1, x, err);
 }
 
+gp_status gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *settings,
+                            gp_onnx_value *const *inputs, size_t count, gp_onnx_value *out, gp_error *err)
+{
+    return add_layer(m, NULL, kind, settings, inputs, count, out, err);
+}
+
 gp_status gp_onnx_node_like(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
                             const char *settings, gp_onnx_value *x, gp_error *err)
 {
@@ -251,6 +257,7 @@ static const map_operator operators[] = {
     { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL },
     { "GlobalAveragePool", "", 1, 1, gp_onnx_map_global_pool, NULL },
     { "GlobalMaxPool", "", 1, 1, gp_onnx_map_global_pool, NULL },
+    { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL },
     { "BatchNormalization", "epsilon is_test momentum spatial training_mode ", 5, 5, gp_onnx_map_batchnorm,
       NULL },
     { "GroupNormalization", "epsilon num_groups stash_type ", 3, 3, gp_onnx_map_groupnorm, NULL },
@@ -273,7 +280,7 @@ static const map_operator operators[] = {
     { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze },
     { "Unsqueeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_unsqueeze },
     { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose, gp_onnx_fold_transpose },
-    { "Concat", "axis ", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_concat, gp_onnx_fold_concat },
+    { "Concat", "axis ", 1, GP_ONNX_CONCAT_MAX, gp_onnx_map_concat, gp_onnx_fold_concat },
     { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice, gp_onnx_fold_slice },
     { "Pad", "mode pads value ", 1, 4, gp_onnx_map_pad, NULL },
     { "Add", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },

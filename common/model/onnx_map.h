@@ -8,6 +8,9 @@
 
 #define GP_ONNX_SAMPLE_MAX ((int64_t)1 << 28) /* elements of one sample anywhere in the network */
 
+/* Inputs of a Concat, which becomes layers of up to GP_LAYER_INPUTS_MAX; DenseNet-201 has 49. */
+#define GP_ONNX_CONCAT_MAX (GP_LAYER_INPUTS_MAX * GP_LAYER_INPUTS_MAX)
+
 /* The netspec that the nodes say, and a source per layer (gp_free()), whose numbers are the graph's or the store's.
  * opset is in the range we read.  loss: as of gp_onnx_options. */
 gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store *store,
@@ -32,6 +35,10 @@ gp_status gp_onnx_node_view(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
 gp_status gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind, const char *settings,
                          gp_onnx_value *x, gp_error *err);
 
+/* The same of several inputs; *out is what it makes. */
+gp_status gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *settings,
+                            gp_onnx_value *const *inputs, size_t count, gp_onnx_value *out, gp_error *err);
+
 /* The k-th input as data of at most three dimensions a sample: [F], [C, L] as C x L x 1, or [C, H, W].  A flatten or
  * reshape layer is put before where the layer that makes it has another shape. */
 gp_status gp_onnx_node_image(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, gp_onnx_value **out,
@@ -53,9 +60,9 @@ gp_status gp_onnx_sample_axis(int64_t axis, uint32_t rank, int64_t *out, gp_erro
 
 typedef gp_status gp_onnx_map_fn(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err);
 gp_onnx_map_fn gp_onnx_map_conv, gp_onnx_map_conv_transpose, gp_onnx_map_pool, gp_onnx_map_global_pool,
-    gp_onnx_map_gemm, gp_onnx_map_matmul, gp_onnx_map_function, gp_onnx_map_batchnorm, gp_onnx_map_groupnorm,
-    gp_onnx_map_layernorm, gp_onnx_map_lrn, gp_onnx_map_clip, gp_onnx_map_leaky_relu, gp_onnx_map_dropout,
-    gp_onnx_map_softmax;
+    gp_onnx_map_reduce_mean, gp_onnx_map_gemm, gp_onnx_map_matmul, gp_onnx_map_function,
+    gp_onnx_map_batchnorm, gp_onnx_map_groupnorm, gp_onnx_map_layernorm, gp_onnx_map_lrn, gp_onnx_map_clip,
+    gp_onnx_map_leaky_relu, gp_onnx_map_dropout, gp_onnx_map_softmax;
 gp_onnx_map_fn gp_onnx_map_concat, gp_onnx_map_slice, gp_onnx_map_pad, gp_onnx_map_flatten,
     gp_onnx_map_reshape, gp_onnx_map_squeeze, gp_onnx_map_transpose, gp_onnx_map_resize, gp_onnx_map_identity,
     gp_onnx_map_shape;

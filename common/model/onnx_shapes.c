@@ -281,9 +281,29 @@ gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node,
 
 /* ---- parts and borders ---- */
 
+/* More than a layer takes: as many groups of neighbours as it takes, each a layer of its own. */
+static gp_status concat_groups(gp_onnx_mapping *m, const char *settings, gp_onnx_value **x, size_t count,
+                               gp_onnx_value groups[GP_LAYER_INPUTS_MAX], gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (size_t k = 0; k < GP_LAYER_INPUTS_MAX && status == GP_OK; k++) {
+        size_t first = k * count / GP_LAYER_INPUTS_MAX, end = (k + 1) * count / GP_LAYER_INPUTS_MAX;
+
+        if (end - first == 1)
+            groups[k] = *x[first];
+        else
+            status = gp_onnx_append_of(m, "concat", settings, x + first, end - first, &groups[k], err);
+    }
+    for (size_t k = 0; k < GP_LAYER_INPUTS_MAX; k++)
+        x[k] = &groups[k];
+    return status;
+}
+
 gp_status gp_onnx_map_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
+    gp_onnx_value *x[GP_ONNX_CONCAT_MAX], groups[GP_LAYER_INPUTS_MAX];
+    size_t count = node->n_input;
     char settings[48];
     int64_t axis;
     gp_status status = gp_onnx_node_int(node, "axis", 1, &axis, err);
@@ -302,7 +322,11 @@ gp_status gp_onnx_map_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
         return GP_OK;
     }
     snprintf(settings, sizeof(settings), "axis=%" PRId64, axis);
-    return gp_onnx_node_layer(m, node, "concat", settings, x, node->n_input, err);
+    if (count > GP_LAYER_INPUTS_MAX) {
+        status = concat_groups(m, settings, x, count, groups, err);
+        count = GP_LAYER_INPUTS_MAX;
+    }
+    return status == GP_OK ? gp_onnx_node_layer(m, node, "concat", settings, x, count, err) : status;
 }
 
 /* A bound as ONNX counts it: negative from the back, beyond an end the end itself. */

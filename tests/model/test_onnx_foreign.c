@@ -201,6 +201,32 @@ TEST(constants_that_make_no_sense_are_refused)
 
 /* ---- dimensions ---- */
 
+TEST(a_concat_of_more_inputs_than_a_layer_takes_is_made_of_groups_of_neighbours)
+{
+    gp_buffer graph = graph_of();
+
+    for (int i = 0; i < 10; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "r%d", i);
+        put_node(&graph, "Relu", name, "x", name, "");
+    }
+    put_node(&graph, "Concat", "c", "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9", "c", "axis=1");
+    put_node(&graph, "ReduceMean", "m", "c", "y", "axes=2,3 keepdims=0");
+    check_kinds(
+        "relu relu relu relu relu relu relu relu relu relu concat concat concat globalavgpool flatten "
+        "crossentropy",
+        &graph, 13);
+}
+
+TEST(a_mean_that_is_not_over_height_and_width_is_refused)
+{
+    gp_buffer graph = graph_of();
+
+    put_node(&graph, "ReduceMean", "m", "x", "y", "axes=1,2");
+    check_refused_model(GP_EUNSUPPORTED, "over the height and width of images", &graph);
+}
+
 TEST(channels_that_are_shuffled_in_five_dimensions_are_one_transpose)
 {
     gp_buffer graph = graph_of();
