@@ -13,6 +13,7 @@
 #include "common/base/sha256.h"
 #include "common/data/get.h"
 #include "common/data/md5.h"
+#include "tests/data/folder.h"
 
 enum { BODY = 200000, SCRIPT_MAX = 16 };
 
@@ -192,34 +193,11 @@ typedef struct get_trial {
     bool leftover; /* anything else is there */
 } get_trial;
 
-static char folder[64];
-
-static void folder_make(void)
+static void site_make(void)
 {
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        abort();
+    folder_make();
     setenv("no_proxy", "127.0.0.1", 1);
     body_fill();
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[2][128];
-    static int turn;
-
-    turn = !turn;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
-}
-
-static void folder_remove(void)
-{
-    char command[96];
-
-    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-    if (system(command) != 0)
-        abort();
 }
 
 static bool file_is_body(const char *path)
@@ -264,7 +242,7 @@ static get_trial try_alone(const server_act *script, int script_count)
 {
     get_trial result;
 
-    folder_make();
+    site_make();
     trial_run(&result, script, script_count, (gp_get_options){ .stall_s = 1 });
     folder_remove();
     CHECK(!result.leftover);
@@ -403,7 +381,7 @@ TEST(redirects_lead_to_no_local_file_and_end)
     result = TRY(IN_CIRCLES);
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_INT(6, result.requests);
-    folder_make();
+    site_make();
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .url = "file:///etc" });
     CHECK_STATUS(GP_EIO, result.status);
     CHECK(!result.leftover);
@@ -414,7 +392,7 @@ TEST(nobody_listening_is_an_error_with_the_url)
 {
     get_trial result;
 
-    folder_make();
+    site_make();
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .url = "http://127.0.0.1:1/" });
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_CONTAINS(result.err.message, "cannot download http://127.0.0.1:1/data.bin: ");
@@ -428,7 +406,7 @@ TEST(what_is_there_is_kept_and_what_a_killed_process_left_is_continued)
     get_trial result;
     FILE *file;
 
-    folder_make();
+    site_make();
     mkdir(in_folder("a"), 0777);
     mkdir(in_folder("a/b"), 0777);
     file = fopen(in_folder("a/b/data.bin.part"), "w");
@@ -456,7 +434,7 @@ TEST(two_downloads_of_one_file_do_not_mix)
     get_trial result;
     int fd;
 
-    folder_make();
+    site_make();
     mkdir(in_folder("a"), 0777);
     mkdir(in_folder("a/b"), 0777);
     fd = open(in_folder("a/b/data.bin.part"), O_RDWR | O_CREAT, 0666);
@@ -481,7 +459,7 @@ TEST(progress_is_told_and_can_cancel)
     get_trial result;
     int calls = 0;
 
-    folder_make();
+    site_make();
     /* The stall keeps the transfer open until progress has seen its first half. */
     trial_run(&result, (const server_act[]){ STALL }, 1,
               (gp_get_options){ .progress = cancel_halfway, .context = &calls, .stall_s = 20 });
@@ -529,7 +507,7 @@ TEST(a_file_of_unknown_size_and_sum_is_whole_when_the_server_says_so)
     CHECK_INT(BODY * 3 / 4, result.ranges_from);
     CHECK_STATUS(GP_EIO, TRY(CUT).status);
     CHECK_STATUS(GP_EIO, TRY(NOT_FOUND).status);
-    folder_make();
+    site_make();
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
     REQUIRE_OK(gp_get_sum(sum, in_folder("a/b/data.bin"), &err), err);
     CHECK_TEXT(body_sha256, sum);
@@ -543,7 +521,7 @@ TEST(without_a_sum_what_another_process_left_is_not_continued)
     FILE *file;
 
     published = (gp_get_file){ .name = "data.bin" };
-    folder_make();
+    site_make();
     mkdir(in_folder("a"), 0777);
     mkdir(in_folder("a/b"), 0777);
     file = fopen(in_folder("a/b/data.bin.part"), "w");

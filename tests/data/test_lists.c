@@ -7,16 +7,8 @@
 #include "common/data/csv.h"
 #include "common/data/store.h"
 #include "common/data/subset.h"
+#include "tests/data/folder.h"
 #include "tests/data/make_images.h"
-
-static char folder[64];
-
-static void folder_make(void)
-{
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        abort();
-}
 
 static void shell(const char *format, const char *word)
 {
@@ -25,21 +17,6 @@ static void shell(const char *format, const char *word)
     snprintf(command, sizeof(command), format, folder, word);
     if (system(command) != 0)
         abort();
-}
-
-static void folder_remove(void)
-{
-    shell("rm -rf '%s'%s", "");
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][400];
-    static int turn;
-
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
 }
 
 static void text_put(const char *name, const char *text)

@@ -5,34 +5,7 @@
 
 #include "common/data/npy.h"
 #include "common/data/store.h"
-
-static char folder[64];
-
-static void folder_make(void)
-{
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        abort();
-}
-
-static void folder_remove(void)
-{
-    char command[96];
-
-    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-    if (system(command) != 0)
-        abort();
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][160];
-    static int turn;
-
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
-}
+#include "tests/data/folder.h"
 
 /* As numpy.save() writes it: the header is filled up with spaces to 64 bytes. */
 static size_t npy_make(uint8_t *out, int version, const char *header, const void *data, size_t bytes)

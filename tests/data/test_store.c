@@ -9,55 +9,7 @@
 
 #include "common/data/idx.h"
 #include "common/data/store.h"
-
-/* A directory under /tmp that goes away with its files. */
-static char folder[64];
-
-static void folder_make(void)
-{
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        abort();
-}
-
-static void folder_remove(void)
-{
-    char command[128];
-
-    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-    if (system(command) != 0)
-        abort();
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][160];
-    static int turn;
-
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
-}
-
-static void file_put(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = fopen(path, "w");
-
-    if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
-        abort();
-}
-
-static size_t file_get(const char *path, void *data, size_t bytes_max)
-{
-    FILE *file = fopen(path, "r");
-    size_t bytes;
-
-    if (file == NULL)
-        abort();
-    bytes = fread(data, 1, bytes_max, file);
-    fclose(file);
-    return bytes;
-}
+#include "tests/data/folder.h"
 
 /* count images of 4x3 where pixel p of sample i is 10 i + p, and label i mod 3. */
 static void pair_write(const char *prefix, uint32_t count, bool gzip)
