@@ -182,14 +182,37 @@ static gp_status jpeg_make_guarded(gp_image_decoder *decoder)
 
 static uint32_t jpeg_scale(const gp_image_decoder *decoder)
 {
+    const gp_image_want *want = &decoder->want;
+    uint32_t width = want->part.right == 0 ? decoder->info.width : want->part.right - want->part.left;
+    uint32_t height = want->part.right == 0 ? decoder->info.height : want->part.bottom - want->part.top;
     uint32_t scale = 1;
 
-    if (decoder->want.width == 0 || decoder->want.height == 0)
+    if (want->width == 0 || want->height == 0)
         return 1;
-    while (scale < 8 && decoder->info.width / (2 * scale) >= decoder->want.width &&
-           decoder->info.height / (2 * scale) >= decoder->want.height)
+    while (scale < 8 && width / (2 * scale) >= want->width && height / (2 * scale) >= want->height)
         scale *= 2;
     return scale;
+}
+
+/* Leave out the columns beside the part, and skip the rows above it: the rows to read.  A few pixels more than the part
+ * are taken, because colours that are stored at half the resolution are mixed with their neighbours'. */
+static uint32_t jpeg_cut(gp_image_decoder *decoder)
+{
+    enum { BESIDE = 4 };
+    struct jpeg_decompress_struct *jpeg = &decoder->jpeg;
+    const gp_image_part *part = &decoder->want.part;
+    const uint32_t scale = decoder->out.scale;
+    JDIMENSION left = part->left / scale, right = (part->right + scale - 1) / scale + BESIDE, width;
+    uint32_t bottom = (part->bottom + scale - 1) / scale;
+
+    left = left < BESIDE ? 0 : left - BESIDE;
+    width = (right < jpeg->output_width ? right : jpeg->output_width) - left;
+    jpeg_crop_scanline(jpeg, &left, &width);
+    decoder->out.left = left;
+    decoder->out.top = part->top / scale;
+    if (decoder->out.top > 0)
+        jpeg_skip_scanlines(jpeg, decoder->out.top);
+    return (bottom < jpeg->output_height ? bottom : jpeg->output_height) - decoder->out.top;
 }
 
 /* Photoshop's CMYK is stored inverted; so is all that is met in practice, and what Pillow takes it for. */
@@ -227,13 +250,13 @@ static void jpeg_read_rows(gp_image_decoder *decoder)
     size_t stride = (size_t)decoder->out.width * decoder->out.channels;
     JSAMPROW rows[ROWS];
 
-    while (decoder->jpeg.output_scanline < decoder->jpeg.output_height) {
-        uint32_t at = decoder->jpeg.output_scanline, count = decoder->out.height - at;
+    for (uint32_t at = 0; at < decoder->out.height;) {
+        uint32_t count = decoder->out.height - at;
 
         count = count < ROWS ? count : ROWS;
         for (uint32_t i = 0; i < count; i++)
             rows[i] = decoder->pixels + (at + i) * stride;
-        jpeg_read_scanlines(&decoder->jpeg, rows, count);
+        at += jpeg_read_scanlines(&decoder->jpeg, rows, count);
     }
 }
 
@@ -262,10 +285,10 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
     decoder->out.channels = decoder->want.channels != 0 ? decoder->want.channels : decoder->info.channels;
     jpeg->out_color_space = cmyk ? JCS_CMYK : decoder->out.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->scale_num = 1;
-    jpeg->scale_denom = jpeg_scale(decoder);
+    jpeg->scale_denom = decoder->out.scale = jpeg_scale(decoder);
     jpeg_start_decompress(jpeg);
+    decoder->out.height = decoder->want.part.right == 0 || cmyk ? jpeg->output_height : jpeg_cut(decoder);
     decoder->out.width = jpeg->output_width;
-    decoder->out.height = jpeg->output_height;
     pixels_take(decoder);
     if (cmyk)
         jpeg_read_cmyk(decoder);
@@ -488,7 +511,7 @@ static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t
     decoder->name = name;
     decoder->err = err;
     decoder->info = (gp_image_info){ .format = format };
-    decoder->out = (gp_pixels){ 0 };
+    decoder->out = (gp_pixels){ .scale = 1 };
     status = format == GP_IMAGE_JPEG ? jpeg_run(decoder) : png_run(decoder);
     decoder->out.file_width = decoder->info.width;
     decoder->out.file_height = decoder->info.height;
@@ -513,6 +536,8 @@ gp_status gp_image_decode(gp_image_decoder *decoder, gp_pixels *out, const gp_im
                           const void *data, size_t bytes, const char *name, gp_error *err)
 {
     assert(want->channels == 0 || want->channels == 1 || want->channels == 3);
+    assert(want->part.right == 0 ||
+           (want->part.left < want->part.right && want->part.top < want->part.bottom));
     decoder->index = false;
     decoder->want = *want;
     gp_status status = decoder_run(decoder, data, bytes, name, err);

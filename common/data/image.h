@@ -35,7 +35,13 @@ typedef struct gp_pixels {
     const uint8_t *data;
     uint32_t width, height, channels;
     uint32_t file_width, file_height; /* of the image in the file, before it was decoded at 1/2, 1/4, 1/8 */
+    uint32_t left, top, scale;        /* where a part lies in the image as it was decoded, at 1/scale */
 } gp_pixels;
+
+/* Columns left to right - 1 and rows top to bottom - 1 of the image in the file. */
+typedef struct gp_image_part {
+    uint32_t left, top, right, bottom;
+} gp_image_part;
 
 /* What is wanted of an image. */
 typedef struct gp_image_want {
@@ -43,6 +49,9 @@ typedef struct gp_image_want {
     /* A JPEG of at least twice these sides is decoded at 1/2, 1/4 or 1/8, the smallest that still has them: the
      * cosine transform is cheaper then, and the sides lost are averaged, not skipped.  0: at full size. */
     uint32_t width, height;
+    /* What of it is needed, the sides above being those wanted of the part; right 0: all.  At least this is decoded, to
+     * the same bits as in the whole; damage outside of it may stay unseen. */
+    gp_image_part part;
 } gp_image_want;
 
 /* Memory that is kept from image to image.  One thread at a time. */

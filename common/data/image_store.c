@@ -314,7 +314,7 @@ static gp_status sample_decode(const image_store *images, reader *r, uint32_t in
                                gp_error *err)
 {
     const gp_store_info *info = &images->store.info;
-    gp_image_want want = { info->channels, info->width, info->height };
+    gp_image_want want = { .channels = info->channels, .width = info->width, .height = info->height };
     gp_pixels pixels;
     size_t bytes;
     gp_status status = image_load(&images->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);

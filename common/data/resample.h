@@ -1,7 +1,8 @@
-/* resample.h -- pixels brought to another size: bilinear, and averaged where it gets smaller.
+/* resample.h -- pixels, or a window of them, brought to another size: bilinear, and averaged where it gets smaller.
  *
  * The filter is a triangle as wide as an output pixel is in the input, at least two input pixels: what Pillow calls
- * BILINEAR and torchvision "bilinear with antialias".  Results are within one grey level of theirs. */
+ * BILINEAR and torchvision "bilinear with antialias".  Results are within one grey level of theirs, and the same bits on
+ * any processor. */
 #ifndef GP_RESAMPLE_H
 #define GP_RESAMPLE_H
 
@@ -18,7 +19,31 @@ void gp_resampler_free(gp_resampler *resampler); /* accepts NULL */
 gp_status gp_resample(gp_resampler *resampler, uint8_t *out, uint32_t height, uint32_t width,
                       const gp_pixels *in, gp_error *err);
 
-/* gp_resample_nearest -- the same for label images of one channel: no value is mixed with another. */
+/* A part of an image, counted in pixels from the upper left corner; its sides may lie within pixels. */
+typedef struct gp_window {
+    double left, top, right, bottom; /* 0 <= left < right <= width, top and bottom likewise */
+} gp_window;
+
+/* How pixels are left. */
+typedef enum gp_pixel_form {
+    GP_PIXELS_PLANES,      /* bytes, CHW */
+    GP_PIXELS_INTERLEAVED, /* bytes, HWC: what a GPU's convolutions want */
+    GP_PIXELS_FLOAT,       /* float32, CHW: byte * scale[channel] + offset[channel] */
+} gp_pixel_form;
+
+typedef struct gp_pixel_out {
+    void *data;
+    uint32_t height, width;
+    gp_pixel_form form;
+    const float *scale, *offset; /* of GP_PIXELS_FLOAT, [channels] */
+    bool mirror_x, mirror_y;     /* left and right, top and bottom are exchanged */
+} gp_pixel_out;
+
+/* gp_resample_window -- the same of a window of `in`, and nothing outside it is mixed in, as if it had been cut out before. */
+gp_status gp_resample_window(gp_resampler *resampler, const gp_pixel_out *out, const gp_pixels *in,
+                             const gp_window *window, gp_error *err);
+
+/* gp_resample_nearest -- for label images of one channel: no value is mixed with another. */
 void gp_resample_nearest(uint8_t *out, uint32_t height, uint32_t width, const gp_pixels *in);
 
 #endif

@@ -15,7 +15,9 @@ typedef struct made_image {
     uint32_t bits;                    /* PNG: 1, 2, 4, 8, 16; 0 means 8 */
     bool palette, interlaced;         /* PNG, one channel of data */
     bool progressive;                 /* JPEG */
-    const uint8_t *data;              /* rows as the file has them, packed */
+    uint32_t halves_x,
+        halves_y;        /* JPEG: colours at 1/halves of the resolution; 0: as libjpeg does, 2 and 2 */
+    const uint8_t *data; /* rows as the file has them, packed */
 } made_image;
 
 /* The palette of the PNGs: index i is (i, 255 - i, 7 i). */
@@ -74,6 +76,10 @@ static inline void make_jpeg(const char *path, const made_image *image, int qual
     jpeg.in_color_space = spaces[image->channels];
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, quality, TRUE);
+    if (image->halves_x != 0) {
+        jpeg.comp_info[0].h_samp_factor = (int)image->halves_x;
+        jpeg.comp_info[0].v_samp_factor = (int)image->halves_y;
+    }
     if (image->progressive)
         jpeg_simple_progression(&jpeg);
     jpeg_start_compress(&jpeg, TRUE);

@@ -12,55 +12,8 @@
 #include "common/data/image_store.h"
 #include "common/data/resample.h"
 #include "common/data/store.h"
+#include "tests/data/folder.h"
 #include "tests/data/make_images.h"
-
-static char folder[64];
-
-static void folder_make(void)
-{
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        abort();
-}
-
-static void folder_remove(void)
-{
-    char command[160];
-
-    snprintf(command, sizeof(command), "chmod -R u+rwx '%s'; rm -rf '%s'", folder, folder);
-    if (system(command) != 0)
-        abort();
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][200];
-    static int turn;
-
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
-    return path[turn];
-}
-
-static size_t file_get(const char *path, uint8_t *data, size_t bytes_max)
-{
-    FILE *file = fopen(path, "r");
-    size_t bytes;
-
-    if (file == NULL)
-        abort();
-    bytes = fread(data, 1, bytes_max, file);
-    fclose(file);
-    return bytes;
-}
-
-static void file_put(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = fopen(path, "w");
-
-    if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
-        abort();
-}
 
 /* A picture with something at every frequency that survives JPEG. */
 static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_t channels)
@@ -113,7 +66,7 @@ TEST(a_png_of_any_depth_and_colour_comes_out_as_its_eight_bits)
     REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_png(in_folder("file.png"), &cases[i].image);
-        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ cases[i].want, 0, 0 },
+        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = cases[i].want },
                                in_folder("file.png"), &err),
                    err);
         CHECK_INT(cases[i].channels, pixels.channels);
@@ -122,7 +75,9 @@ TEST(a_png_of_any_depth_and_colour_comes_out_as_its_eight_bits)
     }
     /* Colour to grey: 0.299 R + 0.587 G + 0.114 B. */
     make_png(in_folder("file.png"), &(made_image){ 2, 2, 3, .data = rgb });
-    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 1, 0, 0 }, in_folder("file.png"), &err), err);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 1, .width = 0, .height = 0 },
+                           in_folder("file.png"), &err),
+               err);
     CHECK_INT(2, pixels.data[0]);
     CHECK_INT(48, pixels.data[1]);
     CHECK_INT(77, pixels.data[2]);
@@ -190,7 +145,8 @@ TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
     for (int progressive = 0; progressive < 2; progressive++) {
         make_jpeg(in_folder("rgb.jpg"),
                   &(made_image){ WIDTH, HEIGHT, 3, .data = rgb, .progressive = progressive }, 95);
-        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("rgb.jpg"), &err),
+        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 0, .width = 0, .height = 0 },
+                               in_folder("rgb.jpg"), &err),
                    err);
         CHECK_INT(3, pixels.channels);
         CHECK_INT(WIDTH, pixels.width);
@@ -198,10 +154,14 @@ TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
         CHECK(bytes_differ(rgb, pixels.data, sizeof(rgb)) < 20);
     }
     make_jpeg(in_folder("grey.jpg"), &(made_image){ WIDTH, HEIGHT, 1, .data = grey }, 95);
-    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("grey.jpg"), &err), err);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 0, .width = 0, .height = 0 },
+                           in_folder("grey.jpg"), &err),
+               err);
     CHECK_INT(1, pixels.channels);
     CHECK(bytes_differ(grey, pixels.data, sizeof(grey)) < 10);
-    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 3, 0, 0 }, in_folder("grey.jpg"), &err), err);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 3, .width = 0, .height = 0 },
+                           in_folder("grey.jpg"), &err),
+               err);
     CHECK_INT(3, pixels.channels);
     CHECK(abs(grey[COUNT / 2] - pixels.data[COUNT / 2 * 3 + 2]) < 10);
     /* Ink: stored inverted, so RGB is the product of a colour and black. */
@@ -212,10 +172,14 @@ TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
             expected[3 * i + c] = (uint8_t)(rgb[3 * i + c] * cmyk[4 * i + 3] / 255);
     }
     make_jpeg(in_folder("cmyk.jpg"), &(made_image){ WIDTH, HEIGHT, 4, .data = cmyk }, 98);
-    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 0, 0, 0 }, in_folder("cmyk.jpg"), &err), err);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 0, .width = 0, .height = 0 },
+                           in_folder("cmyk.jpg"), &err),
+               err);
     CHECK_INT(3, pixels.channels);
     CHECK(bytes_differ(expected, pixels.data, sizeof(expected)) < 12);
-    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 1, 0, 0 }, in_folder("cmyk.jpg"), &err), err);
+    REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ .channels = 1, .width = 0, .height = 0 },
+                           in_folder("cmyk.jpg"), &err),
+               err);
     CHECK_INT(1, pixels.channels);
     gp_image_decoder_free(decoder);
     folder_remove();
@@ -238,9 +202,11 @@ TEST(a_large_jpeg_is_decoded_at_the_smallest_scale_that_has_the_sides_wanted)
     picture_draw(rgb, WIDTH, HEIGHT, 3);
     make_jpeg(in_folder("file.jpg"), &(made_image){ WIDTH, HEIGHT, 3, .data = rgb }, 90);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        REQUIRE_OK(decode_file(decoder, &pixels, (gp_image_want){ 3, cases[i].width, cases[i].height },
-                               in_folder("file.jpg"), &err),
-                   err);
+        REQUIRE_OK(
+            decode_file(decoder, &pixels,
+                        (gp_image_want){ .channels = 3, .width = cases[i].width, .height = cases[i].height },
+                        in_folder("file.jpg"), &err),
+            err);
         CHECK_INT(cases[i].expected, pixels.width);
     }
     gp_image_decoder_free(decoder);
