@@ -65,7 +65,7 @@ static const gp_param net_params[] = {
     { .name = "set",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(net_options, set),
-      .count = 512,
+      .count = sizeof(((net_options *)0)->set),
       .help = "edit: LAYER.setting=value, input.scale=, input.offset=, input.size=; any number of times" },
     { .name = "data",
       .type = GP_PARAM_TEXT,

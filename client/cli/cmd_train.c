@@ -92,7 +92,7 @@ static const gp_param train_params[] = {
     { 0 },
 };
 
-enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6 };
+enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
 
 /* What the callbacks need. */
 typedef struct gp_session {
@@ -155,7 +155,7 @@ static void train_print_options(const gp_train_options *given)
     size_t column = 0;
 
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
-        char value[80];
+        char value[VALUE_SHOWN + 1];
         size_t bytes =
             strlen(param->name) + 1 + strlen(gp_params_format(param, &options, value, sizeof(value)));
 

@@ -9,7 +9,7 @@
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
-#include "common/data/store.h"
+#include "common/data/balance.h"
 #include "common/data/subset.h"
 
 /* ---- show ---- */
@@ -19,12 +19,14 @@ typedef struct data_part {
     const char *name;
     gp_store *store;
     uint64_t *counts;
+    double *weights; /* by median frequency */
 } data_part;
 
 static void part_close(data_part *part)
 {
     gp_store_close(part->store);
     gp_free(part->counts);
+    gp_free(part->weights);
 }
 
 /* A source without such a part is fine. */
@@ -37,10 +39,30 @@ static gp_status part_open(data_part *part, const char *source, gp_data_role rol
         return GP_OK;
     if (status != GP_OK)
         return status;
-    part->counts = gp_calloc(gp_store_get_info(part->store)->class_count + 1, sizeof(*part->counts));
-    if (part->counts == NULL)
+    const gp_store_info *info = gp_store_get_info(part->store);
+    const bool classes = gp_store_has_class(info);
+
+    part->counts = gp_calloc(2 * (size_t)info->class_count + 1, sizeof(*part->counts));
+    part->weights = gp_calloc(info->class_count + 1, sizeof(*part->weights));
+    if (part->counts == NULL || part->weights == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to count classes");
-    return gp_store_count_classes(part->store, part->counts, err);
+    uint64_t *within = classes ? NULL : part->counts + info->class_count + 1;
+
+    status = gp_store_count_within(part->store, part->counts, within, err);
+    if (status == GP_OK)
+        gp_balance_weights(GP_BALANCE_MEDIAN, part->counts, within, info->class_count, part->weights);
+    return status;
+}
+
+/* The share of all that has a class. */
+static double part_share(const data_part *part, uint32_t class)
+{
+    const gp_store_info *info = gp_store_get_info(part->store);
+    uint64_t total = 0;
+
+    for (uint32_t k = 0; k < info->class_count; k++)
+        total += part->counts[k];
+    return total == 0 ? 0 : (double)part->counts[class] / (double)total;
 }
 
 static void part_print_json(const data_part *part, gp_json_writer *writer)
@@ -64,6 +86,8 @@ static void part_print_json(const data_part *part, gp_json_writer *writer)
         gp_json_begin_object(writer, NULL);
         gp_json_put_text(writer, "name", info->class_names[i]);
         gp_json_put_integer(writer, "count", (int64_t)part->counts[i]);
+        gp_json_put_number(writer, "share", part_share(part, i));
+        gp_json_put_number(writer, "weight", part->weights[i]);
         gp_json_end_object(writer);
     }
     gp_json_end_array(writer);
@@ -105,7 +129,7 @@ static void count_format(char text[24], const data_part *part, uint32_t class, c
 static void show_text(const data_part *parts, int count)
 {
     const gp_store_info *first = gp_store_get_info(parts[0].store);
-    const char *titles[3] = { "class", parts[0].name, parts[1].name };
+    const char *titles[5] = { "class", parts[0].name, parts[1].name, "share", "weight" };
     bool classes = gp_store_has_class(first);
     show_table *table;
 
@@ -129,15 +153,19 @@ static void show_text(const data_part *parts, int count)
     if (first->class_count == 0)
         return;
     printf("\n%s of each class\n", classes ? "samples" : "pixels");
-    table = show_table_new((uint32_t)count + 1, titles);
+    table = show_table_new((uint32_t)count + 3, titles);
     for (uint32_t k = 0; table != NULL && k < first->class_count; k++) {
-        char counts[2][24];
+        char counts[2][24], share[24], weight[24];
 
+        snprintf(share, sizeof(share), "%.2f %%", 100 * part_share(&parts[0], k));
+        snprintf(weight, sizeof(weight), "%.4g", parts[0].weights[k]);
         for (int i = 0; i < count; i++)
             count_format(counts[i], &parts[i], k, first->class_names[k]);
-        show_row(table, (const char *[]){ first->class_names[k], counts[0], counts[1] });
+        show_row(table, (const char *[]){ first->class_names[k], counts[0], counts[1], share, weight });
     }
     show_table_print_free(table);
+    printf(
+        "(share and weight of the training part; weight: what train --class-weights auto gives the class)\n");
     for (int i = 0; i < count; i++)
         if (parts[i].store != NULL && parts[i].counts[gp_store_get_info(parts[i].store)->class_count] > 0)
             printf("%s: %" PRIu64 " without a class\n", parts[i].name,

@@ -3,6 +3,7 @@
 #define GP_CLI_NET_H
 
 #include "client/cli/cli.h"
+#include "common/model/kind.h"
 
 typedef struct net_options {
     cli_common common;
@@ -10,7 +11,7 @@ typedef struct net_options {
     int64_t batch;
     int solver; /* gp_solver */
     /* of edit; add and set may be given several times and are read from the command line again */
-    char out[512], data[512], add[512], set[512], remove_from[64], freeze_up_to[64];
+    char out[512], data[512], add[512], set[GP_LAYER_SETTINGS_BYTES], remove_from[64], freeze_up_to[64];
     int64_t remove_last;
     double head_factor[2];
     bool unfreeze;

@@ -11,18 +11,33 @@ enum { READ_AT_ONCE = 256 };
 
 /* ---- counting ---- */
 
-static void targets_count(const gp_store_info *info, const int32_t *at, uint64_t *counts)
+/* Adds all elements of a target to the classes that occur in it. */
+static void within_count(const int32_t *at, int64_t elements, uint32_t class_count, uint64_t *within)
+{
+    uint64_t seen[GP_STORE_CLASSES_MAX / 64] = { 0 };
+
+    for (int64_t e = 0; e < elements; e++)
+        if (at[e] >= 0)
+            seen[at[e] / 64] |= (uint64_t)1 << at[e] % 64;
+    for (uint32_t k = 0; k < class_count; k++)
+        if ((seen[k / 64] >> k % 64 & 1) != 0)
+            within[k] += (uint64_t)elements;
+}
+
+static void targets_count(const gp_store_info *info, const int32_t *at, uint64_t *counts, uint64_t *within)
 {
     for (uint32_t k = 0; k < info->target_count; k++) {
         int64_t elements = gp_shape_count(&info->targets[k].shape);
 
         for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < elements; e++)
             counts[at[e] < 0 ? info->class_count : (uint32_t)at[e]]++;
+        if (info->targets[k].dtype == GP_I32 && within != NULL)
+            within_count(at, elements, info->class_count, within);
         at += elements;
     }
 }
 
-gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_error *err)
+gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
     uint32_t at_once = gp_store_has_class(info) ? READ_AT_ONCE : 1, index[READ_AT_ONCE];
@@ -32,6 +47,8 @@ gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_err
     if (targets == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for targets of %zu bytes", info->target_bytes);
     memset(counts, 0, (info->class_count + 1) * sizeof(*counts));
+    if (within != NULL)
+        memset(within, 0, info->class_count * sizeof(*within));
     for (uint32_t first = 0; first < info->count && status == GP_OK; first += at_once) {
         uint32_t count = info->count - first < at_once ? info->count - first : at_once;
 
@@ -39,10 +56,15 @@ gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_err
             index[i] = first + i;
         status = gp_store_read(store, index, count, NULL, targets, err);
         for (uint32_t i = 0; i < count && status == GP_OK; i++)
-            targets_count(info, (const int32_t *)(targets + i * info->target_bytes), counts);
+            targets_count(info, (const int32_t *)(targets + i * info->target_bytes), counts, within);
     }
     gp_free(targets);
     return status;
+}
+
+gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_error *err)
+{
+    return gp_store_count_within(store, counts, NULL, err);
 }
 
 /* ---- dividing ---- */

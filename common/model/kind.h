@@ -12,9 +12,9 @@
 
 enum {
     GP_LAYER_INPUTS_MAX = 8,
-    GP_LAYER_PARAMETERS_MAX = 4, /* learnable tensors of one layer */
-    GP_LAYER_SAVED_MAX = 2,      /* values kept from forward to backward */
-    GP_LAYER_SETTINGS_BYTES = 512,
+    GP_LAYER_PARAMETERS_MAX = 4,    /* learnable tensors of one layer */
+    GP_LAYER_SAVED_MAX = 2,         /* values kept from forward to backward */
+    GP_LAYER_SETTINGS_BYTES = 4096, /* the weights of 254 classes are the longest */
 };
 
 typedef enum gp_kind_flag {

@@ -25,7 +25,7 @@ gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code);
 gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err);
 
 /* Classes by softmax and cross-entropy, of a vector or of each pixel: crossentropy.c, pixelclassification.c. */
-enum { GP_XENT_WEIGHTS_BYTES = 440 }; /* of their text */
+enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 }; /* of their text */
 
 typedef struct gp_xent_settings {
     gp_loss_settings loss;

@@ -298,6 +298,15 @@ const gp_param gp_train_options_table[] = {
       AT(synchronize_batch_norm),
       .torch_name = "SyncBatchNorm",
       .help = "normalise by the moments of all workers' samples, not each worker's own; slower" },
+    { .name = "class-weights",
+      .type = GP_PARAM_TEXT,
+      AT(class_weights),
+      .count = GP_XENT_WEIGHTS_BYTES,
+      .seed_name = "ClassWeights",
+      .torch_name = "CrossEntropyLoss(weight)",
+      .help = "what each class counts in the loss: auto (median-frequency), inverse-frequency, none, or a "
+              "number per "
+              "class: '1 0.5 2'" },
     { .name = "augment",
       .type = GP_PARAM_TEXT,
       AT(augment),

@@ -7,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/params.h"
-#include "common/model/graph.h"
+#include "common/model/loss.h"
 
 typedef enum gp_solver { GP_SOLVER_SGDM, GP_SOLVER_ADAM, GP_SOLVER_ADAMW, GP_SOLVER_RMSPROP } gp_solver;
 typedef enum gp_schedule {
@@ -58,7 +58,10 @@ typedef struct gp_train_options {
     char worker_load[256];        /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
     int batch_norm_statistics;    /* gp_statistics_from */
     bool synchronize_batch_norm;  /* moments of all workers' samples */
-    char augment[512];            /* of training images: gp_augment in common/data */
+    /* What each class counts in the loss: a number each, or a word of gp_balance_names, which the client works out; "" =
+     * as the network's file says, else all 1. */
+    char class_weights[GP_XENT_WEIGHTS_BYTES];
+    char augment[512];     /* of training images: gp_augment in common/data */
     int64_t image_size[2]; /* height, width that images are brought to; 0, 0: the network's, or their own */
     int on_bad;            /* error, skip: the order of gp_on_bad in common/data */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
