@@ -105,7 +105,8 @@ static gp_status run_load_network(gp_run *run, gp_error *err)
     return gp_zoo_check(request->network, err);
 }
 
-static gp_status run_open(gp_run *run, gp_store **store, const char *source, gp_data_role role, gp_error *err)
+gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
+                           gp_error *err)
 {
     const gp_netspec *spec = run->training->network.spec;
     gp_store_options images;
@@ -129,11 +130,11 @@ static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
     if (status != GP_OK)
         return status;
     /* The smaller split tells the shape; where there is none, the training data does. */
-    status = run_open(run, store, run->begin.data, GP_DATA_TEST, err);
+    status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TEST, err);
     if (status == GP_OK && validation == NULL)
         strcpy(run->begin.validation_data, "=");
     else if (status == GP_ENOENT)
-        status = run_open(run, store, run->begin.data, GP_DATA_TRAIN, err);
+        status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TRAIN, err);
     return status;
 }
 
@@ -200,6 +201,8 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
     else if (run->request->pretrained != NULL)
         status = run_transfer(run, info, err);
     if (status == GP_OK)
+        status = gp_run_weigh_classes(run, err);
+    if (status == GP_OK)
         status = gp_graph_new(&run->training->graph, network->spec, err);
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, info, err);
@@ -216,7 +219,7 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
 
     if (source[0] == '\0' || strcmp(source, "=") == 0)
         return GP_OK;
-    gp_status status = run_open(run, &store, source, GP_DATA_GIVEN, err);
+    gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
 
     if (status != GP_OK)
         return status;

@@ -36,6 +36,11 @@ typedef struct gp_run {
 
 /* Options, network and data of the request; what can be wrong is told here. */
 gp_status gp_run_prepare(gp_run *run, gp_error *err);
+/* A part of the data as the training reads it. */
+gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
+                           gp_error *err);
+/* What --class-weights says, into each loss of the network that has class weights. */
+gp_status gp_run_weigh_classes(gp_run *run, gp_error *err);
 /* options_text, with what depends on the number of workers worked out: `world` is known. */
 gp_status gp_run_write_options(gp_run *run, gp_error *err);
 

@@ -233,10 +233,7 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
 /* JSON numbers, booleans and lists take the same road as text, so there is one set of checks. */
 static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp_error *err)
 {
-    if (gp_json_is_text(value)) {
-        if ((size_t)snprintf(text, bytes, "%s", gp_json_text(value, "")) >= bytes)
-            return gp_fail(err, GP_ELIMIT, "a text longer than %zu bytes", bytes - 1);
-    } else if (gp_json_is_bool(value)) {
+    if (gp_json_is_bool(value)) {
         snprintf(text, bytes, "%s", gp_json_bool(value, false) ? "true" : "false");
     } else if (gp_json_is_number(value)) {
         double number = gp_json_number(value, NAN);
@@ -272,6 +269,9 @@ static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp
 gp_status gp_params_set_json(const gp_param *param, void *values, const gp_json *value, gp_error *err)
 {
     char text[1100];
+
+    if (gp_json_is_text(value)) /* as long as the parameter takes */
+        return gp_params_set(param, values, gp_json_text(value, ""), err);
     gp_status status = json_as_text(value, text, sizeof(text), err);
 
     if (status != GP_OK) {

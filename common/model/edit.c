@@ -13,7 +13,7 @@
 #include "common/base/spell.h"
 #include "common/model/edit_state.h"
 
-enum { TEXT_BYTES = 1024, LAST_SHOWN = 4 };
+enum { TEXT_BYTES = GP_LAYER_SETTINGS_BYTES + 2 * GP_NAME_MAX, LAST_SHOWN = 4 };
 
 /* The layers that can be a head: the setting that says how many scores. */
 static const struct head_kind {

@@ -244,6 +244,41 @@ TEST(class_weights_of_the_old_classes_go_with_them)
     gp_netspec_free(spec);
 }
 
+TEST(the_weights_of_254_classes_fit_into_a_loss_and_into_json)
+{
+    const gp_shape input = gp_shape3(3, 8, 8);
+    char setting[GP_LAYER_SETTINGS_BYTES] = "loss.class-weights=";
+    size_t used = strlen(setting);
+    gp_netspec *spec, *again;
+    gp_edited edited;
+    gp_edit *edit;
+    gp_buffer json;
+    gp_error err;
+
+    for (int i = 0; i < 254; i++)
+        used += (size_t)snprintf(setting + used, sizeof(setting) - used, "%s%.6f", i == 0 ? "" : " ",
+                                 1 + i / 997.0);
+    REQUIRE_OK(gp_zoo_build(&spec, "unet:depth=1,width=1", &input, 254, &err), err);
+    REQUIRE_OK(gp_edit_new(&edit, spec, NULL, &err), err);
+    REQUIRE_OK(gp_edit_set(edit, setting, &err), err);
+    REQUIRE_OK(gp_edit_finish(edit, he, 1, &edited, &err), err);
+    gp_buffer_init(&json, GP_NETSPEC_BYTES_MAX);
+    REQUIRE_OK(gp_netspec_to_json(edited.spec, &json, false, &err), err);
+    CHECK_CONTAINS(gp_buffer_text(&json), "1.001003 1.002006");
+    REQUIRE_OK(gp_netspec_from_json(&again, gp_buffer_text(&json), json.bytes, &err), err);
+    gp_netspec_free(again);
+    gp_edited_deinit(&edited);
+    gp_edit_free(edit);
+    strcat(setting, " 1"); /* one too many */
+    REQUIRE_OK(gp_edit_new(&edit, spec, NULL, &err), err);
+    REQUIRE_OK(gp_edit_set(edit, setting, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_edit_finish(edit, he, 1, &edited, &err));
+    CHECK_CONTAINS(err.message, "255 numbers for 254 classes");
+    gp_buffer_deinit(&json);
+    gp_edit_free(edit);
+    gp_netspec_free(spec);
+}
+
 /* ---- the zoo ---- */
 
 TEST(the_head_of_every_network_of_the_zoo_is_swapped_and_nothing_else)

@@ -108,6 +108,33 @@ TEST(a_u_net_learns_where_the_squares_are)
     pools_end();
 }
 
+TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
+{
+    static char text[16 << 10];
+
+    exec_begin();
+    squares_make();
+    RUN_CODE(0, "data", "show", "squares", "--json");
+    CHECK_CONTAINS(out, "\"weight\"");
+    RUN_CODE(1, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--class-weights",
+             "median-freqency");
+    CHECK_CONTAINS(err, "did you mean 'median-frequency'?");
+    RUN_CODE(1, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--class-weights",
+             "1,2,3");
+    CHECK_CONTAINS(err, "class-weights has 3 numbers for 2 classes");
+    RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
+             "--class-weights", "inverse-frequency", "--out", "weighted.onnx", "--json");
+    RUN_CODE(0, "net", "edit", "weighted.onnx", "-o", "weighted.json");
+    RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
+             "--class-weights", "1,4.5", "--out", "given.onnx", "--json");
+    RUN_CODE(0, "net", "edit", "given.onnx", "-o", "given.json");
+    slurp(in_w("given.json"), text, sizeof(text));
+    CHECK_CONTAINS(text, "\"class-weights\": \"1 4.5\"");
+    slurp(in_w("weighted.json"), text, sizeof(text));
+    CHECK_CONTAINS(text, "\"class-weights\": \"0.5"); /* most is background */
+    pools_end();
+}
+
 TEST(deeplab_takes_steps_and_its_loss_falls)
 {
     exec_begin();
