@@ -472,12 +472,71 @@ static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)
     return GP_OK;
 }
 
+static int64_t sample_count(const gp_onnx_value *input)
+{
+    int64_t count = 1;
+
+    for (uint32_t i = 0; i < input->rank;
+         i++) /* each is at most 2^31: the shape's check comes before overflow */
+        count = count > GP_ONNX_SAMPLE_MAX ? count : count * input->dims[i];
+    return count;
+}
+
+/* Several inputs lie packed behind each other in one sample; layers of their own take them out of it. */
+static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t count, gp_error *err)
+{
+    gp_status status = GP_OK;
+    int64_t first = 0;
+
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        const int64_t numbers = sample_count(&inputs[i]);
+        gp_onnx_value part = { .role = GP_ONNX_VALUE_INPUT,
+                               .layer = GP_INPUT_LAYER,
+                               .rank = 3,
+                               .dims = { m->spec->input.dim[0], 1, 1 } };
+        const gp_shape shape = plain_shape(inputs[i].rank, inputs[i].dims);
+        char settings[96] = "";
+
+        gp_onnx_put_list(settings, sizeof(settings), "start", (const int64_t[]){ first, 0, 0 }, 3);
+        gp_onnx_put_list(settings, sizeof(settings), "size", (const int64_t[]){ numbers, 1, 1 }, 3);
+        status = gp_onnx_append(m, NULL, "crop", settings, &part, err);
+        shape_settings(settings, sizeof(settings), &shape);
+        if (status == GP_OK)
+            status = gp_onnx_append(m, inputs[i].name, shape.rank == 1 ? "flatten" : "reshape", settings,
+                                    &part, err);
+        inputs[i].role = GP_ONNX_VALUE_LAYER;
+        inputs[i].layer = part.layer;
+        first += numbers;
+    }
+    return status;
+}
+
+/* What a sample is: the one input's shape, or all numbers of all inputs. */
+static gp_status input_shape(gp_shape *out, const gp_onnx_value *inputs, size_t count, gp_error *err)
+{
+    gp_status status = GP_OK;
+    int64_t all = 0;
+
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        const int64_t *dims = inputs[i].dims;
+
+        *out = gp_shape3(dims[0], inputs[i].rank < 2 ? 1 : dims[1], inputs[i].rank < 3 ? 1 : dims[2]);
+        status = gp_shape_check(out, GP_ONNX_SAMPLE_MAX, err);
+        all += sample_count(&inputs[i]);
+    }
+    if (count > 1)
+        *out = gp_shape3(all, 1, 1);
+    return status;
+}
+
 static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
-    gp_onnx_value input;
+    gp_onnx_value inputs[GP_INPUTS_MAX];
+    size_t count;
     char name[GP_NAME_MAX];
-    gp_status status = gp_onnx_input(&input, &m->batch, graph, err);
+    gp_shape shape;
+    gp_status status = gp_onnx_inputs(inputs, &count, &m->batch, graph, err);
 
     if (status != GP_OK)
         return status;
@@ -487,17 +546,18 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
     for (size_t k = 0; k < graph->n_output; k++)
         if (graph->output[k]->name == NULL)
             return gp_fail(err, GP_ECORRUPT, "output %zu of the model has no name", k + 1);
-    const gp_shape shape =
-        gp_shape3(input.dims[0], input.rank < 2 ? 1 : input.dims[1], input.rank < 3 ? 1 : input.dims[2]);
-
-    status = gp_netspec_new(&m->spec, "network", &shape, err);
+    status = input_shape(&shape, inputs, count, err);
+    if (status == GP_OK)
+        status = gp_netspec_new(&m->spec, "network", &shape, err);
     if (status != GP_OK)
         return status;
     layer_name(m, graph->name, "network", name);
     strcpy(m->spec->name, name);
     status = mapping_allocate(m, err);
     if (status == GP_OK)
-        status = gp_onnx_values_prepare(m, &input, err);
+        status = count == 1 ? GP_OK : unpack_inputs(m, inputs, count, err);
+    if (status == GP_OK)
+        status = gp_onnx_values_prepare(m, inputs, count, err);
     for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
         status = map_node(m, graph->node[n], err);
     for (size_t k = 0; k < graph->n_output && status == GP_OK; k++)

@@ -66,7 +66,7 @@ gp_onnx_value *gp_onnx_value_find(const gp_onnx_mapping *m, const char *name)
 static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
-    size_t capacity = graph->n_initializer + 1;
+    size_t capacity = graph->n_initializer + GP_INPUTS_MAX;
 
     for (size_t n = 0; n < graph->n_node; n++)
         capacity += graph->node[n]->n_output;
@@ -92,34 +92,21 @@ static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_onnx_input(gp_onnx_value *input, int64_t *batch, const Onnx__GraphProto *graph, gp_error *err)
+/* Its dimensions; *batch is 0 where the samples' dimension is no number. */
+static gp_status input_read(gp_onnx_value *input, int64_t *batch, const Onnx__ValueInfoProto *info,
+                            gp_error *err)
 {
-    const Onnx__ValueInfoProto *found = NULL;
-    char text[GP_ONNX_SHOWN_BYTES];
-
-    for (size_t i = 0; i < graph->n_input; i++) {
-        bool constant = graph->input[i]->name == NULL; /* before IR version 4 initializers are inputs too */
-
-        if (!constant)
-            constant = gp_onnx_initializer_find(graph, graph->input[i]->name) != NULL;
-        if (constant)
-            continue;
-        if (found != NULL)
-            return gp_fail(err, GP_EUNSUPPORTED, "the model has several inputs; one is supported");
-        found = graph->input[i];
-    }
-    if (found == NULL)
-        return gp_fail(err, GP_EINVAL, "the model has no input");
-    const Onnx__TypeProto *type = found->type;
+    const Onnx__TypeProto *type = info->type;
     const Onnx__TypeProto__Tensor *tensor =
         type != NULL && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type : NULL;
+    char text[GP_ONNX_SHOWN_BYTES];
 
     if (tensor == NULL || tensor->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
         tensor->shape == NULL || tensor->shape->n_dim < 2 || tensor->shape->n_dim > 4)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "the input '%s' is not float32 of shape [N, C, H, W], [N, C, L] or [N, F]",
-                       gp_onnx_shown(text, found->name));
-    *input = (gp_onnx_value){ .name = found->name,
+                       gp_onnx_shown(text, info->name));
+    *input = (gp_onnx_value){ .name = info->name,
                               .role = GP_ONNX_VALUE_INPUT,
                               .layer = GP_INPUT_LAYER,
                               .rank = (uint32_t)tensor->shape->n_dim - 1 };
@@ -129,18 +116,45 @@ gp_status gp_onnx_input(gp_onnx_value *input, int64_t *batch, const Onnx__GraphP
 
         if (i == 0)
             *batch = known && dim->dim_value > 0 ? dim->dim_value : 0;
+        else if (known && dim->dim_value < 1)
+            return gp_fail(err, GP_EINVAL, "dimension %zu of the input '%s' is %" PRId64, i + 1,
+                           gp_onnx_shown(text, info->name), dim->dim_value);
         else if (known)
             input->dims[i - 1] = dim->dim_value;
         else
             return gp_fail(
                 err, GP_EUNSUPPORTED,
                 "dimension %zu of the input '%s' is open; channels, height and width must be numbers", i + 1,
-                gp_onnx_shown(text, found->name));
+                gp_onnx_shown(text, info->name));
     }
     return GP_OK;
 }
 
-gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *input, gp_error *err)
+gp_status gp_onnx_inputs(gp_onnx_value inputs[GP_INPUTS_MAX], size_t *count, int64_t *batch,
+                         const Onnx__GraphProto *graph, gp_error *err)
+{
+    int64_t samples = 0;
+
+    *count = 0;
+    *batch = 0;
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const char *name = graph->input[i]->name;
+
+        if (name == NULL || gp_onnx_initializer_find(graph, name) != NULL)
+            continue; /* before IR version 4 initializers are inputs too */
+        if (*count == GP_INPUTS_MAX)
+            return gp_fail(err, GP_EUNSUPPORTED, "the model has over %d inputs", GP_INPUTS_MAX);
+        gp_status status = input_read(&inputs[*count], &samples, graph->input[i], err);
+
+        if (status != GP_OK)
+            return status;
+        *batch = *count == 0 || *batch == samples ? samples : 0;
+        (*count)++;
+    }
+    return *count > 0 ? GP_OK : gp_fail(err, GP_EINVAL, "the model has no input");
+}
+
+gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
     gp_status status = values_collect(m, err);
@@ -149,7 +163,8 @@ gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *input,
 
     if (status != GP_OK)
         return status;
-    m->values[m->value_count++] = *input;
+    for (size_t i = 0; i < count; i++)
+        m->values[m->value_count++] = inputs[i];
     qsort(m->values, m->value_count, sizeof(*m->values), compare_values);
     for (size_t i = 1; i < m->value_count; i++)
         if (strcmp(m->values[i - 1].name, m->values[i].name) == 0)

@@ -53,12 +53,14 @@ typedef struct gp_onnx_mapping {
 void gp_onnx_initializers_sort(Onnx__GraphProto *graph);
 const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name);
 
-/* The one input that is no initializer: float32 of shape [N, F], [N, C, L] or [N, C, H, W].  dims: of one sample; batch: the
- * first dimension, 0 when symbolic. */
-gp_status gp_onnx_input(gp_onnx_value *input, int64_t *batch, const Onnx__GraphProto *graph, gp_error *err);
+/* The inputs that are no initializers, of which there is one at least: float32 of shape [N, F], [N, C, L] or [N, C, H, W].
+ * dims: of one sample; batch: the first dimension, 0 when symbolic or not the same for all. */
+gp_status gp_onnx_inputs(gp_onnx_value inputs[GP_INPUTS_MAX], size_t *count, int64_t *batch,
+                         const Onnx__GraphProto *graph, gp_error *err);
 
-/* Fill values: initializers, the outputs of all nodes, and the network's input.  GP_ECORRUPT: a name made twice. */
-gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *input, gp_error *err);
+/* Fill values: initializers, the outputs of all nodes, and the network's inputs.  GP_ECORRUPT: a name made twice. */
+gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count,
+                                 gp_error *err);
 /* NULL when there is none of that name. */
 gp_onnx_value *gp_onnx_value_find(const gp_onnx_mapping *m, const char *name);
 

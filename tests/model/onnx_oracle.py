@@ -33,7 +33,7 @@ def oracle(net, x):
 
 def runtime(path, x):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: x})[0]
+    return session.run(None, x if isinstance(x, dict) else {session.get_inputs()[0].name: x})[0]
 
 
 def compare(what, wanted, got, softmax=False):
@@ -99,15 +99,18 @@ def tensor(name, *shape):
 
 
 def check_theirs(name, nodes, initializers, shape, folder, opset=13, softmax=True, batch="N"):
-    graph = helper.make_graph(nodes, name, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *shape])],
+    """shape: of the input x, or a dictionary of several inputs' shapes, which we read packed in that order."""
+    shapes = shape if isinstance(shape, dict) else {"x": shape}
+    graph = helper.make_graph(nodes, name, [helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, *s]) for n, s in shapes.items()],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, None])], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = 8
     onnx.checker.check_model(model)
     path = os.path.join(folder, name + ".onnx")
     onnx.save(model, path)
-    x = rng.normal(0, 1, (SAMPLES, *shape)).astype(np.float32)
-    compare(f"{name} of the onnx package", oracle(path, x), runtime(path, x), softmax)
+    feeds = {n: rng.normal(0, 1, (SAMPLES, *s)).astype(np.float32) for n, s in shapes.items()}
+    packed = np.concatenate([f.reshape(SAMPLES, -1) for f in feeds.values()], axis=1)
+    compare(f"{name} of the onnx package", oracle(path, packed), runtime(path, feeds), softmax)
 
 
 def constant(name, array):
@@ -176,6 +179,11 @@ def foreign(folder):
         node("Resize", ["c", "", "", "to"], ["r"], mode="linear"), node("GlobalMaxPool", ["r"], ["g"]),
         node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
     ], [tensor("w", 4, 2, 2, 2), tensor("m", 4, 4)], (2, 6, 7), folder, opset=13)
+    check_theirs("three_inputs", [
+        node("Conv", ["image", "w"], ["c"]), node("Relu", ["c"], ["r"]), node("GlobalAveragePool", ["r"], ["g"]),
+        node("Flatten", ["g"], ["f"]), node("GlobalMaxPool", ["signal"], ["s"]), node("Flatten", ["s"], ["t"]),
+        node("Concat", ["f", "place", "t"], ["k"], axis=1), node("MatMul", ["k", "m"], ["y"]),
+    ], [tensor("w", 4, 2, 2, 2), tensor("m", 4 + 3 + 2, 4)], {"image": (2, 6, 7), "place": (3,), "signal": (2, 5)}, folder)
     check_theirs("clip_by_inputs", [
         node("Conv", ["x", "w"], ["c"], group=4, auto_pad="SAME_UPPER"),
         node("Clip", ["c", "", "high"], ["k"]), node("AveragePool", ["k"], ["a"], kernel_shape=[2, 2], dilations=[2, 1]),

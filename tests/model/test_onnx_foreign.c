@@ -270,6 +270,32 @@ TEST(vectors_and_signals_are_inputs_too)
     check_kinds("conv2d globalavgpool flatten crossentropy", &graph, 13);
 }
 
+TEST(several_inputs_are_taken_out_of_one_packed_sample)
+{
+    gp_buffer graph = message();
+
+    put_port(&graph, 11, "image", "N 2 3 3");
+    put_port(&graph, 11, "place", "N 4");
+    put_port(&graph, 12, "y", "N 22");
+    put_node(&graph, "Relu", "r", "image", "r", "");
+    put_node(&graph, "Flatten", "f", "r", "f", "");
+    put_node(&graph, "Concat", "k", "f place", "y", "axis=1");
+    check_kinds("crop reshape crop flatten relu flatten concat crossentropy", &graph, 13);
+
+    graph = message();
+    for (char name[] = "a"; *name <= 'i'; (*name)++)
+        put_port(&graph, 11, name, "N 4");
+    put_node(&graph, "Relu", "r", "a", "y", "");
+    check_refused_model(GP_EUNSUPPORTED, "over 8 inputs", &graph);
+
+    graph = message();
+    put_port(&graph, 11, "a", "N 4");
+    put_port(&graph, 11, "b", "N 0");
+    put_port(&graph, 12, "y", "N 4");
+    put_node(&graph, "Add", "r", "a b", "y", "");
+    check_refused_model(GP_EINVAL, "dimension 2 of the input 'b' is 0", &graph);
+}
+
 TEST(nodes_out_of_order_and_names_made_twice_are_refused)
 {
     gp_buffer graph = graph_of();
