@@ -123,10 +123,11 @@ TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
              "1,2,3");
     CHECK_CONTAINS(err, "class-weights has 3 numbers for 2 classes");
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
-             "--class-weights", "inverse-frequency", "--out", "weighted.onnx", "--json");
+             "--mini-batch-size", "16", "--class-weights", "inverse-frequency", "--out", "weighted.onnx",
+             "--json");
     RUN_CODE(0, "net", "edit", "weighted.onnx", "-o", "weighted.json");
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
-             "--class-weights", "1,4.5", "--out", "given.onnx", "--json");
+             "--mini-batch-size", "16", "--class-weights", "1,4.5", "--out", "given.onnx", "--json");
     RUN_CODE(0, "net", "edit", "given.onnx", "-o", "given.json");
     slurp(in_w("given.json"), text, sizeof(text));
     CHECK_CONTAINS(text, "\"class-weights\": \"1 4.5\"");
