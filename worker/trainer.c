@@ -9,42 +9,6 @@
 #include "worker/fault.h"
 #include "worker/trainer_state.h"
 
-void gp_train_control_init(gp_train_control *control)
-{
-    memset(control, 0, sizeof(*control));
-    pthread_mutex_init(&control->lock, NULL);
-}
-
-void gp_train_control_deinit(gp_train_control *control)
-{
-    pthread_mutex_destroy(&control->lock);
-}
-
-void gp_train_control_reset(gp_train_control *control)
-{
-    atomic_store(&control->stop, 0);
-    atomic_store(&control->progress, 0);
-    atomic_store(&control->step, 0);
-    atomic_store(&control->epoch, 0);
-}
-
-void gp_train_control_abort(gp_train_control *control)
-{
-    atomic_store(&control->stop, 2);
-    pthread_mutex_lock(&control->lock);
-    if (control->comm != NULL)
-        gp_comm_abort(control->comm, control->generation);
-    pthread_mutex_unlock(&control->lock);
-}
-
-void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation)
-{
-    pthread_mutex_lock(&control->lock);
-    control->comm = comm;
-    control->generation = generation;
-    pthread_mutex_unlock(&control->lock);
-}
-
 void gp_trainer_free(gp_trainer *trainer)
 {
     if (trainer == NULL)

@@ -42,30 +42,6 @@ enum {
     MEET_WORDS = 32
 }; /* bytes; what a rank publishes: words, then a mark of each rank that has read them */
 
-void gp_train_control_init(gp_train_control *control)
-{
-    memset(control, 0, sizeof(*control));
-    pthread_mutex_init(&control->lock, NULL);
-}
-
-void gp_train_control_deinit(gp_train_control *control)
-{
-    pthread_mutex_destroy(&control->lock);
-}
-
-void gp_train_control_reset(gp_train_control *control)
-{
-    atomic_store(&control->stop, 0);
-    atomic_store(&control->progress, 0);
-    atomic_store(&control->step, 0);
-    atomic_store(&control->epoch, 0);
-}
-
-void gp_train_control_abort(gp_train_control *control)
-{
-    atomic_store(&control->stop, 2);
-}
-
 struct gp_trainer {
     gp_train_control *control;
     uint64_t steps;
