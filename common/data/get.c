@@ -4,9 +4,6 @@
  * left by a killed process is continued and then checked like anything else. */
 #include "common/data/get.h"
 
-#define CURL_DISABLE_TYPECHECK /* its macros would name the functions themselves */
-#include <curl/curl.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,43 +18,9 @@
 
 #include "common/base/sha256.h"
 #include "common/base/spell.h"
+#include "common/data/curl.h"
 #include "common/data/md5.h"
 #include "common/data/store.h"
-
-/* libcurl brings some twenty libraries, milliseconds of every start; it is loaded when something is fetched. */
-static struct {
-    CURLcode (*global_init)(long flags);
-    void (*global_cleanup)(void);
-    CURL *(*easy_init)(void);
-    CURLcode (*easy_setopt)(CURL *handle, CURLoption option, ...);
-    CURLcode (*easy_perform)(CURL *handle);
-    CURLcode (*easy_getinfo)(CURL *handle, CURLINFO info, ...);
-    void (*easy_cleanup)(CURL *handle);
-    const char *(*easy_strerror)(CURLcode code);
-} curl;
-
-static gp_status curl_load(gp_error *err)
-{
-    static const struct {
-        const char *name;
-        void *slot;
-    } functions[] = {
-        { "curl_global_init", &curl.global_init },   { "curl_global_cleanup", &curl.global_cleanup },
-        { "curl_easy_init", &curl.easy_init },       { "curl_easy_setopt", &curl.easy_setopt },
-        { "curl_easy_perform", &curl.easy_perform }, { "curl_easy_getinfo", &curl.easy_getinfo },
-        { "curl_easy_cleanup", &curl.easy_cleanup }, { "curl_easy_strerror", &curl.easy_strerror },
-    };
-    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-
-    if (library == NULL)
-        return gp_fail(err, GP_ENOENT, "downloads need libcurl: %s", dlerror());
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-        *(void **)functions[i].slot = dlsym(library, functions[i].name);
-        if (*(void **)functions[i].slot == NULL)
-            return gp_fail(err, GP_EVERSION, "this libcurl has no %s", functions[i].name);
-    }
-    return GP_OK;
-}
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
 #define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* of a file whose size is not known */
@@ -81,6 +44,7 @@ const gp_get_set gp_get_sets[] = {
 
 /* One file under way. */
 typedef struct fetch {
+    const gp_curl *curl;
     const gp_get_file *file;
     gp_get_options options; /* with the defaults filled in */
     char url[URL_MAX], path[PATH_MAX], part[PATH_MAX];
@@ -258,25 +222,27 @@ static gp_status part_restart(fetch *job, gp_error *err)
 
 static void handle_setup(CURL *handle, fetch *job)
 {
+    const gp_curl *curl = job->curl;
+
     job->detail[0] = '\0';
-    curl.easy_setopt(handle, CURLOPT_URL, job->url);
-    curl.easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl.easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-    curl.easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
-    curl.easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
-    curl.easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
-    curl.easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-    curl.easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
-    curl.easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
-    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
-    curl.easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
-    curl.easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
-    curl.easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl.easy_setopt(handle, CURLOPT_WRITEDATA, job);
-    curl.easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-    curl.easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl.easy_setopt(handle, CURLOPT_XFERINFODATA, job);
+    curl->easy_setopt(handle, CURLOPT_URL, job->url);
+    curl->easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+    curl->easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+    curl->easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
+    curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
+    curl->easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
+    curl->easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
+    curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
+    curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl->easy_setopt(handle, CURLOPT_WRITEDATA, job);
+    curl->easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+    curl->easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl->easy_setopt(handle, CURLOPT_XFERINFODATA, job);
 }
 
 static bool worth_another_try(CURLcode code, long http)
@@ -328,13 +294,13 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
     *again = false;
     if (job->bytes < bytes_most(job)) {
         job->resumed = job->bytes > 0;
-        handle = curl.easy_init();
+        handle = job->curl->easy_init();
         if (handle == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to download %s", job->url);
         handle_setup(handle, job);
-        code = curl.easy_perform(handle);
-        curl.easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
-        curl.easy_cleanup(handle);
+        code = job->curl->easy_perform(handle);
+        job->curl->easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
+        job->curl->easy_cleanup(handle);
     }
     if (job->canceled)
         return gp_fail(err, GP_ECANCELED, "the download of %s was cancelled", job->url);
@@ -357,7 +323,8 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                        (unsigned long long)job->bytes, (unsigned long long)job->file->bytes,
                        hint(job, true, text));
     return gp_fail(err, GP_EIO, "cannot download %s: %s; %s", job->url,
-                   job->detail[0] != '\0' ? job->detail : curl.easy_strerror(code), hint(job, true, text));
+                   job->detail[0] != '\0' ? job->detail : job->curl->easy_strerror(code),
+                   hint(job, true, text));
 }
 
 static void wait_ms(uint64_t ms)
@@ -437,14 +404,14 @@ static gp_get_options options_complete(const gp_get_options *given, const gp_get
     return options;
 }
 
-static gp_status files_fetch(const gp_get_set *set, const gp_get_options *options, const char *directory,
-                             gp_error *err)
+static gp_status files_fetch(const gp_get_set *set, const gp_curl *curl, const gp_get_options *options,
+                             const char *directory, gp_error *err)
 {
     const char *slash = options->url[0] != '\0' && options->url[strlen(options->url) - 1] == '/' ? "" : "/";
     gp_status status = GP_OK;
 
     for (size_t i = 0; i < set->file_count && status == GP_OK; i++) {
-        fetch job = { .file = &set->files[i], .options = *options, .mirror = set->mirror };
+        fetch job = { .curl = curl, .file = &set->files[i], .options = *options, .mirror = set->mirror };
         const char *name = set->files[i].name;
 
         if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options->url, slash, name) >=
@@ -460,6 +427,7 @@ static gp_status files_fetch(const gp_get_set *set, const gp_get_options *option
 gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_error *err)
 {
     gp_get_options options = options_complete(given, set);
+    const gp_curl *curl;
     char cache[PATH_MAX];
     gp_status status = GP_OK;
 
@@ -472,15 +440,12 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
     status = directory_make(options.directory, err);
     if (status != GP_OK)
         return status;
-    status = curl_load(err);
+    status = gp_curl_load(&curl, err);
     if (status != GP_OK)
         return status;
-    if (curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
-    status = files_fetch(set, &options, options.directory, err);
+    status = files_fetch(set, curl, &options, options.directory, err);
     if (status != GP_OK)
         rmdir(options.directory); /* an empty one would be found as the data set */
-    curl.global_cleanup();
     return status;
 }
 
