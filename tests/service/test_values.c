@@ -1,0 +1,87 @@
+/* test_values.c -- a network of values, not classes, through the command: arrays, training, evaluation, prediction. */
+#include "tests/service/commands.h"
+
+enum { SAMPLES = 600, INPUTS = 4 };
+
+/* x of four numbers in [-1, 1); y is what a small network can learn of them: x0 - x1 and x2 / 2. */
+static void write_arrays(void)
+{
+    static float x[SAMPLES][INPUTS], y[SAMPLES][2];
+    uint32_t state = 12345;
+
+    for (int n = 0; n < SAMPLES; n++) {
+        for (int i = 0; i < INPUTS; i++) {
+            state = state * 1664525 + 1013904223;
+            x[n][i] = (float)(state >> 8) / (float)(1 << 23) - 1;
+        }
+        y[n][0] = x[n][0] - x[n][1];
+        y[n][1] = x[n][2] / 2;
+    }
+    const struct {
+        const char *name;
+        const float *data;
+        int64_t width;
+    } arrays[] = { { "w/x.npy", x[0], INPUTS }, { "w/y.npy", y[0], 2 } };
+
+    for (int a = 0; a < 2; a++) {
+        char header[129];
+        FILE *file = fopen(in_root(arrays[a].name), "wb");
+
+        REQUIRE(file != NULL);
+        /* The format's version 1.0: magic, length of the text, a Python dictionary, blanks up to 128 bytes. */
+        memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+        memset(header + 10, ' ', 118);
+        int used = snprintf(header + 10, 119, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }",
+                            SAMPLES, (int)arrays[a].width);
+
+        header[10 + used] = ' ';
+        header[127] = '\n';
+        fwrite(header, 1, 128, file);
+        fwrite(arrays[a].data, sizeof(float), (size_t)(SAMPLES * arrays[a].width), file);
+        fclose(file);
+    }
+}
+
+static double number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+
+    return at == NULL ? NAN : atof(at + strlen(key));
+}
+
+TEST(a_network_of_values_is_trained_and_judged_by_its_error)
+{
+    double rmse, first;
+
+    exec_begin();
+    write_arrays();
+    write_file("w/net.json", "{\"name\": \"values\", \"input\": [4, 1, 1], \"layers\": ["
+                             "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 16},"
+                             "{\"name\": \"tanh1\", \"kind\": \"tanh\"},"
+                             "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 2},"
+                             "{\"name\": \"loss\", \"kind\": \"mse\"}]}");
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "x.npy", "--validation-data", "x.npy", "--epochs",
+             "20", "--lr", "0.1", "--batch-size", "50", "--plots", "none", "--metrics", "metrics.jsonl",
+             "--out", "model.onnx");
+    CHECK_CONTAINS(out, "RMSE");
+    CHECK(strstr(out, "ccuracy") == NULL);
+    RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", "x.npy", "--json");
+    CHECK_CONTAINS(out, "\"accuracy\": null");
+    rmse = number_after(out, "\"rmse\": ");
+    CHECK(rmse < 0.1); /* the values' own deviation is over 0.6 */
+    CHECK_NEAR(rmse * rmse, number_after(out, "\"loss\": "), 1e-6);
+    RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", "x.npy");
+    CHECK_CONTAINS(out, "RMSE");
+    slurp(in_w("metrics.jsonl"), out, sizeof(out));
+    first = number_after(out, "\"rmse\": ");
+    CHECK(first > 3 * rmse);
+    RUN_CODE(0, "predict", "--model", "model.onnx", "--data", "x.npy", "--out", "p.csv");
+    slurp(in_w("p.csv"), out, sizeof(out));
+    CHECK_CONTAINS(out, "value_0,value_1\n");
+    int rows = 0;
+
+    for (const char *at = out; (at = strchr(at, '\n')) != NULL; at++)
+        rows++;
+    CHECK_INT(SAMPLES + 1, rows);
+    pools_end();
+}
