@@ -98,10 +98,13 @@ static inline void result_free(result *r)
 
 /* How one step is run. */
 typedef struct way {
+    const gp_backend_ops *ops; /* NULL: the CPU's */
     const char *kernels;
     uint32_t threads;
     uint32_t micro_batch; /* samples per call; 0: all in one */
     gp_dtype dtype;
+    gp_precision precision;
+    uint32_t repeats; /* of the whole, with the same plan: what a plan keeps from step to step shows */
 } way;
 
 /* A step over the first `count` samples, or their scores, in calls of micro_batch samples. */
@@ -110,18 +113,24 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
 {
     gp_backend_options backend_options = { .threads = w->threads, .kernels = w->kernels };
     uint32_t each = w->micro_batch == 0 ? (count == 0 ? 1 : count) : w->micro_batch, done = 0;
-    gp_plan_options options = { .phase = phase, .micro_batch = each, .sample_dtype = w->dtype };
+    const gp_backend_ops *ops = w->ops == NULL ? &gp_backend_cpu : w->ops;
+    gp_plan_options options = {
+        .phase = phase, .micro_batch = each, .sample_dtype = w->dtype, .precision = w->precision
+    };
     gp_plan_memory memory = { .parameters = n->parameters, .gradients = r->gradients, .sums = r->sums };
     gp_backend *backend = NULL;
     gp_plan *plan = NULL;
-    gp_status status = gp_backend_cpu.open(&backend, &backend_options, err);
+    gp_status status = ops->open(&backend, &backend_options, err);
 
     memset(r->gradients, 0x7f, n->graph->blob_count * sizeof(float)); /* what is not overwritten shows */
     memset(r->sums, 0x7f, sizeof(r->sums));
     memory.scores = phase == GP_PHASE_INFER ? malloc(each * n->graph->score_count * sizeof(float)) : NULL;
     if (status == GP_OK)
-        status = gp_backend_cpu.compile(&plan, backend, n->graph, &options, &memory, err);
-    do {
+        status = ops->compile(&plan, backend, n->graph, &options, &memory, err);
+    for (uint32_t calls = (w->repeats + 1) * (count == 0 ? 1 : (count + each - 1) / each); calls > 0;
+         calls--) {
+        done = done < count ? done : 0;
+
         gp_batch batch = { .samples = w->dtype == GP_U8 ? (const void *)(n->bytes + done * n->pixels)
                                                         : (const void *)(n->floats + done * n->pixels),
                            .targets = (const char *)n->labels + done * n->graph->target_bytes,
@@ -133,15 +142,15 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
 
         batch.last = done + batch.count == count;
         if (status == GP_OK)
-            status = gp_backend_cpu.run(plan, &batch, NULL, NULL, err);
+            status = ops->run(plan, &batch, NULL, NULL, err);
         if (status == GP_OK && memory.scores != NULL)
             memcpy(r->scores + done * (size_t)n->graph->score_count, memory.scores,
                    batch.count * n->graph->score_count * sizeof(float));
         done += batch.count;
-    } while (status == GP_OK && done < count);
+    }
     free(memory.scores);
-    gp_backend_cpu.free(plan);
-    gp_backend_cpu.close(backend);
+    ops->free(plan);
+    ops->close(backend);
     return status;
 }
 

@@ -1,35 +1,38 @@
+/* kernels.cu -- a grid around each body of bodies.h. */
 #include "worker/backend/cuda/kernels.h"
+
+#include "worker/backend/cuda/bodies.h"
 
 namespace
 {
 
-/* Memory-bound: 12 bytes read and 8 written an element; a grid-stride loop keeps the grid small. */
-__global__ void sgdm_kernel(float *__restrict__ w, float *__restrict__ v, const float *__restrict__ g,
-                            size_t count, const float *__restrict__ hyper)
-{
-    const float rate = hyper[0], momentum = hyper[1], l2 = hyper[2], scale = hyper[3];
-    const size_t stride = (size_t)gridDim.x * blockDim.x;
+enum { THREADS = 256, BLOCKS_MAX = 132 * 32 };
 
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
-        const float step = momentum * v[i] - rate * (g[i] * scale + l2 * w[i]);
-
-        v[i] = step;
-        w[i] += step;
+#define GP_KERNEL(name)                                                                                      \
+    __global__ void __launch_bounds__(THREADS)                                                               \
+        grid_##name(const __grid_constant__ gp_kernel_args args, uint32_t count)                             \
+    {                                                                                                        \
+        for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < count; i += gridDim.x * THREADS)           \
+            body_##name(&args, i);                                                                           \
     }
-}
+#include "worker/backend/cuda/kernels.def"
+#undef GP_KERNEL
 
 } // namespace
 
-cudaError_t gp_cuda_sgdm(float *w, float *v, const float *g, size_t count, const float *hyper,
-                         cudaStream_t stream)
+cudaError_t gp_kernel_launch(gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
+                             cudaStream_t stream)
 {
-    const unsigned threads = 256;
-    size_t blocks = (count + threads - 1) / threads;
+    static const void *const grids[GP_KERNEL_COUNT] = {
+#define GP_KERNEL(name) reinterpret_cast<const void *>(&grid_##name),
+#include "worker/backend/cuda/kernels.def"
+#undef GP_KERNEL
+    };
+    uint32_t blocks = (count + THREADS - 1) / THREADS;
+    void *arguments[2] = { const_cast<gp_kernel_args *>(args), &count };
 
     if (count == 0)
         return cudaSuccess;
-    if (blocks > 2048)
-        blocks = 2048;
-    sgdm_kernel<<<(unsigned)blocks, threads, 0, stream>>>(w, v, g, count, hyper);
-    return cudaGetLastError();
+    return cudaLaunchKernel(grids[kernel], dim3(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), dim3(THREADS),
+                            arguments, 0, stream);
 }

@@ -1,0 +1,327 @@
+/* device.c -- the host as a device: memory is malloc's, a kernel is a loop over its body, a graph a list of launches.
+ *
+ * So that plans for a GPU are tested where there is none: everything above worker/backend/cuda/device.h is the plugin's
+ * own code.  Work items run backwards, as a device runs them in no order.  Convolutions and products of "libraries" are
+ * plain loops over weights in the order that cuDNN has them, which proves packing and unpacking. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "worker/backend/cuda/bodies.h"
+#include "worker/backend/cuda/device.h"
+
+typedef struct launch {
+    gp_kernel kernel;
+    gp_kernel_args args;
+    uint32_t count;
+    gp_device_work *work;
+    const void *first, *second;
+    void *out;
+} launch;
+
+struct gp_device_graph {
+    launch *launches;
+    uint32_t count, capacity;
+};
+
+struct gp_device {
+    gp_device_graph *recording;
+};
+
+struct gp_device_work {
+    bool is_conv;
+    gp_conv_request conv;
+    gp_product_request product;
+};
+
+gp_status gp_device_open(gp_device **out, gp_error *err)
+{
+    *out = gp_calloc(1, sizeof(**out));
+    return *out == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a device") : GP_OK;
+}
+
+void gp_device_close(gp_device *device)
+{
+    gp_free(device);
+}
+
+gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err)
+{
+    (void)device;
+    *out = gp_aligned_calloc(64, bytes);
+    if (*out == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes on the device", bytes);
+    memset(*out, 0x7f, bytes); /* unlike a device's: what is read before it is written shows */
+    return GP_OK;
+}
+
+void gp_device_free(gp_device *device, void *memory)
+{
+    (void)device;
+    gp_free(memory);
+}
+
+gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    (void)err;
+    assert(device->recording == NULL);
+    memcpy(to, from, bytes);
+    return GP_OK;
+}
+
+gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return gp_device_copy(device, to, from, bytes, err);
+}
+
+gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return gp_device_copy(device, to, from, bytes, err);
+}
+
+gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err)
+{
+    (void)err;
+    assert(device->recording == NULL);
+    memset(memory, 0, bytes);
+    return GP_OK;
+}
+
+gp_status gp_device_sync(gp_device *device, gp_error *err)
+{
+    (void)err;
+    assert(device->recording == NULL);
+    return GP_OK;
+}
+
+gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)
+{
+    (void)device;
+    (void)mark;
+    (void)err;
+    return GP_OK;
+}
+
+int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to)
+{
+    (void)device;
+    return to - from;
+}
+
+/* ---- launches ---- */
+
+static void kernel_run(gp_kernel kernel, const gp_kernel_args *args, uint32_t count)
+{
+    switch (kernel) {
+#define GP_KERNEL(name)                                                                                      \
+    case GP_KERNEL_##name:                                                                                   \
+        for (uint32_t i = count; i-- > 0;)                                                                   \
+            body_##name(args, i);                                                                            \
+        break;
+#include "worker/backend/cuda/kernels.def"
+#undef GP_KERNEL
+    case GP_KERNEL_COUNT:
+        assert(0);
+    }
+}
+
+/* A convolution's kernels of our own know dense weights: [O][I][P] as float32 from what the library is given. */
+static float *conv_weights_plain(const gp_conv_request *r, const void *weights, uint64_t *count)
+{
+    gp_kernel_image from = { .data = (void *)(uintptr_t)weights, .narrow = r->x.narrow };
+    uint32_t inputs = r->x.channels / (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
+    float *plain;
+
+    *count = (uint64_t)r->y.channels * inputs * taps;
+    plain = calloc(*count, sizeof(*plain));
+    for (uint32_t o = 0; o < r->y.channels && weights != NULL; o++)
+        for (uint32_t c = 0; c < inputs; c++)
+            for (uint32_t p = 0; p < taps; p++) {
+                size_t at = r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
+                                                     : ((size_t)o * inputs + c) * taps + p;
+
+                plain[((size_t)o * inputs + c) * taps + p] = image_get(&from, at);
+            }
+    return plain;
+}
+
+static void conv_gradient_put(const gp_conv_request *r, const float *plain, float *out)
+{
+    uint32_t inputs = r->x.channels / (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
+
+    for (uint32_t o = 0; o < r->y.channels; o++)
+        for (uint32_t c = 0; c < inputs; c++)
+            for (uint32_t p = 0; p < taps; p++)
+                out[r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
+                                             : ((size_t)o * inputs + c) * taps + p] =
+                    plain[((size_t)o * inputs + c) * taps + p];
+}
+
+static void conv_run(const gp_conv_request *r, const void *first, const void *second, void *out)
+{
+    const gp_kernel_call call = { .count = r->rows, .first = 1 };
+    gp_kernel_args args = { .call = &call, .groups = r->groups, .chunks = 1 };
+    bool forward = r->pass == GP_CONV_FORWARD;
+    uint64_t count;
+    float *plain = conv_weights_plain(r, forward ? second : r->pass == GP_CONV_DATA ? first : NULL, &count);
+
+    memcpy(args.kernel, r->kernel, sizeof(args.kernel));
+    memcpy(args.stride, r->stride, sizeof(args.stride));
+    memcpy(args.dilation, r->dilation, sizeof(args.dilation));
+    memcpy(args.padding, r->padding, sizeof(args.padding));
+    args.x[0] = r->pass == GP_CONV_DATA ? r->y : r->x;
+    args.x[0].data = (void *)(uintptr_t)(r->pass == GP_CONV_DATA ? second : first);
+    args.y[0] = forward ? r->y : r->x;
+    args.y[0].data = out;
+    args.f[0] = plain;
+    if (r->pass == GP_CONV_WEIGHTS) {
+        args.x[1] = r->y;
+        args.x[1].data = (void *)(uintptr_t)second;
+        args.count = count;
+        args.f[1] = plain;
+        kernel_run(GP_KERNEL_conv_weights, &args, (uint32_t)count);
+        conv_gradient_put(r, plain, out);
+    } else {
+        kernel_run(forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, args.y[0].sample * r->rows);
+    }
+    free(plain);
+}
+
+static void product_run(const gp_product_request *r, const void *a, const void *b, void *out)
+{
+    gp_kernel_image left = { .data = (void *)(uintptr_t)a, .narrow = r->narrow_a };
+    gp_kernel_image right = { .data = (void *)(uintptr_t)b, .narrow = r->narrow_b };
+    gp_kernel_image to = { .data = out, .narrow = r->narrow_out };
+
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t j = 0; j < r->m; j++) {
+            double sum = 0.0;
+
+            for (size_t k = 0; k < r->k; k++)
+                sum += (double)image_get(&left, r->transpose_a ? k * r->n + i : i * r->k + k) *
+                       (double)image_get(&right, r->transpose_b ? j * r->k + k : k * r->m + j);
+            image_put(&to, i * r->m + j, (float)sum);
+        }
+}
+
+static void launch_run(const launch *at)
+{
+    if (at->work == NULL)
+        kernel_run(at->kernel, &at->args, at->count);
+    else if (at->work->is_conv)
+        conv_run(&at->work->conv, at->first, at->second, at->out);
+    else
+        product_run(&at->work->product, at->first, at->second, at->out);
+}
+
+static gp_status launch_add(gp_device *device, const launch *at, gp_error *err)
+{
+    gp_device_graph *graph = device->recording;
+
+    if (graph == NULL) {
+        launch_run(at);
+        return GP_OK;
+    }
+    if (graph->count == graph->capacity) {
+        uint32_t capacity = graph->capacity == 0 ? 64 : 2 * graph->capacity;
+        launch *grown = gp_realloc_array(graph->launches, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a graph");
+        graph->launches = grown;
+        graph->capacity = capacity;
+    }
+    graph->launches[graph->count++] = *at;
+    return GP_OK;
+}
+
+gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
+                           gp_error *err)
+{
+    return launch_add(device, &(launch){ .kernel = kernel, .args = *args, .count = count }, err);
+}
+
+/* ---- graphs ---- */
+
+gp_status gp_device_record(gp_device *device, gp_error *err)
+{
+    assert(device->recording == NULL);
+    device->recording = gp_calloc(1, sizeof(*device->recording));
+    return device->recording == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a graph") : GP_OK;
+}
+
+gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err)
+{
+    (void)err;
+    *out = device->recording;
+    device->recording = NULL;
+    return GP_OK;
+}
+
+gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err)
+{
+    (void)err;
+    assert(device->recording == NULL);
+    for (uint32_t i = 0; i < graph->count; i++)
+        launch_run(&graph->launches[i]);
+    return GP_OK;
+}
+
+void gp_device_graph_free(gp_device_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    gp_free(graph->launches);
+    gp_free(graph);
+}
+
+/* ---- libraries ---- */
+
+/* Dilated weights' gradients are refused, so that what follows a refusal runs too. */
+gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
+                             size_t *workspace, gp_error *err)
+{
+    (void)device;
+    if (request->padding[0] != request->padding[2] || request->padding[1] != request->padding[3] ||
+        (request->pass == GP_CONV_WEIGHTS && request->dilation[0] > 1))
+        return gp_fail(err, GP_EUNSUPPORTED, "no such convolution");
+    *out = gp_calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a convolution");
+    (*out)->is_conv = true;
+    (*out)->conv = *request;
+    *workspace = 1000;
+    return GP_OK;
+}
+
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const void *first, const void *second,
+                             void *out, void *workspace, gp_error *err)
+{
+    memset(workspace, 0x55, 1000);
+    return launch_add(device, &(launch){ .work = work, .first = first, .second = second, .out = out }, err);
+}
+
+gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
+                                size_t *workspace, gp_error *err)
+{
+    (void)device;
+    *out = gp_calloc(1, sizeof(**out));
+    if (*out == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a product");
+    (*out)->product = *request;
+    *workspace = 0;
+    return GP_OK;
+}
+
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const void *a, const void *b,
+                                void *out, void *workspace, gp_error *err)
+{
+    (void)workspace;
+    return launch_add(device, &(launch){ .work = work, .first = a, .second = b, .out = out }, err);
+}
+
+void gp_device_work_free(gp_device_work *work)
+{
+    gp_free(work);
+}

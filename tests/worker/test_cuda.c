@@ -1,0 +1,273 @@
+/* Plans for a GPU against the float64 oracle: every kind, both orders of memory, both types, libraries or not, recorded or
+ * not.  Built twice: test_cuda runs kernels' bodies on the host (tests/fake/device.c); test_cuda_device, on a machine with
+ * a GPU, runs the same checks on it through the plugin. */
+#include "tests/gp_test.h"
+
+#include "tests/worker/backend_check.h"
+
+#ifdef GP_ON_DEVICE
+#include "worker/backend/plugin.h"
+
+static const gp_backend_ops *cuda(void)
+{
+    static const gp_plugin *plugin;
+    gp_error err;
+
+    if (plugin == NULL && gp_plugin_load_device(&plugin, getenv("GRADPOOL_CUDA_PLUGIN"), &err) != GP_OK) {
+        printf("SKIP: %s\n", err.message);
+        exit(77);
+    }
+    return plugin->backend;
+}
+#else
+#include "worker/backend/cuda/backend.h"
+
+static const gp_backend_ops *cuda(void)
+{
+    return &gp_backend_cuda;
+}
+#endif
+
+/* Of the gradient's norm; what tests/gpu/check reports too. */
+#define STRICT 1e-5
+#define TF32   5e-3
+#define BF16   6e-2
+
+typedef struct style {
+    const char *words;
+    gp_precision precision;
+    gp_dtype dtype;
+    double tolerance;
+} style;
+
+static const style styles[] = {
+    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense", GP_PRECISION_F32, GP_F32, STRICT },
+    { "packed", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "dense,eager", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "", GP_PRECISION_BF16, GP_F32, BF16 },
+#ifdef GP_ON_DEVICE
+    { "tf32", GP_PRECISION_F32, GP_U8, TF32 },
+#endif
+};
+
+static void check_sums(const double *expected, const double *got, double tolerance, const char *what)
+{
+    for (int i = 0; i < GP_SUMS; i++) {
+        /* Rounded logits may change which is the largest. */
+        double allowed =
+            i == GP_SUM_CORRECT && tolerance > STRICT ? 3.0 : tolerance * (1 + fabs(expected[i]));
+
+        if (!(fabs(got[i] - expected[i]) <= allowed))
+            GP_TEST_FAIL("%s: sum %d is %.9g, expected %.9g", what, i, got[i], expected[i]);
+    }
+}
+
+static void check_phase(const net *n, const way *w, gp_phase phase, uint32_t count, const gp_ref_run *oracle,
+                        double tolerance, const char *what)
+{
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(result_new(&r, n), err);
+    if (net_run(n, w, phase, count, &r, &err) != GP_OK) {
+        GP_TEST_FAIL("%s: %s", what, err.message);
+    } else {
+        double error = phase == GP_PHASE_TRAIN ? gradient_error(n, r.gradients, oracle->gradients)
+                                               : gp_ref_error_f32(oracle->scores, r.scores,
+                                                                  (size_t)count * n->graph->score_count);
+
+        if (!(error <= tolerance))
+            GP_TEST_FAIL("%s, %u samples: %s off by %g, allowed %g", what, count,
+                         phase == GP_PHASE_TRAIN ? "gradient" : "scores", error, tolerance);
+        check_sums(oracle->sums, r.sums, tolerance, what);
+    }
+    result_free(&r);
+}
+
+/* In one call, three times over: eagerly, while it is recorded, and replayed.  And in calls of fewer samples with a tail,
+ * unless samples are coupled.  narrow: what bf16 is allowed. */
+static void check_styles(const net *n, uint32_t count, double narrow, const char *what)
+{
+    gp_ref_run *train = ask_oracle(n, GP_PHASE_TRAIN, count), *infer = ask_oracle(n, GP_PHASE_INFER, count);
+
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
+        const style *s = &styles[i];
+        double tolerance = s->precision == GP_PRECISION_BF16 ? narrow : s->tolerance;
+        way w = { .ops = cuda(),
+                  .kernels = s->words,
+                  .threads = 1,
+                  .dtype = s->dtype,
+                  .precision = s->precision,
+                  .repeats = 2 };
+        char name[200];
+
+        snprintf(name, sizeof(name), "%s, %s %s", what, s->words,
+                 s->precision == GP_PRECISION_BF16 ? "bf16" : "f32");
+        check_phase(n, &w, GP_PHASE_TRAIN, count, train, tolerance, name);
+        check_phase(n, &w, GP_PHASE_INFER, count, infer, tolerance, name);
+        if (n->graph->couples_samples || count < 3)
+            continue;
+        w.micro_batch = 2;
+        check_phase(n, &w, GP_PHASE_TRAIN, count, train, tolerance, name);
+    }
+    gp_ref_run_free(train);
+    gp_ref_run_free(infer);
+}
+
+TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
+{
+    for (size_t i = 0; gp_kinds[i] != NULL; i++)
+        for (const gp_kind_check *check = gp_kinds[i]->checks; check->samples != 0; check++) {
+            net n = { 0 };
+            gp_error err;
+            char what[128];
+
+            snprintf(what, sizeof(what), "%s(%s)", gp_kinds[i]->name,
+                     check->settings == NULL ? "" : check->settings);
+            REQUIRE_OK(kind_net(&n, gp_kinds[i], check, &err), err);
+            check_styles(&n, check->samples, BF16, what);
+            net_free(&n);
+        }
+}
+
+static void check_chain(gp_shape input, const net_layer *layers, uint32_t count, double narrow,
+                        const char *what)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, input, 200, layers, &err), err);
+    check_styles(&n, count, narrow, what);
+    net_free(&n);
+}
+
+#define HEAD                                                                                                 \
+    { "fc", "outputs=7" }, { "crossentropy", NULL },                                                         \
+    {                                                                                                        \
+        NULL, NULL                                                                                           \
+    }
+
+TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    check_styles(&n, 5, BF16, "lenet");
+    net_free(&n);
+}
+
+TEST(groups_dilation_stride_and_uneven_padding_match_the_oracle)
+{
+    check_chain(
+        gp_shape3(4, 13, 12),
+        (const net_layer[]){ { "conv2d", "channels=6;kernel=3;groups=2;padding=1" },
+                             { "relu", NULL },
+                             { "conv2d", "channels=8;kernel=3,2;stride=2,1;dilation=1,2;padding=1,0,2,1" },
+                             { "maxpool", "kernel=3;stride=2;padding=1" },
+                             { "relu", NULL },
+                             { "conv2d", "channels=6;kernel=2;dilation=2;padding=1" },
+                             HEAD },
+        6, 0.3, "groups"); /* few pixels, two kinks: bf16 sends some gradients another way */
+}
+
+TEST(batch_norm_in_a_residual_block_matches_the_oracle)
+{
+    const gp_shape input = gp_shape3(3, 9, 10);
+    const char *const skip[] = { "pool", "norm2" };
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(gp_netspec_new(&n.spec, "skip", &input, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "conv1", "conv2d", "channels=8;kernel=3;bias=false", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "norm1", "batchnorm", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "relu1", "relu", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "pool", "maxpool", "kernel=2", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "conv2", "conv2d", "channels=8;kernel=3;padding=1", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "norm2", "batchnorm", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "sum", "add", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_connect(n.spec, skip, 2, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "relu2", "relu", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "head", "fc", "outputs=6", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "loss", "crossentropy", NULL, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    check_styles(&n, 7, BF16, "residual");
+    net_free(&n);
+}
+
+/* A call may hold fewer samples than there is room for: the rest are in no moment, sum or gradient. */
+TEST(a_call_with_room_to_spare_is_as_one_without)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 8, 8), 200,
+                         (const net_layer[]){ { "conv2d", "channels=5;kernel=3" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              { "dropout", "rate=0.3" },
+                                              HEAD },
+                         &err),
+               err);
+    gp_ref_run *oracle = ask_oracle(&n, GP_PHASE_TRAIN, 6);
+
+    for (uint32_t room = 6; room < 12; room += 5)
+        for (int i = 0; i < 2; i++)
+            check_phase(&n,
+                        &(way){ .ops = cuda(),
+                                .kernels = i == 0 ? "packed" : "dense,own",
+                                .threads = 1,
+                                .dtype = GP_U8,
+                                .micro_batch = room,
+                                .repeats = 2 },
+                        GP_PHASE_TRAIN, 6, oracle, STRICT, "room to spare");
+    gp_ref_run_free(oracle);
+    net_free(&n);
+}
+
+/* A rank without samples writes zeros. */
+TEST(a_call_without_samples_gives_zeros)
+{
+    net n = { 0 };
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&r, &n), err);
+    REQUIRE_OK(net_run(&n, &(way){ .ops = cuda(), .kernels = "", .threads = 1, .dtype = GP_U8, .repeats = 2 },
+                       GP_PHASE_TRAIN, 0, &r, &err),
+               err);
+    for (size_t i = 0; i < n.graph->blob_count; i++)
+        if (r.gradients[i] != 0.0f)
+            GP_TEST_FAIL("gradient %zu is %g", i, (double)r.gradients[i]);
+    for (int i = 0; i < GP_SUMS; i++)
+        CHECK_NEAR(0, r.sums[i], 0);
+    result_free(&r);
+    net_free(&n);
+}
+
+/* Equal calls give equal bits: no sum depends on who comes first. */
+TEST(equal_steps_give_equal_bits)
+{
+    const way w = { .ops = cuda(), .kernels = "own", .threads = 1, .dtype = GP_U8, .repeats = 3 };
+    net n = { 0 };
+    result a, b;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&a, &n), err);
+    REQUIRE_OK(result_new(&b, &n), err);
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &a, &err), err);
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &b, &err), err);
+    CHECK(memcmp(a.gradients, b.gradients, n.graph->blob_count * sizeof(float)) == 0);
+    CHECK(memcmp(a.sums, b.sums, sizeof(a.sums)) == 0);
+    result_free(&a);
+    result_free(&b);
+    net_free(&n);
+}

@@ -1,0 +1,241 @@
+/* bodies_loss.h -- losses: gradients, scores, and parts of the sums that a step adds up.  Part of bodies.h.
+ *
+ *   bytes  targets, words of 4 bytes: of sample n from n * n[1] + n[0] on      f[2]  scores or NULL, dense, likewise n[3], n[2]
+ *   number64[0] factor of loss and gradient, [1] of weights                    d[0]  parts, BODY_SUMS an item; d[1] sums */
+
+enum {
+    BODY_LOSS,
+    BODY_WEIGHT,
+    BODY_CORRECT,
+    BODY_CLASSED,
+    BODY_SQUARES,
+    BODY_VALUES,
+    BODY_SUMS
+}; /* as GP_SUM_* */
+
+BODY int32_t loss_label(const gp_kernel_args *a, uint32_t n, uint32_t p)
+{
+    int32_t label = -1;
+
+    if (n < a->call->count && a->call->targets)
+        label = ((const int32_t *)a->bytes)[(size_t)n * a->n[1] + a->n[0] + p];
+    return label == a->number[0] || label >= (int32_t)a->x[0].channels ? -1 : label;
+}
+
+BODY void score_put(const gp_kernel_args *a, uint32_t n, uint32_t e, float value)
+{
+    if (a->f[2] != NULL && n < a->call->count)
+        a->f[2][(size_t)n * a->n[3] + a->n[2] + e] = value;
+}
+
+/* Softmax cross-entropy of one pixel; sums are added to. */
+BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sums[BODY_SUMS])
+{
+    const gp_kernel_image *x = &a->x[0];
+    const size_t first = image_at(x, n, 0, p);
+    const int32_t label = loss_label(a, n, p);
+    const float *weights = a->f[3];
+    const float own = label < 0 ? 0.0f : weights == NULL ? 1.0f : weights[label], share = a->factor[0];
+    float largest = image_get(x, first), total = 0.0f, targets = 0.0f, log_total, loss = 0.0f;
+    uint32_t best = 0;
+
+    for (uint32_t k = 1; k < x->channels; k++) {
+        float value = image_get(x, first + (size_t)k * x->channel_stride);
+
+        if (value > largest) {
+            largest = value;
+            best = k;
+        }
+    }
+    for (uint32_t k = 0; k < x->channels; k++)
+        total += expf(image_get(x, first + (size_t)k * x->channel_stride) - largest);
+    log_total = logf(total);
+    if (label >= 0)
+        targets = (1.0f - share) * own + a->factor[1];
+    for (uint32_t k = 0; k < x->channels; k++) {
+        size_t at = first + (size_t)k * x->channel_stride;
+        float below = image_get(x, at) - largest, score = expf(below) / total, target = 0.0f;
+
+        if (label >= 0) {
+            target = share / (float)x->channels * (weights == NULL ? 1.0f : weights[k]);
+            target += (int32_t)k == label ? (1.0f - share) * own : 0.0f;
+            loss += target == 0.0f ? 0.0f : target * (log_total - below);
+        }
+        if (a->y[0].data != NULL)
+            image_put(&a->y[0], at, (float)a->number64[0] * (targets * score - target));
+        score_put(a, n, k * x->pixels + p, score);
+    }
+    if (label < 0)
+        return;
+    sums[BODY_LOSS] += a->number64[0] * (double)loss;
+    sums[BODY_WEIGHT] += a->number64[1] * (double)own;
+    sums[BODY_CLASSED] += (double)own;
+    sums[BODY_CORRECT] += (int32_t)best == label ? (double)own : 0.0;
+}
+
+BODY void parts_put(const gp_kernel_args *a, uint32_t i, const double sums[BODY_SUMS])
+{
+    for (int k = 0; k < BODY_SUMS; k++)
+        a->d[0][(size_t)i * BODY_SUMS + (size_t)k] = sums[k];
+}
+
+/* x[0] logits, f[3] weights of classes or NULL, factor[0] share of all classes, factor[1] share * their mean weight ->
+ * y[0] dlogits or NULL.  Items: chunks; units are pixels of all rows. */
+BODY void body_xent(const gp_kernel_args *a, uint32_t i)
+{
+    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+
+    for (uint32_t unit = i; unit < a->rows * a->x[0].pixels; unit += a->chunks)
+        xent_pixel(a, unit / a->x[0].pixels, unit % a->x[0].pixels, sums);
+    parts_put(a, i, sums);
+}
+
+/* kind 0: squared errors, 1: Huber's with factor[0].  x[0] -> y[0] or NULL.  Items: chunks; units are elements. */
+BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
+{
+    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+
+    for (uint32_t unit = i; unit < a->rows * a->x[0].sample; unit += a->chunks) {
+        place at = image_place(&a->x[0], unit);
+        uint32_t e = at.c * a->x[0].pixels + at.p;
+        float value = image_get(&a->x[0], unit), target = 0.0f, error = 0.0f, slope, delta = a->factor[0];
+        int counts = at.n < a->call->count && a->call->targets;
+
+        if (counts) {
+            target = ((const float *)a->bytes)[(size_t)at.n * a->n[1] + a->n[0] + e];
+            error = value - target;
+            counts = target == target;
+        }
+        slope = a->kind == 0 ? 2.0f * error : error > delta ? delta : error < -delta ? -delta : error;
+        if (a->y[0].data != NULL)
+            image_put(&a->y[0], unit, counts ? (float)a->number64[0] * slope : 0.0f);
+        score_put(a, at.n, e, value);
+        if (!counts)
+            continue;
+        double off = (double)error, size = off < 0.0 ? -off : off;
+
+        sums[BODY_LOSS] +=
+            a->number64[0] * (a->kind == 0            ? off * off
+                              : size <= (double)delta ? off * off / 2.0
+                                                      : (double)delta * (size - (double)delta / 2.0));
+        sums[BODY_WEIGHT] += a->number64[1];
+        sums[BODY_SQUARES] += off * off;
+        sums[BODY_VALUES] += 1.0;
+    }
+    parts_put(a, i, sums);
+}
+
+/* d[0] parts -> kind 0: d[1] fewer parts, n[0] of them; kind 1: d[1] += all.  Items: (part, which of the sums). */
+BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
+{
+    uint32_t part = i / BODY_SUMS, k = i % BODY_SUMS;
+    double sum = 0.0;
+
+    for (uint32_t m = part; m < a->chunks; m += a->n[0])
+        sum += a->d[0][(size_t)m * BODY_SUMS + k];
+    if (a->kind == 1)
+        a->d[1][k] += sum;
+    else
+        a->d[1][i] = sum;
+}
+
+/* ---- generalised Dice: sums of each class of each sample, of each sample, then the gradient ---- */
+
+/* x[0] p -> f[4] parts [n][chunk][K][3]: pixels of the class, p over them, p over all that count.  Items: (n, chunk, K). */
+BODY void body_dice_part(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    uint32_t k = i % x->channels, chunk = i / x->channels % a->chunks, n = i / x->channels / a->chunks;
+    float truth = 0.0f, overlap = 0.0f, all = 0.0f;
+
+    for (uint32_t p = chunk; p < x->pixels; p += a->chunks) {
+        int32_t label = loss_label(a, n, p);
+        float value = image_get(x, image_at(x, n, k, p));
+
+        if (label < 0)
+            continue;
+        all += value;
+        if (label == (int32_t)k) {
+            truth += 1.0f;
+            overlap += value;
+        }
+    }
+    a->f[4][(size_t)i * 3] = truth;
+    a->f[4][(size_t)i * 3 + 1] = overlap;
+    a->f[4][(size_t)i * 3 + 2] = all;
+}
+
+/* f[4] parts -> f[5] [n][K + 2]: weights of classes, overlap, sizes; d[0] parts of the sums.  Items: samples.
+ * number64[2]: the exponent. */
+BODY void body_dice_sum(const gp_kernel_args *a, uint32_t n)
+{
+    const uint32_t classes = a->x[0].channels;
+    float *out = a->f[5] + (size_t)n * (classes + 2);
+    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 }, overlap = 0.0, sizes = 0.0;
+
+    for (uint32_t k = 0; k < classes; k++) {
+        double truth = 0.0, own = 0.0, all = 0.0, weight;
+
+        for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
+            const float *part = a->f[4] + (((size_t)n * a->chunks + chunk) * classes + k) * 3;
+
+            truth += (double)part[0];
+            own += (double)part[1];
+            all += (double)part[2];
+        }
+        weight = truth > 0.0 ? pow(truth, -a->number64[2]) : 0.0;
+        out[k] = (float)weight;
+        overlap += weight * own;
+        sizes += weight * (all + truth);
+    }
+    out[classes] = (float)overlap;
+    out[classes + 1] = (float)sizes;
+    if (sizes != 0.0) {
+        sums[BODY_LOSS] = a->number64[0] * (1.0 - 2.0 * overlap / sizes);
+        sums[BODY_WEIGHT] = a->number64[1];
+    }
+    parts_put(a, n, sums);
+}
+
+/* f[5] -> y[0] dp or NULL, scores; d[0] parts, behind those of dice_sum.  Items: n[4] of them; units are pixels. */
+BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+
+    for (uint32_t unit = i; unit < a->rows * x->pixels; unit += a->n[4]) {
+        uint32_t n = unit / x->pixels, p = unit % x->pixels, best = 0;
+        const float *about = a->f[5] + (size_t)n * (x->channels + 2);
+        float overlap = about[x->channels], sizes = about[x->channels + 1], largest = 0.0f;
+        int32_t label = loss_label(a, n, p);
+
+        for (uint32_t k = 0; k < x->channels; k++) {
+            size_t at = image_at(x, n, k, p);
+            float value = image_get(x, at), truth = (int32_t)k == label ? 1.0f : 0.0f;
+
+            if (k == 0 || value > largest) {
+                largest = value;
+                best = k;
+            }
+            if (a->y[0].data != NULL)
+                image_put(&a->y[0], at,
+                          label < 0
+                              ? 0.0f
+                              : -2.0f * (float)a->number64[0] * about[k] * (truth - overlap / sizes) / sizes);
+            score_put(a, n, k * x->pixels + p, value);
+        }
+        if (label < 0)
+            continue;
+        sums[BODY_CLASSED] += 1.0;
+        sums[BODY_CORRECT] += (int32_t)best == label ? 1.0 : 0.0;
+    }
+    parts_put(a, a->rows + i, sums);
+}
+
+/* x[0] -> f[2]: what a loss outside of the network is given.  Items: elements in CHW order. */
+BODY void body_scores_copy(const gp_kernel_args *a, uint32_t i)
+{
+    place at = image_place(&a->x[0], i);
+
+    score_put(a, at.n, at.c * a->x[0].pixels + at.p, image_get(&a->x[0], i));
+}

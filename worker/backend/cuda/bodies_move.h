@@ -1,0 +1,194 @@
+/* bodies_move.h -- what moves numbers: boxes, resizing; and softmax.  Part of bodies.h. */
+
+/* Element of an image by the three axes of a box. */
+BODY size_t box_at(const gp_kernel_image *image, uint32_t n, const uint32_t at[3])
+{
+    return image_at(image, n, at[0], at[1] * image->width + at[2]);
+}
+
+BODY void box_of(const gp_kernel_image *image, place at, uint32_t box[3])
+{
+    box[0] = at.c;
+    box[1] = at.p / image->width;
+    box[2] = at.p % image->width;
+}
+
+/* The smaller box moves: kind 0, y[0] is the part of x[0] from number on; kind 1, x[0] goes into y[0] from number on. */
+BODY void body_copy_box(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *small = a->kind == 0 ? &a->y[0] : &a->x[0];
+    place at = image_place(small, i);
+    uint32_t box[3];
+    size_t large;
+
+    box_of(small, at, box);
+    for (int k = 0; k < 3; k++)
+        box[k] += (uint32_t)a->number[k];
+    large = box_at(a->kind == 0 ? &a->x[0] : &a->y[0], at.n, box);
+    if (a->kind == 0)
+        image_put(&a->y[0], i, image_get(&a->x[0], large));
+    else
+        image_put(&a->y[0], large, image_get(&a->x[0], i));
+}
+
+/* y[0]: zeros, and x[0] from number on. */
+BODY void body_pad(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    place at = image_place(&a->y[0], i);
+    uint32_t box[3], extent[3] = { x->channels, x->height, x->width };
+    int inside = 1;
+
+    box_of(&a->y[0], at, box);
+    for (int k = 0; k < 3; k++) {
+        inside = inside && box[k] >= (uint32_t)a->number[k] && box[k] - (uint32_t)a->number[k] < extent[k];
+        box[k] -= (uint32_t)a->number[k];
+    }
+    image_put(&a->y[0], i, inside ? image_get(x, box_at(x, at.n, box)) : 0.0f);
+}
+
+/* y's axis k is x's axis number[k]. */
+BODY void body_transpose(const gp_kernel_args *a, uint32_t i)
+{
+    place at = image_place(&a->y[0], i);
+    uint32_t to[3], from[3];
+
+    box_of(&a->y[0], at, to);
+    for (int k = 0; k < 3; k++)
+        from[a->number[k]] = to[k];
+    image_put(&a->y[0], i, image_get(&a->x[0], box_at(&a->x[0], at.n, from)));
+}
+
+/* ---- resizing; kind: gp_resize_mode ---- */
+
+/* Where output o lies between inputs: the lower one and the share of the next. */
+typedef struct between {
+    uint32_t low, high;
+    float share;
+} between;
+
+BODY between resize_of(int32_t mode, uint32_t o, uint32_t from, uint32_t to)
+{
+    between at;
+    double x = 0.0;
+
+    if (mode == 0) {
+        at.low = at.high = (uint32_t)((uint64_t)o * from / to);
+        at.share = 0.0f;
+        return at;
+    }
+    if (mode == 1)
+        x = ((double)o + 0.5) * (double)from / (double)to - 0.5;
+    else if (mode == 2)
+        x = to == 1 ? 0.0 : (double)o * (double)(from - 1) / (double)(to - 1);
+    else
+        x = (double)o * (double)from / (double)to;
+    x = x < 0.0 ? 0.0 : x > (double)(from - 1) ? (double)(from - 1) : x;
+    at.low = (uint32_t)x;
+    at.high = at.low + 1 < from ? at.low + 1 : at.low;
+    at.share = (float)(x - (double)at.low);
+    return at;
+}
+
+BODY void body_resize(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
+    place at = image_place(y, i);
+    between v = resize_of(a->kind, at.p / y->width, x->height, y->height);
+    between h = resize_of(a->kind, at.p % y->width, x->width, y->width);
+    float upper = image_get(x, image_at(x, at.n, at.c, v.low * x->width + h.low)) * (1.0f - h.share) +
+                  image_get(x, image_at(x, at.n, at.c, v.low * x->width + h.high)) * h.share;
+    float lower = image_get(x, image_at(x, at.n, at.c, v.high * x->width + h.low)) * (1.0f - h.share) +
+                  image_get(x, image_at(x, at.n, at.c, v.high * x->width + h.high)) * h.share;
+
+    image_put(y, i, upper * (1.0f - v.share) + lower * v.share);
+}
+
+BODY float resize_weight(int32_t mode, uint32_t i, uint32_t o, uint32_t from, uint32_t to)
+{
+    between at = resize_of(mode, o, from, to);
+    float weight = i == at.low ? 1.0f - at.share : 0.0f;
+
+    return i == at.high ? weight + at.share : weight;
+}
+
+/* Outputs that may read input i: a little more than do. */
+BODY void resize_readers(uint32_t i, uint32_t from, uint32_t to, uint32_t *first, uint32_t *end)
+{
+    double scale = (double)to / (double)from,
+           stretch = from > 1 && to > 1 ? (double)(to - 1) / (double)(from - 1) : scale;
+    double low = ((double)i - 2.0) * (scale < stretch ? scale : stretch) - 2.0;
+    double high = ((double)i + 2.0) * (scale > stretch ? scale : stretch) + 3.0;
+
+    *first = low > 0.0 ? (uint32_t)low : 0;
+    *end = high < (double)to ? (uint32_t)high : to;
+    /* Beyond the edges lies the last pixel, which all of them read. */
+    if (i == 0)
+        *first = 0;
+    if (i + 1 == from)
+        *end = to;
+}
+
+BODY void body_resize_backward(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *dy = &a->x[0], *dx = &a->y[0];
+    place at = image_place(dx, i);
+    uint32_t y = at.p / dx->width, x = at.p % dx->width, top, bottom, left, right;
+    float sum = 0.0f;
+
+    resize_readers(y, dx->height, dy->height, &top, &bottom);
+    resize_readers(x, dx->width, dy->width, &left, &right);
+    for (uint32_t oy = top; oy < bottom; oy++) {
+        float v = resize_weight(a->kind, y, oy, dx->height, dy->height), row = 0.0f;
+
+        if (v == 0.0f)
+            continue;
+        for (uint32_t ox = left; ox < right; ox++) {
+            float h = resize_weight(a->kind, x, ox, dx->width, dy->width);
+
+            if (h != 0.0f)
+                row += h * image_get(dy, image_at(dy, at.n, at.c, oy * dy->width + ox));
+        }
+        sum += v * row;
+    }
+    image_put(dx, i, sum);
+}
+
+/* ---- softmax over the channels of a pixel.  Items: (sample, pixel) ---- */
+
+BODY void body_softmax(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    size_t first = image_at(x, i / x->pixels, 0, i % x->pixels);
+    float largest = image_get(x, first), sum = 0.0f;
+
+    for (uint32_t c = 1; c < x->channels; c++) {
+        float value = image_get(x, first + (size_t)c * x->channel_stride);
+
+        largest = value > largest ? value : largest;
+    }
+    for (uint32_t c = 0; c < x->channels; c++)
+        sum += expf(image_get(x, first + (size_t)c * x->channel_stride) - largest);
+    for (uint32_t c = 0; c < x->channels; c++)
+        image_put(&a->y[0], first + (size_t)c * x->channel_stride,
+                  expf(image_get(x, first + (size_t)c * x->channel_stride) - largest) / sum);
+}
+
+/* x[0] y, x[1] dy -> y[0] dx. */
+BODY void body_softmax_backward(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *y = &a->x[0];
+    size_t first = image_at(y, i / y->pixels, 0, i % y->pixels);
+    float sum = 0.0f;
+
+    for (uint32_t c = 0; c < y->channels; c++) {
+        size_t at = first + (size_t)c * y->channel_stride;
+
+        sum += image_get(y, at) * image_get(&a->x[1], at);
+    }
+    for (uint32_t c = 0; c < y->channels; c++) {
+        size_t at = first + (size_t)c * y->channel_stride;
+
+        image_put(&a->y[0], at, image_get(y, at) * (image_get(&a->x[1], at) - sum));
+    }
+}

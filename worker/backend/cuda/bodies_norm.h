@@ -1,0 +1,273 @@
+/* bodies_norm.h -- batch norm, group norm, local response norm.  Part of bodies.h.
+ *
+ * Batch norm is four kernels: parts of the sums about the running mean, their sum, the moments from it (between the two a
+ * synchronised batch norm adds up over the ranks), and the scaling.  Sums are float64: the running mean may be far from
+ * the call's, and squares about it then cancel. */
+
+/* x[0], f[0] running mean -> d[0] parts [chunk][2][C].  Items: (chunk, channel). */
+BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    uint32_t chunk = i / x->channels, c = i % x->channels;
+    float origin = a->f[0][c];
+    double sum = 0.0, squares = 0.0;
+
+    for (uint32_t unit = chunk; unit < a->call->count * x->pixels; unit += a->chunks) {
+        double shifted =
+            (double)image_get(x, image_at(x, unit / x->pixels, c, unit % x->pixels)) - (double)origin;
+
+        sum += shifted;
+        squares += shifted * shifted;
+    }
+    a->d[0][(size_t)chunk * 2 * x->channels + c] = sum;
+    a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = squares;
+}
+
+/* d[0] parts -> d[1] sums [2 C + 1], the last the count; f[1], f[2] (or NULL) (+)= them.  Items: channels. */
+BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
+{
+    const uint32_t channels = a->x[0].channels;
+
+    for (uint32_t which = 0; which < 2; which++) {
+        float *statistic = a->f[1 + which];
+        double sum = 0.0;
+
+        for (uint32_t k = 0; k < a->chunks; k++)
+            sum += a->d[0][((size_t)k * 2 + which) * channels + c];
+        a->d[1][which * channels + c] = sum;
+        if (statistic != NULL)
+            statistic[c] = (float)((a->call->first ? 0.0 : (double)statistic[c]) + sum);
+    }
+    if (c == 0)
+        a->d[1][2 * channels] = (double)a->call->count * (double)a->x[0].pixels;
+}
+
+/* d[1] sums, f[0] running mean -> f[3] moments [2][C].  Items: channels. */
+BODY void body_batchnorm_moments(const gp_kernel_args *a, uint32_t c)
+{
+    const uint32_t channels = a->x[0].channels;
+    double n = a->d[1][2 * channels] > 0.0 ? a->d[1][2 * channels] : 1.0, shift = a->d[1][c] / n;
+    double variance = a->d[1][channels + c] / n - shift * shift;
+
+    variance = variance > 0.0 ? variance : variance != variance ? variance : 0.0;
+    a->f[3][c] = (float)((double)a->f[0][c] + shift);
+    a->f[3][channels + c] = (float)(1.0 / sqrt(variance + a->number64[0]));
+}
+
+/* x[0], f[1] scale, f[2] offset, f[3] moments -> y[0]. */
+BODY void body_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
+{
+    uint32_t c = image_place(&a->x[0], i).c;
+
+    image_put(&a->y[0], i,
+              (image_get(&a->x[0], i) - a->f[3][c]) * (a->f[3][a->x[0].channels + c] * a->f[1][c]) +
+                  a->f[2][c]);
+}
+
+/* x[0], f[0] mean, f[1] scale, f[2] offset, f[3] variance -> y[0]. */
+BODY void body_batchnorm_infer(const gp_kernel_args *a, uint32_t i)
+{
+    uint32_t c = image_place(&a->x[0], i).c;
+    float factor = (float)((double)a->f[1][c] / sqrt((double)a->f[3][c] + a->number64[0]));
+
+    image_put(&a->y[0], i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]);
+}
+
+/* x[0], x[1] dy, f[3] moments -> d[0] parts [chunk][2][C] of dy and of dy times normalised x. */
+BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    uint32_t chunk = i / x->channels, c = i % x->channels;
+    float mean = a->f[3][c], inverse = a->f[3][x->channels + c];
+    double sum = 0.0, product = 0.0;
+
+    for (uint32_t unit = chunk; unit < a->call->count * x->pixels; unit += a->chunks) {
+        size_t at = image_at(x, unit / x->pixels, c, unit % x->pixels);
+        float dy = image_get(&a->x[1], at);
+
+        sum += (double)dy;
+        product += (double)dy * (double)((image_get(x, at) - mean) * inverse);
+    }
+    a->d[0][(size_t)chunk * 2 * x->channels + c] = sum;
+    a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = product;
+}
+
+/* d[0] parts -> d[1] sums [2 C + 1]; f[1] dscale, f[2] doffset (or NULL) (+)= them. */
+BODY void body_batchnorm_backward_sum(const gp_kernel_args *a, uint32_t c)
+{
+    const uint32_t channels = a->x[0].channels;
+
+    for (uint32_t which = 0; which < 2; which++) {
+        float *gradient = a->f[2 - which];
+        double sum = 0.0;
+
+        for (uint32_t k = 0; k < a->chunks; k++)
+            sum += a->d[0][((size_t)k * 2 + which) * channels + c];
+        a->d[1][which * channels + c] = sum;
+        if (gradient != NULL)
+            gradient[c] = (float)((a->call->first ? 0.0 : (double)gradient[c]) + sum);
+    }
+    if (c == 0)
+        a->d[1][2 * channels] = (double)a->call->count * (double)a->x[0].pixels;
+}
+
+/* x[0], x[1] dy, f[0] scale, f[3] moments, d[1] sums -> y[0] dx. */
+BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
+{
+    const uint32_t channels = a->x[0].channels;
+    place at = image_place(&a->x[0], i);
+    double n = a->d[1][2 * channels] > 0.0 ? a->d[1][2 * channels] : 1.0;
+    float inverse = a->f[3][channels + at.c];
+    float normalised = (image_get(&a->x[0], i) - a->f[3][at.c]) * inverse;
+    float dx = a->f[0][at.c] * inverse *
+               (image_get(&a->x[1], i) - (float)(a->d[1][at.c] / n) -
+                normalised * (float)(a->d[1][channels + at.c] / n));
+
+    image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
+}
+
+/* ---- group norm; number[0] groups ---- */
+
+/* x[0] -> f[3] moments [n][2][groups].  Items: (sample, group). */
+BODY void body_groupnorm_moments(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    uint32_t groups = (uint32_t)a->number[0], each = x->channels / groups, n = i / groups, g = i % groups;
+    double count = (double)each * (double)x->pixels, sum = 0.0, squares = 0.0, mean;
+
+    for (uint32_t c = g * each; c < (g + 1) * each; c++)
+        for (uint32_t p = 0; p < x->pixels; p++)
+            sum += (double)image_get(x, image_at(x, n, c, p));
+    mean = sum / count;
+    for (uint32_t c = g * each; c < (g + 1) * each; c++)
+        for (uint32_t p = 0; p < x->pixels; p++) {
+            double off = (double)image_get(x, image_at(x, n, c, p)) - mean;
+
+            squares += off * off;
+        }
+    a->f[3][(size_t)n * 2 * groups + g] = (float)mean;
+    a->f[3][((size_t)n * 2 + 1) * groups + g] = (float)(1.0 / sqrt(squares / count + a->number64[0]));
+}
+
+BODY float groupnorm_normal(const gp_kernel_args *a, place at, size_t i)
+{
+    uint32_t groups = (uint32_t)a->number[0], g = at.c / (a->x[0].channels / groups);
+    const float *moments = a->f[3] + (size_t)at.n * 2 * groups + g;
+
+    return (image_get(&a->x[0], i) - moments[0]) * moments[groups];
+}
+
+/* x[0], f[1] scale, f[2] offset, f[3] moments -> y[0]. */
+BODY void body_groupnorm_apply(const gp_kernel_args *a, uint32_t i)
+{
+    place at = image_place(&a->x[0], i);
+
+    image_put(&a->y[0], i, groupnorm_normal(a, at, i) * a->f[1][at.c] + a->f[2][at.c]);
+}
+
+/* x[0], x[1] dy, f[3] moments -> f[4] sums [n][2][C].  Items: (sample, channel). */
+BODY void body_groupnorm_backward_channels(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    place at;
+    double sum = 0.0, product = 0.0;
+
+    at.n = i / x->channels;
+    at.c = i % x->channels;
+    for (at.p = 0; at.p < x->pixels; at.p++) {
+        size_t from = image_at(x, at.n, at.c, at.p);
+        float dy = image_get(&a->x[1], from);
+
+        sum += (double)dy;
+        product += (double)dy * (double)groupnorm_normal(a, at, from);
+    }
+    a->f[4][(size_t)at.n * 2 * x->channels + at.c] = (float)sum;
+    a->f[4][((size_t)at.n * 2 + 1) * x->channels + at.c] = (float)product;
+}
+
+/* f[4] sums, f[0] scale -> f[5] means [n][2][groups] of what reaches normalised x.  Items: (sample, group). */
+BODY void body_groupnorm_backward_groups(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    uint32_t groups = (uint32_t)a->number[0], each = x->channels / groups, n = i / groups, g = i % groups;
+    double count = (double)each * (double)x->pixels;
+
+    for (uint32_t which = 0; which < 2; which++) {
+        double sum = 0.0;
+
+        for (uint32_t c = g * each; c < (g + 1) * each; c++)
+            sum += (double)a->f[0][c] * (double)a->f[4][((size_t)n * 2 + which) * x->channels + c];
+        a->f[5][((size_t)n * 2 + which) * groups + g] = (float)(sum / count);
+    }
+}
+
+/* f[4] sums -> f[1] dscale, f[2] doffset (or NULL).  Items: channels. */
+BODY void body_groupnorm_backward_parameters(const gp_kernel_args *a, uint32_t c)
+{
+    for (uint32_t which = 0; which < 2; which++) {
+        float *gradient = a->f[2 - which];
+        double sum = 0.0;
+
+        if (gradient == NULL)
+            continue;
+        for (uint32_t n = 0; n < a->call->count; n++)
+            sum += (double)a->f[4][((size_t)n * 2 + which) * a->x[0].channels + c];
+        gradient[c] = (float)((a->call->first ? 0.0 : (double)gradient[c]) + sum);
+    }
+}
+
+/* x[0], x[1] dy, f[0] scale, f[3] moments, f[5] means -> y[0] dx. */
+BODY void body_groupnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
+{
+    place at = image_place(&a->x[0], i);
+    uint32_t groups = (uint32_t)a->number[0], g = at.c / (a->x[0].channels / groups);
+    const float *means = a->f[5] + (size_t)at.n * 2 * groups + g;
+    float inverse = a->f[3][((size_t)at.n * 2 + 1) * groups + g];
+
+    image_put(&a->y[0], i,
+              inverse * (image_get(&a->x[1], i) * a->f[0][at.c] - means[0] -
+                         groupnorm_normal(a, at, i) * means[groups]));
+}
+
+/* ---- local response norm: number[0] channels, factor alpha, beta, k ---- */
+
+/* x[0] -> y[0], y[1] d. */
+BODY void body_lrn(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    place at = image_place(x, i);
+    int32_t first = (int32_t)at.c - (a->number[0] - 1) / 2, last = (int32_t)at.c + a->number[0] / 2;
+    float squares = 0.0f, d;
+
+    for (int32_t c = first < 0 ? 0 : first; c <= last && c < (int32_t)x->channels; c++) {
+        float value = image_get(x, image_at(x, at.n, (uint32_t)c, at.p));
+
+        squares += value * value;
+    }
+    d = a->factor[2] + a->factor[0] / (float)a->number[0] * squares;
+    image_put(&a->y[1], i, d);
+    image_put(&a->y[0], i, image_get(x, i) * powf(d, -a->factor[1]));
+}
+
+/* x[0], x[1] dy, x[2] d -> y[0] terms. */
+BODY void body_lrn_terms(const gp_kernel_args *a, uint32_t i)
+{
+    image_put(&a->y[0], i,
+              image_get(&a->x[1], i) * image_get(&a->x[0], i) *
+                  powf(image_get(&a->x[2], i), -a->factor[1] - 1.0f));
+}
+
+/* x[0], x[1] dy, x[2] d, x[3] terms -> y[0] dx: channel j's window has c when c - n / 2 <= j <= c + (n - 1) / 2. */
+BODY void body_lrn_backward(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    place at = image_place(x, i);
+    int32_t first = (int32_t)at.c - a->number[0] / 2, last = (int32_t)at.c + (a->number[0] - 1) / 2;
+    float sum = 0.0f;
+
+    for (int32_t c = first < 0 ? 0 : first; c <= last && c < (int32_t)x->channels; c++)
+        sum += image_get(&a->x[3], image_at(x, at.n, (uint32_t)c, at.p));
+    image_put(&a->y[0], i,
+              image_get(&a->x[1], i) * powf(image_get(&a->x[2], i), -a->factor[1]) -
+                  2.0f * a->factor[0] * a->factor[1] / (float)a->number[0] * image_get(x, i) * sum);
+}

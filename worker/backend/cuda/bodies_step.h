@@ -1,0 +1,141 @@
+/* bodies_step.h -- the commit of a step over the blob: clipping, the solvers of worker/optim, running statistics.
+ * Part of bodies.h.
+ *
+ *   f[0] parameters   f[1] gradients   f[2], f[3] the rule's state   d[1] the reduced sums, then the samples
+ *   tensors [n[0]], by offset          count: of the blob.  Items: elements of the blob
+ *
+ * A step without weight, or whose loss is no number, commits nothing; the host learns of it later. */
+
+enum { STEP_STATISTIC_MEAN = 1 }; /* as GP_STATISTIC_MEAN */
+
+BODY int step_commits(const gp_kernel_args *a)
+{
+    double weight = a->d[1][BODY_WEIGHT], loss = a->d[1][BODY_LOSS];
+
+    return a->call->commit && weight > 0.0 && loss - loss == 0.0;
+}
+
+BODY const gp_kernel_tensor *tensor_of(const gp_kernel_args *a, uint32_t i)
+{
+    uint32_t low = 0, high = a->n[0];
+
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+
+        if (a->tensors[middle].offset <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &a->tensors[low];
+}
+
+/* d[0] parts [tensor][chunk] of the squares of gradients.  Items: (tensor, chunk). */
+BODY void body_squares_part(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = &a->tensors[i / a->chunks];
+    double sum = 0.0;
+
+    for (uint64_t e = i % a->chunks; t->learns && e < t->count; e += a->chunks)
+        sum += (double)a->f[1][t->offset + e] * (double)a->f[1][t->offset + e];
+    a->d[0][i] = sum;
+}
+
+/* d[0] parts -> behind them, the sum of each tensor; item n[0]: of all. */
+BODY void body_squares_sum(const gp_kernel_args *a, uint32_t i)
+{
+    uint64_t first = i == a->n[0] ? 0 : (uint64_t)i * a->chunks,
+             count = i == a->n[0] ? (uint64_t)a->n[0] * a->chunks : a->chunks;
+    double sum = 0.0;
+
+    for (uint64_t k = first; k < first + count; k++)
+        sum += a->d[0][k];
+    a->d[0][(uint64_t)a->n[0] * a->chunks + i] = sum;
+}
+
+/* kind: gp_clip.  Thresholds are of the mean gradient, gradients are sums. */
+BODY void body_clip(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = tensor_of(a, i);
+    double limit = a->rule->threshold * a->d[1][BODY_WEIGHT], norm;
+    float g = a->f[1][i], most = (float)limit;
+
+    if (!t->learns || !step_commits(a))
+        return;
+    if (a->kind == 2) {
+        a->f[1][i] = g > most ? most : g < -most ? -most : g;
+        return;
+    }
+    norm =
+        sqrt(a->d[0][(uint64_t)a->n[0] * a->chunks + (a->kind == 1 ? a->n[0] : (uint32_t)(t - a->tensors))]);
+    if (norm > limit)
+        a->f[1][i] = g * (float)(limit / norm);
+}
+
+BODY void body_sgdm(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = tensor_of(a, i);
+    float rate = a->rule->learn_rate * t->learn_rate_factor, l2 = a->rule->l2 * t->l2_factor, w = a->f[0][i],
+          g, v;
+
+    if (!t->learns || !step_commits(a))
+        return;
+    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + l2 * w;
+    v = (a->rule->momentum == 0.0f ? 0.0f : a->rule->momentum * a->f[2][i]) - rate * g;
+    if (a->rule->momentum != 0.0f)
+        a->f[2][i] = v;
+    a->f[0][i] = w + v;
+}
+
+/* kind 1: AdamW. */
+BODY void body_adam(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = tensor_of(a, i);
+    const gp_kernel_rule *rule = a->rule;
+    float rate = rule->learn_rate * t->learn_rate_factor, l2 = rule->l2 * t->l2_factor, w = a->f[0][i], g, m,
+          v;
+
+    if (!t->learns || !step_commits(a))
+        return;
+    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + (a->kind == 1 ? 0.0f : l2 * w);
+    m = rule->decay * a->f[2][i] + (1.0f - rule->decay) * g;
+    v = rule->squared_decay * a->f[3][i] + (1.0f - rule->squared_decay) * g * g;
+    a->f[2][i] = m;
+    a->f[3][i] = v;
+    w = a->kind == 1 ? (1.0f - rate * l2) * w : w;
+    a->f[0][i] = w - rate * rule->correction * m / (sqrtf(v * rule->squared_correction) + rule->epsilon);
+}
+
+BODY void body_rmsprop(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = tensor_of(a, i);
+    const gp_kernel_rule *rule = a->rule;
+    float rate = rule->learn_rate * t->learn_rate_factor, w = a->f[0][i], g, v;
+
+    if (!t->learns || !step_commits(a))
+        return;
+    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + rule->l2 * t->l2_factor * w;
+    v = rule->squared_decay * a->f[2][i] + (1.0f - rule->squared_decay) * g * g;
+    a->f[2][i] = v;
+    a->f[0][i] = w - rate * g / (sqrtf(v) + rule->epsilon);
+}
+
+/* Running means and variances move towards the moments of the step (optim/statistics.c). */
+BODY void body_statistics(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_tensor *t = tensor_of(a, i);
+    double n = a->d[1][BODY_SUMS] * t->per_sample, shift, variance;
+    uint64_t second;
+
+    if (t->statistic != STEP_STATISTIC_MEAN || n <= 0.0 || !step_commits(a))
+        return;
+    second = t->variance + (i - t->offset);
+    shift = (double)a->f[1][i] / n;
+    variance = (double)a->f[1][second] / n - shift * shift;
+    variance = variance > 0.0 ? variance : 0.0;
+    if (n > 1.0)
+        variance *= n / (n - 1.0);
+    a->f[0][i] = (float)((double)a->f[0][i] + t->statistic_rate * shift);
+    a->f[0][second] =
+        (float)((double)a->f[0][second] + t->statistic_rate * (variance - (double)a->f[0][second]));
+}

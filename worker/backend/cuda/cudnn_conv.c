@@ -1,0 +1,343 @@
+#include "worker/backend/cuda/cudnn_conv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONV_X, CONV_W, CONV_Y, CONV_TENSORS };
+enum { DESCRIPTORS_MAX = 16, CONFIGS_MAX = 64, WORKSPACE_MAX = 1 << 30 };
+
+struct gp_cudnn_conv {
+    cudnnBackendDescriptor_t plan, pack;
+    int64_t engine;
+    void *packed[CONV_TENSORS + 1]; /* what pack was finalised with: the pointers, then the workspace */
+};
+
+/* Descriptors of one graph under construction; the first failure stays. */
+typedef struct builder {
+    cudnnBackendDescriptor_t owned[DESCRIPTORS_MAX];
+    int count;
+    cudnnStatus_t status;
+} builder;
+
+static cudnnBackendDescriptor_t make(builder *b, cudnnBackendDescriptorType_t type)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    if (b->status == CUDNN_STATUS_SUCCESS && b->count < DESCRIPTORS_MAX)
+        b->status = cudnnBackendCreateDescriptor(type, &made);
+    if (made != NULL)
+        b->owned[b->count++] = made;
+    return made;
+}
+
+static void set(builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *value)
+{
+    if (b->status == CUDNN_STATUS_SUCCESS)
+        b->status = cudnnBackendSetAttribute(d, name, type, count, value);
+}
+
+static void finalize(builder *b, cudnnBackendDescriptor_t d)
+{
+    if (b->status == CUDNN_STATUS_SUCCESS)
+        b->status = cudnnBackendFinalize(d);
+}
+
+static void builder_deinit(builder *b)
+{
+    while (b->count > 0)
+        cudnnBackendDestroyDescriptor(b->owned[--b->count]);
+}
+
+/* ---- the graph ---- */
+
+static cudnnBackendDescriptor_t make_tensor(builder *b, int64_t id, cudnnDataType_t type,
+                                            const int64_t dim[4], bool packed)
+{
+    const int64_t dense_strides[4] = { dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1 };
+    const int64_t packed_strides[4] = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] };
+    const int64_t alignment = 16;
+    cudnnBackendDescriptor_t d = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+
+    set(b, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    set(b, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
+    set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, packed ? packed_strides : dense_strides);
+    set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    finalize(b, d);
+    return d;
+}
+
+static void make_tensors(builder *b, const gp_conv_request *r, cudnnBackendDescriptor_t out[CONV_TENSORS])
+{
+    const bool packed = r->x.channel_stride == 1;
+    const cudnnDataType_t type = r->x.narrow ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    const int64_t x[4] = { r->rows, r->x.channels, r->x.height, r->x.width };
+    const int64_t y[4] = { r->rows, r->y.channels, r->y.height, r->y.width };
+    const int64_t w[4] = { r->y.channels, r->x.channels / (uint32_t)r->groups, r->kernel[0], r->kernel[1] };
+
+    out[CONV_X] = make_tensor(b, 1 + CONV_X, type, x, packed);
+    out[CONV_W] = make_tensor(b, 1 + CONV_W, r->pass == GP_CONV_WEIGHTS ? CUDNN_DATA_FLOAT : type, w, packed);
+    out[CONV_Y] = make_tensor(b, 1 + CONV_Y, type, y, packed);
+}
+
+static cudnnBackendDescriptor_t make_window(builder *b, const gp_conv_request *r)
+{
+    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const int64_t dims = 2, before[2] = { r->padding[0], r->padding[1] };
+    const int64_t after[2] = { r->padding[2], r->padding[3] }, stride[2] = { r->stride[0], r->stride[1] };
+    const int64_t dilation[2] = { r->dilation[0], r->dilation[1] };
+    cudnnBackendDescriptor_t d = make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+
+    set(b, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, before);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, after);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride);
+    set(b, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
+    finalize(b, d);
+    return d;
+}
+
+/* Names of x, weights, y, window, alpha and beta in each pass. */
+typedef struct pass_names {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t name[6];
+} pass_names;
+
+static const pass_names passes[] = {
+    [GP_CONV_FORWARD] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                          { CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA } },
+    [GP_CONV_DATA] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                       { CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA } },
+    [GP_CONV_WEIGHTS] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                          { CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA } },
+};
+
+/* Newer versions neither need nor list the handle among the attributes. */
+static void set_handle(builder *b, cudnnBackendDescriptor_t d, int name, cudnnHandle_t handle)
+{
+    if (handle != NULL)
+        set(b, d, (cudnnBackendAttributeName_t)name, CUDNN_TYPE_HANDLE, 1, &handle);
+}
+
+static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, const gp_conv_request *r)
+{
+    enum { GRAPH_HANDLE = 800 };
+    const pass_names *pass = &passes[r->pass];
+    const float one = 1.0f, zero = 0.0f;
+    cudnnBackendDescriptor_t tensors[CONV_TENSORS], window, op, graph;
+
+    make_tensors(b, r, tensors);
+    window = make_window(b, r);
+    op = make(b, pass->type);
+    for (int i = 0; i < CONV_TENSORS; i++)
+        set(b, op, pass->name[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[i]);
+    set(b, op, pass->name[3], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window);
+    set(b, op, pass->name[4], CUDNN_TYPE_FLOAT, 1, &one);
+    set(b, op, pass->name[5], CUDNN_TYPE_FLOAT, 1, &zero);
+    finalize(b, op);
+    graph = make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set_handle(b, graph, GRAPH_HANDLE, handle);
+    set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &op);
+    finalize(b, graph);
+    return graph;
+}
+
+/* ---- engines ---- */
+
+/* Equal bits always; in strict float32 no products of fewer bits. */
+static bool engine_fits(cudnnBackendDescriptor_t config, const gp_conv_request *r, int64_t *index)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine = NULL;
+    bool strict = !r->x.narrow && !r->tf32, fits = false;
+    int64_t count = 0, got = 0;
+
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
+        return false;
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got,
+                                 &engine) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS) {
+        fits = true;
+        for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
+            if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+                notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+                fits = false;
+            if (strict && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+                           notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
+                           notes[i] == CUDNN_NUMERICAL_NOTE_FFT || notes[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD))
+                fits = false;
+        }
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got, index);
+    }
+    cudnnBackendDestroyDescriptor(engine);
+    return fits;
+}
+
+static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
+                     cudnnBackendDescriptor_t config, size_t *workspace)
+{
+    enum { PLAN_HANDLE = 400 };
+    builder b = { .status = CUDNN_STATUS_SUCCESS };
+    cudnnBackendDescriptor_t plan = make(&b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    int64_t bytes = 0, got = 0;
+
+    set_handle(&b, plan, PLAN_HANDLE, handle);
+    set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+    if (properties != NULL)
+        set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+    finalize(&b, plan);
+    if (b.status == CUDNN_STATUS_SUCCESS)
+        b.status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                            1, &got, &bytes);
+    if (b.status != CUDNN_STATUS_SUCCESS || bytes > WORKSPACE_MAX) {
+        builder_deinit(&b);
+        return false;
+    }
+    conv->plan = plan;
+    *workspace = (size_t)bytes;
+    return true;
+}
+
+/* The first engine of a list of heuristics that will do. */
+static bool engines_try(gp_cudnn_conv *conv, builder *b, cudnnHandle_t handle,
+                        cudnnBackendDescriptor_t properties, cudnnBackendDescriptor_t graph,
+                        cudnnBackendHeurMode_t mode, const gp_conv_request *r, size_t *workspace)
+{
+    cudnnBackendDescriptor_t list = make(b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[CONFIGS_MAX];
+    int64_t got = 0;
+    int made = 0;
+    bool found = false;
+
+    set(b, list, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
+    set(b, list, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (properties != NULL)
+        set(b, list, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+    finalize(b, list);
+    if (b->status != CUDNN_STATUS_SUCCESS)
+        return false;
+    while (made < CONFIGS_MAX && cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                                                              &configs[made]) == CUDNN_STATUS_SUCCESS)
+        made++;
+    if (cudnnBackendGetAttribute(list, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made,
+                                 &got, configs) != CUDNN_STATUS_SUCCESS)
+        got = 0;
+    for (int64_t i = 0; i < got && i < made && !found; i++)
+        found = engine_fits(configs[i], r, &conv->engine) &&
+                plan_try(conv, handle, properties, configs[i], workspace);
+    for (int i = 0; i < made; i++)
+        cudnnBackendDestroyDescriptor(configs[i]);
+    return found;
+}
+
+gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
+                            const gp_conv_request *request, size_t *workspace, gp_error *err)
+{
+    static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+    builder b = { .status = CUDNN_STATUS_SUCCESS };
+    cudnnBackendDescriptor_t device = NULL, graph;
+    gp_cudnn_conv *conv = calloc(1, sizeof(*conv));
+    bool found = false;
+    char why[160] = "";
+
+    if (conv == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
+    if (handle == NULL) {
+        device = make(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+        set(&b, device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+            (int64_t)strlen(properties), properties);
+        finalize(&b, device);
+    }
+    graph = make_graph(&b, handle, request);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]) && !found && b.status == CUDNN_STATUS_SUCCESS;
+         i++)
+        found = engines_try(conv, &b, handle, device, graph, modes[i], request, workspace);
+    if (!found)
+        cudnnGetLastErrorString(why, sizeof(why));
+    builder_deinit(&b);
+    if (!found) {
+        free(conv);
+        return gp_fail(err, GP_EUNSUPPORTED, "cuDNN has no plan for a convolution of %u to %u channels: %s",
+                       request->x.channels, request->y.channels, why[0] == '\0' ? "no engine fits" : why);
+    }
+    *out = conv;
+    return GP_OK;
+}
+
+void gp_cudnn_conv_free(gp_cudnn_conv *conv)
+{
+    if (conv == NULL)
+        return;
+    if (conv->pack != NULL)
+        cudnnBackendDestroyDescriptor(conv->pack);
+    if (conv->plan != NULL)
+        cudnnBackendDestroyDescriptor(conv->plan);
+    free(conv);
+}
+
+int64_t gp_cudnn_conv_engine(const gp_cudnn_conv *conv)
+{
+    return conv->engine;
+}
+
+/* Pointers are those of the run before, mostly: their pack is kept. */
+static cudnnStatus_t pack_make(gp_cudnn_conv *conv, void *const pointers[CONV_TENSORS], void *workspace)
+{
+    static const int64_t ids[CONV_TENSORS] = { 1 + CONV_X, 1 + CONV_W, 1 + CONV_Y };
+    builder b = { .status = CUDNN_STATUS_SUCCESS };
+    cudnnBackendDescriptor_t pack;
+
+    if (conv->pack != NULL && memcmp(conv->packed, pointers, CONV_TENSORS * sizeof(*pointers)) == 0 &&
+        conv->packed[CONV_TENSORS] == workspace)
+        return CUDNN_STATUS_SUCCESS;
+    pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, CONV_TENSORS, ids);
+    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, CONV_TENSORS, pointers);
+    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    finalize(&b, pack);
+    if (b.status != CUDNN_STATUS_SUCCESS) {
+        builder_deinit(&b);
+        return b.status;
+    }
+    if (conv->pack != NULL)
+        cudnnBackendDestroyDescriptor(conv->pack);
+    conv->pack = pack;
+    memcpy(conv->packed, pointers, CONV_TENSORS * sizeof(*pointers));
+    conv->packed[CONV_TENSORS] = workspace;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle, void *const pointers[3],
+                            void *workspace, gp_error *err)
+{
+    cudnnStatus_t status = pack_make(conv, pointers, workspace);
+    char why[160] = "";
+
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendExecute(handle, conv->plan, conv->pack);
+    if (status == CUDNN_STATUS_SUCCESS)
+        return GP_OK;
+    cudnnGetLastErrorString(why, sizeof(why));
+    return gp_fail(err, GP_EIO, "cuDNN's engine %" PRId64 " failed: %s (%s)", conv->engine,
+                   cudnnGetErrorString(status), why);
+}

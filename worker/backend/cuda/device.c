@@ -1,0 +1,335 @@
+/* device.c -- a CUDA device: one stream, its marks, and the libraries' handles. */
+#include "worker/backend/cuda/device.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+
+#include "worker/backend/cuda/check.h"
+#include "worker/backend/cuda/cudnn_conv.h"
+#include "worker/backend/cuda/kernels.h"
+
+enum { PRODUCT_WORKSPACE = 32 << 20 };
+
+struct gp_device {
+    cudaStream_t stream;
+    cudaEvent_t marks[GP_DEVICE_MARKS];
+    cudnnHandle_t cudnn;
+    cublasLtHandle_t cublas;
+};
+
+struct gp_device_graph {
+    cudaGraphExec_t exec;
+};
+
+struct gp_device_work {
+    gp_cudnn_conv *conv; /* NULL: a product */
+    gp_conv_pass pass;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, out;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+};
+
+/* ---- opening ---- */
+
+void gp_device_close(gp_device *device)
+{
+    if (device == NULL)
+        return;
+    if (device->cublas != NULL)
+        cublasLtDestroy(device->cublas);
+    if (device->cudnn != NULL)
+        cudnnDestroy(device->cudnn);
+    for (int i = 0; i < GP_DEVICE_MARKS; i++)
+        if (device->marks[i] != NULL)
+            cudaEventDestroy(device->marks[i]);
+    if (device->stream != NULL)
+        cudaStreamDestroy(device->stream);
+    free(device);
+}
+
+/* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
+gp_status gp_device_open(gp_device **out, gp_error *err)
+{
+    gp_device *device = calloc(1, sizeof(*device));
+    gp_status status;
+
+    if (device == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a device");
+    status = GP_CUDA(cudaSetDevice(0), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), err);
+    for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
+        status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
+    if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
+                            cudnnSetStream(device->cudnn, device->stream) != CUDNN_STATUS_SUCCESS))
+        status = gp_fail(err, GP_EIO, "cuDNN cannot be initialised on this device");
+    if (status == GP_OK && cublasLtCreate(&device->cublas) != CUBLAS_STATUS_SUCCESS)
+        status = gp_fail(err, GP_EIO, "cuBLASLt cannot be initialised on this device");
+    if (status != GP_OK) {
+        gp_device_close(device);
+        return status;
+    }
+    *out = device;
+    return GP_OK;
+}
+
+/* ---- memory ---- */
+
+gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    size_t available = 0, total = 0;
+    void *block = NULL;
+    cudaError_t code = cudaMalloc(&block, bytes);
+
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* it is told here: the next call must not report it again */
+        cudaMemGetInfo(&available, &total);
+        return gp_fail(err, GP_ENOMEM,
+                       "%.2f GiB are needed on the GPU and %.2f of its %.2f GiB are free; use a smaller "
+                       "mini-batch-size, "
+                       "or micro-batch-size, which computes it in parts",
+                       (double)bytes / gib, (double)available / gib, (double)total / gib);
+    }
+    if (code == cudaSuccess)
+        code = cudaMemsetAsync(block, 0, bytes, device->stream);
+    if (code != cudaSuccess) {
+        cudaFree(block);
+        return gp_cuda_check(code, "memory on the GPU", err);
+    }
+    *out = block;
+    return GP_OK;
+}
+
+void gp_device_free(gp_device *device, void *memory)
+{
+    if (memory == NULL)
+        return;
+    cudaStreamSynchronize(device->stream);
+    cudaFree(memory);
+}
+
+gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), err);
+}
+
+gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->stream), err);
+}
+
+gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device->stream), err);
+}
+
+gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemsetAsync(memory, 0, bytes, device->stream), err);
+}
+
+gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
+                           gp_error *err)
+{
+    return GP_CUDA(gp_kernel_launch(kernel, args, count, device->stream), err);
+}
+
+gp_status gp_device_sync(gp_device *device, gp_error *err)
+{
+    return GP_CUDA(cudaStreamSynchronize(device->stream), err);
+}
+
+gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)
+{
+    return GP_CUDA(cudaEventRecord(device->marks[mark], device->stream), err);
+}
+
+int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to)
+{
+    float ms = 0.0f;
+
+    if (cudaEventElapsedTime(&ms, device->marks[from], device->marks[to]) != cudaSuccess)
+        cudaGetLastError();
+    return (int64_t)((double)ms * 1e6);
+}
+
+/* ---- graphs ---- */
+
+gp_status gp_device_record(gp_device *device, gp_error *err)
+{
+    return GP_CUDA(cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal), err);
+}
+
+gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err)
+{
+    gp_device_graph *graph = calloc(1, sizeof(*graph));
+    cudaGraph_t nodes = NULL;
+    gp_status status = GP_CUDA(cudaStreamEndCapture(device->stream, &nodes), err);
+
+    if (status == GP_OK && graph == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a graph");
+    if (status == GP_OK)
+        status = GP_CUDA(cudaGraphInstantiate(&graph->exec, nodes, 0), err);
+    if (nodes != NULL)
+        cudaGraphDestroy(nodes);
+    if (status != GP_OK) {
+        cudaGetLastError();
+        free(graph);
+        return status;
+    }
+    *out = graph;
+    return GP_OK;
+}
+
+gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err)
+{
+    return GP_CUDA(cudaGraphLaunch(graph->exec, device->stream), err);
+}
+
+void gp_device_graph_free(gp_device_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    cudaGraphExecDestroy(graph->exec);
+    free(graph);
+}
+
+/* ---- cuDNN ---- */
+
+gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
+                             size_t *workspace, gp_error *err)
+{
+    gp_device_work *work = calloc(1, sizeof(*work));
+    gp_status status;
+
+    if (work == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
+    work->pass = request->pass;
+    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, request, workspace, err);
+    if (status != GP_OK) {
+        free(work);
+        return status;
+    }
+    *out = work;
+    return GP_OK;
+}
+
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const void *first, const void *second,
+                             void *out, void *workspace, gp_error *err)
+{
+    void *a = (void *)(uintptr_t)first, *b = (void *)(uintptr_t)second;
+    void *const pointers[][3] = {
+        [GP_CONV_FORWARD] = { a, b, out }, [GP_CONV_DATA] = { out, a, b }, [GP_CONV_WEIGHTS] = { a, out, b }
+    };
+
+    return gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, err);
+}
+
+/* ---- cuBLASLt: column by column, so that our rows of out' = b' a' are its columns ---- */
+
+static cublasStatus_t product_describe(gp_device_work *work, const gp_product_request *r)
+{
+    const cublasOperation_t ta = r->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t tb = r->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const uint64_t a_rows = r->transpose_b ? r->k : r->m, a_columns = r->transpose_b ? r->m : r->k;
+    const uint64_t b_rows = r->transpose_a ? r->n : r->k, b_columns = r->transpose_a ? r->k : r->n;
+    cublasStatus_t code = cublasLtMatmulDescCreate(
+        &work->product, r->tf32 && !r->narrow_a ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F);
+
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulDescSetAttribute(work->product, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulDescSetAttribute(work->product, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatrixLayoutCreate(&work->a, r->narrow_b ? CUDA_R_16BF : CUDA_R_32F, a_rows, a_columns,
+                                          (int64_t)a_rows);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatrixLayoutCreate(&work->b, r->narrow_a ? CUDA_R_16BF : CUDA_R_32F, b_rows, b_columns,
+                                          (int64_t)b_rows);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatrixLayoutCreate(&work->out, r->narrow_out ? CUDA_R_16BF : CUDA_R_32F, r->m, r->n,
+                                          r->m);
+    return code;
+}
+
+static cublasStatus_t product_choose(gp_device_work *work, gp_device *device)
+{
+    /* In-place partial sums depend on who comes first; those in a workspace do not. */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const size_t most = PRODUCT_WORKSPACE;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found = { .state = CUBLAS_STATUS_NOT_SUPPORTED };
+    int count = 0;
+    cublasStatus_t code = cublasLtMatmulPreferenceCreate(&preference);
+
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                    &most, sizeof(most));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                    &reductions, sizeof(reductions));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = cublasLtMatmulAlgoGetHeuristic(device->cublas, work->product, work->a, work->b, work->out,
+                                              work->out, preference, 1, &found, &count);
+    if (preference != NULL)
+        cublasLtMatmulPreferenceDestroy(preference);
+    if (code == CUBLAS_STATUS_SUCCESS && (count == 0 || found.state != CUBLAS_STATUS_SUCCESS))
+        code = CUBLAS_STATUS_NOT_SUPPORTED;
+    work->algorithm = found.algo;
+    work->workspace = found.workspaceSize;
+    return code;
+}
+
+gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
+                                size_t *workspace, gp_error *err)
+{
+    gp_device_work *work = calloc(1, sizeof(*work));
+    cublasStatus_t code;
+
+    if (work == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
+    code = product_describe(work, request);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = product_choose(work, device);
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        gp_device_work_free(work);
+        return gp_fail(err, GP_EUNSUPPORTED, "cuBLASLt has no plan for a product of %u x %u x %u: %s",
+                       request->n, request->m, request->k, cublasLtGetStatusString(code));
+    }
+    *workspace = work->workspace;
+    *out = work;
+    return GP_OK;
+}
+
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const void *a, const void *b,
+                                void *out, void *workspace, gp_error *err)
+{
+    const float one = 1.0f, zero = 0.0f;
+    cublasStatus_t code =
+        cublasLtMatmul(device->cublas, work->product, &one, b, work->a, a, work->b, &zero, out, work->out,
+                       out, work->out, &work->algorithm, workspace, work->workspace, device->stream);
+
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return GP_OK;
+    return gp_fail(err, GP_EIO, "cuBLASLt failed: %s", cublasLtGetStatusString(code));
+}
+
+void gp_device_work_free(gp_device_work *work)
+{
+    if (work == NULL)
+        return;
+    gp_cudnn_conv_free(work->conv);
+    if (work->out != NULL)
+        cublasLtMatrixLayoutDestroy(work->out);
+    if (work->b != NULL)
+        cublasLtMatrixLayoutDestroy(work->b);
+    if (work->a != NULL)
+        cublasLtMatrixLayoutDestroy(work->a);
+    if (work->product != NULL)
+        cublasLtMatmulDescDestroy(work->product);
+    free(work);
+}

@@ -1,0 +1,74 @@
+/* kernel_args.h -- what a kernel is given: one struct for all of them, by value, so that a step is a name, a struct and
+ * a number of work items.  Read by C, by CUDA and by the host that stands in for a device in tests. */
+#ifndef GP_CUDA_KERNEL_ARGS_H
+#define GP_CUDA_KERNEL_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_SUMS = 8, GP_KERNEL_RATES = 16 };
+
+/* An activation: samples of channels of pixels.  Dense is [C][H][W], packed [H][W][C]; a vector's elements are channels
+ * of one pixel, which is both.  Memory order is the order of work items, so that neighbours write neighbours. */
+typedef struct gp_kernel_image {
+    void *data; /* NULL: absent */
+    uint32_t channels, height, width, pixels;
+    uint32_t channel_stride, pixel_stride, sample; /* elements */
+    int32_t narrow;                                /* bfloat16 instead of float32 */
+} gp_kernel_image;
+
+/* What changes from call to call, in device memory: a captured graph reads it anew. */
+typedef struct gp_kernel_call {
+    uint64_t seed;
+    uint32_t step, position;
+    uint32_t count;   /* samples; rows beyond have gradients of zero and are in no sum */
+    uint32_t first;   /* gradients are overwritten, not added to */
+    uint32_t targets; /* there are some */
+    uint32_t commit;  /* the optimiser may write (optim.h of this folder) */
+} gp_kernel_call;
+
+/* Of one step of the optimiser, likewise. */
+typedef struct gp_kernel_rule {
+    double threshold; /* of clipping, of the mean gradient */
+    float learn_rate, momentum, decay, squared_decay, epsilon, correction, squared_correction;
+    float l2;
+} gp_kernel_rule;
+
+/* A tensor of the blob, for kernels over all of them. */
+typedef struct gp_kernel_tensor {
+    uint64_t offset, count;
+    uint64_t variance; /* of a running mean: where its variance is */
+    float learn_rate_factor, l2_factor;
+    double statistic_rate, per_sample;
+    int32_t statistic; /* gp_statistic */
+    uint32_t learns;
+} gp_kernel_tensor;
+
+/* Each body (bodies*.h) says what it reads of this. */
+typedef struct gp_kernel_args {
+    const gp_kernel_call *call;
+    gp_kernel_image x[GP_KERNEL_IMAGES], y[2];
+    float *f[GP_KERNEL_FLOATS]; /* parameters, their gradients, moments */
+    double *d[2];               /* sums, and parts of sums */
+    const void *bytes;
+    const gp_kernel_rule *rule;
+    const gp_kernel_tensor *tensors;
+    uint64_t count;
+    uint32_t rows;   /* samples there is room for */
+    uint32_t chunks; /* a sum is cut into so many parts, each of one work item */
+    uint32_t n[8];
+    int32_t kernel[2], stride[2], dilation[2], padding[2], groups;
+    int32_t kind, number[4];
+    float factor[4], rate;
+    double number64[4];
+    float scale[GP_KERNEL_RATES], offset[GP_KERNEL_RATES];
+} gp_kernel_args;
+
+typedef enum gp_kernel {
+#define GP_KERNEL(name) GP_KERNEL_##name,
+#include "worker/backend/cuda/kernels.def"
+#undef GP_KERNEL
+    GP_KERNEL_COUNT
+} gp_kernel;
+
+#endif

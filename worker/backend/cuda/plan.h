@@ -1,0 +1,96 @@
+/* plan.h -- a graph's ops as steps on a device.  Private to this folder.
+ *
+ *   place.c   which values lie where, from when each is alive
+ *   lower.c   an op becomes one to four kernels, or a library's convolution or product with own kernels around it
+ *   plan.c    compile and run
+ *
+ * Steps form stretches: forward, backward, and what lies between losses that the host computes.  A stretch is recorded
+ * as a graph in its first run and replayed from then on; what changes from call to call lies in device memory. */
+#ifndef GP_CUDA_PLAN_H
+#define GP_CUDA_PLAN_H
+
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda/device.h"
+
+/* The sums of a plan: GP_SUMS, then the samples of a step that is committed on the device. */
+enum { PLAN_STRETCHES = 8, PLAN_SUMS = GP_SUMS + 1, PLAN_CHUNKS_MAX = 512, PLAN_WORKSPACE_MAX = 1 << 30 };
+
+typedef enum step_kind {
+    STEP_KERNEL,
+    STEP_CONV,
+    STEP_PRODUCT,
+    STEP_COUPLE,   /* the host adds d[1] up over the ranks, where batch norm is synchronised */
+    STEP_OWN_LOSS, /* the host computes a loss; always a stretch by itself */
+} step_kind;
+
+typedef struct step {
+    step_kind kind;
+    gp_kernel kernel;
+    gp_kernel_args args; /* of a kernel */
+    uint32_t count;
+    gp_device_work *work; /* owned; of a library, with its operands: */
+    const void *first, *second;
+    void *out;
+    double *sums; /* of COUPLE: [doubles] */
+    size_t doubles;
+    uint32_t op;
+} step;
+
+typedef struct stretch {
+    uint32_t first, count; /* steps */
+    bool forward;
+    bool after_loss;        /* forward, but behind a loss of the host's: it prepares the way back */
+    bool warm;              /* ran once */
+    gp_device_graph *graph; /* NULL: not recorded yet */
+} stretch;
+
+typedef struct plan_value {
+    size_t offset, bytes; /* in the arena; bytes 0: none of its own */
+    uint32_t first, last; /* ops between which it is alive */
+    uint32_t root;        /* the value whose memory it shares; itself, mostly */
+    bool narrow;
+} plan_value;
+
+struct gp_backend {
+    gp_device *device;
+    bool dense, packed, own, eager, tf32; /* words of `kernels` (backend.h) */
+};
+
+struct gp_plan {
+    gp_backend *backend;
+    const gp_graph *graph;
+    gp_plan_options options;
+    gp_plan_memory memory; /* of the host */
+    bool packed;
+    bool eager; /* never recorded */
+    plan_value *values;
+    step *steps;
+    uint32_t step_count, step_capacity;
+    stretch stretches[PLAN_STRETCHES];
+    uint32_t stretch_count;
+    /* Device memory.  One arena; the rest is by itself. */
+    char *arena, *scratch, *workspace;
+    size_t arena_bytes, scratch_bytes, workspace_bytes;
+    size_t taken_bytes;
+    void *samples;
+    void *targets;
+    float *scores, *parameters, *gradients, *class_weights;
+    double *sums;
+    gp_kernel_call *call;
+    float *host_scores, *host_gradient; /* of a loss that the host computes */
+    size_t host_bytes;
+    gp_batch batch; /* of the present run */
+    bool sums_on_host;
+    gp_plan_times times;
+};
+
+/* place.c */
+gp_status gp_plan_place(gp_plan *plan, gp_error *err);
+void *gp_plan_data(const gp_plan *plan, uint32_t value);
+gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value); /* data NULL: absent */
+
+/* lower.c: appends the steps of op `index`; scratch_bytes and workspace_bytes grow to what they need. */
+gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err);
+bool gp_plan_can(gp_opcode code);
+
+#endif
