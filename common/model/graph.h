@@ -26,9 +26,9 @@ typedef enum gp_value_role {
 /* What a step adds up, over samples, calls and ranks. */
 enum {
     GP_SUM_LOSS,
-    GP_SUM_WEIGHT,  /* that the loss and the gradients are divided by, once */
-    GP_SUM_CORRECT, /* weight of the indices of classes that were predicted */
-    GP_SUM_CLASSED, /* weight of all indices of classes */
+    GP_SUM_WEIGHT, /* that the loss and the gradients are divided by, once */
+    GP_SUM_CORRECT, /* classes (of samples or pixels) that were predicted, whatever weight the loss gives them */
+    GP_SUM_CLASSED, /* all classes */
     GP_SUM_SQUARES, /* of errors of values */
     GP_SUM_VALUES,  /* count of these values */
     GP_SUMS

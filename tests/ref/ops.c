@@ -857,8 +857,8 @@ void gp_ref_weighted_xent(const gp_ref_call *call)
         double own = call->op->weights == NULL ? 1.0 : call->op->weights[label];
 
         sums[GP_SUM_WEIGHT] += call->op->loss.weight * own;
-        sums[GP_SUM_CLASSED] += own;
-        sums[GP_SUM_CORRECT] += largest == label ? own : 0.0;
+        sums[GP_SUM_CLASSED] += 1.0;
+        sums[GP_SUM_CORRECT] += largest == label ? 1.0 : 0.0;
     }
 }
 

@@ -167,8 +167,8 @@ static void xent_place(const loss_job *job, const loss_place *place, double sums
                     : (float)((((1.0 - smoothing) * own + share * job->total) * score - target) * factor);
     }
     sums[GP_SUM_WEIGHT] += own;
-    sums[GP_SUM_CLASSED] += own;
-    sums[GP_SUM_CORRECT] += label >= 0 && largest == (size_t)label ? own : 0.0;
+    sums[GP_SUM_CLASSED] += label >= 0 ? 1.0 : 0.0;
+    sums[GP_SUM_CORRECT] += label >= 0 && largest == (size_t)label ? 1.0 : 0.0;
 }
 
 static void xent_run(const loss_job *job, loop_range range, double sums[GP_SUMS])
