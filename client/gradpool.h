@@ -198,25 +198,35 @@ GP_API void gp_training_summarize(const gp_training *training, gp_training_summa
 /* Write the model as ONNX with class names and normalisation inside; whole or not at all (rename). */
 GP_API gp_status gp_training_save(const gp_training *training, const char *path, gp_error *err);
 
-/* ---- prediction ---- */
+/* ---- prediction ----
+ *
+ * The samples are cut into parts, the parts fanned out over the leased workers and what comes back is put in order.  Each
+ * sample counts exactly once: what a worker had when it died is computed again, with the same bits, by whoever is free.
+ * A part on which three workers died ends the call (GP_EPEER).  Memory does not grow with the number of samples: a
+ * worker has at most four parts asked for or waiting for their turn, of up to 1024 samples or about 8 MiB of scores each. */
 
+/* One sample; all of it is lent for the call of `each`. */
 typedef struct gp_prediction {
     uint64_t index;         /* of the sample in the data, from 0, in order */
     int32_t label;          /* true class, or -1 */
     uint32_t predicted;     /* class with the largest score, the first on ties */
     const char *class_name; /* of predicted; NULL: the model does not give one class for a sample */
     const char *name;       /* of the sample: the image's path below the data, or its number from 1 */
-    const float *scores;    /* [score_count]: a class's, each of a softmax; or all outputs', as they are */
-    uint32_t classes;       /* that pixels or the sample may have; 0: values */
+    /* [score_count]: a class's, each of a softmax; or all outputs', as they are.  NULL: pixels has the classes. */
+    const float *scores;
+    uint32_t classes; /* that pixels or the sample may have; 0: values */
     uint32_t score_count;
     /* Of the first output: rank and dimensions of its scores, [classes], [classes, H, W] or as the values are. */
     uint32_t rank;
     uint64_t dims[4];
+    const char *const *class_names; /* [classes]; their numbers from 0 where they have no names */
+    const int32_t
+        *pixels; /* [H, W]: the class of each; NULL without pixel_classes, or of one class a sample */
 } gp_prediction;
 
 typedef struct gp_predict_request {
     const char *model;     /* FILE.onnx */
-    const char *data;      /* SOURCE; its test split where it has one */
+    const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
     const char *precision; /* "f32" or "bf16", as in training options; NULL = "f32" */
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
@@ -224,19 +234,65 @@ typedef struct gp_predict_request {
     void (*progress)(void *context, uint64_t done, uint64_t count);
     void *context;
     const volatile sig_atomic_t *stop; /* not 0 = end with GP_ECANCELED; NULL = never */
+    /* Samples from memory: sample_count of them, packed [C, H, W] as the model's input, in the unit of the data that it
+     * was trained with (0 to 255 of images).  uint8, or float32 with sample_floats.  Borrowed during the call. */
+    const void *samples;
+    uint64_t sample_count;
+    bool sample_floats;
+    /* Of networks that score each pixel no scores, but the class of each: a byte a pixel crosses the wire in place of
+     * 4 times the number of classes.  Others give scores all the same. */
+    bool pixel_classes;
 } gp_predict_request;
 
 typedef struct gp_evaluation {
-    uint64_t count;        /* samples predicted */
-    uint64_t labelled;     /* of them with a label */
-    double accuracy, loss; /* over the labelled; NaN = none */
-    double rmse;           /* root of the mean squared error of values; NaN: the model gives classes */
+    uint64_t count;    /* samples predicted */
+    uint64_t labelled; /* of them with a label */
+    double accuracy,
+        loss;    /* over the labelled, of networks that score pixels over their pixels; NaN = none */
+    double rmse; /* root of the mean squared error of values; NaN: the model gives classes */
     double seconds;
 } gp_evaluation;
 
-/* gp_predict -- fan the samples out over the workers; each sample counts exactly once, although workers die. */
+/* gp_predict -- fan the samples out over the workers, hand each result to `each` in the order of the data.
+ *   out  may be NULL
+ * GP_ENOENT, GP_EINVAL: model or data, named, with what would do.  GP_ECANCELED: `each` or stop said so.  GP_EPEER: a sample
+ * that no worker survives; the sentence names the part and the log.  Else as gp_training_run(). */
 GP_API gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request,
                             gp_error *err);
+
+/* gp_evaluate -- the same where only the numbers are wanted: neither scores nor names come back, `each` is not called.
+ *   confusion  all that is known of the classes (gradpool/metrics.h): every sample, or pixel, with a true class of the model's
+ *              counted once; released with gp_confusion_free().  NULL is stored where the model gives values, has more
+ *              classes than GP_CONFUSION_CLASSES_MAX, or the data has no such targets.  May be NULL. */
+GP_API gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *pool,
+                             const gp_predict_request *request, gp_error *err);
+
+/* All scores of a prediction, in memory. */
+typedef struct gp_scores {
+    uint64_t count;       /* samples */
+    uint32_t score_count; /* of one sample */
+    uint32_t classes;     /* as in gp_prediction, and the next two */
+    uint32_t rank;
+    uint64_t dims[4];
+    float *scores; /* [count, score_count]; NULL: predicted has the pixels' classes */
+    /* [count]; with pixel_classes, of networks that score each pixel, [count, H, W]; NULL: the model gives neither. */
+    int32_t *predicted;
+    gp_evaluation evaluation;
+} gp_scores;
+
+/* gp_predict_array -- predict and keep: from request->data, or from memory to memory.
+ *   out  released with gp_scores_deinit(); untouched on failure
+ * `each` is not called.  GP_ELIMIT: it would be more than 64 GiB; use gp_predict(). */
+GP_API gp_status gp_predict_array(gp_scores *out, gp_pool *pool, const gp_predict_request *request,
+                                  gp_error *err);
+GP_API void gp_scores_deinit(gp_scores *scores); /* accepts NULL */
+
+/* gp_confusion_save -- write a matrix to a file, whole or not at all (rename): a picture FILE.png, its numbers and classes
+ * readable for up to 32 classes; FILE.csv or FILE.json (gp_confusion_format()); FILE.txt, the matrix and the metrics of each
+ * class for people.  title (may be NULL) stands above the picture.
+ * GP_EINVAL: another suffix; GP_EIO: it cannot be written. */
+GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path, const char *title,
+                                   gp_error *err);
 
 /* ---- a team: workers leased for as long as it is open, to run functions of yours on (gradpool/task.h) ----
  *

@@ -228,12 +228,18 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
     return status;
 }
 
-gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
-                          gp_error *err)
+gp_status pool_try_worker_with(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                               const gp_payload *payloads, size_t payload_count, gp_error *err)
 {
     gp_envelope envelope = pool_envelope(pool);
 
-    return pool_send(pool, pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
+    return pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count, 0, err);
+}
+
+gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                          gp_error *err)
+{
+    return pool_try_worker_with(pool, rank, type, message, NULL, 0, err);
 }
 
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,

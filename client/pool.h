@@ -74,6 +74,8 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
 /* The same without waiting: to one that may be dead.  GP_EBUSY: its link is down. */
 gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
                           gp_error *err);
+gp_status pool_try_worker_with(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                               const gp_payload *payloads, size_t payload_count, gp_error *err);
 
 /* Ask the scheduler and wait for the answer of that type into reply; an error_reply becomes the error. */
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,

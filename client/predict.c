@@ -1,300 +1,223 @@
-/* predict.c -- fan a data source out over the leased workers, results in input order, each sample once.
- *
- * The source is cut into parts.  Each worker holds up to two parts, so it never waits for us; a part that comes
- * back is kept until those before it were handed out.  When a worker dies the pool replaces it and grants the lease
- * again with the next generation: then every part that is not back is asked for again.  A part is taken once, by
- * its number and the generation it was asked in. */
+/* predict.c -- a model over a data source: its samples one by one, all in an array, or only what they add up to. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model/network.h"
-#include "client/pool.h"
+#include "client/predict_fan.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "common/data/store.h"
 #include "common/model/train_options.h"
 
-enum { PART_MAX = 1024, PART_SCORES_MAX = 8 << 20, PARTS_PER_WORKER = 8, WINDOW = 2, GRANT_MS = 20000 };
+enum { BYTE_CLASSES_MAX = 256 };
 
-typedef struct gp_part {
-    enum { PART_TODO, PART_ASKED, PART_BACK, PART_DELIVERED } state;
-    float *scores;
-    int32_t *labels;
-    char *names; /* one behind the other, each with its NUL; NULL: an older worker */
-} gp_part;
+#define SCORES_BYTES_MAX ((uint64_t)64 << 30)
 
-typedef struct gp_fan {
-    gp_pool *pool;
+/* One call. */
+typedef struct gp_predicting {
     const gp_predict_request *request;
     gp_network network;
-    uint32_t precision; /* gp_precision */
-    char *netspec;
-    size_t netspec_bytes;
-    size_t weights_count;
+    gp_fan_plan plan;
     char data[512];
-    uint64_t samples;
-    uint32_t classes, scores;                  /* of one sample */
-    gp_shape output;                           /* of the first loss's scores */
-    uint32_t part_most;                        /* samples of a part at most */
-    uint32_t part_size, part_count, delivered; /* delivered: parts handed out, in order */
-    gp_part *parts;
-    gp_buffer class_names; /* the model's names, a JSON array; empty = it has none */
-    int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
-    uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
-    gp_evaluation sum;
-    double loss;
-    double correct, classed, squares, values;
-    double weight;
-} gp_fan;
+    gp_buffer class_json;     /* the model's names; empty = it has none */
+    const char **class_names; /* [classes]; NULL: the model gives values */
+    char (*numbers)[12];      /* behind those of them that are no names */
+    uint32_t classes, scores; /* of one sample */
+    gp_shape output;          /* of the first loss's scores */
+    uint32_t places;          /* that have a class: 1, or pixels; 0: values */
+    int32_t *pixels;          /* [places]; NULL: scores come back */
+} gp_predicting;
 
-static void fan_deinit(gp_fan *fan)
+static void predicting_deinit(gp_predicting *p)
 {
-    for (uint32_t i = 0; i < fan->part_count && fan->parts != NULL; i++) {
-        gp_free(fan->parts[i].scores);
-        gp_free(fan->parts[i].labels);
-        gp_free(fan->parts[i].names);
-    }
-    gp_buffer_deinit(&fan->class_names);
-    gp_free(fan->parts);
-    gp_free(fan->netspec);
-    gp_network_deinit(&fan->network);
+    gp_buffer_deinit(&p->class_json);
+    gp_free((char *)(uintptr_t)p->plan.netspec);
+    gp_free(p->class_names);
+    gp_free(p->numbers);
+    gp_free(p->pixels);
+    gp_network_deinit(&p->network);
 }
 
-static uint32_t part_samples(const gp_fan *fan, uint32_t index)
-{
-    uint64_t first = (uint64_t)index * fan->part_size, left = fan->samples - first;
-
-    return left < fan->part_size ? (uint32_t)left : fan->part_size;
-}
-
-/* ---- begin ---- */
+/* ---- the model ---- */
 
 /* By the word of the training option. */
-static gp_status fan_read_precision(gp_fan *fan, gp_error *err)
+static gp_status read_precision(gp_predicting *p, gp_error *err)
 {
     gp_train_options options;
     gp_status status = GP_OK;
 
     gp_params_default(gp_train_options_table, &options);
-    if (fan->request->precision != NULL)
+    if (p->request->precision != NULL)
         status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
-                               fan->request->precision, err);
-    fan->precision = (uint32_t)options.precision;
+                               p->request->precision, err);
+    p->plan.precision = (uint32_t)options.precision;
     return status;
 }
 
-/* The names by which the workers number the data's labels. */
-static gp_status fan_name_classes(gp_fan *fan, gp_error *err)
+/* For the workers the names by which they number the data's labels; for the caller a name of each class. */
+static gp_status name_classes(gp_predicting *p, gp_error *err)
 {
+    const gp_network *network = &p->network;
+    const bool named = network->class_names != NULL && network->class_count >= p->classes;
     gp_json_writer writer;
+    gp_status status = GP_OK;
 
-    gp_buffer_init(&fan->class_names, GP_JSON_BYTES_MAX);
-    if (fan->network.class_names == NULL)
-        return GP_OK;
-    gp_json_writer_init(&writer, &fan->class_names, false);
-    gp_json_begin_array(&writer, NULL);
-    for (uint32_t i = 0; i < fan->network.class_count; i++)
-        gp_json_put_text(&writer, NULL, fan->network.class_names[i]);
-    gp_json_end_array(&writer);
-    return gp_json_writer_finish(&writer, err);
+    if (network->class_names != NULL) {
+        gp_json_writer_init(&writer, &p->class_json, false);
+        gp_json_begin_array(&writer, NULL);
+        for (uint32_t i = 0; i < network->class_count; i++)
+            gp_json_put_text(&writer, NULL, network->class_names[i]);
+        gp_json_end_array(&writer);
+        status = gp_json_writer_finish(&writer, err);
+        p->plan.class_names = (const char *)p->class_json.data;
+        p->plan.class_names_bytes = p->class_json.bytes;
+    }
+    if (status != GP_OK || p->classes == 0)
+        return status;
+    p->class_names = gp_calloc(p->classes, sizeof(*p->class_names));
+    p->numbers = gp_calloc(named ? 1 : p->classes, sizeof(*p->numbers));
+    if (p->class_names == NULL || p->numbers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu32 " classes", p->classes);
+    for (uint32_t k = 0; k < p->classes; k++) {
+        if (!named)
+            snprintf(p->numbers[k], sizeof(p->numbers[k]), "%" PRIu32, k);
+        p->class_names[k] = named ? network->class_names[k] : p->numbers[k];
+    }
+    return GP_OK;
 }
 
-static gp_status fan_load(gp_fan *fan, gp_error *err)
+/* What comes back of a sample. */
+static gp_status answer_choose(gp_predicting *p, bool wanted, gp_error *err)
+{
+    p->plan.answer = !wanted                                                            ? GP_ANSWER_SUMS
+                     : p->request->pixel_classes && p->places > 0 && p->output.rank > 1 ? GP_ANSWER_CLASSES
+                                                                                        : GP_ANSWER_SCORES;
+    if (p->plan.answer == GP_ANSWER_SCORES)
+        p->plan.row_bytes = p->scores * sizeof(float);
+    if (p->plan.answer != GP_ANSWER_CLASSES)
+        return GP_OK;
+    p->plan.row_bytes = p->places * (p->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
+    p->pixels = gp_calloc(p->places, sizeof(*p->pixels));
+    return p->pixels != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " pixels", p->places);
+}
+
+static gp_status read_graph(gp_predicting *p, gp_error *err)
 {
     gp_graph *graph;
+    gp_status status = gp_graph_new(&graph, p->network.spec, err);
+
+    if (status != GP_OK)
+        return status;
+    const gp_end *end = &graph->ends[0];
+
+    p->plan.weights = p->network.weights;
+    p->plan.weights_count = graph->blob_count;
+    p->scores = graph->score_count;
+    p->plan.score_count = p->scores;
+    p->output = graph->outputs[end->layer];
+    p->classes = graph->class_count;
+    p->places = end->target.dtype == GP_I32 ? (uint32_t)gp_shape_count(&end->target.shape) : 0;
+    gp_graph_free(graph);
+    return GP_OK;
+}
+
+/* From the data by its name, or from the caller's memory. */
+static gp_status read_data(gp_predicting *p, gp_error *err)
+{
+    const gp_predict_request *request = p->request;
+
+    if ((request->data == NULL) == (request->samples == NULL))
+        return gp_fail(err, GP_EINVAL, "give %s",
+                       request->data == NULL ? "data or samples" : "data or samples, not both");
+    p->plan.data = p->data;
+    if (request->data != NULL && request->data[0] == '\0')
+        return gp_fail(err, GP_EINVAL, "the name of the data is empty");
+    if (request->data != NULL)
+        return gp_source_absolute(p->data, sizeof(p->data), request->data, err);
+    p->plan.sample_bytes =
+        (size_t)gp_shape_count(&p->network.spec->input) * (request->sample_floats ? sizeof(float) : 1);
+    return request->sample_count > 0 ? GP_OK : gp_fail(err, GP_EINVAL, "there are no samples");
+}
+
+static gp_status predicting_init(gp_predicting *p, const gp_predict_request *request, gp_error *err)
+{
     gp_buffer buffer;
-    gp_status status = fan_read_precision(fan, err);
+
+    *p = (gp_predicting){ .request = request, .plan = { .request = request } };
+    gp_buffer_init(&p->class_json, GP_JSON_BYTES_MAX);
+    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
+    gp_status status = read_precision(p, err);
 
     if (status == GP_OK)
-        status = gp_network_load(&fan->network, fan->request->model, NULL, 0, err);
-    if (status != GP_OK)
-        return status;
-    if (fan->network.weights == NULL)
-        return gp_fail(err, GP_EINVAL, "%s has no weights; give a model that was trained (FILE.onnx)",
-                       fan->request->model);
-    status = gp_graph_new(&graph, fan->network.spec, err);
-    if (status != GP_OK)
-        return status;
-    fan->weights_count = graph->blob_count;
-    fan->classes = graph->class_count;
-    fan->scores = graph->score_count;
-    fan->output = graph->outputs[graph->ends[0].layer];
-    fan->part_most = PART_SCORES_MAX / fan->scores < PART_MAX ? PART_SCORES_MAX / fan->scores + 1 : PART_MAX;
-    gp_graph_free(graph);
-    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    status = gp_netspec_to_json(fan->network.spec, &buffer, false, err);
+        status = gp_network_load(&p->network, request->model, NULL, 0, err);
+    if (status == GP_OK && p->network.weights == NULL)
+        status = gp_fail(err, GP_EINVAL, "%s has no weights; give a model that was trained (FILE.onnx)",
+                         request->model);
     if (status == GP_OK)
-        fan->netspec = (char *)gp_buffer_take(&buffer, &fan->netspec_bytes);
+        status = read_graph(p, err);
+    if (status == GP_OK)
+        status = gp_netspec_to_json(p->network.spec, &buffer, false, err);
+    if (status == GP_OK)
+        p->plan.netspec = (char *)gp_buffer_take(&buffer, &p->plan.netspec_bytes);
     gp_buffer_deinit(&buffer);
     if (status == GP_OK)
-        status = fan_name_classes(fan, err);
+        status = name_classes(p, err);
     if (status == GP_OK)
-        status = gp_source_absolute(fan->data, sizeof(fan->data), fan->request->data, err);
+        status = read_data(p, err);
     return status;
 }
 
-static gp_status fan_begin(gp_fan *fan, gp_error *err)
+/* ---- results ---- */
+
+/* Classes as they came, 1 or 4 bytes each, as numbers. */
+static void classes_read(const gp_predicting *p, const uint8_t *row, int32_t *classes)
 {
-    gp_predict_begin begin = { .batch = fan->part_most, .precision = fan->precision };
-    const gp_payload payloads[] = { { .data = fan->netspec, .bytes = fan->netspec_bytes },
-                                    { .data = fan->network.weights,
-                                      .bytes = fan->weights_count * sizeof(float) },
-                                    { .data = fan->class_names.data, .bytes = fan->class_names.bytes } };
-    uint32_t payload_count = fan->class_names.bytes > 0 ? 3 : 2;
-
-    snprintf(begin.data, sizeof(begin.data), "%s", fan->data);
-    memset(fan->held, 0, sizeof(fan->held));
-    for (uint32_t i = 0; i < fan->part_count; i++)
-        if (fan->parts[i].state == PART_ASKED)
-            fan->parts[i].state = PART_TODO;
-    for (uint32_t rank = 0; rank < fan->pool->grant.slots_count; rank++) {
-        gp_status status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
-                                            payload_count, NULL, err);
-
-        if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
-            return status; /* a worker that is gone is told of by the scheduler */
+    if (p->classes > BYTE_CLASSES_MAX) {
+        memcpy(classes, row, p->places * sizeof(*classes));
+        return;
     }
-    return GP_OK;
+    for (uint32_t i = 0; i < p->places; i++)
+        classes[i] = row[i];
 }
 
-static gp_status fan_take_ready(gp_fan *fan, const gp_incoming *in, gp_error *err)
+static void prediction_fill(const gp_predicting *p, gp_prediction *one, const uint8_t *row)
 {
-    gp_predict_ready ready;
-    gp_status status = gp_incoming_decode(in, &ready, err);
-
-    if (status != GP_OK)
-        return status;
-    if (fan->parts != NULL) {
-        if (ready.samples != fan->samples)
-            return gp_fail(err, GP_EINVAL,
-                           "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another", fan->data,
-                           fan->samples, ready.samples);
-        return GP_OK;
+    one->classes = p->classes;
+    one->class_names = p->class_names;
+    one->score_count = p->scores;
+    one->rank = p->output.rank < 4 ? p->output.rank : 4;
+    for (uint32_t d = 0; d < one->rank; d++)
+        one->dims[d] = (uint64_t)p->output.dim[d];
+    if (p->pixels != NULL) {
+        classes_read(p, row, p->pixels);
+        one->pixels = p->pixels;
+        return;
     }
-    uint64_t share = ready.samples / ((uint64_t)fan->pool->grant.slots_count * PARTS_PER_WORKER) + 1;
-
-    fan->samples = ready.samples;
-    fan->part_size = share < fan->part_most ? (uint32_t)share : fan->part_most;
-    fan->part_count = (uint32_t)((fan->samples + fan->part_size - 1) / fan->part_size);
-    fan->parts = gp_calloc(fan->part_count, sizeof(*fan->parts));
-    return fan->parts != NULL ? GP_OK
-                              : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " parts", fan->part_count);
+    one->scores = (const float *)(const void *)row;
+    if (p->classes == 0 || one->rank != 1)
+        return;
+    for (uint32_t k = 1; k < p->classes; k++)
+        if (one->scores[k] > one->scores[one->predicted])
+            one->predicted = k;
+    one->class_name = p->class_names[one->predicted];
 }
 
-/* ---- parts ---- */
-
-/* Fill the worker's window with the first parts nobody has. */
-static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
+static bool take_each(void *context, const gp_fan_part *part)
 {
-    for (uint32_t i = fan->delivered; fan->held[rank] < WINDOW && i < fan->part_count; i++) {
-        if (fan->parts[i].state != PART_TODO)
-            continue;
-        gp_predict_ask ask = { .first = (uint64_t)i * fan->part_size, .count = part_samples(fan, i) };
-        gp_status status = pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask, err);
-
-        if (status == GP_EPEER || status == GP_EBUSY)
-            return GP_OK; /* the scheduler will tell */
-        if (status != GP_OK)
-            return status;
-        fan->parts[i].state = PART_ASKED;
-        fan->held[rank]++;
-    }
-    return GP_OK;
-}
-
-/* As many names as samples. */
-static gp_status part_take_names(gp_part *part, const gp_incoming *in, uint32_t count, gp_error *err)
-{
-    const gp_frame *names = in->payload_count > 2 ? &in->payloads[2] : NULL;
-    uint32_t ends = 0;
-
-    if (names == NULL)
-        return GP_OK;
-    for (size_t i = 0; i < names->bytes; i++)
-        ends += ((const char *)names->data)[i] == '\0';
-    if (ends != count || ((const char *)names->data)[names->bytes - 1] != '\0')
-        return gp_fail(err, GP_EPROTO, "a part of %" PRIu32 " predictions came with %" PRIu32 " names", count,
-                       ends);
-    part->names = gp_malloc(names->bytes);
-    if (part->names == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu32 " samples", count);
-    memcpy(part->names, names->data, names->bytes);
-    return GP_OK;
-}
-
-static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
-{
-    gp_predict_part got;
-    gp_status status = gp_incoming_decode(in, &got, err);
-
-    if (status != GP_OK)
-        return status;
-    uint32_t index = fan->part_size == 0 ? 0 : (uint32_t)(got.first / fan->part_size);
-
-    if (index >= fan->part_count || got.first != (uint64_t)index * fan->part_size ||
-        got.count != part_samples(fan, index) || in->payload_count < 2 ||
-        in->payloads[0].bytes != (size_t)got.count * fan->scores * sizeof(float) ||
-        (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got.count * sizeof(int32_t)))
-        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent a part of predictions that was not asked for",
-                       fan->pool->grant.slots[rank].index);
-    gp_part *part = &fan->parts[index];
-
-    if (part->state != PART_ASKED)
-        return GP_OK; /* a late duplicate */
-    part->scores = gp_malloc(in->payloads[0].bytes);
-    part->labels = gp_malloc(got.count * sizeof(int32_t));
-    if (part->scores == NULL || part->labels == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a part of %" PRIu32 " predictions", got.count);
-    memcpy(part->scores, in->payloads[0].data, in->payloads[0].bytes);
-    if (in->payloads[1].bytes != 0)
-        memcpy(part->labels, in->payloads[1].data, in->payloads[1].bytes);
-    else
-        memset(part->labels, 0xff, got.count * sizeof(int32_t)); /* -1 each */
-    status = part_take_names(part, in, got.count, err);
-    if (status != GP_OK)
-        return status;
-    part->state = PART_BACK;
-    fan->held[rank]--;
-    fan->loss += got.loss;
-    fan->correct += got.correct;
-    fan->weight += got.weight;
-    fan->classed += got.classed;
-    fan->squares += got.squares;
-    fan->values += got.values;
-    fan->sum.labelled += got.labelled;
-    return GP_OK;
-}
-
-static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint32_t count)
-{
+    const gp_predicting *p = context;
     const char *name = part->names;
 
-    for (uint32_t i = 0; i < count && fan->request->each != NULL; i++) {
-        const float *scores = part->scores + (size_t)i * fan->scores;
-        gp_prediction one = { .index = first + i,
-                              .label = part->labels[i],
-                              .scores = scores,
-                              .classes = fan->classes,
-                              .score_count = fan->scores,
-                              .rank = fan->output.rank < 4 ? fan->output.rank : 4 };
-        char number[16], sample[24];
+    for (uint32_t i = 0; i < part->sums.count && p->request->each != NULL; i++) {
+        gp_prediction one = { .index = part->sums.first + i,
+                              .label = part->labels != NULL ? part->labels[i] : -1 };
+        char number[24];
 
-        snprintf(sample, sizeof(sample), "%" PRIu64, one.index + 1);
-        one.name = name != NULL ? name : sample;
-        for (uint32_t d = 0; d < one.rank; d++)
-            one.dims[d] = (uint64_t)fan->output.dim[d];
-        for (uint32_t k = 1; k < fan->classes && one.rank == 1; k++)
-            if (scores[k] > scores[one.predicted])
-                one.predicted = k;
-        snprintf(number, sizeof(number), "%" PRIu32, one.predicted);
-        if (fan->classes != 0 && one.rank == 1)
-            one.class_name =
-                fan->network.class_names != NULL ? fan->network.class_names[one.predicted] : number;
-        if (!fan->request->each(fan->request->context, &one))
+        snprintf(number, sizeof(number), "%" PRIu64, one.index + 1);
+        one.name = name != NULL ? name : number;
+        prediction_fill(p, &one, (const uint8_t *)part->scores + i * p->plan.row_bytes);
+        if (!p->request->each(p->request->context, &one))
             return false;
         if (name != NULL)
             name += strlen(name) + 1;
@@ -302,115 +225,179 @@ static bool fan_hand_out(gp_fan *fan, const gp_part *part, uint64_t first, uint3
     return true;
 }
 
-/* Hand out what is complete from the front. */
-static gp_status fan_deliver(gp_fan *fan, gp_error *err)
+static bool take_nothing(void *context, const gp_fan_part *part)
 {
-    while (fan->delivered < fan->part_count && fan->parts[fan->delivered].state == PART_BACK) {
-        gp_part *part = &fan->parts[fan->delivered];
-        uint32_t count = part_samples(fan, fan->delivered);
-
-        if (!fan_hand_out(fan, part, (uint64_t)fan->delivered * fan->part_size, count))
-            return gp_fail(err, GP_ECANCELED, "ended by the caller");
-        gp_free(part->scores);
-        gp_free(part->labels);
-        gp_free(part->names);
-        part->scores = NULL;
-        part->labels = NULL;
-        part->names = NULL;
-        part->state = PART_DELIVERED;
-        fan->delivered++;
-        fan->sum.count += count;
-        if (fan->request->progress != NULL)
-            fan->request->progress(fan->request->context, fan->sum.count, fan->samples);
-    }
-    return GP_OK;
+    (void)context;
+    (void)part;
+    return true;
 }
 
-/* ---- the loop ---- */
+/* ---- calls ---- */
 
-static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
+/* On workers of the pool; *out may be NULL. */
+static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *pool, const char *what,
+                                gp_error *err)
 {
-    gp_status status = GP_OK;
+    const int64_t begin_ns = gp_now_ns();
+    char purpose[96];
+    gp_fan_sums sums;
 
-    if (message->from != POOL_WORKER || message->in.envelope.generation != fan->pool->generation)
-        return GP_OK;
-    if (message->in.type == &gp_msg_error_reply) {
-        status = pool_error_from(&message->in, err);
-        gp_error_prefix(err, "worker %" PRIu32, fan->pool->grant.slots[message->rank].index);
-        /* A worker that serves the next generation already, or heard that a peer died, refuses what is of the old
-         * one: the new grant is on its way to us. */
-        if (status == GP_ESTALE || status == GP_ECANCELED) {
-            status = GP_OK;
-            if (fan->stale_ms == 0)
-                fan->stale_ms = gp_now_ms();
-        }
-    } else if (message->in.type == &gp_msg_predict_ready) {
-        status = fan_take_ready(fan, &message->in, err);
-    } else if (message->in.type == &gp_msg_predict_part) {
-        status = fan_take_part(fan, message->rank, &message->in, err);
-    }
-    if (status == GP_OK && fan->parts != NULL &&
-        (message->in.type == &gp_msg_predict_ready || message->in.type == &gp_msg_predict_part))
-        status = fan_ask(fan, message->rank, err);
-    return status == GP_OK && fan->parts != NULL ? fan_deliver(fan, err) : status;
-}
+    snprintf(purpose, sizeof(purpose), "%s %.80s", what, p->request->model);
+    gp_status status = pool_lease(pool, &p->request->lease, purpose, p->request->stop, err);
 
-static gp_status fan_run(gp_fan *fan, gp_error *err)
-{
-    gp_status status = fan_begin(fan, err);
-
-    while (status == GP_OK && (fan->parts == NULL || fan->delivered < fan->part_count)) {
-        pool_message message;
-
-        if (fan->request->stop != NULL && *fan->request->stop != 0)
-            return gp_fail(err, GP_ECANCELED, "stopped after %" PRIu64 " of %" PRIu64 " samples",
-                           fan->sum.count, fan->samples);
-        if (fan->pool->revoked)
-            return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
-        if (fan->pool->regranted) {
-            pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
-            fan->stale_ms = 0;
-            status = pool_attach(fan->pool, err);
-            if (status == GP_OK)
-                status = fan_begin(fan, err);
-            continue;
-        }
-        if (fan->pool->lost.index != 0 && fan->stale_ms == 0)
-            fan->stale_ms = gp_now_ms();
-        if (fan->stale_ms != 0 && gp_now_ms() - fan->stale_ms > GRANT_MS)
-            return gp_fail(err, GP_ETIMEDOUT,
-                           "a worker died and was not replaced within %d s; the scheduler's log is %s",
-                           GRANT_MS / 1000, fan->pool->places.scheduler_log);
-        status = pool_next(fan->pool, &message, 200, err);
-        if (status == GP_OK)
-            status = fan_take(fan, &message, err);
-        if (message.from != POOL_NOBODY)
-            pool_message_close(&message);
-    }
-    return status; /* the release that follows ends the prediction on the workers */
+    if (status != GP_OK)
+        return status;
+    status = gp_fan_run(&sums, pool, &p->plan, err);
+    pool_release(pool);
+    if (status == GP_OK && out != NULL)
+        *out = (gp_evaluation){
+            .count = sums.count,
+            .labelled = sums.labelled,
+            .accuracy = sums.classed > 0 ? sums.correct / sums.classed : NAN,
+            .loss = sums.weight > 0 ? sums.loss / sums.weight : NAN,
+            .rmse = sums.values > 0 ? sqrt(sums.squares / sums.values) : NAN,
+            .seconds = (double)(gp_now_ns() - begin_ns) * 1e-9,
+        };
+    return status;
 }
 
 gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request, gp_error *err)
 {
-    gp_fan fan = { .pool = pool, .request = request };
-    char purpose[96];
-    int64_t begin_ns = gp_now_ns();
-    gp_status status = fan_load(&fan, err);
+    gp_predicting p;
+    gp_status status = predicting_init(&p, request, err);
 
-    snprintf(purpose, sizeof(purpose), "predict %.80s", request->model);
     if (status == GP_OK)
-        status = pool_lease(pool, &request->lease, purpose, request->stop, err);
-    if (status == GP_OK) {
-        status = fan_run(&fan, err);
-        pool_release(pool);
-    }
-    if (status == GP_OK) {
-        fan.sum.accuracy = fan.classed > 0 ? fan.correct / fan.classed : NAN;
-        fan.sum.rmse = fan.values > 0 ? sqrt(fan.squares / fan.values) : NAN;
-        fan.sum.loss = fan.weight > 0 ? fan.loss / fan.weight : NAN;
-        fan.sum.seconds = (double)(gp_now_ns() - begin_ns) * 1e-9;
-        *out = fan.sum;
-    }
-    fan_deinit(&fan);
+        status = answer_choose(&p, request->each != NULL, err);
+    p.plan.take = take_each;
+    p.plan.context = &p;
+    if (status == GP_OK)
+        status = predicting_run(&p, out, pool, "predict", err);
+    predicting_deinit(&p);
     return status;
+}
+
+gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *pool,
+                      const gp_predict_request *request, gp_error *err)
+{
+    gp_predicting p;
+    gp_status status = predicting_init(&p, request, err);
+
+    if (status == GP_OK)
+        status = answer_choose(&p, false, err);
+    if (status == GP_OK && confusion != NULL && p.places > 0 && p.classes <= GP_CONFUSION_CLASSES_MAX)
+        status = gp_confusion_new(&p.plan.confusion, p.classes, p.class_names, err);
+    p.plan.take = take_nothing;
+    if (status == GP_OK)
+        status = predicting_run(&p, out, pool, "evaluate", err);
+    if (status == GP_OK && confusion != NULL) {
+        const bool any = p.plan.confusion != NULL && gp_confusion_metrics(p.plan.confusion).count > 0;
+
+        *confusion = any ? p.plan.confusion : NULL;
+        p.plan.confusion = any ? NULL : p.plan.confusion;
+    }
+    gp_confusion_free(p.plan.confusion);
+    predicting_deinit(&p);
+    return status;
+}
+
+/* ---- all in an array ---- */
+
+typedef struct gp_keeper {
+    gp_predicting p;
+    gp_scores scores;
+    uint64_t capacity; /* samples */
+    gp_error refused;  /* code GP_OK: it is not */
+} gp_keeper;
+
+/* Room for that many samples. */
+static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
+{
+    const gp_predicting *p = &keeper->p;
+    const size_t row = p->pixels == NULL ? p->scores * sizeof(float) : 0,
+                 classes = p->pixels != NULL || p->output.rank == 1 ? p->places * sizeof(int32_t) : 0;
+    uint64_t capacity = keeper->capacity;
+
+    while (capacity < count)
+        capacity = capacity == 0 ? 1024 : capacity * 2;
+    if (capacity == keeper->capacity)
+        return GP_OK;
+    if (p->request->samples != NULL)
+        capacity = p->request->sample_count; /* known from the beginning */
+    if (capacity * (row + classes) > SCORES_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "the results of %" PRIu64
+                       " samples are more than 64 GiB; take them one by one (gp_predict)",
+                       count);
+    float *scores = row > 0 ? gp_realloc_array(keeper->scores.scores, capacity, row) : NULL;
+
+    keeper->scores.scores = scores != NULL ? scores : keeper->scores.scores;
+    int32_t *predicted = classes > 0 ? gp_realloc_array(keeper->scores.predicted, capacity, classes) : NULL;
+
+    keeper->scores.predicted = predicted != NULL ? predicted : keeper->scores.predicted;
+    if ((row > 0 && scores == NULL) || (classes > 0 && predicted == NULL))
+        return gp_fail(err, GP_ENOMEM, "no memory for the results of %" PRIu64 " samples", capacity);
+    keeper->capacity = capacity;
+    return GP_OK;
+}
+
+static bool take_keep(void *context, const gp_fan_part *part)
+{
+    gp_keeper *keeper = context;
+    gp_predicting *p = &keeper->p;
+    gp_scores *out = &keeper->scores;
+
+    if (keeper_grow(keeper, out->count + part->sums.count, &keeper->refused) != GP_OK)
+        return false;
+    for (uint32_t i = 0; i < part->sums.count; i++, out->count++) {
+        gp_prediction one = { 0 };
+
+        prediction_fill(p, &one, (const uint8_t *)part->scores + i * p->plan.row_bytes);
+        if (out->scores != NULL)
+            memcpy(out->scores + out->count * p->scores, one.scores, p->scores * sizeof(float));
+        if (one.pixels != NULL)
+            memcpy(out->predicted + out->count * p->places, one.pixels, p->places * sizeof(int32_t));
+        else if (out->predicted != NULL)
+            out->predicted[out->count] = (int32_t)one.predicted;
+    }
+    return true;
+}
+
+gp_status gp_predict_array(gp_scores *out, gp_pool *pool, const gp_predict_request *request, gp_error *err)
+{
+    gp_keeper keeper = { 0 };
+    gp_predicting *p = &keeper.p;
+    gp_status status = predicting_init(p, request, err);
+
+    if (status == GP_OK)
+        status = answer_choose(p, true, err);
+    p->plan.take = take_keep;
+    p->plan.context = &keeper;
+    if (status == GP_OK)
+        status = predicting_run(p, &keeper.scores.evaluation, pool, "predict", err);
+    if (keeper.refused.code != GP_OK) {
+        status = keeper.refused.code;
+        if (err != NULL)
+            *err = keeper.refused;
+    }
+    if (status == GP_OK) {
+        keeper.scores.score_count = p->scores;
+        keeper.scores.classes = p->classes;
+        keeper.scores.rank = p->output.rank < 4 ? p->output.rank : 4;
+        for (uint32_t d = 0; d < keeper.scores.rank; d++)
+            keeper.scores.dims[d] = (uint64_t)p->output.dim[d];
+        *out = keeper.scores;
+    } else {
+        gp_scores_deinit(&keeper.scores);
+    }
+    predicting_deinit(p);
+    return status;
+}
+
+void gp_scores_deinit(gp_scores *scores)
+{
+    if (scores == NULL)
+        return;
+    gp_free(scores->scores);
+    gp_free(scores->predicted);
+    *scores = (gp_scores){ 0 };
 }

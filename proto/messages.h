@@ -329,27 +329,41 @@ typedef struct gp_train_done {
     double loss; /* of the last step; may be NaN or infinite */
 } gp_train_done;
 
-/* Payloads: [0] netspec JSON, [1] weights (one f32 blob).  Answered by predict_ready or error_reply. */
+/* What a predict_part carries besides its sums. */
+typedef enum gp_predict_answer {
+    GP_ANSWER_SCORES,
+    GP_ANSWER_CLASSES, /* of the sample, or of each of its pixels, the class with the largest score */
+    GP_ANSWER_SUMS,    /* neither scores nor labels nor names, but a confusion matrix */
+    GP_ANSWER_COUNT
+} gp_predict_answer;
+
+/* Payloads: [0] netspec JSON, [1] weights (one f32 blob), [2] class names JSON or none.  Answered by predict_ready or
+ * error_reply. */
 typedef struct gp_predict_begin {
-    char data[512];
+    char data[512]; /* empty: each predict_ask brings its samples */
     uint32_t batch;
-    uint32_t precision; /* gp_precision; optional on the wire */
+    uint32_t precision; /* gp_precision; optional on the wire, as what follows */
+    uint32_t answer;    /* gp_predict_answer */
+    uint32_t floats;    /* samples that a predict_ask brings: 0 uint8, 1 float32 */
 } gp_predict_begin;
 
 typedef struct gp_predict_ready {
-    uint64_t samples;
-    uint32_t classes; /* scores of one sample: a class's, a pixel's, values */
+    uint64_t samples; /* 0: they come with the asking */
+    uint32_t
+        classes; /* scores of one sample: a class's, a pixel's, values; or, of GP_ANSWER_CLASSES, its places */
     bool has_labels;
 } gp_predict_ready;
 
-/* Answered by one predict_part of the same first and count, or error_reply. */
+/* Payload, where predict_begin named no data: the samples, packed.  Answered by one predict_part of the same first and
+ * count, or error_reply. */
 typedef struct gp_predict_ask {
     uint64_t first; /* from 0 */
     uint32_t count;
 } gp_predict_ask;
 
-/* Payloads: [0] scores f32 [count, classes], [1] labels i32 [count], or an empty frame where a sample has no class.
- * The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
+/* Payloads: [0] scores f32 [count, classes], or classes [count, classes] in 1 byte each, or 4 if there are more than 256; [1]
+ * labels i32 [count], or an empty frame where a sample has no class; [2] names; [3] the confusion matrix
+ * (gp_confusion_pack), empty where there is none: of GP_ANSWER_SUMS.  The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
 typedef struct gp_predict_part {
     uint64_t first;
     uint32_t count;

@@ -1,7 +1,12 @@
+/* predictor.c -- samples in, scores or classes out, and the sums and confusion matrix of each part.
+ *
+ * The plan's size does not depend on how the client cuts the data, so a sample's scores have the same bits in whichever
+ * part, on whichever worker it is computed. */
 #include "worker/predictor.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -10,28 +15,37 @@
 #include "worker/fault.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache. */
-enum { PREDICT_MICRO_BATCH = 256 };
+enum { PREDICT_MICRO_BATCH = 256, BYTE_CLASSES_MAX = 256 };
 
 struct gp_predictor {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_netspec *spec;
     gp_graph *graph;
-    gp_store *data;
+    gp_store *data; /* NULL: the client sends the samples */
+    gp_dtype sample_dtype;
+    size_t sample_bytes;
+    gp_predict_answer answer;
     float *parameters;
     gp_plan *plan;
     double sums[GP_SUMS];
     uint32_t part_max;  /* samples of the largest part */
     uint32_t *index;    /* [micro_batch] */
     void *samples;      /* [micro_batch] samples */
-    void *targets;      /* [micro_batch] samples' targets, packed */
+    void *targets;      /* [micro_batch] samples' targets, packed; NULL: nothing is compared */
     int32_t *labels;    /* [part_max]: the class where a sample has one */
-    float *scores;      /* [part_max, graph->score_count] */
+    uint8_t *scores;    /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
     float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
+    size_t sample_answer_bytes;
     uint32_t micro_batch;
-    bool called;       /* once at least: the plan has taken the parameters in */
-    bool compares;     /* the data's targets are what the model's losses compare with */
-    uint32_t labelled; /* samples of the part with something to compare with */
+    /* Of the first loss, where it takes classes.  A place is what has a class: the sample, or each of its pixels. */
+    uint32_t place_count;
+    float *largest;          /* [place_count]: the largest score so far ... */
+    int32_t *predicted;      /* [place_count]: ... and its class */
+    gp_confusion *confusion; /* of the part; NULL: not asked for, nothing to compare with, too many classes */
+    bool called;             /* once at least: the plan has taken the parameters in */
+    bool compares;           /* the data's targets are what the model's losses compare with */
+    uint32_t labelled;       /* samples of the part with something to compare with */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -43,6 +57,7 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_graph_free(predictor->graph);
     gp_netspec_free(predictor->spec);
     gp_store_close(predictor->data);
+    gp_confusion_free(predictor->confusion);
     gp_free(predictor->parameters);
     gp_free(predictor->index);
     gp_free(predictor->samples);
@@ -50,24 +65,32 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor->labels);
     gp_free(predictor->scores);
     gp_free(predictor->call_scores);
+    gp_free(predictor->largest);
+    gp_free(predictor->predicted);
     gp_free(predictor);
 }
 
-static gp_status predictor_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
+/* ---- begin ---- */
+
+static gp_status weights_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
+{
+    return weights_count == predictor->graph->blob_count
+               ? GP_OK
+               : gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
+                         predictor->graph->blob_count);
+}
+
+static gp_status sample_check(const gp_predictor *predictor, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(predictor->data);
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
-    if (weights_count != predictor->graph->blob_count)
-        return gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
-                       predictor->graph->blob_count);
-    if (!gp_netspec_takes(predictor->spec, &sample))
-        return gp_fail(err, GP_EINVAL,
-                       "the samples of %s are %s (channels x height x width); the model takes %s",
-                       info->source, gp_shape_format(&sample, have, sizeof(have)),
-                       gp_shape_format(&predictor->spec->input, want, sizeof(want)));
-    return GP_OK;
+    if (gp_netspec_takes(predictor->spec, &sample))
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL, "the samples of %s are %s (channels x height x width); the model takes %s",
+                   info->source, gp_shape_format(&sample, have, sizeof(have)),
+                   gp_shape_format(&predictor->spec->input, want, sizeof(want)));
 }
 
 /* Whether the data's targets can be compared with; the number of classes may differ. */
@@ -81,22 +104,54 @@ static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
     return fit;
 }
 
+static bool takes_classes(const gp_graph *graph)
+{
+    return graph->ends[0].target.dtype == GP_I32;
+}
+
+/* What is asked of each sample, and how many bytes that takes. */
+static gp_status answer_take(gp_predictor *predictor, gp_error *err)
+{
+    const gp_graph *graph = predictor->graph;
+    const gp_target *target = &graph->ends[0].target;
+
+    predictor->place_count = takes_classes(graph) ? (uint32_t)gp_shape_count(&target->shape) : 0;
+    if (predictor->answer == GP_ANSWER_CLASSES && predictor->place_count == 0)
+        return gp_fail(err, GP_EINVAL, "the model gives values, no classes");
+    if (predictor->answer == GP_ANSWER_SCORES)
+        predictor->sample_answer_bytes = graph->score_count * sizeof(float);
+    else if (predictor->answer == GP_ANSWER_CLASSES)
+        predictor->sample_answer_bytes =
+            predictor->place_count * (target->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
+    if (predictor->answer == GP_ANSWER_SUMS && predictor->compares && predictor->place_count > 0 &&
+        target->classes > 0 && target->classes <= GP_CONFUSION_CLASSES_MAX)
+        return gp_confusion_new(&predictor->confusion, target->classes, NULL, err);
+    return GP_OK;
+}
+
 static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
 {
-    const gp_store_info *info = gp_store_get_info(predictor->data);
-    size_t scores = predictor->graph->score_count * sizeof(float), blob = predictor->graph->blob_count;
-    uint32_t micro_batch = predictor->micro_batch;
+    const size_t blob = predictor->graph->blob_count, micro_batch = predictor->micro_batch,
+                 answers = predictor->part_max * predictor->sample_answer_bytes;
 
     predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
     predictor->index = gp_calloc(micro_batch, sizeof(*predictor->index));
-    predictor->samples = gp_aligned_calloc(64, micro_batch * info->sample_bytes);
-    predictor->targets = gp_aligned_calloc(64, micro_batch * info->target_bytes);
+    predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
     predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
-    predictor->scores = gp_calloc(predictor->part_max, scores);
-    predictor->call_scores = gp_aligned_calloc(64, micro_batch * scores);
+    predictor->call_scores =
+        gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
+    if (predictor->compares)
+        predictor->targets = gp_aligned_calloc(64, micro_batch * predictor->graph->target_bytes);
+    if (answers > 0)
+        predictor->scores = gp_malloc(answers);
+    if (predictor->place_count > 0) {
+        predictor->largest = gp_aligned_calloc(64, predictor->place_count * sizeof(float));
+        predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
+    }
     if (predictor->parameters == NULL || predictor->index == NULL || predictor->samples == NULL ||
-        predictor->targets == NULL || predictor->labels == NULL || predictor->scores == NULL ||
-        predictor->call_scores == NULL)
+        predictor->labels == NULL || predictor->call_scores == NULL ||
+        (predictor->compares && predictor->targets == NULL) || (answers > 0 && predictor->scores == NULL) ||
+        (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
         return gp_fail(err, GP_ENOMEM,
                        "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
                        predictor->part_max);
@@ -129,36 +184,44 @@ static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *se
     return status;
 }
 
-gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
-                             gp_error *err)
+/* The source that predict_begin names, or the samples that the client will send. */
+static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
-    gp_status status = GP_OK;
+    gp_store_options images = gp_store_options_for(&predictor->spec->input);
 
-    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
-        char name[4096];
-
-        gp_store_name(predictor->data, (uint32_t)(first + i), name, sizeof(name));
-        status = gp_buffer_append(names, name, strlen(name) + 1, err);
+    if (setup->begin->data[0] == '\0') {
+        predictor->sample_dtype = setup->begin->floats ? GP_F32 : GP_U8;
+        predictor->sample_bytes =
+            (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
+        return GP_OK;
     }
-    return status;
+    images.any_class = true;
+    gp_status status = data_open(predictor, setup, &images, err);
+
+    if (status == GP_OK)
+        status = sample_check(predictor, err);
+    if (status != GP_OK)
+        return status;
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+
+    predictor->sample_dtype = info->dtype;
+    predictor->sample_bytes = info->sample_bytes;
+    predictor->compares = targets_fit(predictor->graph, info);
+    return GP_OK;
 }
 
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
-    gp_store_options images;
     gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
 
     if (status == GP_OK)
         status = gp_graph_new(&predictor->graph, predictor->spec, err);
-    if (status == GP_OK) {
-        images = gp_store_options_for(&predictor->spec->input);
-        images.any_class = true;
-        status = data_open(predictor, setup, &images, err);
-    }
     if (status == GP_OK)
-        status = predictor_check(predictor, setup->weights_count, err);
+        status = weights_check(predictor, setup->weights_count, err);
     if (status == GP_OK)
-        predictor->compares = targets_fit(predictor->graph, gp_store_get_info(predictor->data));
+        status = data_begin(predictor, setup, err);
+    if (status == GP_OK)
+        status = answer_take(predictor, err);
     if (status == GP_OK)
         status = predictor_take_memory(predictor, setup->weights, err);
     if (status != GP_OK)
@@ -167,7 +230,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                            &(gp_plan_options){
                                                .phase = GP_PHASE_INFER,
                                                .micro_batch = predictor->micro_batch,
-                                               .sample_dtype = gp_store_get_info(predictor->data)->dtype,
+                                               .sample_dtype = predictor->sample_dtype,
                                                .precision = (gp_precision)setup->begin->precision,
                                            },
                                            &(gp_plan_memory){
@@ -187,6 +250,7 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
         return gp_fail(err, GP_ENOMEM, "no memory for a predictor");
     predictor->backend_ops = setup->backend_ops;
     predictor->backend = setup->backend;
+    predictor->answer = (gp_predict_answer)setup->begin->answer;
     predictor->part_max = setup->begin->batch;
     predictor->micro_batch =
         predictor->part_max < PREDICT_MICRO_BATCH ? predictor->part_max : PREDICT_MICRO_BATCH;
@@ -196,12 +260,72 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
         gp_predictor_free(predictor);
         return status;
     }
-    *ready = (gp_predict_ready){ .samples = gp_store_get_info(predictor->data)->count,
-                                 .classes = predictor->graph->score_count,
-                                 .has_labels = predictor->compares };
+    *ready = (gp_predict_ready){
+        .samples = predictor->data != NULL ? gp_store_get_info(predictor->data)->count : 0,
+        .classes =
+            predictor->answer == GP_ANSWER_CLASSES ? predictor->place_count : predictor->graph->score_count,
+        .has_labels = predictor->compares,
+    };
     *out = predictor;
     return GP_OK;
 }
+
+/* ---- classes ---- */
+
+/* The class with the largest score of each place, the first on ties.  scores: [classes, place_count]. */
+static void places_predict(gp_predictor *predictor, const float *scores)
+{
+    const uint32_t places = predictor->place_count, classes = predictor->graph->ends[0].target.classes;
+    float *restrict largest = predictor->largest;
+    int32_t *restrict predicted = predictor->predicted;
+
+    memcpy(largest, scores, places * sizeof(float));
+    memset(predicted, 0, places * sizeof(*predicted));
+    for (uint32_t k = 1; k < classes; k++) {
+        const float *restrict of_class = scores + (size_t)k * places;
+
+        for (uint32_t i = 0; i < places; i++) {
+            const bool more = of_class[i] > largest[i];
+
+            largest[i] = more ? of_class[i] : largest[i];
+            predicted[i] = more ? (int32_t)k : predicted[i];
+        }
+    }
+}
+
+/* Classes of one sample as they go to the client. */
+static void places_put(const gp_predictor *predictor, uint8_t *out)
+{
+    if (predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX) {
+        memcpy(out, predictor->predicted, predictor->place_count * sizeof(int32_t));
+        return;
+    }
+    for (uint32_t i = 0; i < predictor->place_count; i++)
+        out[i] = (uint8_t)predictor->predicted[i];
+}
+
+/* What the call computed of its samples, from place `at` of the part on. */
+static void answers_take(gp_predictor *predictor, uint32_t count, uint32_t at)
+{
+    const size_t scores = predictor->graph->score_count, bytes = predictor->sample_answer_bytes;
+    const bool wants_classes = predictor->answer == GP_ANSWER_CLASSES || predictor->confusion != NULL;
+
+    for (uint32_t n = 0; n < count && wants_classes; n++) {
+        places_predict(predictor,
+                       predictor->call_scores + n * scores + predictor->graph->ends[0].score_first);
+        if (predictor->answer == GP_ANSWER_CLASSES)
+            places_put(predictor, predictor->scores + (at + n) * bytes);
+        if (predictor->confusion != NULL)
+            gp_confusion_count(predictor->confusion,
+                               (const int32_t *)predictor->targets +
+                                   n * (predictor->graph->target_bytes / sizeof(int32_t)),
+                               predictor->predicted, predictor->place_count);
+    }
+    if (predictor->answer == GP_ANSWER_SCORES)
+        memcpy(predictor->scores + at * bytes, predictor->call_scores, count * bytes);
+}
+
+/* ---- parts ---- */
 
 /* What the losses compare with; a class that the model does not know counts as none. */
 static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
@@ -231,71 +355,106 @@ static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
     }
 }
 
-/* One call: samples [first, first + count) of the data into place `at` of the part. */
-static gp_status predictor_call(gp_predictor *predictor, uint64_t first, uint32_t count, uint32_t at,
-                                gp_error *err)
+/* One call: samples [from, from + count) of those asked for. */
+static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from,
+                                uint32_t count, gp_error *err)
 {
-    size_t scores = predictor->graph->score_count;
+    gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < count; i++)
-        predictor->index[i] = (uint32_t)(first + i);
-    gp_status status = gp_store_read(predictor->data, predictor->index, count, predictor->samples,
-                                     predictor->compares ? predictor->targets : NULL, err);
-
+    if (predictor->data == NULL) {
+        memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
+               count * predictor->sample_bytes);
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            predictor->index[i] = (uint32_t)(ask->first + from + i);
+        status = gp_store_read(predictor->data, predictor->index, count, predictor->samples,
+                               predictor->targets, err);
+    }
     if (status != GP_OK)
         return status;
     if (predictor->compares)
-        targets_take(predictor, count, at);
+        targets_take(predictor, count, from);
     gp_fault_point("predict");
-    status =
-        predictor->backend_ops->run(predictor->plan,
-                                    &(gp_batch){ .samples = predictor->samples,
-                                                 .targets = predictor->compares ? predictor->targets : NULL,
-                                                 .count = count,
-                                                 .first = at == 0,
-                                                 .unchanged = predictor->called,
-                                                 .last = true },
-                                    NULL, NULL, err);
+    status = predictor->backend_ops->run(predictor->plan,
+                                         &(gp_batch){ .samples = predictor->samples,
+                                                      .targets = predictor->targets,
+                                                      .count = count,
+                                                      .first = from == 0,
+                                                      .unchanged = predictor->called,
+                                                      .last = true },
+                                         NULL, NULL, err);
     if (status == GP_OK)
         status = predictor->backend_ops->sync(predictor->backend, err);
     predictor->called = status == GP_OK;
     if (status == GP_OK)
-        memcpy(predictor->scores + at * scores, predictor->call_scores, count * scores * sizeof(float));
+        answers_take(predictor, count, from);
     return status;
 }
 
-gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t count, gp_predict_part *part,
-                            const float **scores, const int32_t **labels, gp_error *err)
+static gp_status ask_check(const gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
 {
-    uint64_t total = gp_store_get_info(predictor->data)->count;
+    const uint64_t total =
+        predictor->data != NULL ? gp_store_get_info(predictor->data)->count : GP_SAMPLES_MAX;
 
-    if (count == 0 || count > predictor->part_max || first >= total || count > total - first)
+    if (ask->count == 0 || ask->count > predictor->part_max || ask->first >= total ||
+        ask->count > total - ask->first)
         return gp_fail(err, GP_EINVAL,
                        "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
                        ", and a part has at most %" PRIu32,
-                       first + 1, first + count, total, predictor->part_max);
-    predictor->labelled = 0;
-    for (uint32_t done = 0; done < count; done += predictor->micro_batch) {
-        uint32_t left = count - done;
-        gp_status status =
-            predictor_call(predictor, first + done,
-                           left < predictor->micro_batch ? left : predictor->micro_batch, done, err);
-
-        if (status != GP_OK)
-            return status;
-    }
-    *part = (gp_predict_part){ .first = first,
-                               .count = count,
-                               .loss = predictor->sums[GP_SUM_LOSS],
-                               .correct = predictor->sums[GP_SUM_CORRECT],
-                               .classed = predictor->sums[GP_SUM_CLASSED],
-                               .squares = predictor->sums[GP_SUM_SQUARES],
-                               .values = predictor->sums[GP_SUM_VALUES],
-                               .labelled = predictor->labelled,
-                               .weight = predictor->sums[GP_SUM_WEIGHT] };
-    *scores = predictor->scores;
-    *labels = predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data))
-                  ? predictor->labels
-                  : NULL;
+                       ask->first + 1, ask->first + ask->count, total, predictor->part_max);
+    if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples of %zu bytes came as %zu bytes", ask->count,
+                       predictor->sample_bytes, ask->samples_bytes);
     return GP_OK;
+}
+
+gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
+                            gp_error *err)
+{
+    gp_status status = ask_check(predictor, ask, err);
+
+    predictor->labelled = 0;
+    if (predictor->confusion != NULL)
+        gp_confusion_clear(predictor->confusion);
+    for (uint32_t done = 0; done < ask->count && status == GP_OK; done += predictor->micro_batch) {
+        const uint32_t left = ask->count - done;
+
+        status = predictor_call(predictor, ask, done,
+                                left < predictor->micro_batch ? left : predictor->micro_batch, err);
+    }
+    if (status != GP_OK)
+        return status;
+    *out = (gp_predicted){ .part = { .first = ask->first,
+                                     .count = ask->count,
+                                     .loss = predictor->sums[GP_SUM_LOSS],
+                                     .correct = predictor->sums[GP_SUM_CORRECT],
+                                     .classed = predictor->sums[GP_SUM_CLASSED],
+                                     .squares = predictor->sums[GP_SUM_SQUARES],
+                                     .values = predictor->sums[GP_SUM_VALUES],
+                                     .labelled = predictor->labelled,
+                                     .weight = predictor->sums[GP_SUM_WEIGHT] },
+                           .scores = predictor->scores,
+                           .scores_bytes = ask->count * predictor->sample_answer_bytes,
+                           .confusion = predictor->confusion,
+                           .named = predictor->answer != GP_ANSWER_SUMS };
+    if (out->named && predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data)))
+        out->labels = predictor->labels;
+    return GP_OK;
+}
+
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
+                             gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        char name[4096];
+
+        if (predictor->data != NULL)
+            gp_store_name(predictor->data, (uint32_t)(first + i), name, sizeof(name));
+        else
+            snprintf(name, sizeof(name), "%" PRIu64, first + i + 1);
+        status = gp_buffer_append(names, name, strlen(name) + 1, err);
+    }
+    return status;
 }

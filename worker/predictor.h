@@ -4,6 +4,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/error.h"
+#include "common/base/metrics.h"
 #include "proto/messages.h"
 #include "worker/backend/backend.h"
 
@@ -24,15 +25,33 @@ typedef struct gp_predictor_setup {
 
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
                            gp_error *err);
-/* The names of samples [first, first + count) of the last part, each with its NUL: gp_store_name(). */
-gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
-                             gp_error *err);
 void gp_predictor_free(gp_predictor *predictor);
 
-/* Samples [first, first + count): fills *part and hands out scores (float32 [count, classes]) and labels
- * (int32 [count]; NULL when the data has none), both borrowed until the next call.
- * GP_EINVAL: the range is not within the data or count is over GP_BATCH_MAX. */
-gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t count, gp_predict_part *part,
-                            const float **scores, const int32_t **labels, gp_error *err);
+/* Samples [first, first + count) of the data; or those that the client sent, which it numbers so. */
+typedef struct gp_predictor_ask {
+    uint64_t first;
+    uint32_t count;
+    const void *samples; /* where predict_begin named no data: packed; else NULL */
+    size_t samples_bytes;
+} gp_predictor_ask;
+
+/* What came of them; borrowed until the next call. */
+typedef struct gp_predicted {
+    gp_predict_part part; /* the sums */
+    const void *scores;   /* as predict_begin's answer says: payload 0 of predict_part; NULL: nothing */
+    size_t scores_bytes;
+    const int32_t *labels;         /* [count]; NULL: samples have no one class, or nobody asked */
+    const gp_confusion *confusion; /* of these samples or their pixels; NULL: none */
+    bool named;                    /* the answer has names */
+} gp_predicted;
+
+/* GP_EINVAL: the range is not within the data, count is over that of predict_begin, or the bytes are not those of
+ * count samples. */
+gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
+                            gp_error *err);
+
+/* The names of samples [first, first + count), each with its NUL: gp_store_name(), or their numbers from 1. */
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
+                             gp_error *err);
 
 #endif

@@ -27,6 +27,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/metrics_put.h"
 #include "worker/fault.h"
 #include "worker/object.h"
 #include "worker/predictor.h"
@@ -43,7 +44,6 @@ struct gp_run {
     _Atomic(struct gp_seat *) seat; /* of the link to be served */
     gp_objects *objects;            /* code of tasks; NULL until needed */
     gp_predictor *predictor;        /* NULL unless PREDICTING */
-    uint32_t classes;               /* of its model */
     uint32_t rank;                  /* in the present training */
     const gp_command *training;     /* that began it */
     atomic_bool ended;              /* the thread will do nothing more */
@@ -323,54 +323,55 @@ static void run_predict_begin(gp_run *run, gp_command *command)
     } else if (predict_new(run, &reply.body.predict_ready, command, &err) != GP_OK) {
         reply_error(run, command, &err, true);
     } else {
-        run->classes = reply.body.predict_ready.classes;
         gp_mailbox_reply(run->options.mailbox, &reply);
     }
 }
 
-static gp_status names_put(gp_blob **out, const gp_predictor *predictor, const gp_predict_ask *ask,
-                           gp_error *err)
+/* What stays in its frame stays in order: an answer without scores has an empty frame there. */
+static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_error *err)
 {
-    gp_buffer names;
-    gp_status status;
+    gp_status status = gp_blob_new(&reply->payloads[reply->payload_count], data, bytes, err);
 
-    gp_buffer_init(&names, 64 << 20);
-    status = gp_predictor_names(predictor, ask->first, ask->count, &names, err);
-    if (status == GP_OK)
-        status = gp_blob_new(out, names.data, names.bytes, err);
-    gp_buffer_deinit(&names);
+    reply->payload_count += status == GP_OK;
     return status;
 }
 
-static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predict_ask *ask, gp_error *err)
+static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_ask *ask, gp_error *err)
 {
-    gp_predict_part *part = &reply->body.predict_part;
-    const int32_t *labels;
-    const float *scores;
-    gp_status status = gp_predictor_part(run->predictor, ask->first, ask->count, part, &scores, &labels, err);
+    gp_predicted predicted;
+    gp_buffer names, cells;
+    gp_status status = gp_predictor_part(run->predictor, ask, &predicted, err);
 
     if (status != GP_OK)
         return status;
-    status = gp_blob_new(&reply->payloads[0], scores, (size_t)ask->count * run->classes * sizeof(float), err);
-    if (status != GP_OK)
-        return status;
-    status = gp_blob_new(&reply->payloads[1], labels, labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
-    if (status == GP_OK) {
-        status = names_put(&reply->payloads[2], run->predictor, ask, err);
-        if (status != GP_OK)
-            gp_blob_unref(reply->payloads[1]);
-    }
-    if (status != GP_OK) {
-        gp_blob_unref(reply->payloads[0]);
-        return status;
-    }
-    reply->payload_count = 3;
-    return GP_OK;
+    reply->body.predict_part = predicted.part;
+    gp_buffer_init(&names, 64 << 20);
+    gp_buffer_init(&cells,
+                   GP_CONFUSION_CELL_BYTES * (size_t)GP_CONFUSION_CLASSES_MAX * GP_CONFUSION_CLASSES_MAX);
+    if (predicted.named)
+        status = gp_predictor_names(run->predictor, ask->first, ask->count, &names, err);
+    if (status == GP_OK && predicted.confusion != NULL)
+        status = gp_confusion_pack(predicted.confusion, &cells, err);
+    if (status == GP_OK)
+        status = reply_add(reply, predicted.scores, predicted.scores_bytes, err);
+    if (status == GP_OK)
+        status = reply_add(reply, predicted.labels,
+                           predicted.labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status = reply_add(reply, names.data, names.bytes, err);
+    if (status == GP_OK)
+        status = reply_add(reply, cells.data, cells.bytes, err);
+    for (; status != GP_OK && reply->payload_count > 0; reply->payload_count--)
+        gp_blob_unref(reply->payloads[reply->payload_count - 1]);
+    gp_buffer_deinit(&names);
+    gp_buffer_deinit(&cells);
+    return status;
 }
 
 static void run_predict_ask(gp_run *run, gp_command *command)
 {
     gp_reply reply = reply_to(command, &gp_msg_predict_part);
+    const gp_incoming *in = &command->message;
     gp_predict_ask ask;
     gp_error err;
     gp_status status;
@@ -380,9 +381,16 @@ static void run_predict_ask(gp_run *run, gp_command *command)
     else if (atomic_load(&run->options.train->stop) == 2)
         status = gp_fail(&err, GP_ECANCELED, "the prediction was canceled");
     else
-        status = gp_incoming_decode(&command->message, &ask, &err);
+        status = gp_incoming_decode(in, &ask, &err);
     if (status == GP_OK)
-        status = predict_part(run, &reply, &ask, &err);
+        status = predict_part(run, &reply,
+                              &(gp_predictor_ask){
+                                  .first = ask.first,
+                                  .count = ask.count,
+                                  .samples = in->payload_count > 0 ? in->payloads[0].data : NULL,
+                                  .samples_bytes = in->payload_count > 0 ? in->payloads[0].bytes : 0,
+                              },
+                              &err);
     if (status == GP_OK)
         gp_mailbox_reply(run->options.mailbox, &reply);
     else

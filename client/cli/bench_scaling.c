@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/cli/bench.h"
-#include "client/cli/plot.h"
+#include "client/plot.h"
 #include "client/cli/probe.h"
 #include "client/cli/show.h"
 #include "common/base/alloc.h"

@@ -1,13 +1,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "client/cli/cli.h"
 #include "common/base/json.h"
+#include "common/base/metrics_put.h"
 
 typedef struct evaluate_options {
     cli_common common;
-    char model[512], data[512];
+    char model[512], data[512], confusion[1024];
+    bool per_class;
     int precision; /* gp_precision */
 } evaluate_options;
 
@@ -22,34 +25,148 @@ static const gp_param evaluate_params[] = {
       .offset = offsetof(evaluate_options, data),
       .count = 512,
       .help = "a source with labels; its test split where it has one" },
+    { .name = "per-class",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(evaluate_options, per_class),
+      .help = "recall, precision, F1 and IoU of each class, and the confusion matrix" },
+    { .name = "confusion",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(evaluate_options, confusion),
+      .count = 1024,
+      .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
     CLI_PRECISION_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
     { 0 },
 };
 
-static void evaluate_json(const gp_evaluation *result)
+/* What was found, and how it is to be shown. */
+typedef struct evaluated {
+    gp_evaluation result;
+    gp_confusion *confusion; /* NULL: none */
+    gp_metrics metrics;      /* of it */
+    bool pixels;             /* a sample has several classes */
+} evaluated;
+
+/* ---- for programs ---- */
+
+static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err)
 {
     gp_buffer text;
     gp_json_writer writer;
 
-    gp_buffer_init(&text, 4096);
+    gp_buffer_init(&text, 64 << 20);
     gp_json_writer_init(&writer, &text, false);
     gp_json_begin_object(&writer, NULL);
-    gp_json_put_number(&writer, "accuracy", result->accuracy);
-    if (!isnan(result->rmse))
-        gp_json_put_number(&writer, "rmse", result->rmse);
-    gp_json_put_number(&writer, "loss", result->loss);
-    gp_json_put_integer(&writer, "count", (int64_t)result->labelled);
-    gp_json_put_number(&writer, "seconds", result->seconds);
+    gp_json_put_number(&writer, "accuracy", e->result.accuracy);
+    if (!isnan(e->result.rmse))
+        gp_json_put_number(&writer, "rmse", e->result.rmse);
+    gp_json_put_number(&writer, "loss", e->result.loss);
+    gp_json_put_integer(&writer, "count", (int64_t)e->result.labelled);
+    gp_json_put_number(&writer, "seconds", e->result.seconds);
+    if (e->pixels)
+        gp_json_put_integer(&writer, "pixels", (int64_t)e->metrics.count);
+    if (e->confusion != NULL)
+        gp_confusion_put_means(&writer, &e->metrics);
+    if (e->confusion != NULL && per_class)
+        gp_confusion_put_per_class(&writer, e->confusion);
     gp_json_end_object(&writer);
-    printf("%s\n", gp_buffer_text(&text));
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        printf("%s\n", gp_buffer_text(&text));
     gp_buffer_deinit(&text);
+    return status;
 }
+
+/* ---- for people ---- */
+
+static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
+{
+    static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
+
+    for (int i = 0; i < 2; i++) {
+        char *text;
+        gp_status status = gp_confusion_format(confusion, forms[i], &text, err);
+
+        if (status != GP_OK)
+            return status;
+        printf("\n%s", text);
+        gp_text_free(text);
+    }
+    return GP_OK;
+}
+
+static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *err)
+{
+    const double rate = (double)e->result.count / e->result.seconds;
+
+    if (isnan(e->result.loss)) {
+        printf(
+            "nothing to compare with: what the data has as targets is not what the model's loss takes; %.0f "
+            "images/s\n",
+            rate);
+        return GP_OK;
+    }
+    if (!isnan(e->result.accuracy))
+        printf("accuracy %.2f %%%s, ", e->result.accuracy * 100, e->pixels ? " of the pixels" : "");
+    if (e->pixels)
+        printf("mean accuracy %.2f %%, mean IoU %.2f %%, weighted IoU %.2f %%, ",
+               e->metrics.mean_accuracy * 100, e->metrics.mean_iou * 100, e->metrics.weighted_iou * 100);
+    if (!isnan(e->result.rmse))
+        printf("RMSE %.4g, ", e->result.rmse);
+    printf("loss %.4f, %" PRIu64 " samples, %.0f images/s\n", e->result.loss, e->result.labelled, rate);
+    return per_class ? tables_print(e->confusion, err) : GP_OK;
+}
+
+/* Each file of the list, with the accuracy above the picture. */
+static gp_status confusion_save(const evaluated *e, const char *list, gp_error *err)
+{
+    char title[64];
+
+    snprintf(title, sizeof(title), "accuracy %.2f %%", e->result.accuracy * 100);
+    while (list[0] != '\0') {
+        const size_t length = strcspn(list, ",");
+        char path[512];
+
+        snprintf(path, sizeof(path), "%.*s", (int)length, list);
+        gp_status status = gp_confusion_save(e->confusion, path, title, err);
+
+        if (status != GP_OK)
+            return status;
+        list += length + (list[length] == ',');
+    }
+    return GP_OK;
+}
+
+/* ---- the command ---- */
 
 static void evaluate_progress(void *context, uint64_t done, uint64_t count)
 {
     cli_progress_show(context, done, count);
+}
+
+/* Suffixes are looked at before anything is computed. */
+static int confusion_check(cli_call *call, const char *list)
+{
+    static const char *const suffixes[] = { ".png", ".csv", ".json", ".txt" };
+
+    while (list[0] != '\0') {
+        const size_t length = strcspn(list, ",");
+        bool known = false;
+
+        for (size_t i = 0; i < 4; i++) {
+            const size_t bytes = strlen(suffixes[i]);
+
+            known |=
+                length > bytes && length < 512 && strncmp(list + length - bytes, suffixes[i], bytes) == 0;
+        }
+        if (!known)
+            return cli_usage(call, "--confusion %.*s: give FILE.png, FILE.csv, FILE.json or FILE.txt",
+                             (int)(length < 200 ? length : 200), list);
+        list += length + (list[length] == ',');
+    }
+    return CLI_OK;
 }
 
 static int evaluate_check(cli_call *call)
@@ -58,10 +175,10 @@ static int evaluate_check(cli_call *call)
 
     if (options->model[0] == '\0' || options->data[0] == '\0')
         return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
-    return CLI_OK;
+    return confusion_check(call, options->confusion);
 }
 
-static int evaluate_run(cli_call *call)
+static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
 {
     const evaluate_options *options = call->options;
     cli_progress progress;
@@ -71,47 +188,57 @@ static int evaluate_run(cli_call *call)
                                    .progress = evaluate_progress,
                                    .context = &progress,
                                    .stop = &cli_stop };
-    gp_pool *pool;
-    gp_evaluation result;
-    gp_error err;
+    gp_status status = cli_lease_request(call, pool, &request.lease, err);
 
+    if (status != GP_OK)
+        return status;
+    cli_progress_begin(call, &progress);
+    status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
+    cli_progress_end(&progress);
+    if (status != GP_OK)
+        return status;
+    if (e->confusion != NULL)
+        e->metrics = gp_confusion_metrics(e->confusion);
+    else if (options->confusion[0] != '\0' || options->per_class)
+        return gp_fail(err, GP_EINVAL,
+                       "no confusion matrix can be counted: the model gives values or more than %d classes, "
+                       "or no sample of %s has "
+                       "a class of the model's",
+                       GP_CONFUSION_CLASSES_MAX, options->data);
+    e->pixels = e->confusion != NULL && e->metrics.count != e->result.labelled;
+    return GP_OK;
+}
+
+static int evaluate_run(cli_call *call)
+{
+    const evaluate_options *options = call->options;
+    evaluated e = { 0 };
+    gp_pool *pool;
+    gp_error err;
     gp_status status = cli_open(call, false, &pool, &err);
 
     if (status != GP_OK)
         return cli_fail(call, &err);
     cli_catch_interrupts();
-    status = cli_lease_request(call, pool, &request.lease, &err);
-    cli_progress_begin(call, &progress);
-    if (status == GP_OK)
-        status = gp_predict(&result, pool, &request, &err);
-    cli_progress_end(&progress);
+    status = evaluate_call(call, pool, &e, &err);
     gp_pool_close(pool);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (options->common.json)
-        evaluate_json(&result);
-    else if (isnan(result.loss))
-        printf(
-            "nothing to compare with: what the data has as targets is not what the model's loss takes; %.0f "
-            "images/s\n",
-            (double)result.count / result.seconds);
-    else {
-        if (!isnan(result.accuracy))
-            printf("accuracy %.2f %%, ", result.accuracy * 100);
-        if (!isnan(result.rmse))
-            printf("RMSE %.4g, ", result.rmse);
-        printf("loss %.4f, %" PRIu64 " samples, %.0f images/s\n", result.loss, result.labelled,
-               (double)result.count / result.seconds);
-    }
-    return CLI_OK;
+    if (status == GP_OK)
+        status = confusion_save(&e, options->confusion, &err);
+    if (status == GP_OK)
+        status = options->common.json ? evaluate_json(&e, options->per_class, &err)
+                                      : evaluate_print(&e, options->per_class, &err);
+    gp_confusion_free(e.confusion);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
 extern const cli_command cli_command_evaluate;
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
-    .summary = "accuracy (or RMSE of values) and loss of a model on labelled data, over all workers",
-    .usage = "--model FILE.onnx --data SOURCE [--precision f32|bf16] [--json]",
-    .examples = "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n",
+    .summary = "accuracy (or RMSE of values), loss and confusion matrix on labelled data, over all workers",
+    .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE.png|.csv|.json|.txt] [options]",
+    .examples =
+        "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
+        "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n",
     .options = evaluate_params,
     .options_bytes = sizeof(evaluate_options),
     .leases = true,

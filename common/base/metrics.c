@@ -58,6 +58,11 @@ static size_t cells_of(const gp_confusion *matrix)
 
 /* ---- counting ---- */
 
+void gp_confusion_clear(gp_confusion *matrix)
+{
+    memset(matrix->counts, 0, cells_of(matrix) * sizeof(*matrix->counts));
+}
+
 uint64_t gp_confusion_count(gp_confusion *matrix, const int32_t *truth, const int32_t *predicted,
                             size_t count)
 {

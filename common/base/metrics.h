@@ -38,6 +38,8 @@ gp_status gp_confusion_new(gp_confusion **out, uint32_t class_count, const char 
                            gp_error *err);
 void gp_confusion_free(gp_confusion *matrix); /* accepts NULL */
 
+void gp_confusion_clear(gp_confusion *matrix); /* all zero again */
+
 /* gp_confusion_count -- add `count` samples or pixels.
  *   truth, predicted  [count] classes from 0
  * One whose true class is below 0 (void) is not counted.  Returns how many were.

@@ -6,8 +6,9 @@
 #include "common/base/json.h"
 #include "common/base/metrics.h"
 
-/* The members of GP_CONFUSION_JSON: each into the object that is open. */
-void gp_confusion_put_metrics(gp_json_writer *writer, const gp_confusion *matrix);   /* one member a metric */
+/* Members of GP_CONFUSION_JSON, into the object that is open. */
+void gp_confusion_put_means(gp_json_writer *writer,
+                            const gp_metrics *metrics); /* all but count and accuracy */
 void gp_confusion_put_per_class(gp_json_writer *writer, const gp_confusion *matrix); /* "per_class": [...] */
 
 /* The cells that are not 0, in order: {u32 true class, u32 predicted class, u64 count}, little-endian; so a part of the data

@@ -208,18 +208,14 @@ static gp_status csv_put(gp_buffer *text, const gp_confusion *matrix, gp_error *
 
 /* ---- JSON ---- */
 
-void gp_confusion_put_metrics(gp_json_writer *writer, const gp_confusion *matrix)
+void gp_confusion_put_means(gp_json_writer *writer, const gp_metrics *metrics)
 {
-    const gp_metrics all = gp_confusion_metrics(matrix);
-
-    gp_json_put_integer(writer, "count", (int64_t)all.count);
-    gp_json_put_integer(writer, "present", all.present);
-    gp_json_put_number(writer, "accuracy", all.accuracy);
-    gp_json_put_number(writer, "mean_accuracy", all.mean_accuracy);
-    gp_json_put_number(writer, "mean_precision", all.mean_precision);
-    gp_json_put_number(writer, "mean_f1", all.mean_f1);
-    gp_json_put_number(writer, "mean_iou", all.mean_iou);
-    gp_json_put_number(writer, "weighted_iou", all.weighted_iou);
+    gp_json_put_integer(writer, "present", metrics->present);
+    gp_json_put_number(writer, "mean_accuracy", metrics->mean_accuracy);
+    gp_json_put_number(writer, "mean_precision", metrics->mean_precision);
+    gp_json_put_number(writer, "mean_f1", metrics->mean_f1);
+    gp_json_put_number(writer, "mean_iou", metrics->mean_iou);
+    gp_json_put_number(writer, "weighted_iou", metrics->weighted_iou);
 }
 
 void gp_confusion_put_per_class(gp_json_writer *writer, const gp_confusion *matrix)
@@ -245,6 +241,7 @@ void gp_confusion_put_per_class(gp_json_writer *writer, const gp_confusion *matr
 static gp_status json_put(gp_buffer *text, const gp_confusion *matrix, gp_error *err)
 {
     const uint32_t classes = matrix->class_count;
+    const gp_metrics all = gp_confusion_metrics(matrix);
     gp_json_writer writer;
     gp_status status;
 
@@ -263,7 +260,9 @@ static gp_status json_put(gp_buffer *text, const gp_confusion *matrix, gp_error 
     }
     gp_json_end_array(&writer);
     gp_json_begin_object(&writer, "metrics");
-    gp_confusion_put_metrics(&writer, matrix);
+    gp_json_put_integer(&writer, "count", (int64_t)all.count);
+    gp_json_put_number(&writer, "accuracy", all.accuracy);
+    gp_confusion_put_means(&writer, &all);
     gp_json_end_object(&writer);
     gp_confusion_put_per_class(&writer, matrix);
     gp_json_end_object(&writer);

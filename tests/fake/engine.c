@@ -269,9 +269,12 @@ gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint
     return status;
 }
 
-gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t count, gp_predict_part *part,
-                            const float **scores, const int32_t **labels, gp_error *err)
+gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
+                            gp_error *err)
 {
+    const uint64_t first = ask->first;
+    const uint32_t count = ask->count;
+
     if (first + count > 100)
         return gp_fail(err, GP_EINVAL, "samples to %llu; there are 100", (unsigned long long)(first + count));
     gp_free(predictor->scores);
@@ -285,8 +288,10 @@ gp_status gp_predictor_part(gp_predictor *predictor, uint64_t first, uint32_t co
             predictor->scores[3 * i + j] = (float)(first + i) + 0.25F * (float)j;
         predictor->labels[i] = (int32_t)((first + i) % 3);
     }
-    *part = (gp_predict_part){ .first = first, .count = count, .weight = count };
-    *scores = predictor->scores;
-    *labels = predictor->labels;
+    *out = (gp_predicted){ .part = { .first = first, .count = count, .weight = count },
+                           .scores = predictor->scores,
+                           .scores_bytes = count * 3 * sizeof(float),
+                           .labels = predictor->labels,
+                           .named = true };
     return GP_OK;
 }

@@ -505,7 +505,8 @@ static void part_check(worker *w, uint64_t first, uint32_t count)
     CHECK_STATUS(GP_OK, gp_incoming_decode(&in, &part, &err));
     CHECK_INT(first, part.first);
     CHECK_INT(count, part.count);
-    CHECK_INT(3, in.payload_count); /* scores, labels, names */
+    CHECK_INT(4, in.payload_count); /* scores, labels, names, no confusion matrix */
+    CHECK_INT(0, in.payloads[3].bytes);
     CHECK_INT(count * 12, in.payloads[0].bytes);
     CHECK_INT(count * 4, in.payloads[1].bytes);
     memcpy(&score, in.payloads[0].data + in.payloads[0].bytes - 4, 4);

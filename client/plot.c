@@ -1,4 +1,4 @@
-#include "client/cli/plot.h"
+#include "client/plot.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -129,20 +129,49 @@ static const struct glyph *glyph_find(char letter)
     return &unknown;
 }
 
+/* Bytes that go on a character of UTF-8 draw nothing: what the font does not have is one box. */
+static bool goes_on(char letter)
+{
+    return ((unsigned char)letter & 0xc0) == 0x80;
+}
+
 static int text_width(const char *text)
 {
-    return (int)strlen(text) * ADVANCE - SCALE;
+    int width = -SCALE;
+
+    for (; *text != '\0'; text++)
+        width += goes_on(*text) ? 0 : ADVANCE;
+    return width;
 }
 
 static void text_draw(plot *p, int left, int top, const char *text, uint32_t colour)
 {
-    for (; *text != '\0'; text++, left += ADVANCE) {
+    for (; *text != '\0'; text++) {
         const struct glyph *glyph = glyph_find(*text);
 
+        if (goes_on(*text))
+            continue;
         for (int y = 0; y < GLYPH_HEIGHT; y++)
             for (int x = 0; x < GLYPH_WIDTH; x++)
                 if (glyph->row[y] >> (GLYPH_WIDTH - 1 - x) & 1)
                     box_fill(p, left + x * SCALE, top + y * SCALE, SCALE, SCALE, colour);
+        left += ADVANCE;
+    }
+}
+
+/* From `bottom` upwards, read with the head to the left. */
+static void text_draw_up(plot *p, int left, int bottom, const char *text, uint32_t colour)
+{
+    for (; *text != '\0'; text++) {
+        const struct glyph *glyph = glyph_find(*text);
+
+        if (goes_on(*text))
+            continue;
+        for (int y = 0; y < GLYPH_HEIGHT; y++)
+            for (int x = 0; x < GLYPH_WIDTH; x++)
+                if (glyph->row[y] >> (GLYPH_WIDTH - 1 - x) & 1)
+                    box_fill(p, left + y * SCALE, bottom - (x + 1) * SCALE, SCALE, SCALE, colour);
+        bottom -= ADVANCE;
     }
 }
 
@@ -311,6 +340,139 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
         text_draw(picture, middle - text_width(text) / 2, top - LINE + SCALE, text, black);
         text_draw(picture, middle - text_width(names[i]) / 2, bottom + 3 * SCALE, names[i], black);
     }
+}
+
+/* ---- a confusion matrix ---- */
+
+enum { NAME_LETTERS_MAX = 24, CELL_MIN = 40, SQUARES_SIDE = 1024, MARGIN = 8 };
+
+typedef struct matrix_layout {
+    int cell;         /* side of a square */
+    int left, top;    /* of the first square */
+    int side;         /* of all squares */
+    bool has_numbers; /* and names */
+} matrix_layout;
+
+/* At most NAME_LETTERS_MAX letters. */
+static void name_cut(char *out, size_t bytes, const char *name)
+{
+    size_t used = 0;
+    int letters = 0;
+
+    for (; name[used] != '\0' && used + 1 < bytes; used++) {
+        letters += !goes_on(name[used]);
+        if (letters > NAME_LETTERS_MAX)
+            break;
+        out[used] = name[used];
+    }
+    out[used] = '\0';
+}
+
+static matrix_layout layout_of(const gp_confusion *matrix)
+{
+    const int classes = (int)matrix->class_count;
+    matrix_layout m = { .has_numbers = classes <= PLOT_MATRIX_NAMES_MAX };
+    char text[4 * NAME_LETTERS_MAX + 1];
+    int name = 0;
+
+    if (!m.has_numbers) {
+        m.cell = SQUARES_SIDE / classes > 1 ? SQUARES_SIDE / classes : 1;
+        m.left = 2 * LINE;
+        m.top = 2 * LINE;
+    } else {
+        m.cell = CELL_MIN;
+        for (int i = 0; i < classes * classes; i++) {
+            snprintf(text, sizeof(text), "%llu", (unsigned long long)matrix->counts[i]);
+            m.cell = text_width(text) + MARGIN > m.cell ? text_width(text) + MARGIN : m.cell;
+        }
+        for (int i = 0; i < classes; i++) {
+            name_cut(text, sizeof(text), matrix->class_names[i]);
+            name = text_width(text) > name ? text_width(text) : name;
+        }
+        m.left = 2 * LINE + name + MARGIN;
+        m.top = 2 * LINE;
+    }
+    m.side = m.cell * classes;
+    return m;
+}
+
+/* White for none of the row, dark for all of it. */
+static uint32_t shade_of(double share, bool on_diagonal)
+{
+    static const int dark[2][3] = { { 0xb0, 0x2a, 0x1a }, { 0x12, 0x4e, 0x8c } };
+    uint32_t colour = 0;
+
+    for (int c = 0; c < 3; c++)
+        colour = colour << 8 | (uint32_t)lround(255 + share * (dark[on_diagonal][c] - 255));
+    return colour;
+}
+
+static void squares_draw(plot *p, const matrix_layout *m, const gp_confusion *matrix)
+{
+    const int classes = (int)matrix->class_count;
+    char text[24];
+
+    for (int i = 0; i < classes; i++) {
+        const uint64_t *row = matrix->counts + (size_t)i * matrix->class_count;
+        double sum = 0;
+
+        for (int j = 0; j < classes; j++)
+            sum += (double)row[j];
+        for (int j = 0; j < classes; j++) {
+            const double share = sum > 0 ? (double)row[j] / sum : 0;
+            const int left = m->left + j * m->cell, top = m->top + i * m->cell, gap = m->has_numbers;
+
+            box_fill(p, left, top, m->cell - gap, m->cell - gap, shade_of(share, i == j));
+            snprintf(text, sizeof(text), "%llu", (unsigned long long)row[j]);
+            if (m->has_numbers)
+                text_draw(p, left + (m->cell - text_width(text)) / 2,
+                          top + (m->cell - GLYPH_HEIGHT * SCALE) / 2, text, share > 0.5 ? 0xffffff : black);
+        }
+    }
+}
+
+static void frame_draw(plot *p, const matrix_layout *m)
+{
+    box_fill(p, m->left - SCALE, m->top - SCALE, m->side + 2 * SCALE, SCALE, black);
+    box_fill(p, m->left - SCALE, m->top + m->side, m->side + 2 * SCALE, SCALE, black);
+    box_fill(p, m->left - SCALE, m->top, SCALE, m->side, black);
+    box_fill(p, m->left + m->side, m->top, SCALE, m->side, black);
+}
+
+plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
+{
+    static const char rows[] = "true class", columns[] = "predicted class";
+    const matrix_layout m = layout_of(matrix);
+    const int names = m.left - 2 * LINE, least = text_width(title) + 2 * MARGIN,
+              width = m.left + m.side + MARGIN > least ? m.left + m.side + MARGIN : least;
+    plot *p = plot_new(width, m.top + m.side + names + 2 * LINE);
+    char text[4 * NAME_LETTERS_MAX + 1];
+
+    if (p == NULL)
+        return NULL;
+    squares_draw(p, &m, matrix);
+    frame_draw(p, &m);
+    for (int i = 0; i < (int)matrix->class_count && m.has_numbers; i++) {
+        const int middle = i * m.cell + (m.cell - GLYPH_HEIGHT * SCALE) / 2;
+
+        name_cut(text, sizeof(text), matrix->class_names[i]);
+        text_draw(p, m.left - MARGIN - text_width(text), m.top + middle, text, black);
+        text_draw_up(p, m.left + middle, m.top + m.side + MARGIN + text_width(text), text, black);
+    }
+    text_draw(p, (width - text_width(title)) / 2, SCALE * 2, title, black);
+    text_draw_up(p, MARGIN, m.top + (m.side + text_width(rows)) / 2, rows, black);
+    text_draw(p, m.left + (m.side - text_width(columns)) / 2, p->height - LINE, columns, black);
+    return p;
+}
+
+int plot_width(const plot *picture)
+{
+    return picture->width;
+}
+
+int plot_height(const plot *picture)
+{
+    return picture->height;
 }
 
 gp_status plot_write(const plot *picture, const char *path, gp_error *err)

@@ -1,11 +1,12 @@
-/* plot.h -- charts as PNG files: lines over axes, bars, a legend. */
-#ifndef GP_CLI_PLOT_H
-#define GP_CLI_PLOT_H
+/* plot.h -- charts as PNG files: lines over axes, bars, a legend, a confusion matrix. */
+#ifndef GP_PLOT_H
+#define GP_PLOT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/metrics.h"
 
 enum { PLOT_COLOURS = 8 }; /* series i has colour i % PLOT_COLOURS */
 
@@ -37,6 +38,15 @@ void plot_lines(plot *picture, plot_area area, const plot_words *words, const pl
 /* One bar a value, its name below and its value above; the axis begins at 0. */
 void plot_bars(plot *picture, plot_area area, const plot_words *words, const char *const *names,
                const double *values, size_t count);
+
+/* A picture of its own: a square for each count, the darker the larger its share of its row, blue on the diagonal and red beside
+ * it.  Up to PLOT_MATRIX_NAMES_MAX classes have their names and numbers; of more there are only squares, of a pixel or more.
+ * NULL: no memory. */
+enum { PLOT_MATRIX_NAMES_MAX = 32 };
+plot *plot_matrix_new(const gp_confusion *matrix, const char *title);
+
+int plot_width(const plot *picture);
+int plot_height(const plot *picture);
 
 /* Whole or not at all. */
 gp_status plot_write(const plot *picture, const char *path, gp_error *err);

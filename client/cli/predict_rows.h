@@ -1,0 +1,43 @@
+/* predict_rows.h -- predictions into a file as they come: CSV, JSON lines or an array of NumPy's. */
+#ifndef GP_CLI_PREDICT_ROWS_H
+#define GP_CLI_PREDICT_ROWS_H
+
+#include <stdio.h>
+
+#include <gradpool/gradpool.h>
+
+#include "common/base/buffer.h"
+
+enum { ROWS_TOP_MAX = 100 };
+
+typedef enum rows_form { ROWS_CSV, ROWS_JSON, ROWS_ARRAY } rows_form;
+
+/* Where rows go.  A regular file is written beside its name and renamed when it is complete: it is whole or not there.
+ * A pipe or a device gets the rows as they come. */
+typedef struct rows {
+    char path[512], temporary[560]; /* "": standard output; "": written in place */
+    FILE *file;
+    rows_form form;
+    uint32_t top;   /* classes in a row, best first; 0: the scores of all */
+    uint64_t count; /* rows written */
+    gp_error error; /* the first that a row met; code GP_OK: none */
+    gp_buffer line;
+    /* Of an array. */
+    char shape[64];   /* "<f4, 3, 8": type and what stands behind the number of samples */
+    uint8_t *classes; /* of a sample's pixels */
+} rows;
+
+/* The form that the suffix of `path` names; "" and what is no regular file: CSV.
+ * GP_EINVAL: another suffix. */
+gp_status rows_form_of(rows_form *out, const char *path, gp_error *err);
+
+/* gp_status of opening; closed by rows_close() after a success. */
+gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, gp_error *err);
+
+/* One row, rows[p->index].  False: r->error says why. */
+bool rows_add(rows *r, const gp_prediction *p);
+
+/* End the file: complete if status is GP_OK, else removed.  Returns status, or what went wrong here or in a row. */
+gp_status rows_close(rows *r, gp_status status, gp_error *err);
+
+#endif
