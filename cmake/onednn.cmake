@@ -19,7 +19,8 @@ list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OU
 set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
   onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c
-  onednn_norm_wide.c onednn_wide.c threads.c)
+  onednn_norm_wide.c onednn_wide.c onednn_winograd.c winograd.c winograd_gradient.c
+  threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_norm.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
@@ -31,6 +32,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # as has whatever multiplies bfloat16
 endif()
 set_source_files_properties(${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
+  ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c
   PROPERTIES COMPILE_OPTIONS "${onednn_wide}")
 set_source_files_properties(${onednn_folder}/onednn_norm_narrow.c
   PROPERTIES COMPILE_OPTIONS "${onednn_wide};${onednn_narrow}")

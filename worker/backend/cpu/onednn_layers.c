@@ -55,15 +55,6 @@ static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias
     mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
 }
 
-/* What a layer's primitive does to its sums at once. */
-typedef struct layer_tail {
-    uint32_t y;        /* the value that comes out behind it all */
-    const gp_op *norm; /* batch norm by running statistics, which goes into the weights; or NULL */
-    uint32_t other;    /* what is added; GP_NO_VALUE */
-    bool bounded;      /* then cut to [low, high] */
-    float low, high;
-} layer_tail;
-
 /* The op that is the only reader of a value, by its index; request->count: there are more, or none. */
 static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
 {
@@ -79,7 +70,7 @@ static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
     return request->count;
 }
 
-static void tail_fold(gp_onednn_translator *t, layer_tail *tail, uint32_t *next)
+static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *next)
 {
     t->folded[*next] = true;
     tail->y = t->request->ops[*next].out[0];
@@ -99,7 +90,7 @@ static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
     return t->pending[other].count != 0 || lies_in(t, other, PACKED) ? other : GP_NO_VALUE;
 }
 
-static bool cut_by(const gp_op *op, layer_tail *tail)
+static bool cut_by(const gp_op *op, gp_onednn_tail *tail)
 {
     bool clip = op->code == GP_OP_ACTIVATION && op->function == GP_ACTIVATION_CLIP;
 
@@ -111,16 +102,16 @@ static bool cut_by(const gp_op *op, layer_tail *tail)
     return true;
 }
 
-static bool cuts_as_relu(const layer_tail *tail)
+static bool cuts_as_relu(const gp_onednn_tail *tail)
 {
     return tail->low == 0.0f && tail->high == INFINITY;
 }
 
 /* In training batch norm comes between a convolution and the rest (onednn_pending.c). */
-static layer_tail tail_take(gp_onednn_translator *t, const gp_op *op)
+static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
 {
     const gp_segment_request *request = t->request;
-    layer_tail tail = { .y = op->out[0], .other = GP_NO_VALUE };
+    gp_onednn_tail tail = { .y = op->out[0], .other = GP_NO_VALUE };
     uint32_t next = reader_of(t, tail.y);
 
     if (op->code == GP_OP_CONV2D && request->phase == GP_PHASE_INFER) {
@@ -139,7 +130,7 @@ static layer_tail tail_take(gp_onednn_translator *t, const gp_op *op)
 }
 
 /* tail may be NULL. */
-static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const layer_tail *tail, bool wide)
+static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_tail *tail, bool wide)
 {
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
     dnnl_post_ops_t chain = NULL;
@@ -167,7 +158,7 @@ static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const layer_tail
 /* x and y may be gradients: the shapes are the same.  The forward primitive descriptor serves backward ones
  * as their hint. */
 static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
-                          uint32_t weight, uint32_t bias, uint32_t y, const layer_tail *tail)
+                          uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {
     const gp_shape *shape = shape_of(t, weight);
     dnnl_dim_t groups = op->window.groups;
@@ -210,7 +201,7 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
 /* Weights stay as they are in the blob, or as they are but in bfloat16: a private copy of a large matrix costs more
  * passes over memory than the packed product saves. */
 static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
-                        uint32_t y, const layer_tail *tail)
+                        uint32_t y, const gp_onednn_tail *tail)
 {
     dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
     dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
@@ -262,10 +253,8 @@ static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, b
     gp_onednn_value_written(t, y);
 }
 
-/* Weights and bias with a batch norm in them: weight' = weight * f, bias' = (bias - mean) * f + offset, f = scale /
- * sqrt(variance + epsilon), made by the first call of a step. */
-static void norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, const layer_mds *mds,
-                           gp_onednn_life life, uint32_t *weight, uint32_t *bias)
+void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
+                              gp_onednn_life life, uint32_t *weight, uint32_t *bias)
 {
     size_t outputs = count_of(t, norm->in[1]);
     dnnl_dims_t dims = { (dnnl_dim_t)outputs };
@@ -276,7 +265,7 @@ static void norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op
                             .count = count_of(t, op->in[1]) / outputs,
                             .mix.epsilon = norm->factor[0] };
 
-    *weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, mds->weight), life);
+    *weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, plain), life);
     *bias = gp_onednn_tensor_make(t, gp_onednn_md_new(t, 1, dims, dnnl_a), LIFE_KEPT);
     step_argument(&step, SLOT_X, gp_onednn_flat_parameter(t, op->in[1], false));
     if (op->in[2] != GP_NO_VALUE)
@@ -292,7 +281,7 @@ static void norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op
 
 /* The weights and the bias that a layer multiplies with and adds, in the layout that it wants. */
 static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const gp_op *op,
-                          const layer_tail *tail, const layer_mds *mds)
+                          const gp_onednn_tail *tail, const layer_mds *mds)
 {
     shim_cmd wanted = dnnl_primitive_desc_query_md(mds->forward, dnnl_query_weights_md, 0);
     uint32_t weight, bias;
@@ -305,7 +294,7 @@ static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const g
         return;
     }
     packed = going(t) && !dnnl_memory_desc_equal(mds->weight, wanted);
-    norm_fold_emit(t, op, tail->norm, mds, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
+    gp_onednn_norm_fold_emit(t, op, tail->norm, mds->weight, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
     if (packed) {
         uint32_t plain = weight;
 
@@ -318,7 +307,7 @@ static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const g
 
 /* The three passes of a layer with weights: in bfloat16 where that is asked for and oneDNN has it (false: it has
  * not), else in float32. */
-static bool forward_in(gp_onednn_translator *t, const gp_op *op, const layer_tail *tail, bool wide)
+static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail, bool wide)
 {
     bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
     /* A batch norm in the weights makes a bias where there is none; its offset has the shape. */
@@ -444,20 +433,26 @@ static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
 
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
 {
-    const layer_tail tail = tail_take(t, op);
+    const gp_onednn_tail tail = tail_take(t, op);
 
+    if (gp_onednn_winograd_forward(t, op, &tail))
+        return;
     if (!forward_in(t, op, &tail, layer_is_wide(t, op)) && going(t))
         forward_in(t, op, &tail, true);
 }
 
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
 {
+    if (gp_onednn_winograd_backward_data(t, op))
+        return;
     if (!backward_data_in(t, op, layer_is_wide(t, op)) && going(t))
         backward_data_in(t, op, true);
 }
 
 void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op)
 {
+    if (gp_onednn_winograd_backward_weights(t, op))
+        return;
     if (!backward_weights_in(t, op, layer_is_wide(t, op)) && going(t))
         backward_weights_in(t, op, true);
 }

@@ -21,6 +21,7 @@
 #include "worker/backend/cpu/dnnl_shim.h"
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/segment.h"
+#include "worker/backend/cpu/winograd.h"
 
 typedef enum gp_onednn_form { DENSE, PACKED, WIDE_DENSE, WIDE_PACKED, FORMS } gp_onednn_form;
 
@@ -105,6 +106,7 @@ struct gp_onednn_step {
                               * pixel * channels + channel; channels = 1 where the order is dense */
     double rate;
     gp_onednn_mix mix;
+    gp_winograd winograd;
     const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
     const gp_op *op;
     bool packed;

@@ -172,15 +172,36 @@ uint32_t gp_onednn_weight_tensor(gp_onednn_translator *t, uint32_t value, shim_c
 void gp_onednn_gradient_emit(gp_onednn_translator *t, const gp_onednn_step *step, uint32_t dweight,
                              uint32_t dbias, shim_cmd plain, shim_cmd made, shim_cmd bias);
 
+/* What a layer's primitive does to its sums at once. */
+typedef struct gp_onednn_tail {
+    uint32_t y;        /* the value that comes out behind it all */
+    const gp_op *norm; /* batch norm by running statistics, which goes into the weights; or NULL */
+    uint32_t other;    /* what is added; GP_NO_VALUE */
+    bool bounded;      /* then cut to [low, high] */
+    float low, high;
+} gp_onednn_tail;
+
 /* --- onednn_layers.c, onednn_pool.c ------------------------------------------------------------------ */
 
 /* A window in oneDNN's terms. */
 shim_window gp_onednn_window_of(const gp_window *window);
+
+/* Weights and bias with a batch norm in them: weight' = weight * f, bias' = (bias - mean) * f + offset, f = scale /
+ * sqrt(variance + epsilon), made by the first call of a step. */
+void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
+                              gp_onednn_life life, uint32_t *weight, uint32_t *bias);
 
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_pool_backward(gp_onednn_translator *t, const gp_op *op);
+
+/* --- onednn_winograd.c ------------------------------------------------------------------------------- */
+
+/* A layer's pass on kernels of ours; false: not one for them, nothing done. */
+bool gp_onednn_winograd_forward(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail);
+bool gp_onednn_winograd_backward_data(gp_onednn_translator *t, const gp_op *op);
+bool gp_onednn_winograd_backward_weights(gp_onednn_translator *t, const gp_op *op);
 
 #endif
