@@ -146,16 +146,18 @@ static float *conv_weights_plain(const gp_conv_request *r, const void *weights, 
     return plain;
 }
 
-static void conv_gradient_put(const gp_conv_request *r, const float *plain, float *out)
+static void conv_gradient_put(const gp_conv_request *r, const float *plain, void *out)
 {
+    gp_kernel_image to = { .data = out, .narrow = r->x.narrow };
     uint32_t inputs = r->x.channels / (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
 
     for (uint32_t o = 0; o < r->y.channels; o++)
         for (uint32_t c = 0; c < inputs; c++)
             for (uint32_t p = 0; p < taps; p++)
-                out[r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
-                                             : ((size_t)o * inputs + c) * taps + p] =
-                    plain[((size_t)o * inputs + c) * taps + p];
+                image_put(&to,
+                          r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
+                                                   : ((size_t)o * inputs + c) * taps + p,
+                          plain[((size_t)o * inputs + c) * taps + p]);
 }
 
 static void conv_run(const gp_conv_request *r, const void *first, const void *second, void *out)

@@ -78,7 +78,7 @@ static void make_tensors(builder *b, const gp_conv_request *r, cudnnBackendDescr
     const int64_t w[4] = { r->y.channels, r->x.channels / (uint32_t)r->groups, r->kernel[0], r->kernel[1] };
 
     out[CONV_X] = make_tensor(b, 1 + CONV_X, type, x, packed);
-    out[CONV_W] = make_tensor(b, 1 + CONV_W, r->pass == GP_CONV_WEIGHTS ? CUDNN_DATA_FLOAT : type, w, packed);
+    out[CONV_W] = make_tensor(b, 1 + CONV_W, type, w, packed);
     out[CONV_Y] = make_tensor(b, 1 + CONV_Y, type, y, packed);
 }
 

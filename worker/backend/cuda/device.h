@@ -44,8 +44,9 @@ void gp_device_graph_free(gp_device_graph *graph);
 
 typedef enum gp_conv_pass { GP_CONV_FORWARD, GP_CONV_DATA, GP_CONV_WEIGHTS } gp_conv_pass;
 
-/* Images x and y of a convolution from x to y, both dense or both packed; weights in the order of the images:
- * [O][I][KH][KW] or [O][KH][KW][I], of their type, but for the weights' gradient, which is float32. */
+/* Images x and y of a convolution from x to y, both dense or both packed; weights and their gradient in the order of the
+ * images, [O][I][KH][KW] or [O][KH][KW][I], and of their type: cuDNN has no plan for bfloat16 with a gradient in
+ * float32 (asked of 9.19 for an H200), so a call's sum is rounded once, and sums over calls are float32. */
 typedef struct gp_conv_request {
     gp_conv_pass pass;
     gp_kernel_image x, y;

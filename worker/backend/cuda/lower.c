@@ -169,20 +169,16 @@ static gp_status weights_pack(lowering *l, float *weights, uint64_t outputs, uin
     return kernel_add(l, GP_KERNEL_weights_pack, &args, count, err);
 }
 
-/* The way back of a gradient, which is float32; *from is where it is to be computed. */
-static void *weights_scratch(lowering *l, uint64_t count)
-{
-    return scratch_take(l, count * sizeof(float));
-}
-
+/* The way back of a gradient, which was computed into `from`. */
 static gp_status weights_unpack(lowering *l, float *gradient, uint64_t outputs, uint32_t inputs,
-                                uint32_t pixels, const gp_kernel_image *like, void *from, gp_error *err)
+                                uint32_t pixels, const gp_kernel_image *like, void *from, bool narrow,
+                                gp_error *err)
 {
     gp_kernel_args args = l->args;
     uint64_t count = outputs * inputs * pixels;
     bool same = like->channel_stride != 1 || inputs == 1 || pixels == 1;
 
-    args.x[0] = vector_image(from, count, false);
+    args.x[0] = vector_image(from, count, narrow);
     args.f[0] = gradient;
     args.n[0] = same ? pixels * inputs : inputs;
     args.n[1] = same ? 1 : pixels;
@@ -244,11 +240,11 @@ static gp_status library_conv(lowering *l, gp_conv_pass pass, const gp_kernel_im
     }
     *done = true;
     if (pass == GP_CONV_WEIGHTS) {
-        void *from = weights_scratch(l, (uint64_t)y->channels * inputs * taps);
+        void *from = scratch_take(l, (uint64_t)y->channels * inputs * taps * (x->narrow ? 2 : 4));
 
         status = work_add(l, STEP_CONV, work, workspace, x->data, y->data, from, err);
         if (status == GP_OK)
-            status = weights_unpack(l, weights, y->channels, inputs, taps, x, from, err);
+            status = weights_unpack(l, weights, y->channels, inputs, taps, x, from, x->narrow, err);
         return status;
     }
     status = weights_pack(l, weights, y->channels, inputs, taps, x, &packed, err);
@@ -368,11 +364,11 @@ static gp_status library_fc(lowering *l, gp_conv_pass pass, const gp_kernel_imag
         return status == GP_EUNSUPPORTED ? GP_OK : status;
     *done = true;
     if (pass == GP_CONV_WEIGHTS) {
-        void *from = weights_scratch(l, (uint64_t)outputs * inputs);
+        void *from = scratch_take(l, (uint64_t)outputs * inputs * sizeof(float));
 
         status = work_add(l, STEP_PRODUCT, work, workspace, y->data, x->data, from, err);
         if (status == GP_OK)
-            status = weights_unpack(l, weights, outputs, x->channels, x->pixels, x, from, err);
+            status = weights_unpack(l, weights, outputs, x->channels, x->pixels, x, from, false, err);
         return status;
     }
     gp_kernel_image like = *x;
