@@ -81,6 +81,44 @@ TEST(every_series_is_drawn_and_points_that_are_no_numbers_are_left_out)
     CHECK(plot_new(10, 1 << 20) == NULL);
 }
 
+TEST(a_matrix_is_dark_where_a_row_is_and_blue_on_its_diagonal)
+{
+    static const char *const names[] = { "cat", "dog", "a name of more than twenty-four letters" };
+    gp_confusion *matrix = NULL;
+    uint32_t blue = 0, red = 0;
+    plot *p;
+    gp_error err;
+
+    REQUIRE_OK(gp_confusion_new(&matrix, 3, names, &err), err);
+    matrix->counts[0] = 7;     /* all cats were right */
+    matrix->counts[3] = 12345; /* all dogs were taken for cats */
+    p = plot_matrix_new(matrix, "accuracy");
+    REQUIRE(p != NULL);
+    for (int y = 0; y < plot_height(p); y++)
+        for (int x = 0; x < plot_width(p); x++) {
+            blue += plot_pixel(p, x, y) == 0x124e8c;
+            red += plot_pixel(p, x, y) == 0xb02a1a;
+        }
+    CHECK(blue > 1000 && red > 1000); /* less the white digits in them: five take more room than one */
+    CHECK(red < blue);
+    plot_free(p);
+    gp_confusion_free(matrix);
+
+    /* Of many classes there is a square of at least a pixel for each. */
+    REQUIRE_OK(gp_confusion_new(&matrix, 1500, NULL, &err), err);
+    for (size_t i = 0; i < 1500; i++)
+        matrix->counts[i * 1500 + i] = i + 1;
+    p = plot_matrix_new(matrix, "");
+    REQUIRE(p != NULL);
+    blue = 0;
+    for (int y = 0; y < plot_height(p); y++)
+        for (int x = 0; x < plot_width(p); x++)
+            blue += plot_pixel(p, x, y) == 0x124e8c;
+    CHECK_INT(1500, blue);
+    plot_free(p);
+    gp_confusion_free(matrix);
+}
+
 TEST(the_file_is_a_png_with_these_pixels)
 {
     char path[] = "/tmp/gradpool-test-XXXXXX";

@@ -62,13 +62,12 @@ static double told(const char *member)
     return number;
 }
 
-/* The class of each pixel as an array of numpy's; squares_make() knows the right one. */
-static void classes_predict(double accuracy)
+/* The class of each pixel as an array of numpy's; squares_make() knows the right one.  counts: [true][predicted]. */
+static void classes_predict(double counts[2][2])
 {
     static const char head[] =
         "\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (16, 32, 32,), }";
     static uint8_t file[128 + CHECKS * SIDE * SIDE + 1];
-    uint32_t right = 0;
     FILE *array;
 
     RUN_CODE(1, "predict", "--model", "unet.onnx", "--data", "squares", "--out", "classes.csv");
@@ -84,10 +83,28 @@ static void classes_predict(double accuracy)
             uint32_t seed = n + 1000, y = i / SIDE, x = i % SIDE;
             const uint32_t top = noise(&seed) % 16, left = noise(&seed) % 16, side = 8 + noise(&seed) % 8;
 
-            right += file[128 + n * SIDE * SIDE + i] ==
-                     (y >= top && y < top + side && x >= left && x < left + side);
+            counts[y >= top && y < top + side && x >= left && x < left + side]
+                  [file[128 + n * SIDE * SIDE + i]]++;
         }
-    CHECK_NEAR(accuracy, right / (double)(CHECKS * SIDE * SIDE), 1e-12);
+}
+
+/* What evaluate said against a count of the predicted pixels. */
+static void metrics_check(void)
+{
+    double counts[2][2] = { { 0 } }, iou[2], truth[2];
+    const double accuracy = told("accuracy"), mean_accuracy = told("mean_accuracy"),
+                 mean_iou = told("mean_iou"), weighted_iou = told("weighted_iou");
+
+    CHECK_INT(CHECKS * SIDE * SIDE, (int)told("pixels"));
+    classes_predict(counts);
+    for (int k = 0; k < 2; k++) {
+        truth[k] = counts[k][0] + counts[k][1];
+        iou[k] = counts[k][k] / (truth[k] + counts[1 - k][k]);
+    }
+    CHECK_NEAR((counts[0][0] + counts[1][1]) / (CHECKS * SIDE * SIDE), accuracy, 1e-12);
+    CHECK_NEAR((counts[0][0] / truth[0] + counts[1][1] / truth[1]) / 2, mean_accuracy, 1e-12);
+    CHECK_NEAR((iou[0] + iou[1]) / 2, mean_iou, 1e-12);
+    CHECK_NEAR((truth[0] * iou[0] + truth[1] * iou[1]) / (CHECKS * SIDE * SIDE), weighted_iou, 1e-12);
 }
 
 TEST(a_u_net_learns_where_the_squares_are)
@@ -104,7 +121,7 @@ TEST(a_u_net_learns_where_the_squares_are)
     RUN_CODE(0, "evaluate", "--model", "unet.onnx", "--data", "squares", "--json");
     CHECK(told("accuracy") > 0.97);
     CHECK_INT(CHECKS, (int)told("count"));
-    classes_predict(told("accuracy"));
+    metrics_check();
     pools_end();
 }
 

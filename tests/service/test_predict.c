@@ -1,0 +1,362 @@
+/* test_predict.c -- predictions and evaluations by the command and the library, with real workers, some of which are killed. */
+#include "client/gradpool.h"
+#include "common/data/store.h"
+#include "tests/service/commands.h"
+
+/* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
+static void predict_begin(const char *faults)
+{
+    exec_begin();
+    RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--lr", "0.05",
+             "--batch-size", "64", "--quiet", "--out", "m.onnx");
+    if (faults == NULL)
+        return;
+    RUN_CODE(0, "down");
+    setenv("GRADPOOL_FAULT", faults, 1);
+    RUN_CODE(0, "up", "--workers", "2");
+    unsetenv("GRADPOOL_FAULT");
+}
+
+static char file_text[4 << 20];
+
+static const char *file_of(const char *name)
+{
+    slurp(in_w(name), file_text, sizeof(file_text));
+    return file_text;
+}
+
+static uint32_t entries_of_w(void)
+{
+    DIR *directory = opendir(in_root("w"));
+    uint32_t count = 0;
+
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+static gp_json *parsed(const char *text)
+{
+    gp_json *json = NULL;
+    gp_error e;
+
+    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
+        GP_TEST_FAIL("no JSON: %s in %.200s", e.message, text);
+    return json;
+}
+
+static double number_in(const gp_json *object, const char *key)
+{
+    return gp_json_number(gp_json_member(object, key), NAN);
+}
+
+/* ---- deaths ---- */
+
+#define MANY "synthetic:28x28x1:10:6000"
+
+TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
+{
+    static char whole[4 << 20], rows[4 << 20];
+    size_t got = 0;
+    int ends[2];
+
+    predict_begin(NULL);
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", MANY, "--out", "whole.csv");
+    snprintf(whole, sizeof(whole), "%s", file_of("whole.csv"));
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t child =
+        start(-1, ends[1], (const char *const[]){ "predict", "--model", "m.onnx", "--data", MANY, NULL });
+
+    close(ends[1]);
+    /* The pipe is full while nobody reads, and the client waits: most samples are still to come. */
+    got = (size_t)read(ends[0], rows, 4096);
+    REQUIRE(got > 0 && got <= 4096);
+    kill(pid_of(2), SIGKILL);
+    for (ssize_t n; (n = read(ends[0], rows + got, sizeof(rows) - 1 - got)) > 0;)
+        got += (size_t)n;
+    close(ends[0]);
+    CHECK_INT(0, finish(child));
+    CHECK_CONTAINS(err, "its samples go to the others");
+    CHECK_CONTAINS(err, "6000 samples in");
+    rows[got] = '\0';
+    CHECK_INT(strlen(whole), got);
+    CHECK(strcmp(whole, rows) == 0);
+    pools_end();
+}
+
+TEST(a_killed_worker_changes_no_count_of_an_evaluation)
+{
+    static char disturbed[1 << 16];
+
+    predict_begin("predict:1:kill@2.1");
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
+    CHECK_CONTAINS(err, "its samples go to the others");
+    snprintf(disturbed, sizeof(disturbed), "%s", file_of("c.csv"));
+    gp_json *first = parsed(out);
+
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
+    CHECK(strstr(err, "its samples go") == NULL);
+    CHECK_TEXT(disturbed, file_of("c.csv"));
+    gp_json *second = parsed(out);
+
+    REQUIRE(first != NULL && second != NULL);
+    CHECK_INT(6000, (int)number_in(first, "count"));
+    CHECK_INT(6000, (int)number_in(second, "count"));
+    CHECK_NEAR(number_in(second, "loss"), number_in(first, "loss"), 0); /* added in the order of the data */
+    gp_json_free(first);
+    gp_json_free(second);
+    pools_end();
+}
+
+TEST(samples_that_no_worker_survives_end_the_call_and_are_named)
+{
+    predict_begin("predict:1:kill");
+    RUN_CODE(1, "evaluate", "--model", "m.onnx", "--data", "digits:600");
+    CHECK_CONTAINS(err, "3 workers died while they computed samples ");
+    CHECK_CONTAINS(err, "; its log is ");
+    pools_end();
+}
+
+/* ---- memory ---- */
+
+enum { WIDE = 1000, WIDE_SAMPLES = 60000 };
+
+TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
+{
+    static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "
+                               "\"name\": \"fc\", \"outputs\": 1000},"
+                               " {\"kind\": \"crossentropy\", \"name\": \"loss\"}]}";
+    char samples[60];
+
+    exec_begin();
+    write_file("w/wide.json", wide);
+    RUN_CODE(0, "train", "--network", "wide.json", "--data", "synthetic:4x4x1:1000:2000", "--epochs", "1",
+             "--validation-data", "none", "--batch-size", "500", "--quiet", "--out", "wide.onnx");
+    snprintf(samples, sizeof(samples), "synthetic:4x4x1:1000:%d", WIDE_SAMPLES);
+    RUN_CODE(0, "down");
+    setenv("GRADPOOL_FAULT", "predict:2:stop@1.1", 1); /* the other one could be far ahead */
+    RUN_CODE(0, "up", "--workers", "2");
+    unsetenv("GRADPOOL_FAULT");
+    pid_t stopped = pid_of(1), child = START("predict", "--model", "wide.onnx", "--data", samples, "--out",
+                                             "top.jsonl", "--top-k", "1");
+
+    gp_sleep_ms(1500);
+    kill(stopped, SIGCONT);
+    CHECK_INT(0, finish(child));
+    CHECK(usage.ru_maxrss < (long)WIDE * WIDE_SAMPLES * (long)sizeof(float) / 1024 / 2);
+    CHECK_INT(WIDE_SAMPLES, lines_of("top.jsonl"));
+    pools_end();
+}
+
+/* ---- files ---- */
+
+TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
+{
+    static float scores[1000][10];
+    static int32_t classes[1000];
+    char *rest = NULL;
+    uint32_t row = 0;
+    FILE *array;
+
+    predict_begin(NULL);
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "digits:6000", "--out", "p.npy");
+    array = fopen(in_w("p.npy"), "r");
+    REQUIRE(array != NULL && fseek(array, 128, SEEK_SET) == 0);
+    CHECK_INT(1000, fread(scores, sizeof(scores[0]), 1000, array));
+    CHECK_INT(EOF, fgetc(array));
+    fclose(array);
+
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "digits:6000", "--out", "p.jsonl");
+    file_of("p.jsonl");
+    for (char *line = strtok_r(file_text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest), row++) {
+        gp_json *json = parsed(line);
+        int32_t best = 0;
+
+        if (json == NULL || row >= 1000)
+            break;
+        for (int k = 0; k < 10; k++) {
+            CHECK((float)gp_json_number(gp_json_element(gp_json_member(json, "scores"), (size_t)k), NAN) ==
+                  scores[row][k]);
+            best = scores[row][k] > scores[row][best] ? k : best;
+        }
+        CHECK_INT(row, number_in(json, "index"));
+        CHECK_INT(best, atoi(gp_json_text(gp_json_member(json, "class"), "-1")));
+        classes[row] = best;
+        gp_json_free(json);
+    }
+    CHECK_INT(1000, row);
+
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "digits:6000", "--out", "p.csv", "--top-k", "2");
+    file_of("p.csv");
+    CHECK_TEXT("index,name,class,score,class_2,score_2", strtok_r(file_text, "\n", &rest));
+    for (row = 0; row < 1000; row++) {
+        const char *line = strtok_r(NULL, "\n", &rest);
+        int first, second;
+        float one, two;
+
+        REQUIRE(line != NULL && sscanf(line, "%*d,%*d,%d,%f,%d,%f", &first, &one, &second, &two) == 4);
+        CHECK_INT(classes[row], first);
+        CHECK(one == scores[row][first] && two == scores[row][second] && one >= two && first != second);
+        for (int k = 0; k < 10; k++)
+            CHECK(k == first || scores[row][k] <= two);
+    }
+    CHECK(strtok_r(NULL, "\n", &rest) == NULL);
+    pools_end();
+}
+
+TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
+{
+    uint32_t before;
+    struct stat facts;
+    char part[40];
+
+    predict_begin(NULL);
+    before = entries_of_w();
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", MANY, "--out", "/dev/full");
+    CHECK_CONTAINS(err, "cannot write /dev/full behind ");
+    CHECK_CONTAINS(err, "No space left on device");
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", MANY, "--out", "nowhere/p.csv");
+    CHECK_CONTAINS(err, "cannot write --out nowhere/p.csv");
+    RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.xls");
+    CHECK_CONTAINS(err, "FILE.csv, FILE.jsonl");
+    RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.npy", "--top-k", "3");
+    CHECK_CONTAINS(err, "leave --top-k out");
+
+    /* Interrupted: a file is not there, rows on standard output are whole lines. */
+    pid_t child =
+        START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000", "--out", "p.csv");
+
+    snprintf(part, sizeof(part), "p.csv.tmp-%d", (int)child);
+    for (int i = 0; i < 2000 && (stat(in_w(part), &facts) != 0 || facts.st_size == 0); i++)
+        gp_sleep_ms(10);
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    CHECK_CONTAINS(err, "stopped after ");
+    CHECK_INT(before, entries_of_w());
+    child = START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000");
+    for (int i = 0; i < 2000 && (slurp(in_root("out"), out, sizeof(out)), out[0] == '\0'); i++)
+        gp_sleep_ms(10);
+    kill(child, SIGINT);
+    CHECK_INT(130, finish(child));
+    slurp(in_root("out"), file_text, sizeof(file_text));
+    CHECK(strlen(file_text) > 100 && file_text[strlen(file_text) - 1] == '\n');
+    pools_end();
+}
+
+/* ---- evaluation ---- */
+
+/* The matrix that the rows of a prediction give. */
+static void matrix_of_rows(uint64_t counts[10][10])
+{
+    char *rest = NULL;
+
+    memset(counts, 0, sizeof(uint64_t[10][10]));
+    file_of("p.jsonl");
+    for (char *line = strtok_r(file_text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        gp_json *json = parsed(line);
+
+        if (json == NULL)
+            return;
+        counts[atoi(gp_json_text(gp_json_member(json, "label"), "0"))]
+              [atoi(gp_json_text(gp_json_member(json, "class"), "0"))]++;
+        gp_json_free(json);
+    }
+}
+
+TEST(evaluate_counts_what_predict_lists)
+{
+    uint64_t counts[10][10];
+
+    predict_begin(NULL);
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "digits:6000", "--out", "p.jsonl", "--top-k", "1");
+    matrix_of_rows(counts);
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--json", "--per-class",
+             "--confusion", "c.json,c.png,c.txt");
+    gp_json *told = parsed(out), *written = parsed(file_of("c.json"));
+
+    REQUIRE(told != NULL && written != NULL);
+    const gp_json *rows = gp_json_member(written, "counts"), *classes = gp_json_member(told, "per_class");
+    double right = 0, recall = 0;
+
+    for (size_t i = 0; i < 10; i++) {
+        uint64_t truth = 0;
+
+        for (size_t j = 0; j < 10; j++) {
+            CHECK_INT(counts[i][j], gp_json_integer(gp_json_element(gp_json_element(rows, i), j), -1));
+            truth += counts[i][j];
+        }
+        right += (double)counts[i][i];
+        recall += (double)counts[i][i] / (double)truth / 10;
+        CHECK_INT(truth, number_in(gp_json_element(classes, i), "truth"));
+    }
+    CHECK_INT(1000, number_in(told, "count"));
+    CHECK_NEAR(right / 1000, number_in(told, "accuracy"), 1e-12);
+    CHECK_NEAR(recall, number_in(told, "mean_accuracy"), 1e-12);
+    CHECK(gp_json_member(told, "pixels") == NULL);
+    gp_json_free(told);
+    gp_json_free(written);
+    CHECK(memcmp(file_of("c.png"), "\x89PNG", 4) == 0);
+    CHECK_CONTAINS(file_of("c.txt"), "true \\ predicted");
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--per-class");
+    CHECK_CONTAINS(out, "precision         F1        IoU\n");
+    CHECK_CONTAINS(out, "true \\ predicted");
+    RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--confusion", "c.jpg");
+    CHECK_CONTAINS(err, "--confusion c.jpg: give FILE.png");
+    pools_end();
+}
+
+/* ---- the library ---- */
+
+TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
+{
+    gp_scores disk = { 0 }, memory = { 0 }, floats = { 0 };
+    static uint8_t samples[500 * 28 * 28];
+    static float same[500 * 28 * 28];
+    uint32_t index[500];
+    char model[240];
+    gp_store *store = NULL;
+    gp_pool *pool;
+    gp_error error;
+
+    predict_begin(NULL);
+    snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
+    REQUIRE_OK(gp_store_open(&store, "digits:3000", GP_DATA_TEST, &error), error);
+    for (uint32_t i = 0; i < 500; i++)
+        index[i] = i;
+    REQUIRE_OK(gp_store_read(store, index, 500, samples, NULL, &error), error);
+    gp_store_close(store);
+    for (size_t i = 0; i < sizeof(samples); i++)
+        same[i] = samples[i];
+    REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
+    gp_predict_request request = { .model = model, .data = "digits:3000" };
+
+    REQUIRE_OK(gp_predict_array(&disk, pool, &request, &error), error);
+    request = (gp_predict_request){ .model = model, .samples = samples, .sample_count = 500 };
+    REQUIRE_OK(gp_predict_array(&memory, pool, &request, &error), error);
+    request.samples = same;
+    request.sample_floats = true;
+    REQUIRE_OK(gp_predict_array(&floats, pool, &request, &error), error);
+    CHECK_INT(500, disk.count);
+    CHECK_INT(500, memory.count);
+    CHECK_INT(10, memory.score_count);
+    CHECK_INT(1, memory.rank);
+    CHECK(memcmp(disk.scores, memory.scores, 5000 * sizeof(float)) == 0);
+    CHECK(memcmp(disk.predicted, memory.predicted, 500 * sizeof(int32_t)) == 0);
+    for (int i = 0; i < 5000; i++)
+        CHECK_NEAR(disk.scores[i], floats.scores[i], 1e-6);
+    CHECK(disk.evaluation.accuracy > 0.3 && isnan(memory.evaluation.accuracy));
+    request.sample_count = 0;
+    CHECK_STATUS(GP_EINVAL, gp_predict_array(&memory, pool, &request, &error));
+    CHECK_CONTAINS(error.message, "there are no samples");
+    request.data = "digits:500";
+    CHECK_STATUS(GP_EINVAL, gp_predict(NULL, pool, &request, &error));
+    CHECK_CONTAINS(error.message, "not both");
+    gp_scores_deinit(&disk);
+    gp_scores_deinit(&memory);
+    gp_scores_deinit(&floats);
+    gp_pool_close(pool);
+    pools_end();
+}
