@@ -39,6 +39,7 @@ static gp_status dice_infer(gp_infer *infer, gp_error *err)
     infer->target = (gp_target){ .dtype = GP_I32,
                                  .shape = gp_shape2(x->dim[1], x->dim[2]),
                                  .classes = (uint32_t)x->dim[0] };
+    infer->target_of = ((const dice_settings *)infer->settings)->loss.target_of;
     infer->weight = 1.0;
     return GP_OK;
 }

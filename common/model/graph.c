@@ -102,12 +102,44 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
     return GP_OK;
 }
 
+/* The target of the loss that is named, or one of its own. */
+static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of, gp_error *err)
+{
+    char mine[64], other[64];
+
+    for (uint32_t i = 0; of != NULL && *of != '\0' && i < graph->end_count; i++) {
+        const gp_end *before = &graph->ends[i];
+
+        if (strcmp(graph->spec->layers[before->layer].name, of) != 0)
+            continue;
+        if (end->target.dtype != before->target.dtype ||
+            !gp_shape_equal(&end->target.shape, &before->target.shape))
+            return gp_fail(err, GP_EINVAL, "target-of %s: that loss compares with %s, this one with %s", of,
+                           gp_targets_format(&before->target, 1, other, sizeof(other)),
+                           gp_targets_format(&end->target, 1, mine, sizeof(mine)));
+        if (end->target.classes != before->target.classes)
+            return gp_fail(err, GP_EINVAL, "target-of %s: that loss has %u classes, this one %u", of,
+                           before->target.classes, end->target.classes);
+        end->target_index = before->target_index;
+        end->target_first = before->target_first;
+        return GP_OK;
+    }
+    if (of != NULL && *of != '\0')
+        return gp_fail(err, GP_EINVAL, "target-of %s: there is no loss of that name before it", of);
+    if (end->target.dtype == 0) /* a loss of the user's sees to its own */
+        return GP_OK;
+    end->target_index = graph->target_count;
+    graph->targets[graph->target_count++] = end->target;
+    graph->target_bytes += gp_targets_bytes(&end->target, 1);
+    return GP_OK;
+}
+
 static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
     if (graph->end_count == GP_ENDS_MAX)
         return gp_fail(err, GP_ELIMIT, "it is loss %d; a network has at most %d", GP_ENDS_MAX + 1,
                        GP_ENDS_MAX);
-    graph->ends[graph->end_count++] = (gp_end){
+    gp_end end = {
         .layer = index,
         .target = infer->target,
         .scores_count = (uint32_t)gp_shape_count(&infer->output),
@@ -115,8 +147,11 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
         .target_first = (uint32_t)(graph->target_bytes / 4),
         .score_first = graph->score_count,
     };
-    if (infer->target.dtype != 0) /* a loss of the user's sees to its own */
-        graph->target_bytes += gp_targets_bytes(&infer->target, 1);
+    gp_status status = graph_share_target(graph, &end, infer->target_of, err);
+
+    if (status != GP_OK)
+        return status;
+    graph->ends[graph->end_count++] = end;
     graph->score_count += (uint32_t)gp_shape_count(&infer->output);
     if (graph->class_count == 0)
         graph->class_count = infer->target.classes;
@@ -184,7 +219,10 @@ static gp_status graph_add_ends(gp_graph *graph, gp_error *err)
         gp_end *end = &graph->ends[i];
 
         end->truth = GP_NO_VALUE;
-        if (end->target.dtype != 0)
+        for (uint32_t k = 0; k < i && end->target.dtype != 0; k++)
+            if (graph->ends[k].truth != GP_NO_VALUE && graph->ends[k].target_index == end->target_index)
+                end->truth = graph->ends[k].truth;
+        if (end->target.dtype != 0 && end->truth == GP_NO_VALUE)
             status = gp_graph_add_value(graph, GP_VALUE_TARGET, end->target.dtype, &end->target.shape,
                                         GP_INPUT_LAYER, &end->truth, err);
         if (status == GP_OK)
@@ -206,8 +244,10 @@ static gp_status graph_build(gp_graph *graph, const gp_netspec *spec, gp_error *
     graph->parameters =
         gp_calloc((size_t)spec->layer_count * GP_LAYER_PARAMETERS_MAX, sizeof(*graph->parameters));
     graph->ends = gp_calloc(GP_ENDS_MAX, sizeof(*graph->ends));
+    graph->targets = gp_calloc(GP_ENDS_MAX, sizeof(*graph->targets));
     graph->weights = gp_calloc(spec->layer_count, sizeof(*graph->weights));
-    if (graph->outputs == NULL || graph->parameters == NULL || graph->ends == NULL || graph->weights == NULL)
+    if (graph->outputs == NULL || graph->parameters == NULL || graph->ends == NULL ||
+        graph->targets == NULL || graph->weights == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u layers", spec->layer_count);
     for (uint32_t i = 0; i < spec->layer_count; i++) {
         status = graph_infer_layer(graph, i, err);
@@ -246,6 +286,7 @@ void gp_graph_free(gp_graph *graph)
         gp_free(graph->weights[i]);
     gp_free(graph->weights);
     gp_free(graph->ends);
+    gp_free(graph->targets);
     gp_free(graph->parameters);
     gp_free(graph->values);
     gp_netspec_free(graph->spec);
@@ -289,26 +330,26 @@ uint64_t gp_graph_layout_hash(const gp_graph *graph)
 gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
                                  const char *source, gp_error *err)
 {
-    gp_target wanted[GP_ENDS_MAX];
-    bool same = count == graph->end_count;
+    const gp_target *wanted = graph->targets;
+    bool same = count == graph->target_count;
     char have[160], want[160];
 
-    for (uint32_t i = 0; i < graph->end_count; i++) {
-        wanted[i] = graph->ends[i].target;
-        same = same && targets[i].dtype == wanted[i].dtype &&
-               gp_shape_equal(&targets[i].shape, &wanted[i].shape);
-    }
+    for (uint32_t i = 0; i < graph->target_count && same; i++)
+        same = targets[i].dtype == wanted[i].dtype && gp_shape_equal(&targets[i].shape, &wanted[i].shape);
     if (!same)
         return gp_fail(err, GP_EINVAL, "the targets of %s are %s; network %s (%s %s) compares with %s",
                        source, gp_targets_format(targets, count, have, sizeof(have)), graph->spec->name,
                        graph->end_count == 1 ? "loss" : "first loss",
                        graph->spec->layers[graph->ends[0].layer].kind->name,
-                       gp_targets_format(wanted, graph->end_count, want, sizeof(want)));
-    for (uint32_t i = 0; i < graph->end_count; i++)
-        if (targets[i].classes != wanted[i].classes)
+                       gp_targets_format(wanted, graph->target_count, want, sizeof(want)));
+    for (uint32_t i = 0; i < graph->end_count; i++) {
+        const gp_target *mine = &targets[graph->ends[i].target_index];
+
+        if (graph->ends[i].target.dtype != 0 && mine->classes != graph->ends[i].target.classes)
             return gp_fail(err, GP_EINVAL,
                            "%s has %" PRIu32 " classes; network %s ends in %" PRIu32 " (layer %s)", source,
-                           targets[i].classes, graph->spec->name, wanted[i].classes,
+                           mine->classes, graph->spec->name, graph->ends[i].target.classes,
                            graph->spec->layers[graph->ends[i].layer].name);
+    }
     return GP_OK;
 }

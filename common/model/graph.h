@@ -68,6 +68,7 @@ static inline bool gp_parameter_learns(const gp_parameter *parameter)
 typedef struct gp_end {
     uint32_t layer;
     gp_target target;
+    uint32_t target_index;          /* which of the graph's targets that is */
     uint32_t scores_count;          /* elements of its scores, of one sample */
     double weight;                  /* of a sample of which nothing is ignored */
     uint32_t target_first;          /* in a sample's packed targets, in words of 4 bytes */
@@ -90,15 +91,17 @@ typedef struct gp_graph {
     size_t blob_count;    /* float32 elements of all parameters */
     size_t learned_count; /* of those that are no statistics: what is called the number of parameters */
     gp_ops ops[GP_PHASE_COUNT];
-    uint32_t input, sums; /* values */
-    gp_end *ends;         /* the losses, in layer order; at least one */
-    uint32_t end_count;   /* at most GP_ENDS_MAX */
-    size_t target_bytes;  /* of one sample: the targets of all losses, packed */
-    uint32_t score_count; /* of one sample: the scores of all losses, packed */
-    uint32_t class_count; /* of the first loss that has classes; 0: none has */
-    gp_shape *outputs;    /* per layer, of one sample */
-    double **weights;     /* of classes, per layer: a loss's ops; NULL: all 1 */
-    bool couples_samples; /* some layer has GP_KIND_COUPLES_SAMPLES */
+    uint32_t input, sums;  /* values */
+    gp_end *ends;          /* the losses, in layer order; at least one */
+    uint32_t end_count;    /* at most GP_ENDS_MAX */
+    uint32_t target_count; /* at most one a loss: losses may share one */
+    gp_target *targets;    /* [target_count] */
+    size_t target_bytes;   /* of one sample: the targets, packed */
+    uint32_t score_count;  /* of one sample: the scores of all losses, packed */
+    uint32_t class_count;  /* of the first loss that has classes; 0: none has */
+    gp_shape *outputs;     /* per layer, of one sample */
+    double **weights;      /* of classes, per layer: a loss's ops; NULL: all 1 */
+    bool couples_samples;  /* some layer has GP_KIND_COUPLES_SAMPLES */
 } gp_graph;
 
 /* Resolve and lower.  GP_EINVAL names the layer, its kind, the shapes seen and what would fit.

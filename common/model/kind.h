@@ -54,8 +54,9 @@ typedef struct gp_infer {
     uint32_t parameter_count;
     gp_parameter_need parameters[GP_LAYER_PARAMETERS_MAX];
     /* A loss: */
-    gp_target target; /* what it compares one sample's scores with */
-    double weight;    /* of a sample of which nothing is ignored, when all weights of classes are 1 */
+    gp_target target;      /* what it compares one sample's scores with */
+    const char *target_of; /* the loss whose target that is; NULL or "": its own */
+    double weight;         /* of a sample of which nothing is ignored, when all weights of classes are 1 */
 } gp_infer;
 
 /* What lower is given.  Values are indices into the graph's table; GP_NO_VALUE where there is none. */

@@ -76,6 +76,7 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
         return gp_fail(err, GP_EINVAL, "its input has 1 score; a classification needs at least 2 classes");
     infer->output = *x;
     infer->target = (gp_target){ .dtype = GP_I32 };
+    infer->target_of = settings->loss.target_of;
     if (x->rank == 3)
         infer->target.shape = gp_shape2(x->dim[1], x->dim[2]);
     infer->target.classes = (uint32_t)x->dim[0];
@@ -124,6 +125,7 @@ gp_status gp_values_infer(gp_infer *infer, gp_error *err)
     (void)err;
     infer->output = infer->inputs[0];
     infer->target = (gp_target){ .dtype = GP_F32, .shape = infer->inputs[0] };
+    infer->target_of = ((const gp_loss_settings *)infer->settings)->target_of;
     infer->weight = (double)gp_shape_count(&infer->inputs[0]);
     return GP_OK;
 }

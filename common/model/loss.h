@@ -5,17 +5,22 @@
 #ifndef GP_LOSS_H
 #define GP_LOSS_H
 
+#include <stddef.h>
+
 #include "common/model/graph.h"
 
 /* First in the settings of every loss. */
 typedef struct gp_loss_settings {
     double factor;
+    char target_of[GP_NAME_MAX]; /* the loss before it whose target it compares with; "": it has its own */
 } gp_loss_settings;
 
 #define GP_LOSS_PARAMS                                                                                       \
+    { "loss-factor",   NULL,       GP_PARAM_F64, offsetof(gp_loss_settings, factor),                         \
+      .fallback = 1.0, .min = 0.0, .max = 1e6,   .help = "what this loss counts among several" },            \
     {                                                                                                        \
-        "loss-factor", NULL, GP_PARAM_F64, 0, .fallback = 1.0, .min = 0.0, .max = 1e6,                       \
-                                              .help = "what this loss counts among several"                  \
+        "target-of", NULL, GP_PARAM_TEXT, offsetof(gp_loss_settings, target_of),                             \
+            .count = GP_NAME_MAX, .help = "a loss before it: both compare with the same target"              \
     }
 
 /* The op of a loss with its input, target and outputs; the kind adds its own numbers and emits it. */
@@ -25,7 +30,7 @@ gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code);
 gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err);
 
 /* Classes by softmax and cross-entropy, of a vector or of each pixel: crossentropy.c, pixelclassification.c. */
-enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 }; /* of their text */
+enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 - GP_NAME_MAX }; /* of their text */
 
 typedef struct gp_xent_settings {
     gp_loss_settings loss;

@@ -58,6 +58,10 @@ static const char many_net[] =
     "pixels pixelclassification loss-factor=0.5 | f fc outputs=4 < r | class crossentropy | "
     "g fc outputs=2 < r | values huber loss-factor=2";
 
+static const char shared_net[] =
+    "c1 conv2d channels=4;kernel=3;padding=1 | r relu | c2 conv2d channels=3;kernel=1 | "
+    "pixels pixelclassification ignore-label=2 | overlap dice loss-factor=0.5;target-of=pixels < c2";
+
 /* An image and numbers beside it, packed into what the data calls 3 x 8 x 8; a class for the pixels, values of both. */
 static const char inputs_net[] =
     "{\"inputs\": [{\"name\": \"image\", \"shape\": [2, 8, 8], \"scale\": 0.5}, {\"name\": \"beside\", "
@@ -122,11 +126,11 @@ static gp_store_info data_info(void)
                            .height = SIDE,
                            .width = SIDE,
                            .dtype = GP_F32,
-                           .target_count = graph->end_count,
+                           .target_count = graph->target_count,
                            .class_count = graph->class_count };
 
-    for (uint32_t i = 0; i < graph->end_count; i++)
-        info.targets[i] = graph->ends[i].target;
+    for (uint32_t i = 0; i < graph->target_count; i++)
+        info.targets[i] = graph->targets[i];
     return info;
 }
 
@@ -283,7 +287,8 @@ static void check_step(const char *what)
 
 TEST(a_step_has_the_oracles_gradient_on_any_number_of_ranks_whatever_the_targets)
 {
-    static const char *const nets[] = { pixel_net, dice_net, value_net, map_net, many_net, inputs_net };
+    static const char *const nets[] = { pixel_net, dice_net,   value_net, map_net,
+                                        many_net,  shared_net, inputs_net };
 
     for (size_t i = 0; i < sizeof(nets) / sizeof(nets[0]); i++) {
         job_new(nets[i], SAMPLES, "\"seed\": 0");
@@ -432,6 +437,30 @@ TEST(a_reproducible_training_on_pixels_has_the_same_bits_on_any_number_of_ranks)
             CHECK(alone.record[i].loss == shared->results[0].record[i].loss);
     }
     job_free();
+}
+
+TEST(losses_that_share_a_target_read_it_once)
+{
+    const gp_shape input = gp_shape3(CHANNELS, SIDE, SIDE);
+    gp_graph *other;
+    gp_error err;
+
+    job_new(shared_net, SAMPLES, "");
+    CHECK_INT(2, graph->end_count);
+    CHECK_INT(1, graph->target_count);
+    CHECK_INT(PIXELS * 4, graph->target_bytes);
+    job_free();
+    CHECK_STATUS(GP_EINVAL, net_graph(&other, &input,
+                                      "c conv2d channels=3;kernel=1 | a dice target-of=b | "
+                                      "b pixelclassification < c",
+                                      &err));
+    CHECK_CONTAINS(err.message, "target-of b: there is no loss of that name before it");
+    CHECK_STATUS(GP_EINVAL, net_graph(&other, &input,
+                                      "c conv2d channels=3;kernel=1 | a dice | f fc outputs=3 < c | "
+                                      "b crossentropy target-of=a",
+                                      &err));
+    CHECK_CONTAINS(err.message,
+                   "target-of a: that loss compares with int32 8x8, this one with int32 per sample");
 }
 
 TEST(data_whose_targets_do_not_fit_the_loss_are_refused_in_words)
