@@ -289,21 +289,30 @@ static gp_status label_decode(const image_store *images, reader *r, size_t bytes
     return status;
 }
 
-/* The label image that belongs to an image of width x height (0: no matter), into r->label at the store's size. */
+/* The label image that belongs to an image of width x height (0: no matter), at its own size. */
+static gp_status label_load(const image_store *images, reader *r, uint32_t index, uint32_t width,
+                            uint32_t height, gp_pixels *pixels, gp_error *err)
+{
+    size_t bytes;
+    gp_status status = image_load(&images->labels->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+
+    if (status == GP_OK)
+        status = label_decode(images, r, bytes, pixels, err);
+    if (status == GP_OK && width != 0 && (pixels->width != width || pixels->height != height))
+        status =
+            gp_fail(err, GP_ECORRUPT, "%s is %ux%u (height x width), but the image that it labels is %ux%u",
+                    r->name, pixels->height, pixels->width, height, width);
+    return status;
+}
+
+/* The same into r->label at the store's size. */
 static gp_status label_read(const image_store *images, reader *r, uint32_t index, uint32_t width,
                             uint32_t height, gp_error *err)
 {
     const gp_store_info *info = &images->store.info;
     gp_pixels pixels;
-    size_t bytes;
-    gp_status status = image_load(&images->labels->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+    gp_status status = label_load(images, r, index, width, height, &pixels, err);
 
-    if (status == GP_OK)
-        status = label_decode(images, r, bytes, &pixels, err);
-    if (status == GP_OK && width != 0 && (pixels.width != width || pixels.height != height))
-        status =
-            gp_fail(err, GP_ECORRUPT, "%s is %ux%u (height x width), but the image that it labels is %ux%u",
-                    r->name, pixels.height, pixels.width, height, width);
     if (status == GP_OK)
         gp_resample_nearest(r->label, info->height, info->width, &pixels);
     return status;
@@ -424,6 +433,52 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
     return status;
 }
 
+static gp_status whole_decode(const image_store *images, reader *r, uint32_t index, uint32_t height,
+                              uint32_t width, gp_whole *whole, gp_error *err)
+{
+    const uint32_t channels = images->store.info.channels;
+    gp_pixels pixels;
+    size_t bytes;
+    gp_status status = image_load(&images->list, r, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+
+    if (status == GP_OK)
+        status = gp_image_decode(r->decoder, &pixels,
+                                 &(gp_image_want){ .channels = channels, .width = width, .height = height },
+                                 r->file, bytes, r->name, err);
+    if (status != GP_OK)
+        return status;
+    whole->height = pixels.file_height;
+    whole->width = pixels.file_width;
+    whole->read_height = height != 0 ? height : pixels.height;
+    whole->read_width = width != 0 ? width : pixels.width;
+    const size_t count = (size_t)whole->height * whole->width;
+
+    status = gp_whole_reserve(whole, (size_t)channels * whole->read_height * whole->read_width,
+                              images->labels == NULL ? 0 : count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status =
+            gp_resample(r->resampler, whole->sample, whole->read_height, whole->read_width, &pixels, err);
+    if (status == GP_OK && images->labels != NULL)
+        status = label_load(images, r, index, whole->width, whole->height, &pixels, err);
+    for (size_t i = 0; status == GP_OK && images->labels != NULL && i < count; i++)
+        whole->labels[i] = pixels.data[i] == GP_PIXEL_NONE ? -1 : pixels.data[i];
+    return status;
+}
+
+static gp_status image_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+                                  gp_whole *whole, gp_error *err)
+{
+    image_store *images = (image_store *)(uintptr_t)store; /* the readers change */
+    reader *r;
+    gp_status status = reader_take(images, &r, err);
+
+    if (status != GP_OK)
+        return status;
+    status = whole_decode(images, r, index, height, width, whole, err);
+    reader_give(images, r);
+    return status;
+}
+
 static void image_name(const gp_store *store, uint32_t index, char *text, size_t bytes)
 {
     const image_store *images = (const image_store *)store;
@@ -461,9 +516,11 @@ static void image_close(gp_store *store)
     gp_free(images);
 }
 
-static const gp_store_ops image_ops = {
-    .read = image_read, .close = image_close, .name = image_name, .skipped = image_skipped
-};
+static const gp_store_ops image_ops = { .read = image_read,
+                                        .read_whole = image_read_whole,
+                                        .close = image_close,
+                                        .name = image_name,
+                                        .skipped = image_skipped };
 
 /* ---- opening ---- */
 

@@ -224,6 +224,70 @@ gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t c
     return status;
 }
 
+/* ---- one sample at its own size ---- */
+
+/* At least one byte of each that is not 0, so that a pointer is there. */
+gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err)
+{
+    if (sample_bytes > whole->sample_bytes) {
+        gp_free(whole->sample);
+        whole->sample = gp_malloc(sample_bytes);
+        whole->sample_bytes = whole->sample == NULL ? 0 : sample_bytes;
+    }
+    if (label_bytes > whole->label_bytes) {
+        gp_free(whole->labels);
+        whole->labels = gp_malloc(label_bytes);
+        whole->label_bytes = whole->labels == NULL ? 0 : label_bytes;
+    }
+    return whole->sample_bytes < sample_bytes || whole->label_bytes < label_bytes
+               ? gp_fail(err, GP_ENOMEM, "no memory for an image of %zu bytes", sample_bytes + label_bytes)
+               : GP_OK;
+}
+
+void gp_whole_deinit(gp_whole *whole)
+{
+    gp_free(whole->sample);
+    gp_free(whole->labels);
+    *whole = (gp_whole){ 0 };
+}
+
+/* Of stores whose samples have one size: as they are. */
+static gp_status whole_copy(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+                            gp_whole *whole, gp_error *err)
+{
+    const gp_store_info *info = &store->info;
+    const bool labelled =
+        info->target_count == 1 && info->targets[0].shape.rank == 2 && info->targets[0].dtype == GP_I32;
+
+    if ((height != 0 && height != info->height) || (width != 0 && width != info->width))
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "the samples of %s are arrays of %ux%u, which are not resized to %ux%u", info->source,
+                       info->height, info->width, height, width);
+    gp_status status = gp_whole_reserve(whole, info->sample_bytes, labelled ? info->target_bytes : 0, err);
+
+    if (status != GP_OK)
+        return status;
+    whole->height = whole->read_height = info->height;
+    whole->width = whole->read_width = info->width;
+    return store->ops->read(store, &index, 1, whole->sample, labelled ? whole->labels : NULL, err);
+}
+
+gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+                              gp_whole *whole, gp_error *err)
+{
+    if (index >= store->info.count)
+        return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index,
+                       store->info.source, store->info.count);
+    gp_status status = (store->ops->read_whole != NULL ? store->ops->read_whole
+                                                       : whole_copy)(store, index, height, width, whole, err);
+
+    if (status == GP_OK && store->renumber != NULL && whole->labels != NULL)
+        for (size_t i = 0; i < (size_t)whole->height * whole->width; i++)
+            if (whole->labels[i] >= 0)
+                whole->labels[i] = store->renumber[whole->labels[i]];
+    return status;
+}
+
 static bool names_are_numbers(const char *const *names, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -125,6 +125,24 @@ bool gp_store_has_class(const gp_store_info *info);
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                         void *targets, gp_error *err);
 
+/* A sample that keeps its own size, or is brought to another than the store's.  All zero before the first read. */
+typedef struct gp_whole {
+    uint32_t height, width;           /* of the image in its file */
+    uint32_t read_height, read_width; /* of the sample here */
+    void *sample;                     /* [channels, read_height, read_width] of the store's dtype */
+    int32_t *labels; /* [height, width], whatever size was read; NULL: pixels have no labels */
+    size_t sample_bytes, label_bytes; /* taken */
+} gp_whole;
+
+/* gp_store_read_whole -- one sample and its pixels' labels.  Buffers grow as they must; gp_whole_deinit() frees them.
+ *   height, width  what the sample is brought to; 0, 0: its own size.  The labels keep theirs
+ * Nothing of it is kept in the store's memory.  Safe from several threads at once.
+ * GP_EUNSUPPORTED: another size of samples that are no images of files. */
+gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+                              gp_whole *whole, gp_error *err);
+gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err);
+void gp_whole_deinit(gp_whole *whole);
+
 /* gp_store_options_for -- images as a network takes them whose input is [channels, height, width]. */
 gp_store_options gp_store_options_for(const gp_shape *input);
 

@@ -9,7 +9,9 @@ typedef struct gp_store_ops {
     gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                       void *targets, gp_error *err);
     void (*close)(gp_store *store); /* frees the store too; gp_store_deinit() first */
-    /* Both may be NULL: samples have no names, nothing is ever skipped. */
+    /* Each of the others may be NULL: samples have one size, no names, and nothing is ever skipped. */
+    gp_status (*read_whole)(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+                            gp_whole *whole, gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
     uint64_t (*skipped)(const gp_store *store);
 } gp_store_ops;
