@@ -233,6 +233,16 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
     return status;
 }
 
+/* What the model's users will have to do with images: as it was in training. */
+static void run_note_windows(gp_run *run)
+{
+    gp_netspec *spec = run->training->network.spec;
+
+    spec->windows = run->augment.crop == GP_CROP_CENTER || run->augment.crop == GP_CROP_RANDOM;
+    for (int i = 0; i < 2; i++)
+        spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
+}
+
 static gp_status run_write_network(gp_run *run, gp_error *err)
 {
     gp_buffer buffer;
@@ -266,5 +276,7 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     if (status == GP_OK)
         status = run_check_validation(run, err);
     run->begin.seed = (uint64_t)run->options.seed;
+    if (status == GP_OK)
+        run_note_windows(run);
     return status == GP_OK ? run_write_network(run, err) : status;
 }

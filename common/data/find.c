@@ -225,6 +225,8 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
     for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
         if (ends_with(source, file_kinds[i].ending) && is_file(source))
             return file_kinds[i].open(out, source, role, options, err);
+    if (is_file(source) && gp_plain_images_is(source))
+        return gp_plain_images_open(out, source, role, options, err);
     status = gp_store_find(path, sizeof(path), source, err);
     if (status != GP_OK)
         return status;
@@ -236,6 +238,8 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
         return gp_store_open_folder(out, path, role, options, err);
     if (gp_tar_is(path))
         return gp_store_open_tar(out, path, role, options, err);
+    if (!gp_store_is_idx(path) && gp_plain_images_is(path))
+        return gp_plain_images_open(out, path, role, options, err);
     return gp_store_open_idx(out, path, part, err);
 }
 

@@ -561,27 +561,47 @@ gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const
 
 /* ---- the other way ---- */
 
-gp_status gp_image_to_png(uint8_t **file, size_t *bytes, const uint8_t *rgb, uint32_t width, uint32_t height,
-                          gp_error *err)
+/* indices of a palette, or pixels of three bytes. */
+static gp_status png_write(uint8_t **file, size_t *bytes, png_image *image, const uint8_t *pixels,
+                           const uint8_t *colours, gp_error *err)
 {
-    png_image image = {
-        .version = PNG_IMAGE_VERSION, .width = width, .height = height, .format = PNG_FORMAT_RGB
-    };
     png_alloc_size_t size = 0;
     uint8_t *memory = NULL;
 
     /* The first call only counts. */
-    if (png_image_write_to_memory(&image, NULL, &size, 0, rgb, 0, NULL) != 0) {
+    if (png_image_write_to_memory(image, NULL, &size, 0, pixels, 0, colours) != 0) {
         memory = gp_malloc(size);
         if (memory == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for a PNG file of %zu bytes", (size_t)size);
-        if (png_image_write_to_memory(&image, memory, &size, 0, rgb, 0, NULL) != 0) {
+        if (png_image_write_to_memory(image, memory, &size, 0, pixels, 0, colours) != 0) {
             *file = memory;
             *bytes = size;
             return GP_OK;
         }
     }
     gp_free(memory);
-    return gp_fail(err, GP_EINTERNAL, "a picture of %ux%u could not be written as PNG: %s", width, height,
-                   image.message);
+    return gp_fail(err, GP_EINTERNAL, "a picture of %ux%u could not be written as PNG: %s", image->width,
+                   image->height, image->message);
+}
+
+gp_status gp_image_to_png(uint8_t **file, size_t *bytes, const uint8_t *rgb, uint32_t width, uint32_t height,
+                          gp_error *err)
+{
+    png_image image = {
+        .version = PNG_IMAGE_VERSION, .width = width, .height = height, .format = PNG_FORMAT_RGB
+    };
+
+    return png_write(file, bytes, &image, rgb, NULL, err);
+}
+
+gp_status gp_image_index_to_png(uint8_t **file, size_t *bytes, const uint8_t *indices, const uint8_t *colours,
+                                uint32_t colour_count, uint32_t width, uint32_t height, gp_error *err)
+{
+    png_image image = { .version = PNG_IMAGE_VERSION,
+                        .width = width,
+                        .height = height,
+                        .format = PNG_FORMAT_RGB_COLORMAP,
+                        .colormap_entries = colour_count };
+
+    return png_write(file, bytes, &image, indices, colours, err);
 }

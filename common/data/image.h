@@ -79,4 +79,9 @@ gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const
 gp_status gp_image_to_png(uint8_t **file, size_t *bytes, const uint8_t *rgb, uint32_t width, uint32_t height,
                           gp_error *err);
 
+/* gp_image_index_to_png -- the same of one byte a pixel, an index into colours of three bytes.
+ *   indices  each below colour_count; at most 256 colours */
+gp_status gp_image_index_to_png(uint8_t **file, size_t *bytes, const uint8_t *indices, const uint8_t *colours,
+                                uint32_t colour_count, uint32_t width, uint32_t height, gp_error *err);
+
 #endif

@@ -58,4 +58,14 @@ gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role rol
                          const gp_store_options *options, gp_error *err);
 bool gp_pixels_is(const char *directory);
 
+/* gp_plain_images_open -- images without labels (plain_images.c); gp_plain_images_is: whether a path is such a thing. */
+gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role role,
+                               const gp_store_options *options, gp_error *err);
+bool gp_plain_images_is(const char *path);
+
+/* gp_pixels_classes -- what a class file says: the numbers into *labels, the classes into the list, both begun by the caller.
+ *   place  the file, or the directory that it is in
+ * GP_ENOENT: the directory has none.  GP_EIO: there is no such file. */
+gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *place, gp_error *err);
+
 #endif

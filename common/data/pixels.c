@@ -188,31 +188,38 @@ static bool is_camvid(const char *directory)
     return is;
 }
 
-static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const char *directory,
-                              gp_error *err)
+/* The class file of a directory, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
+static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const char *directory, gp_error *err)
 {
     static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
-    char path[PATH_MAX] = "";
-    gp_csv csv;
     gp_status status = GP_ENOENT;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
-        status = path_join(path, directory, "%s", names[i]) ? gp_csv_open(&csv, path, err) : GP_ENOENT;
+        status = path_join(path, directory, "%s", names[i]) ? gp_csv_open(csv, path, err) : GP_ENOENT;
     if (status == GP_ENOENT && is_camvid(directory)) {
         char *text = gp_strdup(camvid_classes);
 
         strcpy(path, "CamVid");
         if (text == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", directory);
-        gp_csv_init(&csv, path, text, sizeof(camvid_classes) - 1);
+        gp_csv_init(csv, path, text, sizeof(camvid_classes) - 1);
         status = GP_OK;
     }
-    if (status == GP_ENOENT)
-        return gp_fail(
-            err, GP_ENOENT,
-            "%s has pixel labels, but no classes.csv that says what they mean; write one line for each "
-            "number from 0: name or name,red,green,blue; a line named void is ignored",
-            directory);
+    return status;
+}
+
+gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *place, gp_error *err)
+{
+    char path[PATH_MAX] = "";
+    gp_csv csv;
+    gp_status status = is_directory(place) ? classes_find(&csv, path, place, err) : GP_OK;
+
+    if (!is_directory(place)) {
+        snprintf(path, sizeof(path), "%s", place);
+        status = gp_csv_open(&csv, path, err);
+        if (status == GP_ENOENT)
+            status = gp_fail(err, GP_EIO, "there is no class file %s", path);
+    }
     if (status != GP_OK)
         return status;
     status = classes_take(labels, list, &csv, err);
@@ -220,8 +227,22 @@ static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, cons
     labels->owned = gp_strdup(path);
     labels->classes_path = labels->owned;
     if (status == GP_OK && labels->owned == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", directory);
+        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", place);
     return status;
+}
+
+static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const char *directory,
+                              gp_error *err)
+{
+    gp_status status = gp_pixels_classes(labels, list, directory, err);
+
+    return status != GP_ENOENT
+               ? status
+               : gp_fail(err, GP_ENOENT,
+                         "%s has pixel labels, but no classes.csv that says what they mean; write one line "
+                         "for each "
+                         "number from 0: name or name,red,green,blue; a line named void is ignored",
+                         directory);
 }
 
 /* ---- pairs ---- */

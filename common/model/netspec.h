@@ -5,7 +5,8 @@
  *   {"name": "lenet", "input": [1, 28, 28], "scale": [0.00392156862745098], "offset": [0],
  *    "layers": [{"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 20, "kernel": [3, 3]},
  *               ...]}
- * "inputs" may be left out: the layer before.  Settings equal to their default are not written.
+ * "inputs" may be left out: the layer before.  Settings equal to their default are not written.  "windows": [height, width]
+ * says that it was trained on parts of images.
  *
  * A network of several inputs reads them out of one sample, packed one behind the other; in place of "input", "scale" and
  * "offset" it may have
@@ -28,6 +29,7 @@ enum {
     GP_NORMALIZE_MAX = 16,
     GP_ENDS_MAX = 8,   /* losses of a network */
     GP_INPUTS_MAX = 8, /* inputs packed into a sample */
+    GP_WINDOW_IMAGE_MAX = 8192,
 };
 #define GP_INPUT_LAYER UINT32_MAX /* as an input: the network's own input */
 
@@ -52,7 +54,11 @@ typedef struct gp_netspec {
     uint32_t normalize_count; /* 1, or one per channel; at most 16 */
     double scale[GP_NORMALIZE_MAX],
         offset[GP_NORMALIZE_MAX]; /* network input = stored value * scale + offset */
-    gp_layer *layers;             /* owned */
+    /* Trained on parts of images: larger images are predicted in windows of the input's size, after they were brought to
+     * window_image, height and width; 0, 0: as they are.  No layer knows of it. */
+    bool windows;
+    uint32_t window_image[2];
+    gp_layer *layers; /* owned */
     uint32_t layer_count;
 } gp_netspec;
 

@@ -13,7 +13,7 @@
 
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
-    static const char *const keys[] = { "name", "input", "inputs", "scale", "offset", "layers" };
+    static const char *const keys[] = { "name", "input", "inputs", "scale", "offset", "windows", "layers" };
     const char *near = NULL;
     unsigned distance = 0;
 
@@ -27,7 +27,8 @@ static gp_status key_check(void *context, const char *key, const gp_json *value,
     if (near != NULL)
         return gp_fail(err, GP_EINVAL, "a network has no '" SHOWN "'; did you mean '%s'?", key, near);
     return gp_fail(err, GP_EINVAL,
-                   "a network has no '" SHOWN "'; it has name, input (or inputs), scale, offset and layers",
+                   "a network has no '" SHOWN
+                   "'; it has name, input (or inputs), scale, offset, windows and layers",
                    key);
 }
 
@@ -240,6 +241,29 @@ static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *
     return GP_OK;
 }
 
+static gp_status read_windows(gp_netspec *spec, const gp_json *document, gp_error *err)
+{
+    const gp_json *value = gp_json_member(document, "windows");
+
+    if (value == NULL)
+        return GP_OK;
+    spec->windows = true;
+    for (size_t i = 0; i < 2; i++) {
+        const int64_t side = gp_json_is_array(value) && gp_json_count(value) == 2
+                                 ? gp_json_integer(gp_json_element(value, i), -1)
+                                 : -1;
+
+        if (side < 0 || side > GP_WINDOW_IMAGE_MAX)
+            return gp_fail(
+                err, GP_EINVAL,
+                "\"windows\" must be a list of 2 whole numbers up to %d: height and width that images "
+                "are brought to, 0 and 0 for none",
+                GP_WINDOW_IMAGE_MAX);
+        spec->window_image[i] = (uint32_t)side;
+    }
+    return GP_OK;
+}
+
 static gp_status read_network(gp_netspec **out, const gp_json *document, gp_error *err)
 {
     const gp_json *layers = gp_json_member(document, "layers");
@@ -266,6 +290,8 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
     if (status != GP_OK)
         return status;
     status = read_normalization(spec, document, err);
+    if (status == GP_OK)
+        status = read_windows(spec, document, err);
     for (size_t i = 0; i < gp_json_count(layers) && status == GP_OK; i++)
         status = read_layer(spec, gp_json_element(layers, i), err);
     if (status != GP_OK) {
@@ -336,6 +362,13 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
     gp_json_end_array(&writer);
     write_numbers(&writer, "scale", spec->scale, spec->normalize_count);
     write_numbers(&writer, "offset", spec->offset, spec->normalize_count);
+    if (spec->windows) {
+        gp_json_one_line(&writer);
+        gp_json_begin_array(&writer, "windows");
+        for (int i = 0; i < 2; i++)
+            gp_json_put_integer(&writer, NULL, spec->window_image[i]);
+        gp_json_end_array(&writer);
+    }
     gp_json_begin_array(&writer, "layers");
     for (uint32_t i = 0; i < spec->layer_count; i++)
         write_layer(&writer, spec, i);

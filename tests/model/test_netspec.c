@@ -109,6 +109,25 @@ TEST(loose_json_becomes_canonical)
     gp_netspec_free(spec);
 }
 
+TEST(a_network_of_parts_of_images_says_so)
+{
+    static const char text[] = "{\"name\": \"parts\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
+                               "\"windows\": [16, 24], \"layers\": [{\"name\": \"r\", \"kind\": \"relu\"}]}";
+    gp_netspec *spec;
+    gp_error err;
+
+    REQUIRE_OK(parse(&spec, text, &err), err);
+    CHECK(spec->windows);
+    CHECK_INT(16, spec->window_image[0]);
+    CHECK_INT(24, spec->window_image[1]);
+    check_json(text, spec);
+    gp_netspec_free(spec);
+    CHECK_STATUS(GP_EINVAL, parse(&spec, "{\"input\": [3, 8, 8], \"windows\": [8], \"layers\": []}", &err));
+    CHECK_CONTAINS(err.message, "list of 2 whole numbers");
+    CHECK_STATUS(GP_EINVAL,
+                 parse(&spec, "{\"input\": [3, 8, 8], \"windows\": [8, 9000], \"layers\": []}", &err));
+}
+
 TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)
 {
     static const char text[] =
