@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/data/store.h"
 #include "common/model/train_options.h"
 
 enum { BYTE_CLASSES_MAX = 256 };

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/data/balance.h"
+#include "common/data/s3_source.h"
 #include "common/data/subset.h"
 
 /* ---- show ---- */
@@ -207,8 +208,9 @@ static uint32_t list_cut(char *text, char **words)
     return count;
 }
 
-/* The whole path of a sample: folders name their images below themselves, CSV files as they name them. */
-static void sample_path(const gp_store *store, uint32_t index, char *path, size_t bytes)
+/* The whole path of a sample: folders name their images below themselves, CSV files as they name them.  Objects are named with
+ * the options of their source: the list says where they are wherever it is read. */
+static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
 {
     const gp_store_info *info = gp_store_get_info(store);
     char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
@@ -218,14 +220,16 @@ static void sample_path(const gp_store *store, uint32_t index, char *path, size_
         snprintf(below, sizeof(below), "%s/%s", info->source, name);
     else
         snprintf(below, sizeof(below), "%s", name);
-    if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+    if (gp_s3_is(below))
+        snprintf(path, bytes, "%s%s", below, options);
+    else if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
         snprintf(path, bytes, "%s", below);
     else
         snprintf(path, bytes, "%s/%s", here, below);
 }
 
-static gp_status part_write(const gp_store *store, const uint8_t *parts, uint32_t part, const char *path,
-                            gp_error *err)
+static gp_status part_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
+                            const char *path, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
     FILE *file = fopen(path, "we");
@@ -241,7 +245,7 @@ static gp_status part_write(const gp_store *store, const uint8_t *parts, uint32_
         if (parts[i] != part)
             continue;
         status = gp_store_read(store, &i, 1, NULL, &label, err);
-        sample_path(store, i, sample, sizeof(sample));
+        sample_path(store, i, options, sample, sizeof(sample));
         show_csv_field(file, sample);
         fputc(',', file);
         show_csv_field(file, status == GP_OK && label >= 0 ? info->class_names[label] : "");
@@ -252,8 +256,8 @@ static gp_status part_write(const gp_store *store, const uint8_t *parts, uint32_
     return status;
 }
 
-static gp_status split_write(const gp_store *store, const double *sizes, char *const *paths, uint32_t count,
-                             uint64_t seed, bool quiet, gp_error *err)
+static gp_status split_write(const gp_store *store, const char *options, const double *sizes,
+                             char *const *paths, uint32_t count, uint64_t seed, bool quiet, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
     uint8_t *parts;
@@ -272,7 +276,7 @@ static gp_status split_write(const gp_store *store, const double *sizes, char *c
 
         for (uint32_t i = 0; i < info->count; i++)
             in_part += parts[i] == p;
-        status = part_write(store, parts, p, paths[p], err);
+        status = part_write(store, options, parts, p, paths[p], err);
         if (status == GP_OK && !quiet)
             printf("%s: %u samples\n", paths[p], in_part);
     }
@@ -289,6 +293,8 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
     gp_store *store = NULL;
     gp_error err;
     int code = CLI_OK;
+    char whole[GP_S3_SOURCE_BYTES_MAX] = "";
+    const char *words = "";
     uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
     uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
 
@@ -303,8 +309,13 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
         if (*end != '\0')
             code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
     }
+    if (code == CLI_OK && gp_s3_is(source)) {
+        code =
+            gp_source_absolute(whole, sizeof(whole), source, &err) == GP_OK ? CLI_OK : cli_fail(call, &err);
+        words = code == CLI_OK ? strrchr(whole, '?') : "";
+    }
     if (code == CLI_OK && (gp_store_open_with(&store, source, GP_DATA_TRAIN, &options, &err) != GP_OK ||
-                           split_write(store, numbers, paths, path_count, seed,
+                           split_write(store, words, numbers, paths, path_count, seed,
                                        ((const cli_common *)call->options)->quiet, &err) != GP_OK))
         code = cli_fail(call, &err);
     gp_store_close(store);

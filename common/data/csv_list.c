@@ -6,6 +6,7 @@
 
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
+#include "common/data/objects.h"
 
 /* Names of columns, so that the first line is told from data. */
 static bool is_header(const gp_csv_row *row)
@@ -39,14 +40,44 @@ static gp_status row_take(gp_image_list *list, uint32_t place, const gp_csv *csv
     return status == GP_OK ? gp_image_list_add(list, place, row->fields[0], label, err) : status;
 }
 
+static gp_status rows_take(gp_image_list *list, gp_csv *csv, const char *place_path, gp_error *err)
+{
+    uint32_t place;
+    gp_csv_row row;
+    gp_status status = gp_image_list_add_place(list, place_path, &place, err);
+
+    while (status == GP_OK) {
+        status = gp_csv_next(csv, &row, err);
+        if (status != GP_OK || row.count == 0)
+            break;
+        status = row_take(list, place, csv, &row, err);
+    }
+    if (status == GP_OK && (list->count == 0 || list->class_count == 0))
+        status = gp_fail(err, GP_ENOENT, "%s has no lines of path,label", csv->name);
+    gp_csv_close(csv);
+    if (status == GP_OK)
+        status = gp_image_list_sort_classes(list, err);
+    if (status == GP_OK)
+        gp_image_list_trim(list);
+    return status;
+}
+
+gp_status gp_csv_list_text(gp_image_list *list, const char *path, const char *place, char *text, size_t bytes,
+                           gp_error *err)
+{
+    gp_csv csv;
+
+    gp_image_list_init(list);
+    gp_csv_init(&csv, path, text, bytes);
+    return rows_take(list, &csv, place, err);
+}
+
 gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
                       const gp_store_options *options, gp_error *err)
 {
     const char *slash = strrchr(path, '/');
     char directory[PATH_MAX];
-    uint32_t place;
     gp_csv csv;
-    gp_csv_row row;
     gp_status status;
 
     (void)options;
@@ -59,21 +90,7 @@ gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
                              : (int)(slash - path),
              slash == NULL ? "." : path);
     status = gp_csv_open(&csv, path, err);
-    if (status != GP_OK)
-        return status;
-    status = gp_image_list_add_place(list, directory, &place, err);
-    while (status == GP_OK) {
-        status = gp_csv_next(&csv, &row, err);
-        if (status != GP_OK || row.count == 0)
-            break;
-        status = row_take(list, place, &csv, &row, err);
-    }
-    gp_csv_close(&csv);
-    if (status == GP_OK && (list->count == 0 || list->class_count == 0))
-        status = gp_fail(err, GP_ENOENT, "%s has no lines of path,label", path);
     if (status == GP_OK)
-        status = gp_image_list_sort_classes(list, err);
-    if (status == GP_OK)
-        gp_image_list_trim(list);
-    return status;
+        status = rows_take(list, &csv, directory, err);
+    return status == GP_OK ? gp_s3_list_lines(list, path, err) : status;
 }

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
 #include "common/data/image_store.h"
+#include "common/data/objects.h"
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
@@ -219,9 +221,8 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
     rest = after_word(source, "digits");
     if (rest != NULL)
         return gp_store_open_digits(out, source, rest, part, err);
-    if (strncmp(source, "s3://", 5) == 0)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s: this version does not read from S3; copy it to a directory",
-                       source);
+    if (gp_s3_is(source))
+        return gp_s3_store_open(out, source, role, options, err);
     for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
         if (ends_with(source, file_kinds[i].ending) && is_file(source))
             return file_kinds[i].open(out, source, role, options, err);
@@ -257,5 +258,32 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
         return status;
     }
     *out = store;
+    return GP_OK;
+}
+
+gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err)
+{
+    char directory[PATH_MAX];
+    gp_s3_source bucket;
+
+    if (gp_s3_is(source)) { /* the workers' environment may lack what ours says */
+        gp_status status = gp_s3_source_parse(&bucket, source, err);
+
+        if (status == GP_OK)
+            status = gp_s3_source_complete(&bucket, err);
+        return status == GP_OK ? gp_s3_source_format(&bucket, false, out, bytes, err) : status;
+    }
+    bool word = strcmp(source, "digits") == 0 || strncmp(source, "digits:", 7) == 0 ||
+                strncmp(source, "synthetic:", 10) == 0;
+
+    if (word || source[0] == '/' || (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
+        if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)
+            return gp_fail(err, GP_ELIMIT, "the data source is longer than %zu bytes", bytes - 1);
+        return GP_OK;
+    }
+    if (getcwd(directory, sizeof(directory)) == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
+    if ((size_t)snprintf(out, bytes, "%s/%s", directory, source) >= bytes)
+        return gp_fail(err, GP_ELIMIT, "the path of the data source is longer than %zu bytes", bytes - 1);
     return GP_OK;
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/data/objects.h"
 
 void gp_image_list_init(gp_image_list *list)
 {
@@ -23,6 +24,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->classes);
     gp_free(list->slots);
     gp_free(list->stamps);
+    gp_objects_close(list->objects);
     gp_buffer_deinit(&list->text);
 }
 

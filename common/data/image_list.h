@@ -40,9 +40,10 @@ typedef struct gp_image_list {
     uint32_t slot_count;
     gp_image_stamp *stamps; /* what the list depends on; archives and CSV files have none */
     uint32_t stamp_count, stamp_capacity;
-    bool from_index;          /* loaded, not made */
-    uint64_t others;          /* files that were passed over: not named as images */
-    uint64_t skipped_folders; /* unreadable or empty, with GP_BAD_SKIP */
+    struct gp_objects *objects; /* owned: the images lie in S3; NULL: in files */
+    bool from_index;            /* loaded, not made */
+    uint64_t others;            /* files that were passed over: not named as images */
+    uint64_t skipped_folders;   /* unreadable or empty, with GP_BAD_SKIP */
 } gp_image_list;
 
 void gp_image_list_init(gp_image_list *list);

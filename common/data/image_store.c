@@ -21,6 +21,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/data/image.h"
+#include "common/data/objects.h"
 #include "common/data/resample.h"
 
 enum { HEAD_BYTES = 64 << 10, TOLD_MAX = 20 };
@@ -34,6 +35,7 @@ typedef struct reader {
     uint8_t *label;    /* [height, width], if pixels have labels */
     uint8_t *large;    /* the same at the size of the file, of labels in colour */
     size_t large_bytes;
+    bool unreachable; /* the network's fault, not the image's */
     char name[2 * PATH_MAX];
     struct reader *next;
 } reader;
@@ -119,7 +121,7 @@ static void image_path(const gp_image_list *list, uint32_t index, char *path, si
 {
     const char *name = gp_image_list_name(list, index);
 
-    if (name[0] == '/')
+    if (name[0] == '/' || gp_s3_is(name))
         snprintf(path, bytes, "%s", name);
     else
         snprintf(path, bytes, "%s/%s", gp_image_list_place(list, list->entries[index].place), name);
@@ -168,6 +170,20 @@ static gp_status file_check(const char *name, const struct stat *stat_, gp_error
     return GP_OK;
 }
 
+/* The same of an object, into r->file, whose memory is exchanged for that which was fetched ahead. */
+static gp_status object_load(const gp_image_list *list, reader *r, uint32_t index, size_t bytes_max,
+                             size_t *bytes, gp_error *err)
+{
+    gp_buffer buffer = { .data = r->file, .capacity = r->file_bytes, .bytes_max = GP_IMAGE_FILE_BYTES_MAX };
+    gp_status status = gp_objects_take(list->objects, index, bytes_max, &buffer, err);
+
+    r->file = buffer.data;
+    r->file_bytes = buffer.capacity;
+    *bytes = buffer.bytes < bytes_max ? buffer.bytes : bytes_max;
+    r->unreachable = status != GP_OK && status != GP_ENOENT;
+    return status;
+}
+
 /* The image's file, or its part of an archive, into r->file: its first bytes_max bytes.  r->name is left with what it
  * is called. */
 static gp_status image_load(const gp_image_list *list, reader *r, uint32_t index, size_t bytes_max,
@@ -181,6 +197,8 @@ static gp_status image_load(const gp_image_list *list, reader *r, uint32_t index
     int fd;
 
     image_path(list, index, r->name, sizeof(r->name));
+    if (list->objects != NULL)
+        return object_load(list, r, index, bytes_max, bytes, err);
     if (member)
         path = gp_image_list_place(list, list->entries[index].place);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -393,6 +411,17 @@ static void target_put(const image_store *images, const reader *r, uint32_t inde
         target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
 }
 
+/* What is not decoded yet is fetched. */
+static void image_expect(const gp_store *store, const uint32_t *index, uint32_t count)
+{
+    const image_store *images = (const image_store *)store;
+
+    for (uint32_t i = 0; images->list.objects != NULL && i < count; i++)
+        if (index[i] >= images->cache_count ||
+            atomic_load_explicit(&images->cached[index[i]], memory_order_relaxed) != FULL)
+            gp_objects_want(images->list.objects, &index[i], 1);
+}
+
 static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                             void *targets, gp_error *err)
 {
@@ -404,6 +433,9 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
 
     if (status != GP_OK)
         return status;
+    r->unreachable = false;
+    if (samples != NULL && count > 1)
+        image_expect(store, index, count);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *out = samples == NULL ? NULL : (uint8_t *)samples + i * store->info.sample_bytes;
         bool skipped = false;
@@ -414,7 +446,8 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
                 break;
         } else if (!cache_get(images, r, index[i], out)) {
             status = sample_decode(images, r, index[i], out, &own);
-            skipped = status != GP_OK && status != GP_ENOMEM && images->options.on_bad == GP_BAD_SKIP;
+            skipped = status != GP_OK && status != GP_ENOMEM && !r->unreachable &&
+                      images->options.on_bad == GP_BAD_SKIP;
             if (skipped)
                 sample_skip(images, r, index[i], out, &own);
             else if (status == GP_OK)
@@ -520,7 +553,8 @@ static const gp_store_ops image_ops = { .read = image_read,
                                         .read_whole = image_read_whole,
                                         .close = image_close,
                                         .name = image_name,
-                                        .skipped = image_skipped };
+                                        .skipped = image_skipped,
+                                        .expect = image_expect };
 
 /* ---- opening ---- */
 
@@ -550,7 +584,8 @@ static gp_status image_look(image_store *images, reader *r, uint32_t index, gp_i
 /* Size and channels, where the caller leaves them open: of the images looked at. */
 static gp_status shape_decide(image_store *images, gp_store_info *info, gp_error *err)
 {
-    uint32_t looked = images->list.count < GP_IMAGE_PROBES ? images->list.count : GP_IMAGE_PROBES;
+    uint32_t most = images->list.objects == NULL ? GP_IMAGE_PROBES : GP_IMAGE_OBJECT_PROBES;
+    uint32_t looked = images->list.count < most ? images->list.count : most;
     uint32_t first = 0;
     bool sizes = info->height == 0 || info->width == 0, channels = info->channels == 0;
     gp_status status;
@@ -563,12 +598,16 @@ static gp_status shape_decide(image_store *images, gp_store_info *info, gp_error
     if (status != GP_OK)
         return status;
     info->height = sizes ? 0 : info->height;
+    for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
+        gp_objects_want(images->list.objects,
+                        &(uint32_t){ (uint32_t)((uint64_t)i * images->list.count / looked) }, 1);
     for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
         uint32_t index = (uint32_t)((uint64_t)i * images->list.count / looked);
         gp_image_info seen;
 
+        r->unreachable = false;
         status = image_look(images, r, index, &seen, &own);
-        if (status != GP_OK && images->options.on_bad == GP_BAD_SKIP) {
+        if (status != GP_OK && !r->unreachable && images->options.on_bad == GP_BAD_SKIP) {
             status = GP_OK;
             continue;
         }
@@ -687,6 +726,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .dtype = GP_U8,
                            .class_count = list->class_count,
                            .decodes = true,
+                           .remote = list->objects != NULL,
                            .passed_over = list->others };
     image_store *images;
     gp_status status = store_new(&images, source, list, labels, options, err);
@@ -699,6 +739,8 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     else if (info.channels > 3 || info.channels == 2)
         status = gp_fail(err, GP_EINVAL, "the images of %s have 1 or 3 channels; the network takes %u",
                          source, info.channels);
+    if (status == GP_OK && images->list.objects != NULL)
+        status = gp_objects_start(images->list.objects, &images->list, err);
     if (status == GP_OK)
         status = shape_decide(images, &info, err);
     if (status == GP_OK)

@@ -7,7 +7,7 @@
 #include "common/data/store_ops.h"
 
 /* Looked at by the open, evenly spread over the list: they decide size and channels where the caller does not. */
-enum { GP_IMAGE_PROBES = 1024 };
+enum { GP_IMAGE_PROBES = 1024, GP_IMAGE_OBJECT_PROBES = 256 };
 
 enum { GP_PIXEL_NONE = 255, GP_PIXEL_CLASSES_MAX = 254, GP_PIXEL_COLOURS_MAX = 256 };
 
@@ -46,6 +46,23 @@ gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
                       const gp_store_options *options, gp_error *err);
 gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
                       const gp_store_options *options, gp_error *err);
+
+/* Everything that all archives have: names first, since they decide what is part, class and common root. */
+typedef struct gp_tar_index {
+    gp_image_list all; /* members with their whole names, no labels */
+    uint32_t place;    /* of the archive in hand */
+} gp_tar_index;
+
+/* Add each archive to index->all as a place and take its members, by gp_tar_walk() with gp_tar_index_take(). */
+typedef gp_status (*gp_tar_fill)(void *context, gp_tar_index *index, gp_error *err);
+
+gp_status gp_tar_index_take(void *index, const char *name, uint64_t offset, uint64_t bytes, gp_error *err);
+gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
+                           void *context, gp_error *err);
+
+/* gp_csv_list_text -- the list of a CSV file's text, whose paths are below `place`; text is taken over. */
+gp_status gp_csv_list_text(gp_image_list *list, const char *path, const char *place, char *text, size_t bytes,
+                           gp_error *err);
 
 /* Whether a directory has an archive in it. */
 bool gp_tar_is(const char *path);

@@ -376,6 +376,23 @@ void gp_loader_free(gp_loader *loader)
     gp_free(loader);
 }
 
+/* What takes long to come is sent for when it is requested, not when a thread has time for it. */
+static void request_expect(const gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count)
+{
+    const uint32_t patches = loader->augments ? (uint32_t)loader->augment.patches_per_image : 1;
+    uint32_t index[SAMPLES_PER_READ];
+
+    for (uint32_t done = 0; done < count;) {
+        uint32_t part = count - done < SAMPLES_PER_READ ? count - done : SAMPLES_PER_READ;
+
+        gp_sampler_get(&loader->sampler, epoch, first + done, part, index);
+        for (uint32_t i = 0; i < part; i++)
+            index[i] /= patches;
+        gp_store_expect(loader->store, index, part);
+        done += part;
+    }
+}
+
 gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -395,6 +412,8 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
         pthread_cond_signal(&loader->work);
     }
     pthread_mutex_unlock(&loader->lock);
+    if (status == GP_OK && gp_store_get_info(loader->store)->remote)
+        request_expect(loader, epoch, first, count);
     return status;
 }
 

@@ -171,23 +171,20 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
     return GP_OK;
 }
 
-gp_status gp_npy_open(gp_npy *out, const char *path, gp_error *err)
+gp_status gp_npy_open_fd(gp_npy *out, int fd, const char *name, gp_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat stat_;
     void *map = MAP_FAILED;
     gp_status status;
 
-    if (fd < 0 || fstat(fd, &stat_) != 0)
-        status = gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    if (fstat(fd, &stat_) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot open %s", name);
     else if (!S_ISREG(stat_.st_mode) || stat_.st_size == 0)
-        status = gp_fail(err, GP_ECORRUPT, "%s is empty or no file", path);
+        status = gp_fail(err, GP_ECORRUPT, "%s is empty or no file", name);
     else if ((map = mmap(NULL, (size_t)stat_.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        status = gp_fail_errno(err, GP_EIO, "cannot map %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot map %s", name);
     else
-        status = gp_npy_parse(out, map, (size_t)stat_.st_size, path, err);
-    if (fd >= 0)
-        close(fd);
+        status = gp_npy_parse(out, map, (size_t)stat_.st_size, name, err);
     if (status != GP_OK) {
         if (map != MAP_FAILED)
             munmap(map, (size_t)stat_.st_size);
@@ -196,6 +193,18 @@ gp_status gp_npy_open(gp_npy *out, const char *path, gp_error *err)
     out->map = map;
     out->map_bytes = (size_t)stat_.st_size;
     return GP_OK;
+}
+
+gp_status gp_npy_open(gp_npy *out, const char *path, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    gp_status status;
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    status = gp_npy_open_fd(out, fd, path, err);
+    close(fd);
+    return status;
 }
 
 void gp_npy_close(gp_npy *npy)

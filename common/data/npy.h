@@ -19,6 +19,8 @@ typedef struct gp_npy {
 /* gp_npy_open -- map a file.  GP_ECORRUPT: no such header, a file that ends before its elements.
  * GP_EUNSUPPORTED: Fortran order, big-endian, another type; the message says what to do.  GP_ELIMIT: the rank. */
 gp_status gp_npy_open(gp_npy *out, const char *path, gp_error *err);
+/* The same of a file that is open; name is for errors. */
+gp_status gp_npy_open_fd(gp_npy *out, int fd, const char *name, gp_error *err);
 void gp_npy_close(gp_npy *npy); /* zeroed is fine */
 
 /* gp_npy_parse -- the same over bytes that are there; out->map stays NULL.  data has to be aligned to 64 bytes. */

@@ -126,21 +126,31 @@ static bool name_replace(char *out, size_t bytes, const char *path, const char *
            (size_t)snprintf(out, bytes, "%.*s%s%s", (int)(found - path), path, by, found + length) < bytes;
 }
 
+/* Named as an array, not as a directory of them. */
+static bool name_ends(const char *path)
+{
+    size_t length = strlen(path);
+
+    return length > 4 && strcasecmp(path + length - 4, ".npy") == 0;
+}
+
 /* The targets' file of a samples' file; false: there is none. */
-static bool targets_find(char path[PATH_MAX], const char *samples)
+static bool targets_find(char path[PATH_MAX], const gp_npy_files *files, const char *samples)
 {
     static const char *const pairs[][2] = {
         { "x", "y" }, { "x", "Y" }, { "images", "labels" }, { "images", "targets" }, { "data", "labels" }
     };
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-        if (name_replace(path, PATH_MAX, samples, pairs[i][0], pairs[i][1]) && access(path, F_OK) == 0)
+        if (name_replace(path, PATH_MAX, samples, pairs[i][0], pairs[i][1]) &&
+            files->exists(files->context, path))
             return true;
     return false;
 }
 
 /* The samples' file of a role in a directory. */
-static bool samples_find(char path[PATH_MAX], const char *directory, gp_data_role role)
+static bool samples_find(char path[PATH_MAX], const gp_npy_files *files, const char *directory,
+                         gp_data_role role)
 {
     static const char *const parts[3][6] = { [GP_DATA_TRAIN] = { "train", NULL },
                                              [GP_DATA_TEST] = { "val", "valid", "validation", "test", NULL },
@@ -153,20 +163,41 @@ static bool samples_find(char path[PATH_MAX], const char *directory, gp_data_rol
     for (int p = 0; parts[role][p] != NULL; p++)
         for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
             if ((size_t)snprintf(path, PATH_MAX, forms[i], directory, parts[role][p]) < PATH_MAX &&
-                access(path, F_OK) == 0)
+                files->exists(files->context, path))
                 return true;
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]) && role != GP_DATA_TEST; i++)
         if ((size_t)snprintf(path, PATH_MAX, "%s/%s", directory, whole[i]) < PATH_MAX &&
-            access(path, F_OK) == 0)
+            files->exists(files->context, path))
             return true;
     return false;
 }
 
-bool gp_store_is_npy(const char *directory)
+static bool file_exists(void *context, const char *path)
 {
+    (void)context;
+    return access(path, F_OK) == 0;
+}
+
+static gp_status file_open(void *context, gp_npy *out, const char *path, gp_error *err)
+{
+    (void)context;
+    return gp_npy_open(out, path, err);
+}
+
+static const gp_npy_files local_files = { .exists = file_exists, .open = file_open };
+
+bool gp_npy_is_listed(const char *directory, gp_npy_exists exists, void *context)
+{
+    gp_npy_files files = { .exists = exists, .context = context };
     char path[PATH_MAX];
 
-    return samples_find(path, directory, GP_DATA_TRAIN) || samples_find(path, directory, GP_DATA_GIVEN);
+    return samples_find(path, &files, directory, GP_DATA_TRAIN) ||
+           samples_find(path, &files, directory, GP_DATA_GIVEN);
+}
+
+bool gp_store_is_npy(const char *directory)
+{
+    return gp_npy_is_listed(directory, file_exists, NULL);
 }
 
 /* ---- shapes ---- */
@@ -254,7 +285,8 @@ static gp_status targets_describe(npy_store *npy, gp_store_info *info, const cha
 }
 
 /* What a network trained on one part ends in must fit the other: its classes count too. */
-static gp_status other_part_count(gp_store_info *info, const char *directory, const char *ours, gp_error *err)
+static gp_status other_part_count(gp_store_info *info, const gp_npy_files *files, const char *directory,
+                                  const char *ours, gp_error *err)
 {
     char samples[PATH_MAX], targets[PATH_MAX];
     gp_status status = GP_OK;
@@ -262,10 +294,10 @@ static gp_status other_part_count(gp_store_info *info, const char *directory, co
     for (int role = GP_DATA_TRAIN; role <= GP_DATA_TEST && status == GP_OK; role++) {
         gp_npy y;
 
-        if (!samples_find(samples, directory, (gp_data_role)role) || !targets_find(targets, samples) ||
-            strcmp(targets, ours) == 0)
+        if (!samples_find(samples, files, directory, (gp_data_role)role) ||
+            !targets_find(targets, files, samples) || strcmp(targets, ours) == 0)
             continue;
-        status = gp_npy_open(&y, targets, err);
+        status = files->open(files->context, &y, targets, err);
         if (status != GP_OK)
             break;
         if (y.dtype != GP_F32 && y.dtype != GP_F64)
@@ -275,17 +307,17 @@ static gp_status other_part_count(gp_store_info *info, const char *directory, co
     return status;
 }
 
-static gp_status npy_describe(npy_store *npy, gp_store_info *info, const char *path, const char *directory,
-                              gp_data_role role, gp_error *err)
+static gp_status npy_describe(npy_store *npy, gp_store_info *info, const gp_npy_files *files,
+                              const char *path, const char *directory, gp_data_role role, gp_error *err)
 {
     char targets[PATH_MAX];
-    gp_status status = gp_npy_open(&npy->x, path, err);
+    gp_status status = files->open(files->context, &npy->x, path, err);
 
     if (status == GP_OK)
         status = samples_describe(npy, info, path, err);
     if (status != GP_OK)
         return status;
-    if (!targets_find(targets, path)) {
+    if (!targets_find(targets, files, path)) {
         npy->y_count = 1; /* no class, of one */
         info->class_count = 1;
         return role != GP_DATA_TRAIN
@@ -295,25 +327,25 @@ static gp_status npy_describe(npy_store *npy, gp_store_info *info, const char *p
                              "y.npy, or train-x.npy and train-y.npy",
                              path);
     }
-    status = gp_npy_open(&npy->y, targets, err);
+    status = files->open(files->context, &npy->y, targets, err);
     if (status == GP_OK)
         status = targets_describe(npy, info, targets, err);
     if (status == GP_OK && directory != NULL && info->targets[0].dtype == GP_I32)
-        status = other_part_count(info, directory, targets, err);
+        status = other_part_count(info, files, directory, targets, err);
     return status;
 }
 
-gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
-                            const gp_store_options *options, gp_error *err)
+gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role role,
+                                  const gp_npy_files *files, gp_error *err)
 {
     gp_store_info info = { .source = path, .kind = "npy" };
-    bool directory = gp_store_is_npy(path);
+    bool directory =
+        (files == &local_files || !name_ends(path)) && gp_npy_is_listed(path, files->exists, files->context);
     char samples[PATH_MAX];
     npy_store *npy;
     gp_status status;
 
-    (void)options;
-    if (directory ? !samples_find(samples, path, role) : role == GP_DATA_TEST)
+    if (directory ? !samples_find(samples, files, path, role) : role == GP_DATA_TEST)
         return gp_fail(err, GP_ENOENT, "%s has no %s part", path,
                        role == GP_DATA_TRAIN ? "training" : "test");
     if (!directory && (size_t)snprintf(samples, sizeof(samples), "%s", path) >= sizeof(samples))
@@ -321,7 +353,7 @@ gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
     npy = gp_calloc(1, sizeof(*npy));
     if (npy == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", path);
-    status = npy_describe(npy, &info, samples, directory ? path : NULL, role, err);
+    status = npy_describe(npy, &info, files, samples, directory ? path : NULL, role, err);
     if (status == GP_OK)
         status = gp_store_init(&npy->store, &npy_ops, &info, err);
     if (status == GP_OK)
@@ -332,4 +364,11 @@ gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
     }
     *out = &npy->store;
     return GP_OK;
+}
+
+gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    (void)options;
+    return gp_store_open_npy_files(out, path, role, &local_files, err);
 }

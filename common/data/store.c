@@ -153,7 +153,7 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
     const gp_store_info *info = &store->info;
     const uint64_t numbers[] = { info->count, info->channels, info->height,
                                  info->width, info->dtype,    info->class_count };
-    uint32_t sampled = info->count < SAMPLED ? info->count : SAMPLED;
+    uint32_t sampled = info->count < SAMPLED ? info->count : SAMPLED, looked_at[SAMPLED];
     uint64_t hash = 0xcbf29ce484222325u;
     gp_status status = GP_OK;
     uint8_t *sample = gp_malloc(info->sample_bytes), *targets = gp_malloc(info->target_bytes);
@@ -168,9 +168,11 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
         hash = fingerprint_add_number(hash, numbers[i]);
     if (!gp_store_has_class(info))
         hash = fingerprint_add_types(hash, info);
+    for (uint32_t i = 0; i < sampled; i++)
+        looked_at[i] = (uint32_t)((uint64_t)i * info->count / sampled);
+    gp_store_expect(store, looked_at, sampled);
     for (uint32_t i = 0; i < sampled && status == GP_OK; i++) {
-        uint32_t index = (uint32_t)((uint64_t)i * info->count / sampled);
-        status = gp_store_read(store, &index, 1, sample, targets, err);
+        status = gp_store_read(store, &looked_at[i], 1, sample, targets, err);
         if (status == GP_OK) {
             hash = fingerprint_add(hash, sample, info->sample_bytes);
             hash = fingerprint_add_targets(hash, info, targets);
@@ -286,6 +288,12 @@ gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t he
             if (whole->labels[i] >= 0)
                 whole->labels[i] = store->renumber[whole->labels[i]];
     return status;
+}
+
+void gp_store_expect(const gp_store *store, const uint32_t *index, uint32_t count)
+{
+    if (store->ops->expect != NULL)
+        store->ops->expect(store, index, count);
 }
 
 static bool names_are_numbers(const char *const *names, uint32_t count)

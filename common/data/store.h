@@ -66,6 +66,7 @@ typedef struct gp_store_info {
     uint32_t class_count;                    /* of the first target of indices; 0: there is none */
     const char *const *class_names;          /* class_count of them */
     bool sizes_differ;                       /* images of several sizes, and the options said any_size */
+    bool remote;                             /* reading waits for a network: gp_store_expect() is worth it */
     bool decodes;                            /* reading costs computing: several threads are worth it */
     uint64_t passed_over;                    /* files that are no images, images without a label image */
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
@@ -83,6 +84,7 @@ typedef struct gp_store_info {
  *           a directory of class folders     JPEG and PNG images below SOURCE/CLASS, or below SOURCE/train/CLASS
  *                                            and SOURCE/test/CLASS (or val); classes in the order of their names
  *           a directory of images and one of label images, paired by name: a class for each pixel (pixels.c)
+ *           "s3://BUCKET/PREFIX[?OPTIONS]"   the same as a directory or a file of that name, in S3 (s3_source.h)
  *           a name                           a sub-directory of GRADPOOL_DATA or of the cache: gp_store_find()
  * The two words win over directories of that name; write ./digits for the directory.
  * GP_ENOENT: nothing of that name, or no files of that role.  GP_ECORRUPT: damaged files.
@@ -142,6 +144,9 @@ gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t he
                               gp_whole *whole, gp_error *err);
 gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err);
 void gp_whole_deinit(gp_whole *whole);
+/* gp_store_expect -- these samples will be read soon: what takes long to come is sent for now.  Never blocks, and promises
+ * nothing.  Any thread. */
+void gp_store_expect(const gp_store *store, const uint32_t *index, uint32_t count);
 
 /* gp_store_options_for -- images as a network takes them whose input is [channels, height, width]. */
 gp_store_options gp_store_options_for(const gp_shape *input);
@@ -157,6 +162,9 @@ uint64_t gp_store_skipped(const gp_store *store);
  * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.
  * GP_ENOENT: the message lists the places looked at, the nearest known name and the command that helps. */
 gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_error *err);
+
+/* A data SOURCE as workers can use it: relative paths become absolute, names stay. */
+gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err);
 
 /* gp_store_cache -- where `gradpool data get NAME` puts a data set: the cache's directory for NAME
  * ($XDG_CACHE_HOME or ~/.cache, then gradpool/data/NAME).  Nothing is created.  NAME NULL: the directory above. */

@@ -14,6 +14,8 @@ typedef struct gp_store_ops {
                             gp_whole *whole, gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
     uint64_t (*skipped)(const gp_store *store);
+    void (*expect)(const gp_store *store, const uint32_t *index,
+                   uint32_t count); /* NULL: nothing is gained by it */
 } gp_store_ops;
 
 /* The first member of each implementation's struct. */
@@ -53,6 +55,21 @@ gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
 
 gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err);
+
+/* Where arrays are, if not in files. */
+struct gp_npy;
+typedef bool (*gp_npy_exists)(void *context, const char *path);
+typedef struct gp_npy_files {
+    gp_npy_exists exists;
+    gp_status (*open)(void *context, struct gp_npy *out, const char *path, gp_error *err);
+    void *context;
+} gp_npy_files;
+
+gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role role,
+                                  const gp_npy_files *files, gp_error *err);
+
+/* Whether a directory's names, known by exists() alone, have arrays of samples among them. */
+bool gp_npy_is_listed(const char *directory, gp_npy_exists exists, void *context);
 
 /* Whether a directory has .npy files of samples. */
 bool gp_store_is_npy(const char *directory);

@@ -216,6 +216,14 @@ static gp_status subset_read(const gp_store *store, const uint32_t *index, uint3
     return status;
 }
 
+static void subset_expect(const gp_store *store, const uint32_t *index, uint32_t count)
+{
+    const subset_store *subset = (const subset_store *)store;
+
+    for (uint32_t i = 0; i < count; i++)
+        gp_store_expect(subset->whole, &subset->index[index[i]], 1);
+}
+
 static void subset_name(const gp_store *store, uint32_t index, char *text, size_t bytes)
 {
     const subset_store *subset = (const subset_store *)store;
@@ -235,9 +243,11 @@ static void subset_close(gp_store *store)
     gp_free(store);
 }
 
-static const gp_store_ops subset_ops = {
-    .read = subset_read, .close = subset_close, .name = subset_name, .skipped = subset_skipped
-};
+static const gp_store_ops subset_ops = { .read = subset_read,
+                                         .close = subset_close,
+                                         .name = subset_name,
+                                         .skipped = subset_skipped,
+                                         .expect = subset_expect };
 
 gp_status gp_store_open_subset(gp_store **out, const gp_store *store, const uint32_t *index, uint32_t count,
                                gp_error *err)

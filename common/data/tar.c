@@ -23,7 +23,7 @@ typedef struct tar_header {
 } tar_header;
 
 typedef struct tar_walk {
-    int fd;
+    const gp_tar_source *source;
     const char *name;
     uint64_t at, bytes;                        /* of the file */
     char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* for the next member; "" = none */
@@ -38,20 +38,9 @@ static gp_status tar_damaged(const tar_walk *walk, const char *cause, gp_error *
 
 static gp_status tar_read(const tar_walk *walk, uint64_t at, void *to, size_t bytes, gp_error *err)
 {
-    size_t got = 0;
-
-    while (got < bytes) {
-        ssize_t n = pread(walk->fd, (char *)to + got, bytes - got, (off_t)(at + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read %s", walk->name);
-        if (n == 0)
-            return tar_damaged(walk, "it ends in the middle", err);
-        got += (size_t)n;
-    }
-    return GP_OK;
+    if (at > walk->bytes || bytes > walk->bytes - at)
+        return tar_damaged(walk, "it ends in the middle", err);
+    return walk->source->read(walk->source->context, at, to, bytes, err);
 }
 
 /* Octal, or GNU's base 256 for what is larger.  false: neither. */
@@ -184,31 +173,27 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
 }
 
 /* gzip, bzip2, xz, zstd. */
-static bool is_compressed(int fd)
+static bool is_compressed(const char head[5])
 {
-    char head[5] = "";
-
-    return pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-           (memcmp(head, "\x1f\x8b", 2) == 0 || memcmp(head, "BZh", 3) == 0 ||
-            memcmp(head,
-                   "\xfd"
-                   "7zXZ",
-                   5) == 0 ||
-            memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0);
+    return memcmp(head, "\x1f\x8b", 2) == 0 || memcmp(head, "BZh", 3) == 0 ||
+           memcmp(head,
+                  "\xfd"
+                  "7zXZ",
+                  5) == 0 ||
+           memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0;
 }
 
-gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *context, gp_error *err)
+gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_tar_member member,
+                             void *context, gp_error *err)
 {
     static const tar_header zero;
-    tar_walk walk = { .fd = fd, .name = name, .long_size = UINT64_MAX };
+    tar_walk walk = { .source = source, .name = name, .bytes = source->bytes, .long_size = UINT64_MAX };
     tar_header header;
-    struct stat stat_;
     gp_status status = GP_OK;
 
-    if (fstat(fd, &stat_) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read %s", name);
-    walk.bytes = (uint64_t)stat_.st_size;
-    if (is_compressed(fd))
+    if (walk.bytes >= 5)
+        status = tar_read(&walk, 0, &header, 5, err);
+    if (status == GP_OK && walk.bytes >= 5 && is_compressed((const char *)&header))
         return gp_fail(err, GP_EUNSUPPORTED,
                        "%s is compressed, so its members cannot be read one by one; unpack it to a .tar",
                        name);
@@ -223,4 +208,40 @@ gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *cont
         (walk.at > walk.bytes + BLOCK || (walk.at < walk.bytes && walk.bytes % BLOCK != 0)))
         return tar_damaged(&walk, "it ends in the middle", err);
     return status;
+}
+
+typedef struct tar_file {
+    int fd;
+    const char *name;
+} tar_file;
+
+static gp_status file_read(void *context, uint64_t at, void *to, size_t bytes, gp_error *err)
+{
+    const tar_file *file = context;
+    size_t got = 0;
+
+    while (got < bytes) {
+        ssize_t n = pread(file->fd, (char *)to + got, bytes - got, (off_t)(at + got));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read %s", file->name);
+        if (n == 0)
+            return gp_fail(err, GP_ECORRUPT, "%s became shorter while it was read", file->name);
+        got += (size_t)n;
+    }
+    return GP_OK;
+}
+
+gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *context, gp_error *err)
+{
+    tar_file file = { fd, name };
+    gp_tar_source source = { .read = file_read, .context = &file };
+    struct stat stat_;
+
+    if (fstat(fd, &stat_) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", name);
+    source.bytes = (uint64_t)stat_.st_size;
+    return gp_tar_walk_source(&source, name, member, context, err);
 }

@@ -2,6 +2,7 @@
 #ifndef GP_TAR_H
 #define GP_TAR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
@@ -12,9 +13,20 @@ enum { GP_TAR_NAME_BYTES_MAX = 4096 };
 typedef gp_status (*gp_tar_member)(void *context, const char *name, uint64_t offset, uint64_t bytes,
                                    gp_error *err);
 
+/* Where an archive's bytes are: exactly so many from there, or an error. */
+typedef struct gp_tar_source {
+    gp_status (*read)(void *context, uint64_t at, void *to, size_t bytes, gp_error *err);
+    void *context;
+    uint64_t bytes; /* of the archive */
+} gp_tar_source;
+
 /* gp_tar_walk -- call for each regular file, in the archive's order.
  * GP_ECORRUPT: a header with a wrong sum, a member beyond the end; the message has `name` and the byte.
  * GP_EUNSUPPORTED: compressed.  GP_ELIMIT: a name that is too long. */
 gp_status gp_tar_walk(int fd, const char *name, gp_tar_member member, void *context, gp_error *err);
+
+/* The same over an archive that is no file. */
+gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_tar_member member,
+                             void *context, gp_error *err);
 
 #endif

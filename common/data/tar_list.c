@@ -16,15 +16,9 @@
 
 enum { ARCHIVES_MAX = 65536 };
 
-/* Everything that all archives have: names first, since they decide what is part, class and common root. */
-typedef struct tar_index {
-    gp_image_list all; /* members with their whole names, no labels */
-    uint32_t place;
-} tar_index;
-
-static gp_status member_take(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
+gp_status gp_tar_index_take(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
 {
-    tar_index *index = context;
+    gp_tar_index *index = context;
     const char *last = strrchr(name, '/');
 
     last = last == NULL ? name : last + 1;
@@ -40,7 +34,7 @@ static gp_status member_take(void *context, const char *name, uint64_t offset, u
     return gp_image_list_add_member(&index->all, index->place, name, -1, offset, (uint32_t)bytes, err);
 }
 
-static gp_status archive_take(tar_index *index, const char *path, gp_error *err)
+static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     gp_status status;
@@ -49,7 +43,7 @@ static gp_status archive_take(tar_index *index, const char *path, gp_error *err)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
     status = gp_image_list_add_place(&index->all, path, &index->place, err);
     if (status == GP_OK)
-        status = gp_tar_walk(fd, path, member_take, index, err);
+        status = gp_tar_walk(fd, path, gp_tar_index_take, index, err);
     close(fd);
     return status;
 }
@@ -81,8 +75,9 @@ bool gp_tar_is(const char *path)
 }
 
 /* One archive, or all of a directory in the order of their names. */
-static gp_status archives_take(tar_index *index, const char *source, gp_error *err)
+static gp_status archives_take(void *context, gp_tar_index *index, gp_error *err)
 {
+    const char *source = context;
     struct dirent **entries = NULL;
     char path[PATH_MAX];
     int count;
@@ -221,18 +216,17 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
     return status;
 }
 
-gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
-                      const gp_store_options *options, gp_error *err)
+gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
+                           void *context, gp_error *err)
 {
-    tar_index index = { 0 };
+    gp_tar_index index = { 0 };
     const char *part = NULL;
     size_t root = 0;
     gp_status status;
 
-    (void)options;
     gp_image_list_init(list);
     gp_image_list_init(&index.all);
-    status = archives_take(&index, path, err);
+    status = fill(context, &index, err);
     if (status == GP_OK && index.all.count == 0)
         status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
     if (status == GP_OK) {
@@ -252,4 +246,11 @@ gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
     if (status == GP_OK)
         gp_image_list_trim(list);
     return status;
+}
+
+gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
+                      const gp_store_options *options, gp_error *err)
+{
+    (void)options;
+    return gp_tar_list_with(list, path, role, archives_take, (void *)(uintptr_t)path, err);
 }

@@ -207,22 +207,3 @@ gp_status gp_network_set_classes(gp_network *network, const char *json, size_t b
     }
     return GP_OK;
 }
-
-gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err)
-{
-    char directory[PATH_MAX];
-
-    bool word = strcmp(source, "digits") == 0 || strncmp(source, "digits:", 7) == 0 ||
-                strncmp(source, "synthetic:", 10) == 0;
-
-    if (word || source[0] == '/' || (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
-        if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)
-            return gp_fail(err, GP_ELIMIT, "the data source is longer than %zu bytes", bytes - 1);
-        return GP_OK;
-    }
-    if (getcwd(directory, sizeof(directory)) == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
-    if ((size_t)snprintf(out, bytes, "%s/%s", directory, source) >= bytes)
-        return gp_fail(err, GP_ELIMIT, "the path of the data source is longer than %zu bytes", bytes - 1);
-    return GP_OK;
-}

@@ -27,9 +27,6 @@ bool gp_network_is_file(const char *name);
 /* Replace the class names by those of a JSON array. */
 gp_status gp_network_set_classes(gp_network *network, const char *json, size_t bytes, gp_error *err);
 
-/* A data SOURCE as workers can use it: relative paths become absolute, names stay. */
-gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err);
-
 /* The whole file; *data is freed with gp_free().  GP_ELIMIT: longer than bytes_max. */
 gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
 

@@ -1,0 +1,601 @@
+/* s3_list.c -- what a source in S3 is, and its objects as a list of images: as a directory of the same names would be.
+ *
+ *   s3://BUCKET/X.csv, X.tar, X.npy    that object
+ *   s3://BUCKET/PREFIX                 what lies below PREFIX/: x.npy and its like, .tar archives, else class folders
+ *
+ * A prefix is listed once, whole.  S3 gives keys in the order of their bytes, in which "a-b/c" comes before "a/c"; they are
+ * brought into the order of folder.c, so that the same data gives the same batches wherever it lies. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/data/csv.h"
+#include "common/data/image_store.h"
+#include "common/data/objects.h"
+#include "common/data/s3_npy.h"
+#include "common/data/tar.h"
+
+enum { CSV_BYTES_MAX = 1 << 30, CLASS_BYTES_MAX = 256 };
+
+typedef struct s3_entry {
+    uint64_t name; /* in the text, below the prefix */
+    uint64_t bytes, tag;
+} s3_entry;
+
+/* All objects below a prefix whose names have nothing hidden. */
+typedef struct s3_listing {
+    gp_s3_source source;
+    gp_objects *objects;
+    char bare[GP_S3_SOURCE_BYTES_MAX]; /* s3://BUCKET/PREFIX */
+    size_t skip;                       /* bytes of the prefix and its slash */
+    gp_buffer text;
+    s3_entry *entries;
+    uint32_t count, capacity;
+} s3_listing;
+
+static const char *name_of(const s3_listing *listing, uint32_t index)
+{
+    return (const char *)listing->text.data + listing->entries[index].name;
+}
+
+/* ---- listing ---- */
+
+/* A component that is empty or begins with a dot. */
+static bool is_hidden(const char *name)
+{
+    for (;;) {
+        const char *slash = strchr(name, '/');
+
+        if (*name == '.' || *name == '/' || *name == '\0')
+            return true;
+        if (slash == NULL)
+            return false;
+        name = slash + 1;
+    }
+}
+
+static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
+{
+    s3_listing *listing = context;
+    const char *name = object->key + listing->skip;
+    size_t at = listing->text.bytes;
+    gp_status status;
+
+    if (is_hidden(name))
+        return GP_OK;
+    if (listing->count == GP_STORE_SAMPLES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d objects", listing->bare, GP_STORE_SAMPLES_MAX);
+    if (listing->count == listing->capacity) {
+        uint32_t capacity = listing->capacity == 0 ? 1024 : listing->capacity * 2;
+        s3_entry *grown = gp_realloc_array(listing->entries, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a listing of %u objects", capacity);
+        listing->entries = grown;
+        listing->capacity = capacity;
+    }
+    status = gp_buffer_append(&listing->text, name, strlen(name) + 1, err);
+    if (status == GP_OK)
+        listing->entries[listing->count++] =
+            (s3_entry){ .name = at, .bytes = object->bytes, .tag = object->tag };
+    return status;
+}
+
+/* By components: a folder's files, then its folders, each in the order of their bytes. */
+static int entry_compare(const void *left, const void *right, void *text)
+{
+    const char *a = (const char *)text + ((const s3_entry *)left)->name;
+    const char *b = (const char *)text + ((const s3_entry *)right)->name;
+
+    for (;;) {
+        size_t bytes_a = strcspn(a, "/"), bytes_b = strcspn(b, "/");
+        bool file_a = a[bytes_a] == '\0', file_b = b[bytes_b] == '\0';
+        int order = memcmp(a, b, bytes_a < bytes_b ? bytes_a : bytes_b);
+
+        if (file_a != file_b)
+            return file_a ? -1 : 1;
+        if (order != 0 || bytes_a != bytes_b)
+            return order != 0 ? order : bytes_a < bytes_b ? -1 : 1;
+        if (file_a)
+            return 0;
+        a += bytes_a + 1;
+        b += bytes_b + 1;
+    }
+}
+
+static gp_status listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err)
+{
+    gp_status status;
+
+    *listing = (s3_listing){ .source = *source };
+    gp_buffer_init(&listing->text, GP_IMAGE_NAMES_BYTES_MAX);
+    listing->skip = source->key[0] == '\0' ? 0 : strlen(source->key) + 1;
+    status = gp_s3_source_format(source, true, listing->bare, sizeof(listing->bare), err);
+    return status == GP_OK ? gp_objects_open(&listing->objects, source, err) : status;
+}
+
+static void listing_close(s3_listing *listing)
+{
+    gp_objects_close(listing->objects);
+    gp_buffer_deinit(&listing->text);
+    gp_free(listing->entries);
+}
+
+static gp_status listing_read(s3_listing *listing, gp_error *err)
+{
+    char prefix[GP_S3_KEY_BYTES_MAX + 2];
+    gp_status status;
+
+    snprintf(prefix, sizeof(prefix), "%s%s", listing->source.key, listing->skip == 0 ? "" : "/");
+    status = gp_s3_list(gp_objects_s3(listing->objects), prefix, entry_add, listing, err);
+    if (status == GP_OK && listing->count == 0)
+        return gp_fail(
+            err, GP_ENOENT,
+            "there are no objects below %s/; keys are looked for as %s/CLASS/NAME.jpg (an object by itself "
+            "ends in .csv, .tar or .npy)",
+            listing->bare, listing->bare);
+    if (status == GP_OK)
+        qsort_r(listing->entries, listing->count, sizeof(*listing->entries), entry_compare,
+                listing->text.data);
+    return status;
+}
+
+/* ---- class folders ---- */
+
+static const char *const train_names[] = { "train", NULL };
+static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
+static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
+
+/* What is below the folder, or NULL. */
+static const char *below(const char *name, const char *folder)
+{
+    size_t length = strlen(folder);
+
+    return strncmp(name, folder, length) == 0 && name[length] == '/' ? name + length + 1 : NULL;
+}
+
+static const char *part_of(const char *name, const char *const *parts)
+{
+    for (; *parts != NULL; parts++)
+        if (below(name, *parts) != NULL)
+            return *parts;
+    return NULL;
+}
+
+/* All folders have a part's name, and there are folders in them. */
+static bool is_divided(const s3_listing *listing)
+{
+    bool folders = false;
+
+    for (uint32_t i = 0; i < listing->count; i++) {
+        const char *name = name_of(listing, i), *part;
+
+        if (strchr(name, '/') == NULL)
+            continue;
+        part = part_of(name, train_names);
+        part = part != NULL ? part : part_of(name, test_names);
+        if (part == NULL)
+            return false;
+        folders |= strchr(below(name, part), '/') != NULL;
+    }
+    return folders;
+}
+
+static const char *part_find(const s3_listing *listing, const char *const *parts)
+{
+    for (; *parts != NULL; parts++)
+        for (uint32_t i = 0; i < listing->count; i++)
+            if (below(name_of(listing, i), *parts) != NULL)
+                return *parts;
+    return NULL;
+}
+
+/* ours, names: the role's part, and the one that names the classes; "": there are no parts. */
+static gp_status parts_decide(const s3_listing *listing, gp_data_role role, const char **ours,
+                              const char **names, gp_error *err)
+{
+    const char *train, *test;
+
+    *ours = *names = "";
+    if (!is_divided(listing))
+        return role != GP_DATA_TEST ? GP_OK
+                                    : gp_fail(err, GP_ENOENT,
+                                              "%s has no test images: there are no train/ and test/ (or "
+                                              "val/) in it; `gradpool data "
+                                              "split` makes two parts of it",
+                                              listing->bare);
+    train = part_find(listing, train_names);
+    test = part_find(listing, role == GP_DATA_TEST ? validation_names : test_names);
+    *ours = role == GP_DATA_TRAIN || (role == GP_DATA_GIVEN && test == NULL) ? train : test;
+    if (*ours == NULL)
+        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", listing->bare,
+                       role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
+    *names = train != NULL ? train : *ours;
+    return GP_OK;
+}
+
+/* The class that a name of the part is in; false: it is in none, or in another part. */
+static bool class_of(const char *name, const char *part, char class[CLASS_BYTES_MAX], const char **file)
+{
+    const char *from = part[0] == '\0' ? name : below(name, part),
+               *slash = from == NULL ? NULL : strchr(from, '/');
+
+    if (slash == NULL || slash - from >= CLASS_BYTES_MAX)
+        return false;
+    memcpy(class, from, (size_t)(slash - from));
+    class[slash - from] = '\0';
+    *file = strrchr(name, '/') + 1;
+    return true;
+}
+
+static gp_status classes_add(gp_image_list *list, const s3_listing *listing, const char *part, gp_error *err)
+{
+    char class[CLASS_BYTES_MAX], last[CLASS_BYTES_MAX] = "";
+    const char *file;
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++)
+        if (class_of(name_of(listing, i), part, class, &file) && strcmp(class, last) != 0) {
+            status = gp_image_list_add_class(list, class, err);
+            strcpy(last, class);
+        }
+    if (status == GP_OK && list->class_count == 0)
+        return gp_fail(err, GP_ENOENT,
+                       "%s has no class folders; images are looked for as %s/CLASS/NAME.jpg or .png",
+                       listing->bare, listing->bare);
+    return status;
+}
+
+/* A class without images is an error where the classes' names are from. */
+static gp_status classes_check(gp_image_list *list, const s3_listing *listing, const uint32_t *counts,
+                               const gp_store_options *options, gp_error *err)
+{
+    for (uint32_t i = 0; i < list->class_count; i++) {
+        if (counts[i] > 0)
+            continue;
+        if (options->on_bad != GP_BAD_SKIP)
+            return gp_fail(
+                err, GP_ECORRUPT,
+                "class %s has no images: there is no .jpg or .png below it in %s; fill it or remove it",
+                gp_image_list_class(list, i), listing->bare);
+        gp_log(GP_LOG_WARN, "class %s has no images in %s", gp_image_list_class(list, i), listing->bare);
+        list->skipped_folders++;
+    }
+    return GP_OK;
+}
+
+/* The part's images, in order. */
+static gp_status images_add(gp_image_list *list, s3_listing *listing, const char *part, uint32_t *counts,
+                            gp_error *err)
+{
+    char class[CLASS_BYTES_MAX], last[CLASS_BYTES_MAX] = "";
+    int32_t label = -1;
+    const char *file;
+    uint32_t place;
+    gp_status status = gp_image_list_add_place(list, listing->bare, &place, err);
+
+    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
+        const char *name = name_of(listing, i);
+
+        if (!class_of(name, part, class, &file)) {
+            list->others += part[0] == '\0' || below(name, part) != NULL;
+            continue;
+        }
+        if (!gp_image_list_wants(file)) {
+            list->others++;
+            continue;
+        }
+        if (strcmp(class, last) != 0) {
+            label = gp_image_list_find_class(list, class);
+            strcpy(last, class);
+        }
+        if (label < 0)
+            return gp_fail(err, GP_ECORRUPT, "%s/%s: there is no class of that name in the training images",
+                           listing->bare, class);
+        counts[label]++;
+        status = gp_image_list_add(list, place, name, label, err);
+        if (status == GP_OK)
+            status =
+                gp_objects_add(listing->objects, listing->entries[i].bytes, listing->entries[i].tag, err);
+    }
+    if (status == GP_OK && list->count == 0)
+        return gp_fail(err, GP_ENOENT, "there is no .jpg or .png in the class folders of %s", listing->bare);
+    return status;
+}
+
+/* Images with a class for each pixel have two folders that are no classes. */
+static bool is_pixels(const s3_listing *listing)
+{
+    bool images = false, labels = false;
+
+    for (uint32_t i = 0; i < listing->count; i++) {
+        images |= below(name_of(listing, i), "images") != NULL;
+        labels |=
+            below(name_of(listing, i), "labels") != NULL || below(name_of(listing, i), "trainannot") != NULL;
+    }
+    return images ? labels : labels && part_find(listing, train_names) != NULL;
+}
+
+static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
+{
+    const char *ours, *names;
+    uint32_t *counts = NULL;
+    gp_status status;
+
+    if (is_pixels(listing))
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "%s has images beside label images; these are not read from S3 yet: copy them to a directory",
+            listing->bare);
+    status = parts_decide(listing, role, &ours, &names, err);
+    if (status == GP_OK)
+        status = classes_add(list, listing, names, err);
+    if (status != GP_OK)
+        return status;
+    counts = gp_calloc(list->class_count, sizeof(*counts));
+    status = counts == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %u classes", list->class_count)
+                            : images_add(list, listing, ours, counts, err);
+    if (status == GP_OK && strcmp(ours, names) == 0)
+        status = classes_check(list, listing, counts, options, err);
+    gp_free(counts);
+    return status;
+}
+
+/* ---- archives ---- */
+
+static bool is_archive(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return strchr(name, '/') == NULL && dot != NULL && strcasecmp(dot, ".tar") == 0;
+}
+
+/* An archive that is read block by block. */
+typedef struct tar_object {
+    gp_objects *objects;
+    gp_s3_range range; /* the whole object */
+    gp_buffer window;
+    uint64_t window_at;
+} tar_object;
+
+static gp_status tar_object_read(void *context, uint64_t at, void *to, size_t bytes, gp_error *err)
+{
+    tar_object *tar = context;
+
+    while (bytes > 0) {
+        uint64_t begin = at / GP_OBJECT_BLOCK_BYTES * GP_OBJECT_BLOCK_BYTES,
+                 left = tar->range.object_bytes - begin;
+        size_t part;
+
+        if (tar->window.bytes == 0 || tar->window_at != begin) {
+            gp_s3_range block = tar->range;
+            gp_status status;
+
+            block.offset = begin;
+            block.bytes = left < GP_OBJECT_BLOCK_BYTES ? left : GP_OBJECT_BLOCK_BYTES;
+            status = gp_objects_read(tar->objects, &block, true, &tar->window, err);
+            if (status != GP_OK)
+                return status;
+            tar->window_at = begin;
+        }
+        part = begin + tar->window.bytes - at < bytes ? (size_t)(begin + tar->window.bytes - at) : bytes;
+        memcpy(to, tar->window.data + (at - begin), part);
+        to = (char *)to + part;
+        at += part;
+        bytes -= part;
+    }
+    return GP_OK;
+}
+
+static gp_status archive_take(s3_listing *listing, gp_tar_index *index, const char *key, uint64_t bytes,
+                              uint64_t tag, gp_error *err)
+{
+    tar_object tar = { .objects = listing->objects,
+                       .range = { .key = key, .bytes = bytes, .object_bytes = bytes, .tag = tag } };
+    gp_tar_source source = { .read = tar_object_read, .context = &tar, .bytes = bytes };
+    char path[GP_S3_KEY_BYTES_MAX + 80];
+    gp_status status;
+
+    snprintf(path, sizeof(path), "s3://%s/%s", listing->source.bucket, key);
+    gp_buffer_init(&tar.window, GP_OBJECT_BLOCK_BYTES);
+    status = gp_image_list_add_place(&index->all, path, &index->place, err);
+    if (status == GP_OK)
+        status = gp_objects_add(listing->objects, bytes, tag, err);
+    if (status == GP_OK)
+        status = gp_tar_walk_source(&source, path, gp_tar_index_take, index, err);
+    gp_buffer_deinit(&tar.window);
+    return status;
+}
+
+/* The one that was named, or those that were listed. */
+static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err)
+{
+    s3_listing *listing = context;
+    char key[GP_S3_KEY_BYTES_MAX + 2];
+    gp_status status = GP_OK;
+
+    gp_objects_of_places(listing->objects);
+    if (listing->count == 0) {
+        gp_s3_range range = { .key = listing->source.key, .bytes = 1 };
+        gp_buffer byte;
+
+        gp_buffer_init(&byte, 16);
+        status = gp_s3_read(gp_objects_s3(listing->objects), &range, &byte, err);
+        gp_buffer_deinit(&byte);
+        return status == GP_OK ? archive_take(listing, index, range.key, range.object_bytes, range.tag, err)
+                               : status;
+    }
+    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
+        if (!is_archive(name_of(listing, i)))
+            continue;
+        if ((size_t)snprintf(key, sizeof(key), "%s%s%s", listing->source.key, listing->skip == 0 ? "" : "/",
+                             name_of(listing, i)) >= sizeof(key))
+            return gp_fail(err, GP_ELIMIT, "a key below %s is too long", listing->bare);
+        status = archive_take(listing, index, key, listing->entries[i].bytes, listing->entries[i].tag, err);
+    }
+    return status;
+}
+
+/* ---- lines ---- */
+
+static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
+{
+    gp_s3_range range = { .key = listing->source.key, .bytes = GP_S3_REST };
+    char place[GP_S3_SOURCE_BYTES_MAX], *text;
+    gp_buffer bytes;
+    size_t count;
+    gp_status status;
+
+    if (role == GP_DATA_TEST)
+        return gp_fail(err, GP_ENOENT, "%s has no test part; give one as --validation-data FILE.csv",
+                       listing->bare);
+    gp_buffer_init(&bytes, CSV_BYTES_MAX);
+    status = gp_s3_read(gp_objects_s3(listing->objects), &range, &bytes, err);
+    if (status == GP_OK)
+        status = gp_buffer_reserve(&bytes, 1, err);
+    if (status == GP_OK) {
+        snprintf(place, sizeof(place), "%s", listing->bare);
+        *strrchr(place, '/') = '\0';
+        text = (char *)gp_buffer_take(&bytes, &count);
+        status = gp_csv_list_text(list, listing->bare, place, text, count, err);
+    }
+    gp_buffer_deinit(&bytes);
+    for (uint32_t i = 0; i < list->count && status == GP_OK; i++) {
+        const char *name = gp_image_list_name(list, i);
+
+        if (name[0] == '/' || gp_s3_is(name))
+            status = gp_fail(err, GP_EINVAL, "%s: the path %.80s is not relative to it", listing->bare, name);
+        else
+            status = gp_objects_add(listing->objects, 0, 0, err);
+    }
+    return status;
+}
+
+/* Names lose their options, which stand in every line of a list that `data split` wrote. */
+gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err)
+{
+    gp_s3_source first = { .bucket = "" }, next;
+    uint32_t there = 0;
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < list->count && status == GP_OK; i++) {
+        char *name = (char *)(uintptr_t)gp_image_list_name(list, i);
+        size_t length = strlen(name) + 1;
+
+        if (!gp_s3_is(name))
+            continue;
+        status = gp_s3_source_parse(&next, name, err);
+        if (status == GP_OK)
+            status = gp_s3_source_format(&next, true, name, length, err);
+        next.key[0] = '\0';
+        if (there++ == 0)
+            first = next;
+        if (status == GP_OK &&
+            (strcmp(first.bucket, next.bucket) != 0 || strcmp(first.endpoint, next.endpoint) != 0))
+            status = gp_fail(err, GP_EUNSUPPORTED, "%s has lines of two buckets, %s and %s; one is possible",
+                             source, first.bucket, next.bucket);
+    }
+    if (status != GP_OK || there == 0)
+        return status;
+    if (there != list->count)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s has %u lines of objects in S3 and %u of files; one kind is possible", source,
+                       there, list->count - there);
+    status = gp_objects_open(&list->objects, &first, err);
+    for (uint32_t i = 0; i < list->count && status == GP_OK; i++)
+        status = gp_objects_add(list->objects, 0, 0, err);
+    return status;
+}
+
+/* ---- the store ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) > strlen(end) && strcasecmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static bool has_archives(const s3_listing *listing)
+{
+    for (uint32_t i = 0; i < listing->count; i++)
+        if (is_archive(name_of(listing, i)))
+            return true;
+    return false;
+}
+
+static bool npy_exists(void *context, const char *path)
+{
+    const s3_listing *listing = context;
+    size_t skip = strlen(listing->bare) + 1;
+
+    for (uint32_t i = 0; i < listing->count; i++)
+        if (strcmp(name_of(listing, i), path + skip) == 0)
+            return true;
+    return false;
+}
+
+/* A list of the objects is made, which takes them over; what kind it is, or NULL: arrays. */
+static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_role role,
+                           const gp_store_options *options, const char **kind, gp_error *err)
+{
+    const char *key = listing->source.key;
+    gp_status status = GP_OK;
+
+    *kind = "folder";
+    if (ends_with(key, ".csv")) {
+        *kind = "csv";
+        return csv_list(list, listing, role, err);
+    }
+    if (ends_with(key, ".npy")) {
+        *kind = NULL;
+        return GP_OK;
+    }
+    if (!ends_with(key, ".tar"))
+        status = listing_read(listing, err);
+    if (status != GP_OK)
+        return status;
+    if (listing->count > 0 && gp_npy_is_listed(listing->bare, npy_exists, listing)) {
+        *kind = NULL;
+        return GP_OK;
+    }
+    if (listing->count == 0 || has_archives(listing)) {
+        *kind = "tar";
+        return gp_tar_list_with(list, listing->bare, role, archives_fill, listing, err);
+    }
+    return folder_list(list, listing, role, options, err);
+}
+
+gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
+                           const gp_store_options *options, gp_error *err)
+{
+    s3_listing listing = { .objects = NULL };
+    gp_s3_source source;
+    gp_image_list list;
+    const char *kind = NULL;
+    gp_status status;
+
+    gp_image_list_init(&list);
+    status = gp_s3_source_parse(&source, text, err);
+    if (status == GP_OK)
+        status = gp_s3_source_complete(&source, err);
+    if (status == GP_OK)
+        status = listing_open(&listing, &source, err);
+    if (status == GP_OK)
+        status = list_make(&list, &listing, role, options, &kind, err);
+    if (status == GP_OK && kind == NULL) {
+        status = gp_s3_npy_open(out, listing.bare, listing.objects, listing.count > 0 ? npy_exists : NULL,
+                                &listing, role, err);
+    } else if (status == GP_OK) {
+        gp_image_list_trim(&list);
+        list.objects = listing.objects;
+        listing.objects = NULL;
+        status = gp_image_store_open(out, kind, listing.bare, &list, NULL, options, err);
+        gp_image_list_init(&list); /* it was taken over */
+    }
+    gp_image_list_deinit(&list);
+    listing_close(&listing);
+    return status;
+}
