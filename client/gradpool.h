@@ -220,8 +220,7 @@ typedef struct gp_prediction {
     uint32_t rank;
     uint64_t dims[4];
     const char *const *class_names; /* [classes]; their numbers from 0 where they have no names */
-    const int32_t
-        *pixels; /* [H, W]: the class of each; NULL without pixel_classes, or of one class a sample */
+    const int32_t *pixels;          /* [H, W]: the class of each, with pixel_classes; else NULL */
 } gp_prediction;
 
 typedef struct gp_predict_request {
@@ -242,14 +241,16 @@ typedef struct gp_predict_request {
     /* Of networks that score each pixel no scores, but the class of each: a byte a pixel crosses the wire in place of
      * 4 times the number of classes.  Others give scores all the same. */
     bool pixel_classes;
+    /* Height and width that images are brought to before their middle, of the size that the model takes, is cropped: as
+     * the validation of a training with image-size and a crop.  0, 0 = the model's size, nothing is cropped. */
+    uint32_t image_size[2];
 } gp_predict_request;
 
 typedef struct gp_evaluation {
-    uint64_t count;    /* samples predicted */
-    uint64_t labelled; /* of them with a label */
-    double accuracy,
-        loss;    /* over the labelled, of networks that score pixels over their pixels; NaN = none */
-    double rmse; /* root of the mean squared error of values; NaN: the model gives classes */
+    uint64_t count;        /* samples predicted */
+    uint64_t labelled;     /* of them with a label */
+    double accuracy, loss; /* over the labelled, or their pixels; NaN = none */
+    double rmse;           /* root of the mean squared error of values; NaN: the model gives classes */
     double seconds;
 } gp_evaluation;
 

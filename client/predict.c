@@ -132,6 +132,8 @@ static gp_status read_data(gp_predicting *p, gp_error *err)
     if ((request->data == NULL) == (request->samples == NULL))
         return gp_fail(err, GP_EINVAL, "give %s",
                        request->data == NULL ? "data or samples" : "data or samples, not both");
+    if (request->samples != NULL && (request->image_size[0] != 0 || request->image_size[1] != 0))
+        return gp_fail(err, GP_EINVAL, "image_size is of images in files; samples have the model's size");
     p->plan.data = p->data;
     if (request->data != NULL && request->data[0] == '\0')
         return gp_fail(err, GP_EINVAL, "the name of the data is empty");

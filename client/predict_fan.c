@@ -78,7 +78,10 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
     gp_predict_begin begin = { .batch = fan->part_most,
                                .precision = plan->precision,
                                .answer = plan->answer,
-                               .floats = plan->request->sample_floats };
+                               .floats = plan->request->sample_floats,
+                               .samples = plan->data[0] == '\0' ? plan->request->sample_count : 0,
+                               .image_height = plan->request->image_size[0],
+                               .image_width = plan->request->image_size[1] };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = plan->weights, .bytes = plan->weights_count * sizeof(float) },
@@ -101,14 +104,17 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
     return GP_OK;
 }
 
-/* The first worker tells how many samples there are. */
-static gp_status fan_cut(gp_fan *fan, uint64_t samples, gp_error *err)
+/* The first worker tells how many samples there are, and how many it computes at once. */
+static gp_status fan_cut(gp_fan *fan, uint64_t samples, uint32_t micro_batch, gp_error *err)
 {
-    const uint32_t workers = fan->pool->grant.slots_count;
-    const uint64_t share = samples / ((uint64_t)workers * PARTS_PER_WORKER) + 1;
+    const uint32_t workers = fan->pool->grant.slots_count,
+                   most = fan->part_most > micro_batch ? fan->part_most - fan->part_most % micro_batch
+                                                       : fan->part_most;
+    const uint64_t share = samples / ((uint64_t)workers * PARTS_PER_WORKER) + 1,
+                   whole = (share + micro_batch - 1) / micro_batch * micro_batch;
 
     fan->samples = samples;
-    fan->part_size = share < fan->part_most ? (uint32_t)share : fan->part_most;
+    fan->part_size = whole < most ? (uint32_t)whole : most;
     fan->part_count = (samples + fan->part_size - 1) / fan->part_size;
     fan->window = workers * WINDOW_PER_WORKER;
     fan->parts = gp_calloc(fan->window, sizeof(*fan->parts));
@@ -126,7 +132,7 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
     if (fan->plan->data[0] == '\0')
         ready.samples = fan->plan->request->sample_count;
     if (fan->parts == NULL)
-        status = fan_cut(fan, ready.samples, err);
+        status = fan_cut(fan, ready.samples, ready.micro_batch, err);
     else if (ready.samples != fan->samples)
         status =
             gp_fail(err, GP_EINVAL, "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another",

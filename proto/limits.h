@@ -53,6 +53,7 @@
 #define GP_STEPS_MAX        (1ull << 48)
 #define GP_EPOCHS_MAX       1000000000u
 #define GP_CLASSES_MAX      65536u
+#define GP_PREDICT_SIDE_MAX 8192u      /* of images before the crop */
 #define GP_SCORES_MAX       (1u << 28) /* of one sample */
 #define GP_ERROR_MAX        1e300
 #define GP_PARAMETERS_MAX   (1ull << 36)

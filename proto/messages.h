@@ -345,13 +345,17 @@ typedef struct gp_predict_begin {
     uint32_t precision; /* gp_precision; optional on the wire, as what follows */
     uint32_t answer;    /* gp_predict_answer */
     uint32_t floats;    /* samples that a predict_ask brings: 0 uint8, 1 float32 */
+    uint64_t samples;   /* that predict_asks will bring in all */
+    /* Images are brought to this and cropped to what the network takes; 0, 0: no crop. */
+    uint32_t image_height, image_width;
 } gp_predict_begin;
 
 typedef struct gp_predict_ready {
     uint64_t samples; /* 0: they come with the asking */
-    uint32_t
-        classes; /* scores of one sample: a class's, a pixel's, values; or, of GP_ANSWER_CLASSES, its places */
+    /* Scores of one sample: a class's, a pixel's, values; or, of GP_ANSWER_CLASSES, places that have a class. */
+    uint32_t classes;
     bool has_labels;
+    uint32_t micro_batch; /* computed at once: parts of a multiple waste nothing; optional on the wire */
 } gp_predict_ready;
 
 /* Payload, where predict_begin named no data: the samples, packed.  Answered by one predict_part of the same first and

@@ -7,6 +7,9 @@ const gp_field gp_predict_begin_fields[] = {
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, precision, 0, 1, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, answer, 0, GP_ANSWER_COUNT - 1, GP_ANSWER_SCORES),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, floats, 0, 1, 0),
+    GP_FIELD_U64_OPTIONAL(gp_predict_begin, samples, 0, GP_SAMPLES_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, image_height, 0, GP_PREDICT_SIDE_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, image_width, 0, GP_PREDICT_SIDE_MAX, 0),
     GP_FIELD_END,
 };
 
@@ -14,6 +17,7 @@ const gp_field gp_predict_ready_fields[] = {
     GP_FIELD_U64(gp_predict_ready, samples, 0, GP_SAMPLES_MAX),
     GP_FIELD_U32(gp_predict_ready, classes, 1, GP_SCORES_MAX),
     GP_FIELD_BOOL(gp_predict_ready, has_labels),
+    GP_FIELD_U32_OPTIONAL(gp_predict_ready, micro_batch, 1, GP_BATCH_MAX, 1),
     GP_FIELD_END,
 };
 

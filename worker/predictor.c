@@ -1,7 +1,7 @@
 /* predictor.c -- samples in, scores or classes out, and the sums and confusion matrix of each part.
  *
- * The plan's size does not depend on how the client cuts the data, so a sample's scores have the same bits in whichever
- * part, on whichever worker it is computed. */
+ * The plan's size depends on the number of samples in all and not on how the client cuts them, so a sample's scores have the
+ * same bits in whichever part, on whichever worker it is computed. */
 #include "worker/predictor.h"
 
 #include <inttypes.h>
@@ -12,10 +12,12 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/data/store.h"
+#include "worker/center_crop.h"
 #include "worker/fault.h"
 
-/* Samples per call: enough to fill the vectors of every thread, small enough for the cache. */
-enum { PREDICT_MICRO_BATCH = 256, BYTE_CLASSES_MAX = 256 };
+/* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
+ * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
+enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
 
 struct gp_predictor {
     const gp_backend_ops *backend_ops;
@@ -23,6 +25,7 @@ struct gp_predictor {
     gp_netspec *spec;
     gp_graph *graph;
     gp_store *data; /* NULL: the client sends the samples */
+    gp_center_crop crop;
     gp_dtype sample_dtype;
     size_t sample_bytes;
     gp_predict_answer answer;
@@ -56,6 +59,7 @@ void gp_predictor_free(gp_predictor *predictor)
         predictor->backend_ops->free(predictor->plan);
     gp_graph_free(predictor->graph);
     gp_netspec_free(predictor->spec);
+    gp_center_crop_deinit(&predictor->crop);
     gp_store_close(predictor->data);
     gp_confusion_free(predictor->confusion);
     gp_free(predictor->parameters);
@@ -82,7 +86,7 @@ static gp_status weights_check(const gp_predictor *predictor, size_t weights_cou
 
 static gp_status sample_check(const gp_predictor *predictor, gp_error *err)
 {
-    const gp_store_info *info = gp_store_get_info(predictor->data);
+    const gp_store_info *info = &predictor->crop.out;
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
@@ -184,29 +188,47 @@ static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *se
     return status;
 }
 
+/* A power of two, unless parts are smaller. */
+static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
+{
+    uint32_t size = 1;
+
+    while (size < PREDICT_MICRO_BATCH && (uint64_t)size * CALLS_MIN < samples)
+        size *= 2;
+    return size < part_max ? size : part_max;
+}
+
 /* The source that predict_begin names, or the samples that the client will send. */
 static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
-    gp_store_options images = gp_store_options_for(&predictor->spec->input);
+    const gp_predict_begin *begin = setup->begin;
+    const uint32_t size[2] = { begin->image_height, begin->image_width };
+    gp_store_options images;
 
-    if (setup->begin->data[0] == '\0') {
-        predictor->sample_dtype = setup->begin->floats ? GP_F32 : GP_U8;
+    if (begin->data[0] == '\0') {
+        predictor->micro_batch = micro_batch_of(begin->samples, predictor->part_max);
+        predictor->sample_dtype = begin->floats ? GP_F32 : GP_U8;
         predictor->sample_bytes =
             (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
         return GP_OK;
     }
-    images.any_class = true;
-    gp_status status = data_open(predictor, setup, &images, err);
+    gp_status status = gp_center_crop_images(&predictor->crop, &images, size, &predictor->spec->input, err);
 
+    images.any_class = true;
+    if (status == GP_OK)
+        status = data_open(predictor, setup, &images, err);
+    if (status == GP_OK) {
+        predictor->micro_batch =
+            micro_batch_of(gp_store_get_info(predictor->data)->count, predictor->part_max);
+        status = gp_center_crop_open(&predictor->crop, predictor->data, predictor->micro_batch, err);
+    }
     if (status == GP_OK)
         status = sample_check(predictor, err);
     if (status != GP_OK)
         return status;
-    const gp_store_info *info = gp_store_get_info(predictor->data);
-
-    predictor->sample_dtype = info->dtype;
-    predictor->sample_bytes = info->sample_bytes;
-    predictor->compares = targets_fit(predictor->graph, info);
+    predictor->sample_dtype = predictor->crop.out.dtype;
+    predictor->sample_bytes = predictor->crop.out.sample_bytes;
+    predictor->compares = targets_fit(predictor->graph, &predictor->crop.out);
     return GP_OK;
 }
 
@@ -252,8 +274,6 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
     predictor->backend = setup->backend;
     predictor->answer = (gp_predict_answer)setup->begin->answer;
     predictor->part_max = setup->begin->batch;
-    predictor->micro_batch =
-        predictor->part_max < PREDICT_MICRO_BATCH ? predictor->part_max : PREDICT_MICRO_BATCH;
     gp_status status = predictor_build(predictor, setup, err);
 
     if (status != GP_OK) {
@@ -265,6 +285,7 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
         .classes =
             predictor->answer == GP_ANSWER_CLASSES ? predictor->place_count : predictor->graph->score_count,
         .has_labels = predictor->compares,
+        .micro_batch = predictor->micro_batch,
     };
     *out = predictor;
     return GP_OK;
@@ -367,8 +388,8 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     } else {
         for (uint32_t i = 0; i < count; i++)
             predictor->index[i] = (uint32_t)(ask->first + from + i);
-        status = gp_store_read(predictor->data, predictor->index, count, predictor->samples,
-                               predictor->targets, err);
+        status = gp_center_crop_read(&predictor->crop, predictor->data, predictor->index, count,
+                                     predictor->samples, predictor->targets, err);
     }
     if (status != GP_OK)
         return status;

@@ -106,6 +106,15 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .help = "f32; bf16: activations and products in bfloat16, faster on large networks"                  \
     }
 
+/* Of commands that predict. */
+#define CLI_IMAGE_SIZE_PARAM(options_type)                                                                   \
+    {                                                                                                        \
+        .name = "image-size", .type = GP_PARAM_I64, .offset = offsetof(options_type, image_size),            \
+        .count = 2, .min = 0, .max = 8192, .unit = "pixels",                                                 \
+        .help = "height, width that images are brought to before their middle is cropped to what the model " \
+                "takes; 0,0: no crop"                                                                        \
+    }
+
 /* Of commands that have something to say in JSON. */
 #define CLI_JSON_PARAM(options_type)                                                                         \
     {                                                                                                        \

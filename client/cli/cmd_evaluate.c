@@ -11,6 +11,7 @@ typedef struct evaluate_options {
     cli_common common;
     char model[512], data[512], confusion[1024];
     bool per_class;
+    int64_t image_size[2];
     int precision; /* gp_precision */
 } evaluate_options;
 
@@ -34,6 +35,7 @@ static const gp_param evaluate_params[] = {
       .offset = offsetof(evaluate_options, confusion),
       .count = 1024,
       .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
+    CLI_IMAGE_SIZE_PARAM(evaluate_options),
     CLI_PRECISION_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
@@ -185,6 +187,8 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .precision = gp_precision_names[options->precision],
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] },
                                    .progress = evaluate_progress,
                                    .context = &progress,
                                    .stop = &cli_stop };

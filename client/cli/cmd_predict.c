@@ -11,6 +11,7 @@ typedef struct predict_options {
     cli_common common;
     char model[512], data[512], out[512];
     int64_t top;
+    int64_t image_size[2];
     int precision; /* gp_precision */
 } predict_options;
 
@@ -37,6 +38,7 @@ static const gp_param predict_params[] = {
       .max = ROWS_TOP_MAX,
       .unit = "classes",
       .help = "the best classes and their scores; default 0: the scores of all" },
+    CLI_IMAGE_SIZE_PARAM(predict_options),
     CLI_PRECISION_PARAM(predict_options),
     CLI_JSON_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
@@ -85,6 +87,8 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .precision = gp_precision_names[options->precision],
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] },
                                    .each = predict_row,
                                    .progress = predict_progress,
                                    .context = &sink,

@@ -241,7 +241,7 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
     predictor = gp_calloc(1, sizeof(*predictor));
     if (predictor == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory");
-    *ready = (gp_predict_ready){ .samples = 100, .classes = 3, .has_labels = true };
+    *ready = (gp_predict_ready){ .samples = 100, .classes = 3, .has_labels = true, .micro_batch = 1 };
     *out = predictor;
     return GP_OK;
 }
