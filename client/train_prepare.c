@@ -223,7 +223,7 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
 
     if (status != GP_OK)
         return status;
-    gp_augment fixed = gp_augment_fixed(&run->augment);
+    gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
     gp_store_info info;
 
     status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);

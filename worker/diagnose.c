@@ -141,8 +141,11 @@ static gp_status examine_samples(examination *e, gp_error *err)
                                 .sample_dtype = gp_store_get_info(request->store)->dtype },
             &memory, err);
     if (status == GP_OK)
-        status = gp_loader_new_augmented(&e->loader, request->store, request->sampler, 1, e->batch,
-                                         request->augment, request->seed, 0, err);
+        status = gp_loader_new_with(
+            &e->loader, request->store, request->sampler,
+            &(gp_loader_options){
+                .depth = 1, .capacity = e->batch, .augment = request->augment, .seed = request->seed },
+            err);
     for (uint32_t done = 0; done < request->count && status == GP_OK; done += e->batch) {
         uint32_t left = request->count - done;
 

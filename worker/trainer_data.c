@@ -48,7 +48,7 @@ gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setu
         return status;
     images.class_names = gp_store_get_info(trainer->data)->class_names;
     images.class_count = gp_store_get_info(trainer->data)->class_count;
-    fixed = gp_augment_fixed(&trainer->augment);
+    fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
     status = open(&trainer->validation, same ? begin->data : begin->validation_data,
                   same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
     if (status == GP_OK)
@@ -154,18 +154,24 @@ gp_status gp_trainer_new_loaders(gp_trainer *trainer, gp_error *err)
     uint64_t seed = (uint64_t)trainer->options.seed;
     gp_status status;
 
-    gp_augment fixed = gp_augment_fixed(&trainer->augment);
+    gp_augment fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
+    gp_loader_options options = { .depth = LOADER_DEPTH,
+                                  .depth_max = GP_LOADER_DEPTH_MAX,
+                                  .bytes_max = LOADER_BYTES_MAX,
+                                  .capacity = trainer->micro_batch,
+                                  .augment = &trainer->augment,
+                                  .seed = seed };
 
     gp_sampler_init(&trainer->sampler, trainer->shape.count, (gp_shuffle)trainer->options.shuffle, seed);
-    status = gp_loader_new_augmented(&trainer->loader, trainer->data, &trainer->sampler, LOADER_DEPTH,
-                                     trainer->micro_batch, &trainer->augment, seed, 0, err);
+    status = gp_loader_new_with(&trainer->loader, trainer->data, &trainer->sampler, &options, err);
     if (status != GP_OK || trainer->validation == NULL)
         return status;
     gp_sampler_init(&trainer->validation_sampler, gp_store_get_info(trainer->validation)->count,
                     GP_SHUFFLE_NEVER, seed);
-    return gp_loader_new_augmented(&trainer->validation_loader, trainer->validation,
-                                   &trainer->validation_sampler, LOADER_DEPTH, trainer->micro_batch, &fixed,
-                                   seed, 0, err);
+    options.augment = &fixed;
+    options.depth_max = 0;
+    return gp_loader_new_with(&trainer->validation_loader, trainer->validation, &trainer->validation_sampler,
+                              &options, err);
 }
 
 gp_status gp_trainer_name_classes(gp_trainer *trainer, gp_error *err)

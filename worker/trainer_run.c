@@ -434,7 +434,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     gp_status status = GP_OK;
     bool ends = false;
 
-    for (int i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
+    for (uint32_t i = 0; i < gp_loader_depth_max(trainer->loader) && status == GP_OK; i++)
         status = trainer_request(trainer, &ahead, err);
     trainer->begin_ns = gp_now_ns();
     while (status == GP_OK && !ends) {

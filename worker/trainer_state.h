@@ -18,7 +18,8 @@ enum { REPRODUCIBLE_BLOCK = 16 };
 enum { EXACT_STOP = 2 * GP_SUMS, EXACT_SAMPLES, EXACT_BAD, EXACT_COUNT };
 
 /* Slots of the loader: one in use, one ready, one being filled. */
-enum { LOADER_DEPTH = 3 };
+/* Batches ahead of the step: at first and at least, and the memory that more of them may take. */
+enum { LOADER_DEPTH = 3, LOADER_BYTES_MAX = 256 << 20 };
 
 typedef struct bucket {
     size_t first, count; /* float32 elements of the blob */

@@ -93,8 +93,22 @@ static gp_status sheet_row(sheet *s, uint32_t row, uint32_t index, gp_error *err
     for (uint32_t epoch = 0; epoch + 1 < s->request->columns; epoch++) {
         gp_augment_draw draw;
 
-        gp_augment_draw_sample(&draw, &s->augment, info, &s->shape, s->request->seed, epoch,
-                               index * (uint32_t)s->augment.patches_per_image);
+        const uint32_t sample = index * (uint32_t)s->augment.patches_per_image;
+
+        if (gp_store_draws(s->store, &s->augment)) {
+            const gp_drawing drawing = { .augment = &s->augment,
+                                         .shape = &s->shape,
+                                         .seed = s->request->seed,
+                                         .sample_bytes = s->shape.sample_bytes };
+
+            status =
+                gp_store_read_drawn(s->store, &drawing, epoch, &sample, 1, s->drawn, s->drawn_labels, err);
+            if (status != GP_OK)
+                return status;
+            put_image(s, row, epoch + 1, &s->shape, s->drawn);
+            continue;
+        }
+        gp_augment_draw_sample(&draw, &s->augment, info, &s->shape, s->request->seed, epoch, sample);
         gp_augment_image(&draw, info, &s->shape, s->augment.fill, s->stored, s->drawn);
         put_image(s, row, epoch + 1, &s->shape, s->drawn);
         if (!labelled)

@@ -61,6 +61,19 @@ void *gp_realloc_array(void *old, size_t count, size_t size)
     return old == NULL ? alloc_counted(block) : block;
 }
 
+/* Before a block is touched; refused: small pages do too. */
+static void pages_huge(void *block, size_t bytes)
+{
+#if defined(MADV_HUGEPAGE)
+    if (block != NULL && bytes >= 2 * HUGE_PAGE) {
+        uintptr_t first = ((uintptr_t)block + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+        uintptr_t end = ((uintptr_t)block + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+
+        madvise((void *)first, end - first, MADV_HUGEPAGE);
+    }
+#endif
+}
+
 void *gp_aligned_calloc(size_t alignment, size_t bytes)
 {
     assert(alignment != 0 && (alignment & (alignment - 1)) == 0);
@@ -69,14 +82,7 @@ void *gp_aligned_calloc(size_t alignment, size_t bytes)
     size_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
     void *block = alloc_counted(aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
 
-#if defined(MADV_HUGEPAGE) /* before it is touched; refused: small pages do too */
-    if (block != NULL && rounded >= 2 * HUGE_PAGE) {
-        uintptr_t first = ((uintptr_t)block + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-        uintptr_t end = ((uintptr_t)block + rounded) & ~(uintptr_t)(HUGE_PAGE - 1);
-
-        madvise((void *)first, end - first, MADV_HUGEPAGE);
-    }
-#endif
+    pages_huge(block, rounded);
     return block == NULL ? NULL : memset(block, 0, rounded);
 }
 
@@ -86,6 +92,26 @@ char *gp_strdup(const char *text)
     char *copy = gp_malloc(bytes);
 
     return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
+void *gp_reserve(size_t bytes)
+{
+    void *block = alloc_refused() ? MAP_FAILED
+                                  : mmap(NULL, bytes == 0 ? 1 : bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (block == MAP_FAILED)
+        return NULL;
+    pages_huge(block, bytes);
+    return alloc_counted(block);
+}
+
+void gp_unreserve(void *block, size_t bytes)
+{
+    if (block == NULL)
+        return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    munmap(block, bytes == 0 ? 1 : bytes);
 }
 
 void gp_free(void *block)

@@ -17,6 +17,10 @@ void *gp_aligned_calloc(size_t alignment, size_t bytes);      /* zeroed; alignme
 char *gp_strdup(const char *text);
 void gp_free(void *block); /* accepts NULL */
 
+/* Zeroed pages whose memory is taken as they are written; given back with their size.  NULL is fine there. */
+void *gp_reserve(size_t bytes);
+void gp_unreserve(void *block, size_t bytes);
+
 typedef struct gp_alloc_stats {
     uint64_t calls; /* allocations asked for since the process began */
     int64_t live;   /* blocks allocated and not freed */

@@ -9,7 +9,7 @@
 
 #define AT(field) .offset = offsetof(gp_augment, field)
 
-static const char *const crops[] = { "none", "center", "random", "resized", NULL };
+static const char *const crops[] = { "none", "center", "random", "fit", "resized", NULL };
 
 const gp_param gp_augment_table[] = {
     { .name = "crop",
@@ -18,7 +18,8 @@ const gp_param gp_augment_table[] = {
       .words = crops,
       .seed_name = "OutputSizeMode",
       .torch_name = "RandomCrop, RandomResizedCrop",
-      .help = "none, center, random, or resized (random area and aspect, scaled to crop-size)" },
+      .help = "none, center, random, fit (the largest window in the middle, scaled to crop-size), or resized "
+              "(random area and aspect, scaled to crop-size)" },
     { .name = "crop-size",
       .type = GP_PARAM_I64,
       AT(crop_size),
@@ -256,17 +257,35 @@ bool gp_augment_is_identity(const gp_augment *augment)
     return true;
 }
 
-gp_augment gp_augment_fixed(const gp_augment *augment)
+bool gp_augment_is_window(const gp_augment *augment)
+{
+    static const char *const others[] = { "rotation", "scale",   "x-scale",       "y-scale",
+                                          "x-shear",  "y-shear", "x-translation", "y-translation" };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (gp_params_changed(gp_params_find(gp_augment_table, others[i]), augment))
+            return false;
+    return augment->crop != GP_CROP_NONE;
+}
+
+gp_augment gp_augment_fixed(const gp_augment *augment, const int64_t size[2])
 {
     gp_augment fixed;
 
     gp_augment_parse(&fixed, "", NULL);
     if (augment->crop != GP_CROP_NONE) {
-        fixed.crop = GP_CROP_CENTER;
+        fixed.crop = augment->crop == GP_CROP_FIT || (augment->crop == GP_CROP_RESIZED && size[0] == 0)
+                         ? GP_CROP_FIT
+                         : GP_CROP_CENTER;
         memcpy(fixed.crop_size, augment->crop_size, sizeof(fixed.crop_size));
     }
     fixed.fill = augment->fill;
     return fixed;
+}
+
+static bool crop_scales(const gp_augment *augment)
+{
+    return augment->crop == GP_CROP_RESIZED || augment->crop == GP_CROP_FIT;
 }
 
 gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, const int64_t size[2],
@@ -286,6 +305,7 @@ gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, co
         images.height = (uint32_t)size[0];
         images.width = (uint32_t)size[1];
     }
+    images.any_size = images.height == 0 && crop_scales(augment) && gp_augment_is_window(augment);
     *out = images;
     return GP_OK;
 }
@@ -323,7 +343,13 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
 
     if (status != GP_OK)
         return status;
-    if (augment->crop != GP_CROP_NONE && augment->crop != GP_CROP_RESIZED &&
+    if (store->sizes_differ && !gp_store_has_class(store))
+        return gp_fail(
+            err, GP_EINVAL,
+            "the images of %s have several sizes; say what they and their label images are brought to "
+            "before the crop, as --image-size 360,480",
+            store->source);
+    if (augment->crop != GP_CROP_NONE && !crop_scales(augment) &&
         (augment->crop_size[0] > store->height || augment->crop_size[1] > store->width))
         return gp_fail(err, GP_EINVAL, "a crop of %lldx%lld is larger than the images of %s, %ux%u",
                        (long long)augment->crop_size[0], (long long)augment->crop_size[1], store->source,
@@ -415,6 +441,15 @@ static crop_window crop_draw(const gp_augment *augment, const gp_store_info *sto
             top = floor((height - window.height + 1) * (double)draws[DRAW_CROP_Y]);
         }
         break;
+    case GP_CROP_FIT: {
+        double fit = fmin(width / (double)augment->crop_size[1], height / (double)augment->crop_size[0]);
+
+        window.width = fit * (double)augment->crop_size[1];
+        window.height = fit * (double)augment->crop_size[0];
+        left = (width - window.width) / 2;
+        top = (height - window.height) / 2;
+        break;
+    }
     case GP_CROP_RESIZED: {
         double area = between(augment->crop_area, draws[DRAW_CROP_AREA]) * width * height;
         double low = log(augment->crop_aspect[0]), high = log(augment->crop_aspect[1]);
@@ -505,4 +540,12 @@ void gp_augment_draw_sample(gp_augment_draw *out, const gp_augment *augment, con
     }
     geometry_draw(out->a, augment, store, augmented, draws);
     color_draw(out, augment, store->channels, draws);
+}
+
+void gp_augment_draw_window(gp_augment_draw *out, const gp_drawing *drawing, uint32_t width, uint32_t height,
+                            uint32_t epoch, uint32_t index)
+{
+    const gp_store_info image = { .width = width, .height = height, .channels = drawing->shape->channels };
+
+    gp_augment_draw_sample(out, drawing->augment, &image, drawing->shape, drawing->seed, epoch, index);
 }

@@ -14,12 +14,14 @@
 
 #include "common/base/error.h"
 #include "common/base/params.h"
+#include "common/data/resample.h"
 #include "common/data/store.h"
 
 typedef enum gp_crop {
     GP_CROP_NONE,
     GP_CROP_CENTER, /* the middle */
     GP_CROP_RANDOM, /* anywhere within the image */
+    GP_CROP_FIT,    /* the largest window in the middle that has the crop's proportions, scaled to its size */
     GP_CROP_RESIZED /* a window of random area and aspect anywhere, scaled to the crop's size (Szegedy et al., "Going
                      * deeper with convolutions", 2015) */
 } gp_crop;
@@ -52,8 +54,12 @@ gp_status gp_augment_parse(gp_augment *out, const char *text, gp_error *err);
 /* Whether it leaves every sample as it is. */
 bool gp_augment_is_identity(const gp_augment *augment);
 
-/* The same without chance, for validation and prediction: a crop is the middle one, everything else is left out. */
-gp_augment gp_augment_fixed(const gp_augment *augment);
+/* Whether all that it does to a place is to show a window of the image, upright or mirrored. */
+bool gp_augment_is_window(const gp_augment *augment);
+
+/* The same without chance, for validation and prediction: a crop is the middle one (of a resized crop, where no size was
+ * given that images are brought to before it, the fitting one); everything else is left out.  size: as below. */
+gp_augment gp_augment_fixed(const gp_augment *augment, const int64_t size[2]);
 
 /* gp_augment_images -- how images of files are to be read for it.
  *   size   height and width that they are brought to before the crop; 0, 0: as the network takes them, or, before a crop,
@@ -84,11 +90,38 @@ typedef struct gp_augment_draw {
 void gp_augment_draw_sample(gp_augment_draw *out, const gp_augment *augment, const gp_store_info *store,
                             const gp_store_info *augmented, uint64_t seed, uint32_t epoch, uint32_t index);
 
+/* gp_augment_recolor -- the colour map alone, on packed CHW bytes in place; contrast is about their own mean. */
+void gp_augment_recolor(const gp_augment_draw *draw, const gp_store_info *shape, uint8_t *planes);
+
 /* gp_augment_image -- from one packed CHW image to another, bilinear; places outside the image get fill.
  * gp_augment_indices -- of [height, width] indices, the nearest; outside: -1. */
 void gp_augment_image(const gp_augment_draw *draw, const gp_store_info *store, const gp_store_info *augmented,
                       double fill, const void *from, void *to);
 void gp_augment_indices(const gp_augment_draw *draw, const gp_store_info *store,
                         const gp_store_info *augmented, const int32_t *from, int32_t *to);
+
+/* ---- samples read as they were drawn ---- */
+
+/* What a loader wants of a store: the draw of each sample, and how its pixels are left. */
+typedef struct gp_drawing {
+    const gp_augment *augment;
+    const gp_store_info *shape; /* of gp_augment_shape() */
+    uint64_t seed;
+    gp_pixel_form form;
+    size_t sample_bytes; /* of the form */
+} gp_drawing;
+
+/* gp_store_draws -- whether the store can do it itself, which spares it what no draw shows: images of files whose size is
+ * left as it is, and windows of them (gp_augment_is_window). */
+bool gp_store_draws(const gp_store *store, const gp_augment *augment);
+
+/* gp_store_read_drawn -- as gp_store_read(), of samples of drawing->shape (patches, where there are some). */
+gp_status gp_store_read_drawn(const gp_store *store, const gp_drawing *drawing, uint32_t epoch,
+                              const uint32_t *index, uint32_t count, void *samples, void *targets,
+                              gp_error *err);
+
+/* gp_augment_draw_window -- the draw for an image of width x height, where the store's images have several sizes. */
+void gp_augment_draw_window(gp_augment_draw *out, const gp_drawing *drawing, uint32_t width, uint32_t height,
+                            uint32_t epoch, uint32_t index);
 
 #endif

@@ -106,6 +106,21 @@ static inline void color_apply(const gp_augment_draw *draw, uint32_t channels, f
                    offset;
 }
 
+void gp_augment_recolor(const gp_augment_draw *draw, const gp_store_info *shape, uint8_t *planes)
+{
+    const size_t plane = (size_t)shape->height * shape->width;
+    const float mean = draw->contrast != 1 ? color_mean(draw, shape, planes) : 0;
+    float pixel[3];
+
+    for (size_t i = 0; i < plane; i++) {
+        for (uint32_t c = 0; c < shape->channels; c++)
+            pixel[c] = (float)planes[c * plane + i];
+        color_apply(draw, shape->channels, mean, pixel);
+        for (uint32_t c = 0; c < shape->channels; c++)
+            value_put(planes + c * plane, GP_U8, i, pixel[c]);
+    }
+}
+
 /* dtype and recolor are known where this is inlined. */
 static inline __attribute__((always_inline)) void warp(const gp_augment_draw *draw,
                                                        const gp_store_info *store,

@@ -180,20 +180,6 @@ static gp_status jpeg_make_guarded(gp_image_decoder *decoder)
     return GP_OK;
 }
 
-static uint32_t jpeg_scale(const gp_image_decoder *decoder)
-{
-    const gp_image_want *want = &decoder->want;
-    uint32_t width = want->part.right == 0 ? decoder->info.width : want->part.right - want->part.left;
-    uint32_t height = want->part.right == 0 ? decoder->info.height : want->part.bottom - want->part.top;
-    uint32_t scale = 1;
-
-    if (want->width == 0 || want->height == 0)
-        return 1;
-    while (scale < 8 && width / (2 * scale) >= want->width && height / (2 * scale) >= want->height)
-        scale *= 2;
-    return scale;
-}
-
 /* Leave out the columns beside the part, and skip the rows above it: the rows to read.  A few pixels more than the part
  * are taken, because colours that are stored at half the resolution are mixed with their neighbours'. */
 static uint32_t jpeg_cut(gp_image_decoder *decoder)
@@ -285,7 +271,7 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
     decoder->out.channels = decoder->want.channels != 0 ? decoder->want.channels : decoder->info.channels;
     jpeg->out_color_space = cmyk ? JCS_CMYK : decoder->out.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->scale_num = 1;
-    jpeg->scale_denom = decoder->out.scale = jpeg_scale(decoder);
+    jpeg->scale_denom = decoder->out.scale = gp_image_scale(&decoder->want, &decoder->info);
     jpeg_start_decompress(jpeg);
     decoder->out.height = decoder->want.part.right == 0 || cmyk ? jpeg->output_height : jpeg_cut(decoder);
     decoder->out.width = jpeg->output_width;
@@ -448,6 +434,19 @@ static gp_status png_run(gp_image_decoder *decoder)
 
 /* ---- what is offered ---- */
 
+uint32_t gp_image_scale(const gp_image_want *want, const gp_image_info *info)
+{
+    uint32_t width = want->part.right == 0 ? info->width : want->part.right - want->part.left;
+    uint32_t height = want->part.right == 0 ? info->height : want->part.bottom - want->part.top;
+    uint32_t scale = 1;
+
+    if (want->width == 0 || want->height == 0 || info->format != GP_IMAGE_JPEG)
+        return 1;
+    while (scale < 8 && width / (2 * scale) >= want->width && height / (2 * scale) >= want->height)
+        scale *= 2;
+    return scale;
+}
+
 gp_status gp_image_decoder_new(gp_image_decoder **out, gp_error *err)
 {
     gp_image_decoder *decoder = gp_calloc(1, sizeof(*decoder));
@@ -511,7 +510,7 @@ static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t
     decoder->name = name;
     decoder->err = err;
     decoder->info = (gp_image_info){ .format = format };
-    decoder->out = (gp_pixels){ .scale = 1 };
+    decoder->out = (gp_pixels){ .scale = 1, .format = format };
     status = format == GP_IMAGE_JPEG ? jpeg_run(decoder) : png_run(decoder);
     decoder->out.file_width = decoder->info.width;
     decoder->out.file_height = decoder->info.height;

@@ -36,6 +36,7 @@ typedef struct gp_pixels {
     uint32_t width, height, channels;
     uint32_t file_width, file_height; /* of the image in the file, before it was decoded at 1/2, 1/4, 1/8 */
     uint32_t left, top, scale;        /* where a part lies in the image as it was decoded, at 1/scale */
+    gp_image_format format;
 } gp_pixels;
 
 /* Columns left to right - 1 and rows top to bottom - 1 of the image in the file. */
@@ -53,6 +54,9 @@ typedef struct gp_image_want {
      * the same bits as in the whole; damage outside of it may stay unseen. */
     gp_image_part part;
 } gp_image_want;
+
+/* gp_image_scale -- the 1, 1/2, 1/4, 1/8 that an image would be decoded at, as its denominator; always 1 for a PNG. */
+uint32_t gp_image_scale(const gp_image_want *want, const gp_image_info *info);
 
 /* Memory that is kept from image to image.  One thread at a time. */
 typedef struct gp_image_decoder gp_image_decoder;

@@ -3,26 +3,12 @@
 #ifndef GP_IMAGE_STORE_H
 #define GP_IMAGE_STORE_H
 
+#include "common/data/image_labels.h"
 #include "common/data/image_list.h"
 #include "common/data/store_ops.h"
 
 /* Looked at by the open, evenly spread over the list: they decide size and channels where the caller does not. */
 enum { GP_IMAGE_PROBES = 1024, GP_IMAGE_OBJECT_PROBES = 256 };
-
-enum { GP_PIXEL_NONE = 255, GP_PIXEL_CLASSES_MAX = 254, GP_PIXEL_COLOURS_MAX = 256 };
-
-/* Label images, one for each image of a list, and what their values mean: a class, or GP_PIXEL_NONE. */
-typedef struct gp_pixel_labels {
-    gp_image_list list; /* of label images, in the order of the images */
-    uint32_t value_count;
-    uint8_t meaning[256];                     /* of stored numbers below value_count; 255 always means none */
-    uint8_t colours[GP_PIXEL_COLOURS_MAX][3]; /* of those numbers, for label images in colour */
-    bool coloured;
-    const char *classes_path; /* for errors; "" : built in */
-    char *owned;              /* frees with the labels */
-} gp_pixel_labels;
-
-void gp_pixel_labels_deinit(gp_pixel_labels *labels);
 
 /* gp_image_store_open -- a store over the list.
  *   list    taken over, also on failure; at least one class

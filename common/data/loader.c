@@ -41,8 +41,9 @@ typedef struct loader_thread {
     gp_loader *loader;
     pthread_t thread;
     uint32_t index[SAMPLES_PER_READ];
-    uint8_t *stored,
-        *stored_targets; /* SAMPLES_PER_READ as they are stored; NULL unless they are augmented */
+    /* SAMPLES_PER_READ as they are stored; NULL where the store writes the batch. */
+    uint8_t *stored, *stored_targets;
+    uint8_t *drawn; /* one sample, before it gets its form; NULL unless both are done here */
 } loader_thread;
 
 typedef struct loader_request {
@@ -52,12 +53,14 @@ typedef struct loader_request {
 struct gp_loader {
     const gp_store *store;
     gp_sampler sampler;
-    uint32_t depth, capacity;
-    loader_slot *slots;
-    bool augments;
+    uint32_t depth_min, depth_max, capacity;
+    loader_slot *slots; /* depth_max of them */
+    uint8_t *memory;    /* of their batches */
+    size_t slot_bytes, samples_bytes;
+    bool augments, draws; /* something is done to samples; the store does it */
     gp_augment augment;
     gp_store_info shape; /* of what comes out */
-    uint64_t seed;
+    gp_drawing drawing;
     loader_thread *threads;
     uint32_t thread_count, started;
 
@@ -65,6 +68,9 @@ struct gp_loader {
     pthread_cond_t work;  /* to the threads: a request, a free slot, the end */
     pthread_cond_t ready; /* to the taker: a batch, a cancel */
     bool stopping;
+    uint32_t depth, used;                            /* slots that may be used, and those that are */
+    bool starved;                                    /* a thread had nothing to do for want of a slot */
+    uint32_t calm;                                   /* takes since one waited */
     uint64_t generation;                             /* raised by each cancel */
     loader_request requests[GP_LOADER_REQUESTS_MAX]; /* ring */
     uint32_t request_head, request_count;
@@ -76,10 +82,42 @@ struct gp_loader {
 
 static loader_slot *slot_find(gp_loader *loader, slot_state state)
 {
-    for (uint32_t i = 0; i < loader->depth; i++)
+    for (uint32_t i = 0; i < loader->depth_max; i++)
         if (loader->slots[i].state == state)
             return &loader->slots[i];
     return NULL;
+}
+
+/* Sample i of those that were read, and what goes with it, into the batch. */
+static void sample_put(loader_thread *thread, uint32_t epoch, uint32_t i, uint8_t *sample, uint8_t *targets)
+{
+    const gp_loader *loader = thread->loader;
+    const gp_store_info *info = gp_store_get_info(loader->store), *shape = &loader->shape;
+    const uint8_t *stored = thread->stored + i * info->sample_bytes,
+                  *target = thread->stored_targets + i * info->target_bytes;
+    uint8_t *drawn = thread->drawn == NULL ? sample : thread->drawn;
+    gp_augment_draw draw;
+
+    if (loader->augments) {
+        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->drawing.seed, epoch,
+                               thread->index[i]);
+        gp_augment_image(&draw, info, shape, loader->augment.fill, stored, drawn);
+        stored = drawn;
+    }
+    if (loader->drawing.form != GP_PIXELS_PLANES)
+        gp_pixels_form(sample, loader->drawing.form, stored, shape->channels,
+                       (size_t)shape->height * shape->width, shape->scale, shape->offset);
+    for (uint32_t t = 0; t < info->target_count; t++) {
+        size_t bytes = gp_targets_bytes(&info->targets[t], 1);
+
+        if (loader->augments && info->targets[t].shape.rank == 2)
+            gp_augment_indices(&draw, info, shape, (const int32_t *)(const void *)target,
+                               (int32_t *)(void *)targets);
+        else
+            memcpy(targets, target, bytes);
+        target += bytes;
+        targets += gp_targets_bytes(&shape->targets[t], 1);
+    }
 }
 
 /* Samples of the indices at samples and targets as the batch has them. */
@@ -87,35 +125,21 @@ static gp_status samples_read(loader_thread *thread, uint32_t epoch, uint32_t co
                               uint8_t *targets, gp_error *err)
 {
     gp_loader *loader = thread->loader;
-    const gp_store_info *info = gp_store_get_info(loader->store), *shape = &loader->shape;
-    const uint32_t patches = (uint32_t)loader->augment.patches_per_image;
+    const uint32_t patches = loader->augments ? (uint32_t)loader->augment.patches_per_image : 1;
     uint32_t images[SAMPLES_PER_READ];
     gp_status status;
 
-    if (!loader->augments)
+    if (loader->draws)
+        return gp_store_read_drawn(loader->store, &loader->drawing, epoch, thread->index, count, samples,
+                                   targets, err);
+    if (thread->stored == NULL)
         return gp_store_read(loader->store, thread->index, count, samples, targets, err);
     for (uint32_t i = 0; i < count; i++)
         images[i] = thread->index[i] / patches;
     status = gp_store_read(loader->store, images, count, thread->stored, thread->stored_targets, err);
-    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
-        const uint8_t *target = thread->stored_targets + i * info->target_bytes;
-        gp_augment_draw draw;
-
-        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->seed, epoch, thread->index[i]);
-        gp_augment_image(&draw, info, shape, loader->augment.fill, thread->stored + i * info->sample_bytes,
-                         samples + i * shape->sample_bytes);
-        for (uint32_t t = 0; t < info->target_count; t++) {
-            size_t bytes = gp_targets_bytes(&info->targets[t], 1);
-
-            if (info->targets[t].shape.rank == 2)
-                gp_augment_indices(&draw, info, shape, (const int32_t *)(const void *)target,
-                                   (int32_t *)(void *)targets);
-            else
-                memcpy(targets, target, bytes);
-            target += bytes;
-            targets += gp_targets_bytes(&shape->targets[t], 1);
-        }
-    }
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        sample_put(thread, epoch, i, samples + i * loader->drawing.sample_bytes,
+                   targets + i * loader->shape.target_bytes);
     return status;
 }
 
@@ -129,9 +153,14 @@ static loader_slot *slot_work(gp_loader *loader)
 
     if (slot != NULL && slot->begun < slot->batch.count)
         return slot;
-    slot = loader->request_count == 0 ? NULL : slot_find(loader, SLOT_FREE);
-    if (slot == NULL)
+    if (loader->request_count == 0)
         return NULL;
+    slot = loader->used < loader->depth ? slot_find(loader, SLOT_FREE) : NULL;
+    if (slot == NULL) {
+        loader->starved = true;
+        return NULL;
+    }
+    loader->used++;
     next = loader->requests[loader->request_head];
     loader->request_head = (loader->request_head + 1) % GP_LOADER_REQUESTS_MAX;
     loader->request_count--;
@@ -153,6 +182,13 @@ static uint32_t piece_size(const gp_loader *loader, uint32_t count)
         loader->thread_count == 1 ? SAMPLES_PER_READ : count / (loader->thread_count * PIECES_PER_THREAD);
 
     return size < 1 ? 1 : size > SAMPLES_PER_READ ? SAMPLES_PER_READ : size;
+}
+
+/* With the lock held. */
+static void slot_free(gp_loader *loader, loader_slot *slot)
+{
+    slot->state = SLOT_FREE;
+    loader->used--;
 }
 
 /* With the lock held: slots that are complete, from the oldest on, are ready. */
@@ -179,7 +215,7 @@ static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_
     slot->done += count;
     if (slot->state == SLOT_DROPPED) {
         if (slot->done == slot->begun) {
-            slot->state = SLOT_FREE;
+            slot_free(loader, slot);
             pthread_cond_signal(&loader->work);
         }
         return;
@@ -199,7 +235,7 @@ static void *loader_main(void *argument)
 {
     loader_thread *thread = argument;
     gp_loader *loader = thread->loader;
-    const gp_store_info *shape = &loader->shape;
+    const size_t sample_bytes = loader->drawing.sample_bytes, target_bytes = loader->shape.target_bytes;
 
     pthread_mutex_lock(&loader->lock);
     while (!loader->stopping) {
@@ -222,9 +258,8 @@ static void *loader_main(void *argument)
             pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
         gp_sampler_get(&loader->sampler, batch->epoch, batch->first + at, count, thread->index);
-        error.code =
-            samples_read(thread, batch->epoch, count, (uint8_t *)batch->samples + at * shape->sample_bytes,
-                         (uint8_t *)batch->targets + at * shape->target_bytes, &error);
+        error.code = samples_read(thread, batch->epoch, count, (uint8_t *)batch->samples + at * sample_bytes,
+                                  (uint8_t *)batch->targets + at * target_bytes, &error);
         pthread_mutex_lock(&loader->lock);
         piece_end(loader, slot, at, count, &error);
     }
@@ -232,33 +267,67 @@ static void *loader_main(void *argument)
     return NULL;
 }
 
-static gp_status slots_new(gp_loader *loader, gp_error *err)
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* A batch's bytes, and how many batches there may be within the limit. */
+static void slots_size(gp_loader *loader, const gp_loader_options *options)
+{
+    uint64_t fit;
+
+    loader->samples_bytes = aligned(loader->drawing.sample_bytes * loader->capacity);
+    loader->slot_bytes = loader->samples_bytes + aligned(loader->shape.target_bytes * loader->capacity);
+    fit = options->bytes_max / loader->slot_bytes;
+    loader->depth = loader->depth_min = loader->depth_max = options->depth;
+    if (options->depth_max > loader->depth_max)
+        loader->depth_max = fit > options->depth_max ? options->depth_max
+                            : fit > options->depth   ? (uint32_t)fit
+                                                     : options->depth;
+}
+
+/* What a thread needs where the store does not write the batch itself. */
+static gp_status thread_memory(gp_loader *loader, loader_thread *thread, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(loader->store);
-    size_t bytes = loader->shape.sample_bytes * loader->capacity,
-           target_bytes = loader->shape.target_bytes * loader->capacity;
+    bool forms = loader->drawing.form != GP_PIXELS_PLANES;
+
+    if (loader->draws || !(loader->augments || forms))
+        return GP_OK;
+    thread->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
+    thread->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
+    if (loader->augments && forms)
+        thread->drawn = gp_aligned_calloc(ALIGNMENT, loader->shape.sample_bytes);
+    if (thread->stored == NULL || thread->stored_targets == NULL ||
+        (loader->augments && forms && thread->drawn == NULL))
+        return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", SAMPLES_PER_READ,
+                       info->sample_bytes + info->target_bytes);
+    return GP_OK;
+}
+
+static gp_status slots_new(gp_loader *loader, gp_error *err)
+{
+    gp_status status = GP_OK;
 
     loader->threads = gp_calloc(loader->thread_count, sizeof(*loader->threads));
-    loader->slots = gp_calloc(loader->depth, sizeof(*loader->slots));
+    loader->slots = gp_calloc(loader->depth_max, sizeof(*loader->slots));
     if (loader->threads == NULL || loader->slots == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth);
-    for (uint32_t i = 0; i < loader->thread_count && loader->augments; i++) {
-        loader_thread *thread = &loader->threads[i];
-
-        thread->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
-        thread->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
-        if (thread->stored == NULL || thread->stored_targets == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", SAMPLES_PER_READ,
-                           info->sample_bytes + info->target_bytes);
-    }
-    for (uint32_t i = 0; i < loader->depth; i++) {
+        return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth_max);
+    for (uint32_t i = 0; i < loader->thread_count && status == GP_OK; i++)
+        status = thread_memory(loader, &loader->threads[i], err);
+    if (status != GP_OK)
+        return status;
+    /* Pages are taken as they are written: a slot that is never used costs nothing. */
+    loader->memory = gp_reserve(loader->slot_bytes * loader->depth_max);
+    if (loader->memory == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u batches of %u samples (%zu bytes each)",
+                       loader->depth_max, loader->capacity, loader->slot_bytes);
+    for (uint32_t i = 0; i < loader->depth_max; i++) {
         gp_loader_batch *batch = &loader->slots[i].batch;
 
-        batch->samples = gp_aligned_calloc(ALIGNMENT, bytes);
-        batch->targets = gp_aligned_calloc(ALIGNMENT, target_bytes);
-        if (batch->samples == NULL || batch->targets == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %u batches of %u samples (%zu bytes each)",
-                           loader->depth, loader->capacity, bytes + target_bytes);
+        batch->samples = loader->memory + i * loader->slot_bytes;
+        batch->targets = loader->memory + i * loader->slot_bytes + loader->samples_bytes;
     }
     return GP_OK;
 }
@@ -301,45 +370,66 @@ static uint32_t threads_decide(const gp_store_info *info, uint32_t wanted)
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err)
 {
-    return gp_loader_new_augmented(out, store, sampler, depth, capacity, NULL, 0, 0, err);
+    return gp_loader_new_with(out, store, sampler,
+                              &(gp_loader_options){ .depth = depth, .capacity = capacity }, err);
 }
 
-gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
-                                  uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
-                                  uint32_t threads, gp_error *err)
+/* What is done to samples, and what comes out. */
+static gp_status drawing_decide(gp_loader *loader, const gp_loader_options *options, gp_error *err)
 {
-    gp_store_info shape = *gp_store_get_info(store);
+    const gp_store_info *info = gp_store_get_info(loader->store);
     gp_status status = GP_OK;
-    gp_loader *loader;
 
-    if (depth < 1 || depth > GP_LOADER_DEPTH_MAX)
-        return gp_fail(err, GP_EINVAL, "a loader's depth is %u; 1 to %d is possible", depth,
-                       GP_LOADER_DEPTH_MAX);
-    if (capacity < 1 || capacity > GP_LOADER_BATCH_MAX)
-        return gp_fail(err, GP_EINVAL, "a loader's batch has %u samples; 1 to %d are possible", capacity,
-                       GP_LOADER_BATCH_MAX);
-    if (augment != NULL && !gp_augment_is_identity(augment))
-        status = gp_augment_shape(&shape, augment, gp_store_get_info(store), err);
+    loader->shape = *info;
+    loader->augments = options->augment != NULL && !gp_augment_is_identity(options->augment);
+    if (loader->augments) {
+        loader->augment = *options->augment;
+        status = gp_augment_shape(&loader->shape, &loader->augment, info, err);
+    }
+    if (status == GP_OK && options->form != GP_PIXELS_PLANES && info->dtype != GP_U8)
+        status =
+            gp_fail(err, GP_EINVAL, "the samples of %s are no bytes; they have no other form", info->source);
     if (status != GP_OK)
         return status;
-    assert(sampler->count <= shape.count);
+    loader->draws = loader->augments && gp_store_draws(loader->store, &loader->augment);
+    loader->drawing =
+        (gp_drawing){ .augment = &loader->augment,
+                      .shape = &loader->shape,
+                      .seed = options->seed,
+                      .form = options->form,
+                      .sample_bytes = loader->shape.sample_bytes * gp_pixel_form_bytes(options->form) };
+    return GP_OK;
+}
+
+gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                             const gp_loader_options *options, gp_error *err)
+{
+    gp_status status;
+    gp_loader *loader;
+
+    if (options->depth < 1 || options->depth > GP_LOADER_DEPTH_MAX ||
+        options->depth_max > GP_LOADER_DEPTH_MAX)
+        return gp_fail(err, GP_EINVAL, "a loader's depth is %u, at most %u; 1 to %d is possible",
+                       options->depth, options->depth_max, GP_LOADER_DEPTH_MAX);
+    if (options->capacity < 1 || options->capacity > GP_LOADER_BATCH_MAX)
+        return gp_fail(err, GP_EINVAL, "a loader's batch has %u samples; 1 to %d are possible",
+                       options->capacity, GP_LOADER_BATCH_MAX);
     loader = gp_calloc(1, sizeof(*loader));
     if (loader == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader");
     loader->store = store;
     loader->sampler = *sampler;
-    loader->augments = augment != NULL && !gp_augment_is_identity(augment);
-    if (loader->augments)
-        loader->augment = *augment;
-    loader->shape = shape;
-    loader->seed = seed;
-    loader->depth = depth;
-    loader->capacity = capacity;
-    loader->thread_count = threads_decide(gp_store_get_info(store), threads);
+    loader->capacity = options->capacity;
+    loader->thread_count = threads_decide(gp_store_get_info(store), options->threads);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    status = slots_new(loader, err);
+    status = drawing_decide(loader, options, err);
+    if (status == GP_OK) {
+        assert(sampler->count <= loader->shape.count);
+        slots_size(loader, options);
+        status = slots_new(loader, err);
+    }
     if (status == GP_OK)
         status = threads_start(loader, err);
     if (status != GP_OK) {
@@ -348,6 +438,20 @@ gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const 
     }
     *out = loader;
     return GP_OK;
+}
+
+uint32_t gp_loader_depth(gp_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    uint32_t depth = loader->depth;
+
+    pthread_mutex_unlock(&loader->lock);
+    return depth;
+}
+
+uint32_t gp_loader_depth_max(const gp_loader *loader)
+{
+    return loader->depth_max;
 }
 
 void gp_loader_free(gp_loader *loader)
@@ -360,13 +464,11 @@ void gp_loader_free(gp_loader *loader)
     pthread_mutex_unlock(&loader->lock);
     for (uint32_t i = 0; i < loader->started; i++)
         pthread_join(loader->threads[i].thread, NULL);
-    for (uint32_t i = 0; loader->slots != NULL && i < loader->depth; i++) {
-        gp_free(loader->slots[i].batch.samples);
-        gp_free(loader->slots[i].batch.targets);
-    }
+    gp_unreserve(loader->memory, loader->slot_bytes * loader->depth_max);
     for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++) {
         gp_free(loader->threads[i].stored);
         gp_free(loader->threads[i].stored_targets);
+        gp_free(loader->threads[i].drawn);
     }
     gp_free(loader->slots);
     gp_free(loader->threads);
@@ -421,13 +523,16 @@ void gp_loader_cancel(gp_loader *loader)
 {
     pthread_mutex_lock(&loader->lock);
     for (; loader->ready_count > 0; loader->ready_count--) {
-        loader->slots[loader->ready_slots[loader->ready_head]].state = SLOT_FREE;
+        slot_free(loader, &loader->slots[loader->ready_slots[loader->ready_head]]);
         loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
     }
     for (; loader->filling_count > 0; loader->filling_count--) {
         loader_slot *slot = &loader->slots[loader->filling_slots[loader->filling_head]];
 
-        slot->state = slot->done == slot->begun ? SLOT_FREE : SLOT_DROPPED;
+        if (slot->done == slot->begun)
+            slot_free(loader, slot);
+        else
+            slot->state = SLOT_DROPPED;
         loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
     }
     loader->request_count = 0;
@@ -446,13 +551,29 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
             return gp_fail(err, GP_ECANCELED, "the requested batches were cancelled");
         if (loader->filling_count == 0 && loader->request_count == 0)
             return gp_fail(err, GP_ESTATE, "a batch was to be taken from the loader, but none is requested");
-        if (loader->filling_count == 0 && slot_find(loader, SLOT_FREE) == NULL &&
+        if (loader->filling_count == 0 && loader->used >= loader->depth &&
             slot_find(loader, SLOT_DROPPED) == NULL)
             return gp_fail(err, GP_ESTATE, "all %u batches of the loader are taken; release one first",
                            loader->depth);
         pthread_cond_wait(&loader->ready, &loader->lock);
     }
     return GP_OK;
+}
+
+/* With the lock held: more slots only where they would have helped. */
+static void depth_adapt(gp_loader *loader, bool waits)
+{
+    if (waits && loader->starved && loader->depth < loader->depth_max) {
+        loader->depth++;
+        pthread_cond_signal(&loader->work);
+    }
+    if (waits) {
+        loader->starved = false;
+        loader->calm = 0;
+    } else if (++loader->calm >= GP_LOADER_CALM) {
+        loader->calm = 0;
+        loader->depth -= loader->depth > loader->depth_min;
+    }
 }
 
 gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *waited_ns, gp_error *err)
@@ -464,17 +585,21 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
     pthread_mutex_lock(&loader->lock);
     if (waited_ns != NULL && loader->ready_count == 0)
         since = gp_now_ns();
+    depth_adapt(loader, loader->ready_count == 0);
     status = ready_wait(loader, err);
     if (status == GP_OK) {
         slot = &loader->slots[loader->ready_slots[loader->ready_head]];
         loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
         loader->ready_count--;
         status = slot->error.code;
-        slot->state = status == GP_OK ? SLOT_TAKEN : SLOT_FREE;
-        if (status == GP_OK)
+        if (status == GP_OK) {
+            slot->state = SLOT_TAKEN;
             *out = &slot->batch;
-        else if (err != NULL)
-            *err = slot->error;
+        } else {
+            slot_free(loader, slot);
+            if (err != NULL)
+                *err = slot->error;
+        }
         pthread_cond_signal(&loader->work); /* a slot may be free */
     }
     pthread_mutex_unlock(&loader->lock);
@@ -488,8 +613,8 @@ void gp_loader_release(gp_loader *loader, gp_loader_batch *batch)
     loader_slot *slot = (loader_slot *)batch;
 
     pthread_mutex_lock(&loader->lock);
-    assert(slot >= loader->slots && slot < loader->slots + loader->depth && slot->state == SLOT_TAKEN);
-    slot->state = SLOT_FREE;
+    assert(slot >= loader->slots && slot < loader->slots + loader->depth_max && slot->state == SLOT_TAKEN);
+    slot_free(loader, slot);
     pthread_cond_signal(&loader->work);
     pthread_mutex_unlock(&loader->lock);
 }

@@ -16,34 +16,52 @@ enum {
     GP_LOADER_DEPTH_MAX = 64,
     GP_LOADER_REQUESTS_MAX = 256,
     GP_LOADER_BATCH_MAX = 1 << 20,
-    GP_LOADER_THREADS_MAX = 64
+    GP_LOADER_THREADS_MAX = 64,
+    GP_LOADER_CALM = 256,
 };
 
 typedef struct gp_loader gp_loader;
 
 /* A filled slot; the caller's from take to release. */
 typedef struct gp_loader_batch {
-    void *samples;                /* count * sample_bytes, packed CHW in the store's dtype, 64-byte aligned */
+    void *samples;                /* count * sample_bytes, packed in the form asked for, 64-byte aligned */
     void *targets;                /* count * target_bytes, 64-byte aligned */
     uint32_t epoch, first, count; /* as requested */
 } gp_loader_batch;
 
-/* gp_loader_new -- take the memory and start the threads: one, or for a store that decodes one for each processor that
- * the caller may run on.
+/* What a loader is to be.  All zero but depth and capacity: plain. */
+typedef struct gp_loader_options {
+    uint32_t
+        depth; /* slots: batches that may be ready or in the caller's hands at once (1..GP_LOADER_DEPTH_MAX) */
+    /* It may grow to so many (0: not at all), while all slots together take at most bytes_max: by one each time a take had
+     * to wait although the threads had been idle for want of a slot before; by one less after GP_LOADER_CALM takes that
+     * did not wait.  Memory of slots that are not used is only reserved. */
+    uint32_t depth_max;
+    uint64_t bytes_max;
+    uint32_t capacity; /* samples in the largest request */
+    /* What is done to each sample, of its epoch and index, with that seed; copied; NULL: nothing.  Batches have the shape
+     * of gp_augment_shape(), and the sampler's positions are of its count: with patches, index i is patch i mod patches of
+     * image i / patches. */
+    const gp_augment *augment;
+    uint64_t seed;
+    gp_pixel_form form; /* of stores of bytes; others have GP_PIXELS_PLANES only: the stored values */
+    uint32_t
+        threads; /* 0: one, or for a store that decodes one for each processor that the caller may run on */
+} gp_loader_options;
+
+/* gp_loader_new_with -- take the memory and start the threads.
  *   store, sampler  borrowed, must outlive the loader; the sampler is copied
- *   depth           slots: batches that may be ready or in the caller's hands at once (1..GP_LOADER_DEPTH_MAX)
- *   capacity        samples in the largest request
  * The threads inherit the caller's CPU affinity and take no signals.  Batches are the same bits for any number of them. */
+gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                             const gp_loader_options *options, gp_error *err);
+
+/* gp_loader_new -- the same with depth and capacity. */
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err);
 
-/* gp_loader_new_augmented -- the same with what augment does to each sample (of its epoch and index, with that seed).
- *   augment  copied; NULL or one that does nothing: as gp_loader_new().  Batches have the shape of gp_augment_shape(), and
- *            the sampler's positions are of its count: with patches, index i is patch i mod patches of image i / patches
- *   threads  so many; 0: as gp_loader_new() */
-gp_status gp_loader_new_augmented(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
-                                  uint32_t depth, uint32_t capacity, const gp_augment *augment, uint64_t seed,
-                                  uint32_t threads, gp_error *err);
+/* Slots that may be used now, and how many there may be: so many requests are worth being queued. */
+uint32_t gp_loader_depth(gp_loader *loader);
+uint32_t gp_loader_depth_max(const gp_loader *loader);
 
 /* Stops the threads after the samples they are at and frees everything, batches that are out included.  NULL is fine.
  * No other thread may be in a call. */

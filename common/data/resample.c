@@ -18,6 +18,7 @@ typedef struct made_axis {
     double low, high;
     bool mirror;
     size_t weight_count, first_count; /* room */
+    bool narrows;                     /* axis.fours is wanted */
     uint32_t begin, count;            /* pixels of the input that it reads; axis.first counts from begin */
 } made_axis;
 
@@ -35,6 +36,7 @@ gp_status gp_resampler_new(gp_resampler **out, gp_error *err)
     if (resampler == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a resampler");
     resampler->ops = gp_row_ops_find();
+    resampler->x.narrows = true;
     *out = resampler;
     return GP_OK;
 }
@@ -43,7 +45,8 @@ static void axis_deinit(made_axis *a)
 {
     gp_free(a->axis.first);
     gp_free(a->axis.weight);
-    *a = (made_axis){ 0 };
+    gp_free(a->axis.fours);
+    *a = (made_axis){ .narrows = a->narrows };
 }
 
 void gp_resampler_free(gp_resampler *resampler)
@@ -108,7 +111,9 @@ static gp_status axis_reserve(made_axis *a, uint32_t to, uint32_t taps, gp_error
     axis_deinit(a);
     a->axis.first = gp_malloc(to * sizeof(*a->axis.first));
     a->axis.weight = gp_malloc(weights * sizeof(*a->axis.weight));
-    if (a->axis.first == NULL || a->axis.weight == NULL) {
+    if (a->narrows)
+        a->axis.fours = gp_malloc(weights * 2 * sizeof(*a->axis.fours)); /* of two weights four times two */
+    if (a->axis.first == NULL || a->axis.weight == NULL || (a->narrows && a->axis.fours == NULL)) {
         axis_deinit(a);
         return gp_fail(err, GP_ENOMEM, "no memory to resize images to a side of %u", to);
     }
@@ -145,6 +150,8 @@ static gp_status axis_make(made_axis *a, double low, double high, uint32_t to, b
     a->mirror = mirror;
     a->axis.to = to;
     axis_end(a);
+    if (a->narrows)
+        gp_axis_fours(&a->axis);
     return GP_OK;
 }
 
@@ -200,7 +207,7 @@ static void window_take_apart(const gp_pixel_out *out, gp_row_out row, const gp_
 }
 
 gp_status gp_resample_window(gp_resampler *resampler, const gp_pixel_out *out, const gp_pixels *in,
-                             const gp_window *window, gp_error *err)
+                             const gp_pixel_window *window, gp_error *err)
 {
     const bool planes = out->form != GP_PIXELS_INTERLEAVED;
     const size_t stride = (size_t)in->width * in->channels,
@@ -247,10 +254,31 @@ gp_status gp_resample_window(gp_resampler *resampler, const gp_pixel_out *out, c
 gp_status gp_resample(gp_resampler *resampler, uint8_t *out, uint32_t height, uint32_t width,
                       const gp_pixels *in, gp_error *err)
 {
-    const gp_window whole = { 0, 0, in->width, in->height };
+    const gp_pixel_window whole = { 0, 0, in->width, in->height };
 
     return gp_resample_window(resampler, &(gp_pixel_out){ .data = out, .height = height, .width = width }, in,
                               &whole, err);
+}
+
+size_t gp_pixel_form_bytes(gp_pixel_form form)
+{
+    return form == GP_PIXELS_FLOAT ? sizeof(float) : 1;
+}
+
+void gp_pixels_form(void *out, gp_pixel_form form, const uint8_t *planes, uint32_t channels, size_t plane,
+                    const float *scale, const float *offset)
+{
+    float *floats = out;
+    uint8_t *bytes = out;
+
+    if (form == GP_PIXELS_PLANES)
+        memcpy(out, planes, channels * plane);
+    for (uint32_t c = 0; c < channels && form == GP_PIXELS_FLOAT; c++)
+        for (size_t i = 0; i < plane; i++)
+            floats[c * plane + i] = (float)planes[c * plane + i] * scale[c] + offset[c];
+    for (uint32_t c = 0; c < channels && form == GP_PIXELS_INTERLEAVED; c++)
+        for (size_t i = 0; i < plane; i++)
+            bytes[i * channels + c] = planes[c * plane + i];
 }
 
 void gp_resample_nearest(uint8_t *out, uint32_t height, uint32_t width, const gp_pixels *in)

@@ -20,9 +20,9 @@ gp_status gp_resample(gp_resampler *resampler, uint8_t *out, uint32_t height, ui
                       const gp_pixels *in, gp_error *err);
 
 /* A part of an image, counted in pixels from the upper left corner; its sides may lie within pixels. */
-typedef struct gp_window {
+typedef struct gp_pixel_window {
     double left, top, right, bottom; /* 0 <= left < right <= width, top and bottom likewise */
-} gp_window;
+} gp_pixel_window;
 
 /* How pixels are left. */
 typedef enum gp_pixel_form {
@@ -41,7 +41,14 @@ typedef struct gp_pixel_out {
 
 /* gp_resample_window -- the same of a window of `in`, and nothing outside it is mixed in, as if it had been cut out before. */
 gp_status gp_resample_window(gp_resampler *resampler, const gp_pixel_out *out, const gp_pixels *in,
-                             const gp_window *window, gp_error *err);
+                             const gp_pixel_window *window, gp_error *err);
+
+/* Bytes of a pixel's channel. */
+size_t gp_pixel_form_bytes(gp_pixel_form form);
+
+/* gp_pixels_form -- planes of bytes in another form. */
+void gp_pixels_form(void *out, gp_pixel_form form, const uint8_t *planes, uint32_t channels, size_t plane,
+                    const float *scale, const float *offset);
 
 /* gp_resample_nearest -- for label images of one channel: no value is mixed with another. */
 void gp_resample_nearest(uint8_t *out, uint32_t height, uint32_t width, const gp_pixels *in);

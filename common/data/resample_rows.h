@@ -1,4 +1,4 @@
-/* resample_rows.h -- the two inner loops of resample.c, in plain C and in AVX2; the results are the same integers. */
+/* resample_rows.h -- the two inner loops of resample.c, in plain C, AVX2 and AVX-512; the results are the same integers. */
 #ifndef GP_RESAMPLE_ROWS_H
 #define GP_RESAMPLE_ROWS_H
 
@@ -17,6 +17,9 @@ typedef struct gp_axis {
     uint32_t to, taps, used;
     uint32_t *first;
     int16_t *weight;
+    /* The same for AVX-512, of an axis that rows are narrowed along: of each four places and each two weights four times
+     * those two, a place after the other: (to / 4) * (used / 2) * 16 pairs. */
+    int32_t *fours;
 } gp_axis;
 
 /* Where a row of the output goes: value x of channel c to data[x * step + c * plane]. */
@@ -58,8 +61,13 @@ typedef struct gp_row_ops {
     void (*narrow_rgb)(const gp_row_out *out, const gp_axis *axis, const int16_t *row);
 } gp_row_ops;
 
-/* The best for this processor, or the plain ones. */
+/* The best for this processor, or the plain ones; all that it can run, for tests: the count. */
 const gp_row_ops *gp_row_ops_find(void);
+int gp_row_ops_all(const gp_row_ops *out[3]);
+
+/* Fill in axis->fours, which has room for to / 4 * (used / 2) * 16. */
+void gp_axis_fours(gp_axis *axis);
+
 extern const gp_row_ops gp_row_ops_plain;
 
 #endif

@@ -226,6 +226,27 @@ gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t c
     return status;
 }
 
+bool gp_store_draws(const gp_store *store, const gp_augment *augment)
+{
+    return store->ops->draws != NULL && store->ops->draws(store, augment);
+}
+
+gp_status gp_store_read_drawn(const gp_store *store, const gp_drawing *drawing, uint32_t epoch,
+                              const uint32_t *index, uint32_t count, void *samples, void *targets,
+                              gp_error *err)
+{
+    gp_status status;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (index[i] >= drawing->shape->count)
+            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
+                           store->info.source, drawing->shape->count);
+    status = store->ops->read_drawn(store, drawing, epoch, index, count, samples, targets, err);
+    for (uint32_t i = 0; status == GP_OK && store->renumber != NULL && i < count; i++)
+        targets_renumber(store, (uint8_t *)targets + i * store->info.target_bytes);
+    return status;
+}
+
 /* ---- one sample at its own size ---- */
 
 /* At least one byte of each that is not 0, so that a pointer is there. */

@@ -2,6 +2,7 @@
 #ifndef GP_STORE_OPS_H
 #define GP_STORE_OPS_H
 
+#include "common/data/augment.h"
 #include "common/data/store.h"
 
 typedef struct gp_store_ops {
@@ -16,6 +17,11 @@ typedef struct gp_store_ops {
     uint64_t (*skipped)(const gp_store *store);
     void (*expect)(const gp_store *store, const uint32_t *index,
                    uint32_t count); /* NULL: nothing is gained by it */
+    /* Both or none: gp_store_draws(), gp_store_read_drawn(). */
+    bool (*draws)(const gp_store *store, const gp_augment *augment);
+    gp_status (*read_drawn)(const gp_store *store, const gp_drawing *drawing, uint32_t epoch,
+                            const uint32_t *index, uint32_t count, void *samples, void *targets,
+                            gp_error *err);
 } gp_store_ops;
 
 /* The first member of each implementation's struct. */

@@ -1,62 +1,169 @@
 #!/usr/bin/env python3
-"""Pillow, and torchvision where it is installed, on what bench_data does: decode and resize, one process, one thread.
+"""Images to batches against torchvision and Pillow, in one run, in turns.
 
-   bench_data.py FOLDER HxW [SECONDS]
+   bench_data.py FOLDER [--bench build/release/bench/bench_data] [--crop 224] [--threads 2] [--rounds 5] [--seconds 4]
+
+FOLDER/CLASS/NAME.jpg -> a random resized crop, mirrored by half, normalised, in batches of 64 float32 images.  Each round
+runs, one after the other, each for so many seconds after a warm-up:
+  gradpool      bench_data FOLDER crop=CROP: the loader with so many threads, its slots as float
+  decoder       bench_data FOLDER decode: the same threads; each image is decoded whole by libjpeg-turbo (one call of
+                jpeg_read_scanlines after another into one buffer, default settings, RGB) and thrown away
+  torchvision   torchvision.io.decode_jpeg(read_file) + transforms.v2 in a DataLoader with so many workers
+  tv threads    the same by so many threads of one process, without a DataLoader
+  Pillow        Image.open + transforms.v2 on PIL images (ToImage, ToDtype, Normalize) in a DataLoader
+Printed are medians of images per second by the wall clock and per second of processor time (of all processes and
+threads), and gradpool's ratio to each.  On a loaded machine only the ratios by processor time mean something.
+--make FOLDER first makes 500x375 JPEGs (quality 90) of the PNG files below another folder.
 """
+import argparse
+import concurrent.futures
+import glob
 import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 
-
-def files(folder):
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if name.lower().endswith((".jpg", ".jpeg", ".png")):
-                yield os.path.join(place, name)
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+BATCH = 64
 
 
-def measure(name, work, paths, seconds):
-    begin, cpu, count = time.monotonic(), time.process_time(), 0
+def make(source, folder):
+    from PIL import Image
+
+    os.makedirs(os.path.join(folder, "all"), exist_ok=True)
+    for number, path in enumerate(sorted(glob.glob(os.path.join(source, "**", "*.png"), recursive=True))):
+        image = Image.open(path).convert("RGB").resize((500, 375), Image.BICUBIC)
+        image.save(os.path.join(folder, "all", "%06d.jpg" % number), quality=90)
+
+
+def paths_of(folder):
+    return sorted(os.path.join(place, name) for place, _, names in os.walk(folder) for name in names
+                  if name.lower().endswith((".jpg", ".jpeg")))
+
+
+class Images:
+    """An endless list, for DataLoader."""
+
+    def __init__(self, paths, load):
+        self.paths, self.load = paths, load
+
+    def __len__(self):
+        return 1 << 30
+
+    def __getitem__(self, index):
+        return self.load(self.paths[index % len(self.paths)])
+
+
+def transforms(crop, from_pil):
+    import torch
+    from torchvision.transforms import v2
+
+    steps = [v2.RandomResizedCrop(crop, antialias=True), v2.RandomHorizontalFlip()]
+    if from_pil:
+        steps.append(v2.ToImage())
+    return v2.Compose(steps + [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+
+
+def loader_of(kind, crop):
+    import torchvision
+    from PIL import Image
+
+    change = transforms(crop, kind == "Pillow")
+    if kind == "Pillow":
+        return lambda path: change(Image.open(path).convert("RGB"))
+    mode = torchvision.io.ImageReadMode.RGB
+    return lambda path: change(torchvision.io.decode_jpeg(torchvision.io.read_file(path), mode=mode))
+
+
+def count_batches(batches, seconds):
+    """Images a second of an endless iterator, after two batches of warm-up."""
+    next(batches), next(batches)
+    begin, count = time.monotonic(), 0
     while time.monotonic() - begin < seconds:
-        work(paths[count % len(paths)])
-        count += 1
-    print(json.dumps({"with": name, "images": count, "images_per_second": count / (time.monotonic() - begin),
-                      "images_per_cpu_second": count / (time.process_time() - cpu)}))
+        count += len(next(batches))
+    return count / (time.monotonic() - begin)
+
+
+def by_threads(load, paths, threads):
+    import torch
+
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        waiting, at = [], 0
+        while True:
+            while len(waiting) < 3 * BATCH:
+                waiting.append(pool.submit(load, paths[at % len(paths)]))
+                at += 1
+            yield torch.stack([one.result() for one in waiting[:BATCH]])
+            del waiting[:BATCH]
+
+
+def child(kind, folder, crop, threads, seconds):
+    """One measurement in a process of its own; the parent reads its processor time and that of its workers."""
+    import torch
+
+    torch.set_num_threads(1)
+    load, paths = loader_of("Pillow" if kind == "Pillow" else "torchvision", crop), paths_of(folder)
+    if kind == "tv threads":
+        batches = by_threads(load, paths, threads)
+    else:
+        batches = iter(torch.utils.data.DataLoader(Images(paths, load), batch_size=BATCH, num_workers=threads))
+    next(batches)
+    used, images, begin = cpu_of(os.getpid()), 0, time.monotonic()
+    while time.monotonic() - begin < seconds:
+        images += len(next(batches))
+    seconds, used = time.monotonic() - begin, cpu_of(os.getpid()) - used
+    print(json.dumps({"images_per_second": images / seconds, "images_per_cpu_second": images / used}), flush=True)
+    os._exit(0)
+
+
+def cpu_of(pid):
+    """Processor seconds of a process and its children, from /proc: they live."""
+    total = 0.0
+    for path in ["/proc/%d" % pid] + ["/proc/%s" % one for one in
+                                      open("/proc/%d/task/%d/children" % (pid, pid)).read().split()]:
+        fields = open(path + "/stat").read().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def measure(kind, options):
+    if kind in ("gradpool", "decoder"):
+        what = "crop=%d" % options.crop if kind == "gradpool" else "decode"
+        command = [options.bench, options.folder, what, str(options.threads), str(options.seconds)]
+    else:
+        command = [sys.executable, os.path.abspath(__file__), options.folder, "--child", kind, "--crop", str(options.crop),
+                   "--threads", str(options.threads), "--seconds", str(options.seconds)]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return answer["images_per_second"], answer["images_per_cpu_second"]
 
 
 def main():
-    folder, size = sys.argv[1], tuple(int(side) for side in sys.argv[2].split("x"))
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 5
-    paths = sorted(files(folder))
-    try:
-        import numpy
-        from PIL import Image
-
-        def pillow(path, draft):
-            image = Image.open(path)
-            if draft:
-                image.draft("RGB", size[::-1])
-            numpy.asarray(image.convert("RGB").resize(size[::-1], Image.BILINEAR)).transpose(2, 0, 1).copy()
-
-        measure("Pillow", lambda path: pillow(path, False), paths, seconds)
-        measure("Pillow with draft()", lambda path: pillow(path, True), paths, seconds)
-    except ImportError:
-        print("no Pillow", file=sys.stderr)
-    try:
-        import torch
-        import torchvision
-        from torchvision.transforms import v2
-
-        torch.set_num_threads(1)
-
-        def tv(path):
-            v2.functional.resize(torchvision.io.read_image(path, torchvision.io.ImageReadMode.RGB), list(size),
-                                 antialias=True)
-
-        measure("torchvision", tv, paths, seconds)
-    except ImportError:
-        print("no torchvision", file=sys.stderr)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--bench", default="build/release/bench/bench_data")
+    parser.add_argument("--crop", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--make")
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    if options.child:
+        child(options.child, options.folder, options.crop, options.threads, options.seconds)
+    if options.make:
+        make(options.make, options.folder)
+    kinds = ["gradpool", "decoder", "torchvision", "tv threads", "Pillow"]
+    seen = {kind: [] for kind in kinds}
+    for _ in range(options.rounds):
+        for kind in kinds:
+            seen[kind].append(measure(kind, options))
+    best = {kind: [statistics.median(one[i] for one in seen[kind]) for i in range(2)] for kind in kinds}
+    print("%-12s %12s %18s %14s %14s" % ("", "images/s", "images/cpu second", "ours, by wall", "by processor"))
+    for kind in kinds:
+        ratios = [statistics.median(a[i] / b[i] for a, b in zip(seen["gradpool"], seen[kind])) for i in range(2)]
+        print("%-12s %12.0f %18.0f %13.2fx %13.2fx" % (kind, best[kind][0], best[kind][1], ratios[0], ratios[1]))
 
 
 main()

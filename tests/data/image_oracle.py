@@ -18,8 +18,8 @@ tool = sys.argv[1]
 failures = 0
 
 
-def ours(path, channels, size=None):
-    arguments = [tool, path, str(channels)] + (["%dx%d" % size] if size else [])
+def ours(path, channels, size=None, part=None):
+    arguments = [tool, path, str(channels)] + (["%dx%d" % size] if size else []) + (["%d,%d,%d,%d" % part] if part else [])
     return numpy.frombuffer(subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout, numpy.uint8)
 
 
@@ -41,6 +41,16 @@ def check(name, path, channels, size=None, draft=False):
     good = worst != "another size" and worst <= 1
     failures += not good
     print("ok  " if good else "FAIL", name, "differs by", worst)
+
+
+def check_part(name, path, size, part, worst, mean):
+    """A window of a JPEG against decoding all of it, cutting the window out and resizing that."""
+    global failures
+    image = Image.open(path).convert("RGB").crop(part).resize((size[1], size[0]), Image.BILINEAR)
+    apart = abs(planes(image, 3) - ours(path, 3, size, part).astype(int))
+    good = apart.max() <= worst and apart.mean() <= mean
+    failures += not good
+    print("ok  " if good else "FAIL", name, part, "differs by %d, %.2f on average" % (apart.max(), apart.mean()))
 
 
 def picture(height, width):
@@ -80,4 +90,11 @@ with tempfile.TemporaryDirectory() as folder:
     # Where a JPEG is decoded at a fraction, Pillow's draft() chooses the same.
     for size in ((224, 224), (180, 240), (93, 125), (32, 32)):
         check("444.jpg to %dx%d" % size, files["444.jpg"], 3, size, draft=True)
+    # Windows smaller than twice the result are decoded at full size: the rule of the whole image.
+    for part in ((0, 0, 500, 375), (31, 17, 420, 299), (250, 100, 500, 375), (7, 9, 60, 80)):
+        for name in ("420.jpg", "444.jpg", "progressive.jpg"):
+            check_part(name, files[name], (224, 224), part, 1, 0.5)
+    # Those of at least four times the result at 1/2: the cosine transform makes them smaller first, by another filter.
+    for part in ((0, 0, 500, 375), (31, 17, 420, 350)):
+        check_part("420.jpg at 1/2", files["420.jpg"], (80, 80), part, 10, 1.5)
 sys.exit(failures != 0)

@@ -300,7 +300,11 @@ TEST(a_loader_gives_the_same_augmented_batches_in_any_cut)
     for (uint32_t part = 90; part > 0; part = part == 90 ? 7 : 0) {
         gp_loader *loader;
 
-        REQUIRE_OK(gp_loader_new_augmented(&loader, store, &sampler, 2, 90, &augment, 11, 0, &err), err);
+        REQUIRE_OK(gp_loader_new_with(
+                       &loader, store, &sampler,
+                       &(gp_loader_options){ .depth = 2, .capacity = 90, .augment = &augment, .seed = 11 },
+                       &err),
+                   err);
         for (uint32_t first = 0; first < 90; first += part) {
             uint32_t count = 90 - first < part ? 90 - first : part;
             gp_loader_batch *batch;

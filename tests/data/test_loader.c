@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "common/data/loader.h"
 #include "common/data/store_ops.h"
@@ -158,7 +159,11 @@ TEST(the_batches_of_any_number_of_threads_are_the_same)
             uint32_t requested = 0;
 
             REQUIRE_OK(
-                gp_loader_new_augmented(&loader, &gate.store, &sampler, 3, capacity, &none, 1, threads, &err),
+                gp_loader_new_with(
+                    &loader, &gate.store, &sampler,
+                    &(gp_loader_options){
+                        .depth = 3, .capacity = capacity, .augment = &none, .seed = 1, .threads = threads },
+                    &err),
                 err);
             for (uint32_t first = 0; first < 700; first += capacity) {
                 for (; requested < 700 && requested <= first + 5 * capacity; requested += capacity)
@@ -187,7 +192,12 @@ TEST(several_threads_keep_errors_and_cancels_in_their_places)
     REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
     gate_init(&gate);
     gate.fail_at = 150;
-    REQUIRE_OK(gp_loader_new_augmented(&loader, &gate.store, &sampler, 2, 100, &none, 1, 4, &err), err);
+    REQUIRE_OK(
+        gp_loader_new_with(
+            &loader, &gate.store, &sampler,
+            &(gp_loader_options){ .depth = 2, .capacity = 100, .augment = &none, .seed = 1, .threads = 4 },
+            &err),
+        err);
     for (int turn = 0; turn < 200; turn++) {
         uint32_t reads = atomic_load(&gate.reads);
 
@@ -415,6 +425,47 @@ TEST(requests_and_cancels_at_random_lose_and_mix_nothing)
         }
         gp_loader_cancel(loader);
     }
+    gp_loader_free(loader);
+    gp_store_close(&gate.store);
+}
+
+TEST(the_ring_grows_where_a_slot_was_missing_within_its_limits_and_shrinks_when_calm)
+{
+    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
+    gp_loader_options options = { .depth = 1, .depth_max = 3, .bytes_max = 1 << 20, .capacity = 10 };
+    gp_loader_batch *first, *second;
+    gp_loader *loader;
+    gate_store gate;
+    gp_error err;
+    uint32_t at = 20;
+
+    gate_init(&gate);
+    REQUIRE_OK(gp_loader_new_with(&loader, &gate.store, &sampler, &options, &err), err);
+    CHECK_INT(1, gp_loader_depth(loader));
+    CHECK_INT(3, gp_loader_depth_max(loader));
+    REQUIRE_OK(gp_loader_request(loader, 0, 0, 10, &err), err);
+    REQUIRE_OK(gp_loader_request(loader, 0, 10, 10, &err), err);
+    REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
+    /* The thread finds no slot for the second request, and this take waits for it. */
+    while (gp_loader_take(loader, &second, NULL, &err) == GP_ESTATE)
+        sched_yield();
+    check_batch(first, &sampler, 0, 0, 10);
+    check_batch(second, &sampler, 0, 10, 10);
+    CHECK_INT(2, gp_loader_depth(loader));
+    gp_loader_release(loader, first);
+    gp_loader_release(loader, second);
+    for (int turn = 0; turn < 50000 && gp_loader_depth(loader) > 1; turn++, at = (at + 10) % COUNT) {
+        REQUIRE_OK(gp_loader_request(loader, 0, at, 10, &err), err);
+        usleep(100);
+        REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
+        check_batch(first, &sampler, 0, at, 10);
+        gp_loader_release(loader, first);
+    }
+    CHECK_INT(1, gp_loader_depth(loader));
+    gp_loader_free(loader);
+    options.bytes_max = 2 * (10 * 8 + 64); /* two slots, not three */
+    REQUIRE_OK(gp_loader_new_with(&loader, &gate.store, &sampler, &options, &err), err);
+    CHECK_INT(2, gp_loader_depth_max(loader));
     gp_loader_free(loader);
     gp_store_close(&gate.store);
 }

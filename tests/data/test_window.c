@@ -106,7 +106,7 @@ TEST(a_window_is_resized_as_if_it_had_been_cut_out)
         uint32_t width = 1 + random_below(WIDTH - left), height = 1 + random_below(HEIGHT - top);
         uint32_t out_width = 1 + random_below(SIDE_MAX), out_height = 1 + random_below(SIDE_MAX);
         gp_pixels pixels = { .data = in, .width = WIDTH, .height = HEIGHT, .channels = channels };
-        const gp_window window = { left, top, left + width, top + height };
+        const gp_pixel_window window = { left, top, left + width, top + height };
         gp_pixel_out out = { .data = got, .height = out_height, .width = out_width };
 
         for (uint32_t y = 0; y < height; y++)
@@ -129,7 +129,7 @@ TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
     static const float scale[3] = { 0.5f, 0.25f, 2 }, offset[3] = { 1, -2, 3 };
     static uint8_t in[WIDTH * HEIGHT * 3], plain[3 * PLANE], bytes[3 * PLANE];
     static float floats[3 * PLANE];
-    const gp_window windows[] = { { 3, 5, 58, 44 }, { 7, 2, 7 + OUT_WIDTH, 2 + OUT_HEIGHT } };
+    const gp_pixel_window windows[] = { { 3, 5, 58, 44 }, { 7, 2, 7 + OUT_WIDTH, 2 + OUT_HEIGHT } };
     gp_resampler *resampler;
     gp_error err;
 
@@ -138,7 +138,7 @@ TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
     for (int turn = 0; turn < 16; turn++) {
         const uint32_t channels = turn & 8 ? 1 : 3;
         const gp_pixels pixels = { .data = in, .width = WIDTH, .height = HEIGHT, .channels = channels };
-        const gp_window *window = &windows[turn & 1];
+        const gp_pixel_window *window = &windows[turn & 1];
         const bool mirror_x = turn & 2, mirror_y = turn & 4;
         gp_pixel_out out = { .data = plain, .height = OUT_HEIGHT, .width = OUT_WIDTH };
 
@@ -172,17 +172,20 @@ TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
 TEST(the_inner_loops_of_this_processor_and_the_plain_ones_give_the_same_integers)
 {
     enum { COUNT = 700, ROWS = 9, TO = 101, TAPS = 8 };
-    const gp_row_ops *ops = gp_row_ops_find();
+    const gp_row_ops *all[3];
+    int kinds = gp_row_ops_all(all);
+    static int32_t fours[TO * TAPS * 2];
     static uint8_t rows[ROWS * COUNT], bytes[2][3 * TO];
     static int16_t mixed[2][COUNT + GP_ROW_SPARE * 2], weights[TO * TAPS];
     static uint32_t first[TO];
     static float floats[2][3 * TO];
     const float scale[3] = { 0.017f, 0.0175f, 0.0171f }, offset[3] = { -2.1f, -2, -1.8f };
-    gp_axis axis = { .taps = TAPS, .first = first, .weight = weights };
+    gp_axis axis = { .taps = TAPS, .first = first, .weight = weights, .fours = fours };
 
     for (size_t i = 0; i < sizeof(rows); i++)
         rows[i] = (uint8_t)random_below(256);
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < 400; turn++) {
+        const gp_row_ops *ops = all[turn % kinds];
         uint32_t count = 3 + random_below(COUNT - 3), used = 2 + 2 * random_below(TAPS / 2);
         uint32_t taken = used - random_below(2);
 
@@ -199,6 +202,7 @@ TEST(the_inner_loops_of_this_processor_and_the_plain_ones_give_the_same_integers
                 left -= weights[i * TAPS + k];
             }
         }
+        gp_axis_fours(&axis);
         ops->mix(mixed[0], rows, COUNT, taken, weights, count);
         gp_row_ops_plain.mix(mixed[1], rows, COUNT, taken, weights, count);
         REQUIRE(memcmp(mixed[0], mixed[1], count * sizeof(mixed[0][0])) == 0);
