@@ -69,8 +69,8 @@ BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sum
         return;
     sums[BODY_LOSS] += a->number64[0] * (double)loss;
     sums[BODY_WEIGHT] += a->number64[1] * (double)own;
-    sums[BODY_CLASSED] += (double)own;
-    sums[BODY_CORRECT] += (int32_t)best == label ? (double)own : 0.0;
+    sums[BODY_CLASSED] += 1.0;
+    sums[BODY_CORRECT] += (int32_t)best == label ? 1.0 : 0.0;
 }
 
 BODY void parts_put(const gp_kernel_args *a, uint32_t i, const double sums[BODY_SUMS])
