@@ -327,3 +327,43 @@ void gp_device_work_free(gp_device_work *work)
 {
     gp_free(work);
 }
+
+/* ---- peers: none ---- */
+
+gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err)
+{
+    (void)err;
+    memset(id, 7, GP_DEVICE_GROUP_ID_BYTES);
+    return GP_OK;
+}
+
+gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
+                         uint32_t world, gp_device_stopped_fn stopped, void *context, gp_error *err)
+{
+    (void)device;
+    (void)id;
+    (void)rank;
+    (void)stopped;
+    (void)context;
+    return world == 1 ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "the host has no NCCL");
+}
+
+void gp_device_leave(gp_device *device)
+{
+    (void)device;
+}
+
+gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide, gp_error *err)
+{
+    (void)device;
+    (void)buffer;
+    (void)count;
+    (void)wide;
+    (void)err;
+    return GP_OK;
+}
+
+gp_status gp_device_wait(gp_device *device, gp_error *err)
+{
+    return gp_device_sync(device, err);
+}

@@ -4,6 +4,7 @@
 #include "tests/gp_test.h"
 
 #include "tests/worker/backend_check.h"
+#include "worker/optim/optim.h"
 
 #ifdef GP_ON_DEVICE
 #include "worker/backend/plugin.h"
@@ -269,5 +270,133 @@ TEST(equal_steps_give_equal_bits)
     CHECK(memcmp(a.sums, b.sums, sizeof(a.sums)) == 0);
     result_free(&a);
     result_free(&b);
+    net_free(&n);
+}
+
+/* -- trainings that stay on the device ---------------------------------------------------------------------- */
+
+enum { KEPT_STEPS = 3, KEPT_BATCH = 6 };
+
+typedef struct kept {
+    const net *n;
+    gp_train_options options;
+    gp_backend *backend;
+    gp_plan *plan;
+    gp_optim *optim;
+    float *parameters;
+    result r;
+} kept;
+
+static void kept_open(kept *k, const net *n, const char *options)
+{
+    gp_plan_options plan = { .phase = GP_PHASE_TRAIN, .micro_batch = KEPT_BATCH, .sample_dtype = GP_U8 };
+    gp_plan_memory memory;
+    gp_error err;
+
+    *k = (kept){ .n = n };
+    REQUIRE_OK(gp_train_options_from_json(&k->options, options, strlen(options), &err), err);
+    REQUIRE_OK(result_new(&k->r, n), err);
+    k->parameters = gp_calloc(n->graph->blob_count, sizeof(float));
+    memcpy(k->parameters, n->parameters, n->graph->blob_count * sizeof(float));
+    memory = (gp_plan_memory){ .parameters = k->parameters, .gradients = k->r.gradients, .sums = k->r.sums };
+    REQUIRE_OK(cuda()->open(&k->backend, &(gp_backend_options){ .threads = 1, .kernels = "own" }, &err), err);
+    REQUIRE_OK(cuda()->compile(&k->plan, k->backend, n->graph, &plan, &memory, &err), err);
+    REQUIRE_OK(gp_optim_new(&k->optim, n->graph, &k->options, &err), err);
+}
+
+static void kept_close(kept *k)
+{
+    cuda()->free(k->plan);
+    cuda()->close(k->backend);
+    gp_optim_free(k->optim);
+    gp_free(k->parameters);
+    result_free(&k->r);
+}
+
+static void kept_compute(kept *k, int index)
+{
+    const net *n = k->n;
+    gp_batch batch = { .samples = n->bytes + (size_t)index * KEPT_BATCH * n->pixels,
+                       .targets =
+                           (const char *)n->labels + (size_t)index * KEPT_BATCH * n->graph->target_bytes,
+                       .count = KEPT_BATCH,
+                       .first = true,
+                       .last = true,
+                       .step = (uint64_t)index };
+    gp_error err;
+
+    REQUIRE_OK(cuda()->run(k->plan, &batch, NULL, NULL, &err), err);
+}
+
+static void check_kept(const net *n, const char *options)
+{
+    kept host, device;
+    double sums[GP_SUMS + 1];
+    uint32_t blobs;
+    uint64_t *t;
+    gp_error err;
+
+    kept_open(&host, n, options);
+    kept_open(&device, n, options);
+    float *state = gp_optim_state(device.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->keep(device.plan, &(gp_keep){ &device.options, state, blobs }, &err), err);
+    for (int at = 0; at < KEPT_STEPS; at++) {
+        kept_compute(&host, at);
+        gp_statistics_commit(n->graph, host.parameters, host.r.gradients, KEPT_BATCH);
+        gp_optim_step(host.optim, host.parameters, host.r.gradients, host.r.sums[GP_SUM_WEIGHT], 0.05);
+        kept_compute(&device, at);
+        sums[GP_SUMS] = KEPT_BATCH;
+        REQUIRE_OK(cuda()->steps->reduce(device.plan, sums, &err), err);
+        CHECK_NEAR(host.r.sums[GP_SUM_WEIGHT], sums[GP_SUM_WEIGHT], 0);
+        CHECK_NEAR(host.r.sums[GP_SUM_LOSS], sums[GP_SUM_LOSS], 1e-3);
+        REQUIRE_OK(cuda()->steps->commit(device.plan, 0.05, (uint64_t)at + 1, &err), err);
+    }
+    REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
+    for (size_t i = 0; i < n->graph->blob_count; i++)
+        if (!(fabsf(host.parameters[i] - device.parameters[i]) <= 2e-4f * (1 + fabsf(host.parameters[i])))) {
+            GP_TEST_FAIL("%s: parameter %zu is %.9g, the host's %.9g", options, i,
+                         (double)device.parameters[i], (double)host.parameters[i]);
+            break;
+        }
+    if (memcmp(host.parameters, n->parameters, n->graph->blob_count * sizeof(float)) == 0)
+        GP_TEST_FAIL("%s: nothing moved", options);
+    const float *expected = gp_optim_state(host.optim, &blobs, &t);
+
+    for (size_t i = 0; i < blobs * n->graph->blob_count; i++)
+        if (!(fabsf(expected[i] - state[i]) <= 2e-4f * (1 + fabsf(expected[i])))) {
+            GP_TEST_FAIL("%s: state %zu is %.9g, the host's %.9g", options, i, (double)state[i],
+                         (double)expected[i]);
+            break;
+        }
+    kept_close(&host);
+    kept_close(&device);
+}
+
+TEST(a_training_that_stays_on_the_device_moves_as_the_hosts)
+{
+    static const char *const options[] = {
+        "{}",
+        "{\"solver\":\"adam\"}",
+        "{\"solver\":\"adamw\",\"l2-regularization\":0.01}",
+        "{\"solver\":\"rmsprop\"}",
+        "{\"gradient-threshold\":0.05}",
+        "{\"gradient-threshold\":0.05,\"gradient-threshold-method\":\"global-l2norm\"}",
+        "{\"gradient-threshold\":0.005,\"gradient-threshold-method\":\"absolute-value\"}",
+        "{\"momentum\":0}",
+    };
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 8, 8), 200,
+                         (const net_layer[]){ { "conv2d", "channels=5;kernel=3" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              { "conv2d", "channels=4;kernel=3" },
+                                              HEAD },
+                         &err),
+               err);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        check_kept(&n, options[i]);
     net_free(&n);
 }

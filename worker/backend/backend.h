@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/model/graph.h"
+#include "common/model/train_options.h"
 
 typedef struct gp_backend gp_backend;
 typedef struct gp_plan gp_plan;
@@ -83,7 +84,38 @@ typedef struct gp_plan_times {
     int64_t forward_ns, backward_ns; /* wall time of the calls since the last take_times() */
 } gp_plan_times;
 
-typedef struct gp_backend_ops { /* all slots required */
+/* A training whose parameters, solver's state and exchange stay on the device.  The host's blobs are what they were at
+ * keep() until fetch().  One step: run() of its calls, reduce(), then commit() unless the sums say otherwise. */
+enum { GP_GROUP_ID_BYTES = 128 };
+
+typedef struct gp_keep {
+    const gp_train_options *options; /* solver, its numbers, clipping; must outlive the plan */
+    const float *state;              /* [state_blobs][blob_count], read now */
+    uint32_t state_blobs;
+} gp_keep;
+
+typedef struct gp_group {
+    uint8_t id[GP_GROUP_ID_BYTES]; /* of group_id(), the same on all ranks */
+    uint32_t rank, world;
+    /* Asked while the device waits for peers, some times a millisecond: true ends the wait with GP_ECANCELED. */
+    bool (*stopped)(void *context);
+    void *context;
+} gp_group;
+
+typedef struct gp_backend_steps { /* all slots required */
+    gp_status (*keep)(gp_plan *plan, const gp_keep *keep, gp_error *err);
+    /* Gradients and sums of all ranks are added up; waits.  sums [GP_SUMS + 1]: the last is the samples, ours on entry. */
+    gp_status (*reduce)(gp_plan *plan, double *sums, gp_error *err);
+    /* Statistics, clipping, the solver's step t (from 1) with that rate; returns before it is done. */
+    gp_status (*commit)(gp_plan *plan, double learn_rate, uint64_t t, gp_error *err);
+    gp_status (*fetch)(gp_plan *plan, float *parameters, float *state, gp_error *err);
+    /* Ranks that add up.  GP_EUNSUPPORTED: this device cannot, such as two ranks on one. */
+    gp_status (*group_id)(uint8_t id[GP_GROUP_ID_BYTES], gp_error *err);
+    gp_status (*join)(gp_backend *backend, const gp_group *group, gp_error *err);
+    void (*leave)(gp_backend *backend); /* no plan that was recorded may run after it */
+} gp_backend_steps;
+
+typedef struct gp_backend_ops { /* all slots but steps required */
     const char *name;           /* "cpu", "cuda" */
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
@@ -98,6 +130,7 @@ typedef struct gp_backend_ops { /* all slots required */
     size_t (*memory_bytes)(const gp_plan *plan);
     /* What runs where, one line per segment ("lanes-avx2: conv1 .. loss, 24 ops"), into text. */
     void (*describe)(const gp_plan *plan, char *text, size_t bytes);
+    const gp_backend_steps *steps; /* NULL: the host commits and exchanges */
 } gp_backend_ops;
 
 extern const gp_backend_ops gp_backend_cpu;

@@ -14,10 +14,10 @@
 #include "worker/backend/backend.h"
 
 /* Grows with every change of a struct that crosses the seam. */
-#define GP_PLUGIN_ABI    1u
+#define GP_PLUGIN_ABI    2u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
-enum { GP_PLUGIN_GROUP_ID_BYTES = 128 };
+enum { GP_PLUGIN_GROUP_ID_BYTES = GP_GROUP_ID_BYTES };
 
 typedef struct gp_plugin_device {
     uint32_t ordinal;

@@ -1,8 +1,6 @@
 /* device.c -- a CUDA device: one stream, its marks, and the libraries' handles. */
-#include "worker/backend/cuda/device.h"
+#include "worker/backend/cuda/device_state.h"
 
-#include <cublasLt.h>
-#include <cuda_runtime_api.h>
 #include <stdlib.h>
 
 #include "worker/backend/cuda/check.h"
@@ -10,13 +8,6 @@
 #include "worker/backend/cuda/kernels.h"
 
 enum { PRODUCT_WORKSPACE = 32 << 20 };
-
-struct gp_device {
-    cudaStream_t stream;
-    cudaEvent_t marks[GP_DEVICE_MARKS];
-    cudnnHandle_t cudnn;
-    cublasLtHandle_t cublas;
-};
 
 struct gp_device_graph {
     cudaGraphExec_t exec;
@@ -37,6 +28,7 @@ void gp_device_close(gp_device *device)
 {
     if (device == NULL)
         return;
+    gp_device_leave(device);
     if (device->cublas != NULL)
         cublasLtDestroy(device->cublas);
     if (device->cudnn != NULL)

@@ -76,4 +76,20 @@ gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const v
                                 void *out, void *workspace, gp_error *err);
 void gp_device_work_free(gp_device_work *work);
 
+/* ---- peers: a non-blocking communicator of NCCL (nccl.c) ---- */
+
+enum { GP_DEVICE_GROUP_ID_BYTES = 128 };
+
+typedef bool (*gp_device_stopped_fn)(void *context);
+
+gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err);
+/* GP_EUNSUPPORTED: NCCL refuses.  GP_ECANCELED: stopped() said so. */
+gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
+                         uint32_t world, gp_device_stopped_fn stopped, void *context, gp_error *err);
+void gp_device_leave(gp_device *device); /* aborts what is under way */
+/* buffer := the sum over the ranks, of float64 or float32 numbers; without a group it is as it was. */
+gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide, gp_error *err);
+/* As gp_device_sync(), but a peer that died or a stop ends it: GP_EPEER, GP_ECANCELED, and there is no group any more. */
+gp_status gp_device_wait(gp_device *device, gp_error *err);
+
 #endif

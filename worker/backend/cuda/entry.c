@@ -91,18 +91,6 @@ static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
     return status;
 }
 
-static gp_status plugin_group_id(uint8_t id[GP_PLUGIN_GROUP_ID_BYTES], gp_error *err)
-{
-    ncclUniqueId unique;
-    ncclResult_t result = ncclGetUniqueId(&unique);
-
-    _Static_assert(sizeof(unique) == GP_PLUGIN_GROUP_ID_BYTES, "NCCL's id has another size");
-    if (result != ncclSuccess)
-        return gp_fail(err, GP_EIO, "ncclGetUniqueId: %s", ncclGetErrorString(result));
-    memcpy(id, &unique, sizeof(unique));
-    return GP_OK;
-}
-
 __attribute__((visibility("default"))) const gp_plugin *gp_plugin_entry(void);
 const gp_plugin *gp_plugin_entry(void)
 {
@@ -122,6 +110,6 @@ const gp_plugin *gp_plugin_entry(void)
                           .device_count = plugin_device_count,
                           .device = plugin_device,
                           .self_test = plugin_self_test,
-                          .group_id = plugin_group_id };
+                          .group_id = gp_device_group_id };
     return &plugin;
 }

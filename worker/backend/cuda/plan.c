@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "worker/backend/cuda/backend.h"
+#include "worker/backend/cuda/keep.h"
 #include "worker/backend/cuda/lower.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
@@ -74,6 +75,7 @@ static void plan_free(gp_plan *plan)
     if (plan == NULL)
         return;
     device = plan->backend->device;
+    gp_kept_free(plan);
     for (uint32_t i = 0; i < plan->stretch_count; i++)
         gp_device_graph_free(plan->stretches[i].graph);
     for (uint32_t i = 0; i < plan->step_count; i++)
@@ -426,7 +428,7 @@ static gp_status plan_begin(gp_plan *plan, gp_error *err)
 
     if (batch->backward_only || status != GP_OK)
         return status;
-    if (batch->first && !batch->unchanged)
+    if (batch->first && !batch->unchanged && plan->kept == NULL)
         status = gp_device_upload(device, plan->parameters, plan->memory.parameters,
                                   graph->blob_count * sizeof(float), err);
     if (status == GP_OK && batch->first)
@@ -450,6 +452,9 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     bool train = plan->options.phase == GP_PHASE_TRAIN;
     gp_status status = GP_OK;
 
+    if (plan->kept != NULL && !batch->forward_only) /* its sums are fetched by reduce() */
+        return GP_OK;
+
     if (train && (batch->last || batch->forward_only))
         status = gp_device_download(device, plan->memory.gradients, plan->gradients,
                                     graph->blob_count * sizeof(float), err);
@@ -461,7 +466,7 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
-static void plan_measure(gp_plan *plan)
+void gp_plan_measure(gp_plan *plan)
 {
     gp_device *device = plan->backend->device;
 
@@ -469,7 +474,7 @@ static void plan_measure(gp_plan *plan)
     plan->times.backward_ns += gp_device_between_ns(device, 1, 2);
 }
 
-/* Synchronous: gradients, sums and scores are in the host's memory when it is back. */
+/* Synchronous but for a training that is kept: gradients, sums and scores are in the host's memory when it is back. */
 static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                           gp_error *err)
 {
@@ -505,8 +510,9 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
         status = plan_end(plan, err);
     if (status != GP_OK)
         return status;
-    plan_measure(plan);
-    return batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN
+    if (plan->kept == NULL || batch->forward_only)
+        gp_plan_measure(plan);
+    return batch->last && ready != NULL && plan->kept == NULL && plan->options.phase == GP_PHASE_TRAIN
                ? ready(context, plan->graph->blob_count, err)
                : GP_OK;
 }
@@ -558,4 +564,5 @@ const gp_backend_ops gp_backend_cuda = {
     .take_times = plan_take_times,
     .memory_bytes = plan_memory_bytes,
     .describe = plan_describe,
+    .steps = &gp_plan_steps,
 };

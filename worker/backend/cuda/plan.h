@@ -81,6 +81,7 @@ struct gp_plan {
     size_t host_bytes;
     gp_batch batch; /* of the present run */
     bool sums_on_host;
+    struct gp_kept *kept; /* keep.c; NULL: the host commits */
     gp_plan_times times;
 };
 
@@ -92,5 +93,8 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value); /* data NULL
 /* lower.c: appends the steps of op `index`; scratch_bytes and workspace_bytes grow to what they need. */
 gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err);
 bool gp_plan_can(gp_opcode code);
+
+/* plan.c: the time between marks that were passed is added up. */
+void gp_plan_measure(gp_plan *plan);
 
 #endif
