@@ -2,7 +2,7 @@
  * or of a prediction.
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
- *              [--momentum M] [--phase train|infer] [--precision f32|bf16] [--profile kinds|steps]
+ *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|bf16] [--profile kinds|steps]
  *
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
@@ -21,6 +21,7 @@
 #include "common/model/network.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/profile.h"
+#include "worker/backend/plugin.h"
 #include "worker/optim/optim.h"
 
 enum { STEPS_MAX = 100000, CORES_MAX = 1024, KINDS_MAX = 256, BENCH_WARM = 3 };
@@ -29,6 +30,7 @@ typedef struct bench_options {
     uint32_t threads, batch;
     double seconds, momentum;
     const char *kernels, *network, *profile;
+    bool cuda;
     gp_phase phase;
     gp_precision precision;
 } bench_options;
@@ -36,6 +38,7 @@ typedef struct bench_options {
 typedef struct bench {
     gp_netspec *spec;
     gp_graph *graph;
+    const gp_backend_ops *ops;
     gp_backend *backend;
     gp_plan *plan;
     gp_train_options train;
@@ -66,6 +69,8 @@ static bool read_options(bench_options *options, int count, char **arguments)
             options->network = value;
         else if (strcmp(name, "--momentum") == 0)
             options->momentum = atof(value);
+        else if (strcmp(name, "--device") == 0)
+            options->cuda = strcmp(value, "cuda") == 0;
         else if (strcmp(name, "--profile") == 0)
             options->profile = value;
         else if (strcmp(name, "--precision") == 0)
@@ -103,8 +108,17 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
                              .precision = options->precision };
     gp_plan_memory memory;
     size_t pixels;
+    const gp_plugin *plugin;
     gp_status status = GP_OK;
     gp_network network = { 0 };
+
+    b->ops = &gp_backend_cpu;
+    if (options->cuda) {
+        status = gp_plugin_load_device(&plugin, NULL, err);
+        if (status != GP_OK)
+            return status;
+        b->ops = plugin->backend;
+    }
 
     if (gp_network_is_file(options->network))
         status = gp_network_load(&network, options->network, NULL, 0, err);
@@ -143,16 +157,17 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     if (status == GP_OK && options->phase == GP_PHASE_TRAIN)
         status = gp_optim_new(&b->optim, b->graph, &b->train, err);
     if (status == GP_OK)
-        status = gp_backend_cpu.open(&b->backend, &backend, err);
-    return status == GP_OK ? gp_backend_cpu.compile(&b->plan, b->backend, b->graph, &plan, &memory, err)
-                           : status;
+        status = b->ops->open(&b->backend, &backend, err);
+    return status == GP_OK ? b->ops->compile(&b->plan, b->backend, b->graph, &plan, &memory, err) : status;
 }
 
 static void bench_close(bench *b)
 {
     gp_optim_free(b->optim);
-    gp_backend_cpu.free(b->plan);
-    gp_backend_cpu.close(b->backend);
+    if (b->ops != NULL) {
+        b->ops->free(b->plan);
+        b->ops->close(b->backend);
+    }
     gp_free(b->labels);
     gp_free(b->samples);
     gp_free(b->gradients);
@@ -171,7 +186,7 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
                        .last = true,
                        .seed = 1,
                        .step = step };
-    gp_status status = gp_backend_cpu.run(b->plan, &batch, NULL, NULL, err);
+    gp_status status = b->ops->run(b->plan, &batch, NULL, NULL, err);
     int64_t began = gp_now_ns();
 
     if (status == GP_OK && b->optim != NULL)
@@ -275,7 +290,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
 
     for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
         bench_step(b, warm, err);
-    gp_backend_cpu.take_times(b->plan);
+    b->ops->take_times(b->plan);
     if (options->profile != NULL)
         gp_cpu_profile(b->plan, NULL, NULL);
     b->commit_ns = 0;
@@ -289,15 +304,15 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
         step_ns[count++] = gp_now_ns() - began;
     } while (gp_now_ns() < end && count < STEPS_MAX);
     cpu_ns = cpu_now() - cpu_ns;
-    times = gp_backend_cpu.take_times(b->plan);
+    times = b->ops->take_times(b->plan);
     qsort(step_ns, (size_t)count, sizeof(step_ns[0]), by_size);
-    gp_backend_cpu.describe(b->plan, text, sizeof(text));
+    b->ops->describe(b->plan, text, sizeof(text));
     printf("%s batch %u, %u threads: best %.2f images/s, median %.2f; forward %.2f ms, backward %.2f ms; "
            "loss %.4f; %.1f MB; processor time %.2f ms\n%s",
            options->network, b->batch, options->threads, b->batch * 1e9 / (double)step_ns[0],
            b->batch * 1e9 / (double)step_ns[count / 2], (double)times.forward_ns * 1e-6 / count,
            (double)times.backward_ns * 1e-6 / count, b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT],
-           (double)gp_backend_cpu.memory_bytes(b->plan) * 1e-6, (double)cpu_ns * 1e-6 / count, text);
+           (double)b->ops->memory_bytes(b->plan) * 1e-6, (double)cpu_ns * 1e-6 / count, text);
     if (options->profile != NULL)
         bench_profile_print(b, options->profile, count);
     return GP_OK;
@@ -314,7 +329,8 @@ int main(int count, char **arguments)
         fprintf(
             stderr,
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
-            "                  [--momentum M] [--phase train|infer] [--precision f32|bf16] "
+            "                  [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision "
+            "f32|bf16] "
             "[--profile kinds|steps]\n");
         return 2;
     }

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""tests/gpu/bench.py -- the peer of bench_step --device cuda: images per second of a training step in PyTorch.
+
+    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS]
+
+Batch in the GPU's memory, channels_last, SGD with momentum (fused), bf16 by autocast.  graph: the whole step as one CUDA
+graph.  Prints one line of JSON."""
+import json, sys, time
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class LeNet(nn.Module):  # d2l 12.5
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 20, 3), nn.Conv2d(20, 50, 5)
+        self.fc1, self.fc2 = nn.Linear(800, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.avg_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.avg_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+def build(name):
+    if name == "lenet":
+        return LeNet(), (1, 28, 28), 10
+    import torchvision.models as models
+    return getattr(models, name)(), (3, 224, 224), 1000
+
+
+def main():
+    name, batch, precision, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    seconds = float(sys.argv[5]) if len(sys.argv) > 5 else 3.0
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
+    net, shape, classes = build(name)
+    net = net.cuda().train().to(memory_format=torch.channels_last)
+    optim = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, fused=True)
+    x = torch.rand(batch, *shape, device="cuda").to(memory_format=torch.channels_last)
+    y = torch.randint(0, classes, (batch,), device="cuda")
+    run = torch.compile(net) if mode == "compile" else net
+
+    def step():
+        optim.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            loss = F.cross_entropy(run(x), y)
+        loss.backward()
+        optim.step()
+
+    if mode == "graph":
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(5):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        call = graph.replay
+    else:
+        for _ in range(10):
+            step()
+        call = step
+    torch.cuda.synchronize()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        for _ in range(10):
+            call()
+        torch.cuda.synchronize()
+        count += 10
+    took = time.perf_counter() - begin
+    print(json.dumps({"peer": "torch " + torch.__version__, "network": name, "batch": batch, "precision": precision,
+                      "mode": mode, "images_per_second": round(batch * count / took, 1),
+                      "ms": round(took / count * 1e3, 4)}))
+
+
+main()
