@@ -41,6 +41,9 @@ typedef struct gp_pool_options {
     int64_t idle_timeout_ms; /* of a pool that must be started; 0 = 30 minutes, -1 = never */
     int timeout_ms;          /* for finding or starting; 0 = 15,000 */
     bool attach_only;        /* GP_ENOPOOL instead of starting one */
+    /* Variables of the environment, "A,B", whose values the pool is told for its life, a running one in place of those that
+     * it has; NULL: a pool that is started is told AWS_ACCESS_KEY_ID and what belongs to it, if they are set. */
+    const char *secret_env;
     gp_note_fn note;
     void *context; /* of note */
 } gp_pool_options;

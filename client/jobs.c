@@ -9,6 +9,7 @@
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/secret.h"
 
 extern char **environ;
 
@@ -50,6 +51,8 @@ bool gp_job_variable_allowed(const char *name)
         "AWS_CONFIG_FILE",
         "AWS_SHARED_CREDENTIALS_FILE",
         "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_CA_BUNDLE",
         "OMP_NUM_THREADS",
     };
     static const char *const begins[] = { "LC_", "GRADPOOL_" };
@@ -99,6 +102,12 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
 
         if (equals == NULL || equals == *list)
             continue;
+        if (gp_secrets_hide(*list) && request->environment != NULL)
+            return gp_fail(
+                err, GP_EINVAL,
+                "%.*s would be written to the pool's journal with the job; give it to the pool by `gradpool "
+                "up --secret-env %.*s`",
+                (int)(equals - *list), *list, (int)(equals - *list), *list);
         if (request->environment == NULL) {
             if ((size_t)(equals - *list) >= sizeof(name))
                 continue;

@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #include "client/pool.h"
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/secret.h"
 #include "proto/limits.h"
 #include "proto/messages.h"
-
-extern char **environ;
 
 enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5 };
 
@@ -76,6 +76,21 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     return GP_OK;
 }
 
+/* The secrets of those names, where no child's descriptor will be. */
+static gp_status launch_secrets(int *out, const char *names, gp_error *err)
+{
+    int fd;
+    gp_status status = gp_secrets_new(&fd, err);
+
+    if (status != GP_OK)
+        return status;
+    if (names[0] != '\0')
+        status = gp_secrets_set(fd, names, err);
+    *out = status == GP_OK ? fcntl(fd, F_DUPFD_CLOEXEC, 16) : -1;
+    close(fd);
+    return status == GP_OK && *out < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for secrets") : status;
+}
+
 /* Spawn the scheduler; *ready is the read end on which it says "ready" or "error: ...". */
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
                               gp_error *err)
@@ -83,7 +98,9 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     char path[4096], workers[16], timeout[24];
     const char *argv[16] = { path, "--pool", places->pool, "--ready-fd", "3", "--workers", workers };
     size_t count = 7;
-    int pipe_fds[2];
+    char known[GP_SECRETS_NAMES_BYTES], assignment[GP_SECRETS_ASSIGNMENT_BYTES], **environment;
+    const char *names = options->secret_env != NULL ? options->secret_env : gp_secrets_names(known);
+    int pipe_fds[2], secrets;
     posix_spawn_file_actions_t actions;
     gp_status status = pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), err);
 
@@ -103,19 +120,31 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
         argv[count++] = "--idle-timeout";
         argv[count++] = timeout;
     }
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+    status = launch_secrets(&secrets, names, err);
+    if (status != GP_OK)
+        return status;
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+        close(secrets);
         return gp_fail_errno(err, GP_EIO, "no pipe for the scheduler's readiness");
+    }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, places->scheduler_log,
                                      O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 3);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 4);
-    int problem = posix_spawn(pid, path, &actions, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_adddup2(&actions, secrets, 4);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
+    int problem = ENOMEM;
 
+    gp_secrets_assignment(assignment, 4);
+    environment = gp_secrets_environment(names, assignment);
+    if (environment != NULL)
+        problem = posix_spawn(pid, path, &actions, NULL, (char *const *)argv, environment);
+    gp_free(environment);
     posix_spawn_file_actions_destroy(&actions);
     close(pipe_fds[1]);
+    close(secrets);
     if (problem != 0) {
         close(pipe_fds[0]);
         errno = problem;

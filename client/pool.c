@@ -13,6 +13,8 @@
 #include "client/launch.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/secret.h"
+#include "proto/task_wire.h"
 
 static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -317,6 +319,27 @@ static gp_status pool_link(gp_pool *pool, const char *endpoint, int timeout_ms, 
     }
 }
 
+/* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
+static gp_status pool_tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
+{
+    gp_door_request request = { .what = GP_DOOR_SECRETS }, answer = { .what = 0 };
+    int secrets;
+    gp_status status = gp_secrets_new(&secrets, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_secrets_set(secrets, names, err);
+    if (status == GP_OK)
+        status = gp_door_send_fd(pool->door, &request, secrets, err);
+    close(secrets);
+    if (status == GP_OK)
+        status = gp_door_receive_fd(pool->door, &answer, NULL, timeout_ms, err);
+    if (status == GP_OK && (answer.what != GP_DOOR_SECRETS || answer.lease != GP_OK))
+        status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
+                         pool->places.scheduler_log);
+    return status;
+}
+
 static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
@@ -325,6 +348,8 @@ static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *
     gp_status status =
         gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout_ms, err);
 
+    if (status == GP_OK && !*started && options->secret_env != NULL)
+        status = pool_tell_secrets(pool, options->secret_env, timeout_ms, err);
     if (status != GP_OK)
         return status;
     pool->epoch = reply.epoch;

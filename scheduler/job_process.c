@@ -16,13 +16,14 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
 #include "scheduler/supervise.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
 
-enum { GATE = 3, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
+enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
 
 void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t bytes)
 {
@@ -173,7 +174,9 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, gate, GATE);
-    posix_spawn_file_actions_addclosefrom_np(&actions, GATE + 1);
+    if (gp_secrets_fd() >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS);
+    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS + 1 : SECRETS);
     posix_spawn_file_actions_addchdir_np(&actions, directory);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -268,6 +271,8 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t jo
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_DIR=%s", folder);
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_GATE=%d", GATE);
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_UMASK=%03o", words->umask);
+    if (gp_secrets_fd() >= 0)
+        gp_secrets_assignment(ours[used++], SECRETS);
     for (size_t i = 0; i < used; i++)
         environment[variable_count + i] = ours[i];
     status = start(out, program, folder, words->directory, arguments, environment, err);

@@ -13,6 +13,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
 #include "proto/device_probe.h"
 #include "scheduler/shell.h"
 #include "scheduler/supervise.h"
@@ -212,7 +213,9 @@ int main(int count, char **values)
     }
     if (status == GP_OK) {
         detach();
-        status = serve(&given, &err);
+        status = gp_secrets_keep(&err);
+        if (status == GP_OK)
+            status = serve(&given, &err);
         if (status == GP_OK)
             return 0;
     }

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/secret.h"
 #include "scheduler/shell_parts.h"
+#include "proto/task_wire.h"
 
 shell_client *shell_find_client(shell *s, const gp_core_id *session)
 {
@@ -79,6 +81,23 @@ static void hear_gone(shell *s, uint64_t id)
     }
 }
 
+/* A client has new secrets for the pool; nothing else is handed to us.  The answer has the status in place of a lease. */
+static void hear_secrets(shell *s, const gp_door_event *event)
+{
+    gp_door_request answer = { .what = GP_DOOR_SECRETS };
+    gp_error err;
+
+    if (event->request.what == GP_DOOR_SECRETS && event->fd >= 0) {
+        answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event->fd, &err);
+        gp_log(GP_LOG_INFO, "the pool's secrets were %s",
+               answer.lease == GP_OK ? "replaced" : "not replaced");
+        if (gp_door_send_fd(gp_door_peer_fd(s->door, event->id), &answer, -1, &err) != GP_OK)
+            gp_log(GP_LOG_WARN, "%s", err.message);
+    }
+    if (event->fd >= 0)
+        close(event->fd);
+}
+
 void shell_serve_door(shell *s)
 {
     gp_door_event event;
@@ -88,8 +107,8 @@ void shell_serve_door(shell *s)
             hear_knock(s, &event);
         else if (event.kind == GP_DOOR_GONE)
             hear_gone(s, event.id);
-        else if (event.fd >= 0)
-            close(event.fd); /* nobody hands us descriptors */
+        else
+            hear_secrets(s, &event);
     }
 }
 

@@ -12,12 +12,15 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/secret.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
 
 extern char **environ;
+
+enum { SECRETS_FD = 3 }; /* a worker's */
 
 /* What the variable names, else a program of that name in one of the folders seen from our own. */
 static gp_status find_program(char *path, size_t bytes, const char *name, const char *variable,
@@ -58,27 +61,29 @@ gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err)
 }
 
 /* Our environment, with the GPU chosen where it is one.  The array is the caller's to free; texts are borrowed. */
-static char **make_environment(const gp_core_slot_config *config, char *visible, char *order)
+static char **make_environment(const gp_core_slot_config *config, char *visible, char *order, char *secrets)
 {
     size_t count = 0, kept = 0;
     char **list;
 
     while (environ[count] != NULL)
         count++;
-    list = gp_calloc(count + 3, sizeof(*list));
+    list = gp_calloc(count + 4, sizeof(*list));
     if (list == NULL)
         return NULL;
     for (size_t i = 0; i < count; i++) {
         bool ours = strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", 21) == 0 ||
                     strncmp(environ[i], "CUDA_DEVICE_ORDER=", 18) == 0;
 
-        if (config->kind != GP_CORE_GPU || !ours)
+        if ((config->kind != GP_CORE_GPU || !ours) && !gp_secrets_hide(environ[i]))
             list[kept++] = environ[i];
     }
     if (config->kind == GP_CORE_GPU) {
         list[kept++] = visible;
         list[kept++] = order;
     }
+    if (gp_secrets_fd() >= 0)
+        list[kept++] = secrets;
     return list;
 }
 
@@ -98,7 +103,9 @@ static int spawn_with(pid_t *pid, const char *program, const char *log, char **a
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     /* Ours are close-on-exec, but ZeroMQ's threads make some without asking us. */
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    if (gp_secrets_fd() >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setflags(&attributes,
@@ -119,7 +126,7 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
                              gp_error *err)
 {
-    char number[16], which[16], ordinal[16], visible[96];
+    char number[16], which[16], ordinal[16], visible[96], secrets[GP_SECRETS_ASSIGNMENT_BYTES];
     char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
     char *arguments[24] = {
         text(program),   text("--pool"),   text(pool),
@@ -146,7 +153,8 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
         arguments[count++] = text("--device-ordinal");
         arguments[count++] = ordinal;
     }
-    environment = make_environment(config, visible, order);
+    gp_secrets_assignment(secrets, SECRETS_FD);
+    environment = make_environment(config, visible, order, secrets);
     if (environment == NULL) {
         errno = ENOMEM;
         return gp_fail(err, GP_ENOMEM, "no memory to start worker %u", index + 1);

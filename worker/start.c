@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
 #include "proto/places.h"
 #include "worker/control.h"
 #include "worker/fault.h"
@@ -233,5 +234,6 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
     signals_block();
+    gp_secrets_adopt();
     return worker_serve(&options, started_ns, cpu, cuda);
 }

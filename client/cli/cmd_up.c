@@ -12,6 +12,7 @@ typedef struct up_options {
     int64_t workers;
     char devices[256];
     char idle_timeout[24];
+    char secret_env[512];
 } up_options;
 
 static const gp_param up_params[] = {
@@ -33,6 +34,11 @@ static const gp_param up_params[] = {
       .count = 24,
       .fallback_text = "30m",
       .help = "end after that long without use: 90s, 30m, 2h, or never" },
+    { .name = "secret-env",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, secret_env),
+      .count = 512,
+      .help = "variables whose values the pool keeps for its life: A,B; again: renewed" },
     CLI_JSON_PARAM(up_options),
     CLI_COMMON_PARAMS(up_options),
     { 0 },
@@ -122,6 +128,7 @@ static int up_run(cli_call *call)
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,
                              .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .secret_env = cli_given(call, "secret-env") ? options->secret_env : NULL,
                              .note = up_note,
                              .context = &story };
     int64_t begin_ns = gp_now_ns();
@@ -164,10 +171,13 @@ extern const cli_command cli_command_up;
 const cli_command cli_command_up = {
     .name = "up",
     .summary = "start the pool, or attach to it; resize an idle one",
-    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m]",
-    .examples = "  gradpool up                      one worker per GPU, or per core\n"
-                "  gradpool up --workers 1          one worker on all cores\n"
-                "  gradpool up --devices cpu        CPU workers although there are GPUs\n",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--secret-env NAMES]",
+    .examples =
+        "  gradpool up                      one worker per GPU, or per core\n"
+        "  gradpool up --workers 1          one worker on all cores\n"
+        "  gradpool up --devices cpu        CPU workers although there are GPUs\n"
+        "  gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN\n"
+        "                                   what the workers show to S3; on a running pool, renewed\n",
     .options = up_params,
     .options_bytes = sizeof(up_options),
     .run = up_run,

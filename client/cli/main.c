@@ -10,6 +10,7 @@
 #include "client/cli/job_self.h"
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
+#include "common/base/secret.h"
 #include "common/model/train_options.h"
 
 #define CLI_COMMAND(name) extern const cli_command cli_command_##name;
@@ -446,6 +447,7 @@ int main(int argc, char **argv)
     int code;
 
     signal(SIGPIPE, SIG_IGN);
+    gp_secrets_adopt();
     job_self_begin(argc, argv);
     code = run_words(argc, argv);
     job_self_end(code);

@@ -15,10 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 
-enum { LOOKS_MAX = 100 };
+enum { LOOKS_MAX = 100, OURS_FROM = 64 };
 
 typedef struct secrets_head {
     char magic[8];
@@ -33,6 +34,8 @@ typedef struct secrets_page {
 
 static const char secrets_magic[8] = "gpsec 1";
 static int adopted = -1;
+
+extern char **environ;
 
 void gp_secret_wipe(void *bytes, size_t count)
 {
@@ -186,8 +189,77 @@ void gp_secrets_adopt(void)
     unsetenv(GP_SECRETS_FD_VARIABLE);
     if (fd <= STDERR_FILENO || fstat(fd, &stat_) != 0 || stat_.st_size != (off_t)sizeof(secrets_page))
         return;
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    adopted = fd;
+    adopted = fcntl(fd, F_DUPFD_CLOEXEC, OURS_FROM);
+    close(fd);
+}
+
+gp_status gp_secrets_keep(gp_error *err)
+{
+    gp_status status;
+    int fd;
+
+    gp_secrets_adopt();
+    if (adopted >= 0)
+        return GP_OK;
+    status = gp_secrets_new(&fd, err);
+    if (status != GP_OK)
+        return status;
+    adopted = fcntl(fd, F_DUPFD_CLOEXEC, OURS_FROM);
+    close(fd);
+    return adopted >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for secrets");
+}
+
+const char *gp_secrets_assignment(char text[GP_SECRETS_ASSIGNMENT_BYTES], int fd)
+{
+    snprintf(text, GP_SECRETS_ASSIGNMENT_BYTES, "%s=%d", GP_SECRETS_FD_VARIABLE, fd);
+    return text;
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && value[0] != '\0';
+}
+
+const char *gp_secrets_names(char text[GP_SECRETS_NAMES_BYTES])
+{
+    text[0] = '\0';
+    if (is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY"))
+        snprintf(text, GP_SECRETS_NAMES_BYTES, "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY%s",
+                 is_set("AWS_SESSION_TOKEN") ? ",AWS_SESSION_TOKEN" : "");
+    return text;
+}
+
+/* Whether the list "A,B" names the variable of NAME=value. */
+static bool is_listed(const char *names, const char *variable)
+{
+    size_t wanted = strcspn(variable, "=");
+
+    for (const char *at = names; *at != '\0'; at += strspn(at, ",")) {
+        size_t length = strcspn(at, ",");
+
+        if (length == wanted && memcmp(at, variable, length) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+char **gp_secrets_environment(const char *names, char *more)
+{
+    size_t count = 0, kept = 0;
+    char **list;
+
+    while (environ[count] != NULL)
+        count++;
+    list = gp_calloc(count + 2, sizeof(*list));
+    for (size_t i = 0; list != NULL && i < count; i++)
+        if (!gp_secrets_hide(environ[i]) && !is_listed(names, environ[i]))
+            list[kept++] = environ[i];
+    if (list != NULL)
+        list[kept] = more;
+    return list;
 }
 
 int gp_secrets_fd(void)

@@ -1,0 +1,243 @@
+/* test_s3_training.c -- trainings from s3:// by real daemons, and where the secrets are looked for that must not be there. */
+#include <dirent.h>
+#include <ftw.h>
+#include <stdbool.h>
+
+#include "tests/data/make_images.h"
+#include "tests/fake/s3.h"
+#include "tests/service/commands.h"
+
+enum { SIDE = 28, IMAGES = 24, CHECKS = 8, STEPS = 12 };
+
+#define SECRET "canary-secret-4f1d"
+#define TOKEN  "canary-token-9b27"
+#define SOURCE "s3://tiles/tiles?cache=0"
+
+#define NEED(server)                                                                                         \
+    s3_server *server = s3_start();                                                                          \
+    if (server->port == 0)                                                                                   \
+        SKIP("%s", server->why);                                                                             \
+    credentials_set(server, "AKIDTEST", SECRET, TOKEN)
+
+static void credentials_set(s3_server *server, const char *id, const char *secret, const char *token)
+{
+    char endpoint[80];
+
+    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", server->port);
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    setenv("AWS_ACCESS_KEY_ID", id, 1);
+    setenv("AWS_SECRET_ACCESS_KEY", secret, 1);
+    setenv("AWS_SESSION_TOKEN", token, 1);
+    unsetenv("AWS_PROFILE");
+    unsetenv("AWS_REGION");
+    unsetenv("AWS_DEFAULT_REGION");
+    s3_tell(server, "keys %s %s %s", id, secret, token);
+}
+
+static void tile_make(const char *part, const char *class, int number, uint32_t seed)
+{
+    uint8_t image[SIDE * SIDE];
+    char path[300];
+
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        image[i] = (uint8_t)((seed >> 24) / 2 + (class[0] == 'l' && i % SIDE < SIDE / 2 ? 100 : 0));
+    }
+    snprintf(path, sizeof(path), "%s/%s/%s/%03d.png", in_w("tiles"), part, class, number);
+    make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = image });
+}
+
+/* A pool whose shell has the credentials, a folder of tiles, and the same in a bucket. */
+static void tiles_begin(s3_server *server)
+{
+    static const char *const folders[] = { "",      "/train",     "/train/left", "/train/none",
+                                           "/test", "/test/left", "/test/none" };
+    static bool uploaded;
+
+    exec_begin();
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        char path[300];
+
+        snprintf(path, sizeof(path), "%s%s", in_w("tiles"), folders[i]);
+        if (mkdir(path, 0700) != 0)
+            abort();
+    }
+    for (int i = 0; i < IMAGES + CHECKS; i++)
+        tile_make(i < IMAGES ? "train" : "test", i % 2 == 0 ? "left" : "none", i, (uint32_t)i + 1);
+    if (!uploaded) {
+        s3_tell(server, "bucket tiles");
+        s3_tell(server, "upload tiles tiles %s", in_w("tiles"));
+    }
+    uploaded = true;
+}
+
+static int train(const char *data, const char *metrics)
+{
+    return RUN("train", "--network", "lenet", "--data", data, "--max-epochs", "2", "--mini-batch-size", "4",
+               "--seed", "3", "--metrics", metrics, "--checkpoint-path", "checkpoints",
+               "--checkpoint-frequency", "1", "--lint", "warn", "--out", "model.onnx");
+}
+
+/* The losses of a metrics file by their steps, as they are written; their number.  A line may lack: training does not wait for
+ * who takes them down. */
+static int losses_read(const char *name, char losses[STEPS][40])
+{
+    static char text[1 << 18];
+    int count = 0;
+
+    memset(losses, 0, STEPS * sizeof(losses[0]));
+    slurp(in_w(name), text, sizeof(text));
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        const char *step = strstr(line, "\"step\":"), *loss = strstr(line, "\"loss\":");
+        int number = step == NULL || loss == NULL ? 0 : atoi(step + 7);
+
+        if (number < 1 || number > STEPS)
+            continue;
+        snprintf(losses[number - 1], sizeof(losses[0]), "%.*s", (int)strcspn(loss + 7, ",}"), loss + 7);
+        count++;
+    }
+    return count;
+}
+
+/* ---- the search ---- */
+
+static const char *const canaries[] = { SECRET, TOKEN };
+static char found_in[600];
+static uint64_t files_searched;
+
+static bool bytes_contain(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    static char data[1 << 20];
+    size_t got, kept = 0;
+    bool found = false;
+
+    while (file != NULL && !found && (got = fread(data + kept, 1, sizeof(data) - kept, file)) > 0) {
+        got += kept;
+        for (size_t i = 0; i < sizeof(canaries) / sizeof(canaries[0]); i++)
+            found |= memmem(data, got, canaries[i], strlen(canaries[i])) != NULL;
+        kept = got < 64 ? got : 64;
+        memmove(data, data + got - kept, kept);
+    }
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+static int file_search(const char *path, const struct stat *stat_, int type, struct FTW *where)
+{
+    (void)where;
+    if (type != FTW_F || !S_ISREG(stat_->st_mode))
+        return 0;
+    files_searched++;
+    if (bytes_contain(path))
+        snprintf(found_in, sizeof(found_in), "%s", path);
+    return 0;
+}
+
+/* Arguments of every process, and the environment of ours that are daemons. */
+static int processes_search(void)
+{
+    DIR *directory = opendir("/proc");
+    struct dirent *entry;
+    int daemons = 0;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        char path[300], name[64] = "", words[4096] = "";
+
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%.20s/comm", entry->d_name);
+        slurp(path, name, sizeof(name));
+        snprintf(path, sizeof(path), "/proc/%.20s/cmdline", entry->d_name);
+        if (bytes_contain(path))
+            snprintf(found_in, sizeof(found_in), "%s of %s", path, name);
+        slurp(path, words, sizeof(words));
+        snprintf(path, sizeof(path), "/proc/%.20s/environ", entry->d_name);
+        if (strncmp(name, "gradpool-", 9) != 0)
+            continue;
+        daemons++;
+        if (bytes_contain(path))
+            snprintf(found_in, sizeof(found_in), "%s of %s", path, name);
+    }
+    closedir(directory);
+    return daemons;
+}
+
+static void canary_search(void)
+{
+    found_in[0] = '\0';
+    files_searched = 0;
+    nftw(pools_root, file_search, 16, FTW_PHYS);
+    CHECK(files_searched > 10);
+    CHECK(processes_search() >= 3); /* a scheduler and two workers */
+    CHECK_TEXT("", found_in);
+}
+
+/* ---- tests ---- */
+
+TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are_nowhere)
+{
+    NEED(server);
+    static char local[STEPS][40], remote[STEPS][40];
+
+    setenv("GRADPOOL_LOG", "debug", 1);
+    tiles_begin(server);
+    unsetenv("GRADPOOL_LOG");
+    s3_tell(server, "dump %s", in_root("http"));
+    CHECK_INT(0, train("tiles", "local.jsonl"));
+    s3_tell(server, "fault 2 503");
+    s3_tell(server, "fault 1 nothing");
+    if (train(SOURCE, "remote.jsonl") != 0)
+        GP_TEST_FAIL("%s", err);
+    CHECK(losses_read("local.jsonl", local) >= STEPS - 2);
+    CHECK(losses_read("remote.jsonl", remote) >= STEPS - 2);
+    for (int i = 0; i < STEPS; i++)
+        if (local[i][0] != '\0' && remote[i][0] != '\0')
+            CHECK_TEXT(local[i], remote[i]);
+    RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", SOURCE);
+    RUN_CODE(0, "predict", "--model", "model.onnx", "--data", SOURCE, "--out", "p.csv");
+    RUN_CODE(0, "data", "show", SOURCE);
+    s3_tell(server, "dump /dev/null");
+    CHECK(bytes_contain(in_root("http"))); /* S3 is shown the token, and the search finds what is there */
+    unlink(in_root("http"));
+    canary_search();
+    pools_end();
+}
+
+TEST(renewed_secrets_reach_the_workers_that_run_and_expired_ones_are_told_by_their_source)
+{
+    NEED(server);
+    tiles_begin(server);
+    CHECK_INT(0, train(SOURCE, "a.jsonl"));
+    credentials_set(server, "AKIDTEST", SECRET "-2", TOKEN "-2");
+    CHECK(train(SOURCE, "b.jsonl") != 0);
+    CHECK_CONTAINS(err, "the pool's secrets (`gradpool up --secret-env`)");
+    CHECK(strstr(err, "canary") == NULL);
+    RUN_CODE(0, "up", "--secret-env", "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN");
+    if (train(SOURCE, "c.jsonl") != 0)
+        GP_TEST_FAIL("%s", err);
+    CHECK(RUN("up", "--secret-env", "AWS_ACCESS_KEY_ID,NO_SUCH_VARIABLE") != 0);
+    CHECK_CONTAINS(err, "the variable NO_SUCH_VARIABLE is not set");
+    canary_search();
+    pools_end();
+}
+
+TEST(a_job_reads_from_s3_with_the_secrets_of_the_pool_and_the_journal_has_none)
+{
+    NEED(server);
+    tiles_begin(server);
+    CHECK(RUN("submit", "--env", "AWS_SECRET_ACCESS_KEY", "--", "train", "--network", "lenet", "--data",
+              SOURCE) != 0);
+    CHECK_CONTAINS(err, "would be written to the pool's journal");
+    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", SOURCE, "--max-epochs", "1",
+             "--mini-batch-size", "4");
+    if (RUN("wait", "1") != 0) {
+        RUN("logs", "1");
+        GP_TEST_FAIL("the job failed: %s%s", out, err);
+    }
+    canary_search();
+    pools_end();
+}
