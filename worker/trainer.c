@@ -27,7 +27,8 @@ void gp_trainer_free(gp_trainer *trainer)
         gp_free(trainer->gradients);
     }
     gp_optim_free(trainer->optim);
-    gp_free(trainer->parameters);
+    if (!trainer->sharded)
+        gp_free(trainer->parameters);
     gp_free(trainer->best);
     gp_free(trainer->buckets);
     gp_free(trainer->classes);
@@ -171,6 +172,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_trainer_join(trainer, setup->group, err);
     if (status == GP_OK)
         status = gp_trainer_check_layout(trainer, err);
+    if (status == GP_OK && gp_trainer_shards(trainer))
+        status = gp_trainer_shard_state(trainer, err);
     if (status == GP_OK)
         status = gp_trainer_couple(trainer, err);
     return status == GP_OK ? gp_trainer_compile(trainer, err) : status;
@@ -196,6 +199,10 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
             LOADER_DEPTH * (uint64_t)trainer->micro_batch * (data->sample_bytes + data->target_bytes),
     };
     gp_trainer_share(trainer, trainer->world_batch, trainer->rank, &first, &ready->batch_rank);
+    if (trainer->sharded && trainer->rank == 0)
+        ready->memory_bytes += gp_trainer_shard_bytes(trainer) - 2 * blob_bytes;
+    else if (trainer->sharded)
+        ready->memory_bytes -= 2 * blob_bytes;
     if (trainer->options.reproducible)
         ready->memory_bytes += 2 * trainer->graph->blob_count * sizeof(int64_t);
     if (trainer->validation_plan != NULL)
@@ -215,6 +222,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     trainer->backend = setup->backend;
     trainer->rank = setup->group->rank;
     trainer->world = setup->group->world;
+    trainer->shard_minimum = setup->shard_minimum;
     gp_status status = trainer_build(trainer, setup, err);
 
     if (status != GP_OK) {

@@ -7,6 +7,8 @@
  * A step has two phases.  Compute: forward, backward, exchange; writes gradients and scratch only.  Commit:
  * begins when the last bucket is complete, updates parameters and state in place, needs no peer.  So the
  * weights are those of step s or s + 1 whatever dies, and a failed run leaves them whole.
+ * Ranks of a large network keep one copy of the state, and share the update: then it is scratch that the
+ * update writes, and the commit that makes it the state (trainer_shard.c).
  *
  * The compute thread calls new, run and free; gp_train_control is shared with the control thread. */
 #ifndef GP_TRAINER_H
@@ -57,6 +59,7 @@ typedef struct gp_trainer_setup {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;
+    size_t shard_minimum; /* parameters from which on the ranks keep one copy of them; 0: as is best */
 } gp_trainer_setup;
 
 /* Called on the compute thread; must not block. */

@@ -86,6 +86,10 @@ gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, 
     if (status != GP_OK)
         return status;
     rendezvous.arena_bytes = header_bytes + blob_bytes + 128; /* two ranges, each aligned to 64 bytes */
+    if (gp_trainer_shards(trainer)) {
+        rendezvous.arena_bytes += gp_trainer_shard_bytes(trainer);
+        rendezvous.sparse = true;
+    }
     gp_train_control_set_comm(trainer->control, trainer->comm, rendezvous.generation);
     if (atomic_load(&trainer->control->stop) == 2)
         return gp_fail(err, GP_ECANCELED, "stopped before the training began");

@@ -69,8 +69,15 @@ static gp_status population_call(gp_trainer *trainer, uint32_t first, double *to
     return status;
 }
 
+/* Nobody reads the ranks' common parameters before a rank that writes them is through with it, or while it does. */
+static gp_status common_barrier(gp_trainer *trainer, gp_error *err)
+{
+    return trainer->sharded ? gp_comm_barrier(trainer->comm, err) : GP_OK;
+}
+
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
 {
+    const bool writes = !trainer->sharded || trainer->rank == 0;
     const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
     size_t count;
     const float *kept = gp_trainer_weights(trainer, &count);
@@ -80,8 +87,11 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
     totals = gp_calloc(trainer->graph->blob_count, sizeof(*totals));
     if (totals == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the statistics of the whole training data");
-    if (kept != trainer->parameters)
+    status = common_barrier(trainer, err);
+    if (kept != trainer->parameters && writes && status == GP_OK)
         memcpy(trainer->parameters, kept, blob_bytes);
+    if (status == GP_OK)
+        status = common_barrier(trainer, err);
     gp_loader_cancel(trainer->loader); /* what a stop left requested */
     for (uint32_t first = 0; first < trainer->sampler.count && status == GP_OK;
          first += trainer->world_batch) {
@@ -97,8 +107,11 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
     }
     if (status == GP_OK) {
         totals_put(trainer, totals);
-        gp_statistics_set(trainer->graph, trainer->parameters, trainer->gradients, trainer->sampler.count);
-        if (kept != trainer->parameters)
+        if (writes) /* nobody reads: all have come to the sum */
+            gp_statistics_set(trainer->graph, trainer->parameters, trainer->gradients,
+                              trainer->sampler.count);
+        status = common_barrier(trainer, err);
+        if (kept != trainer->parameters && status == GP_OK)
             memcpy(trainer->best, trainer->parameters, blob_bytes);
     }
     gp_free(totals);

@@ -95,19 +95,20 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
             return status;
         record->data_ms += (double)waited_ns * 1e-6;
         gp_fault_point("forward");
-        status = trainer->backend_ops->run(trainer->plan,
-                                           &(gp_batch){
-                                               .samples = loaded->samples,
-                                               .targets = loaded->targets,
-                                               .count = last->count,
-                                               .first = last->first_call || exact,
-                                               .last = last->last_call || exact,
-                                               .seed = (uint64_t)trainer->options.seed,
-                                               .step = trainer->step,
-                                               .position = last->position,
-                                               .coupling = gp_trainer_coupling(trainer),
-                                           },
-                                           exact ? NULL : gp_trainer_exchange, trainer, err);
+        status =
+            trainer->backend_ops->run(trainer->plan,
+                                      &(gp_batch){
+                                          .samples = loaded->samples,
+                                          .targets = loaded->targets,
+                                          .count = last->count,
+                                          .first = last->first_call || exact,
+                                          .last = last->last_call || exact,
+                                          .seed = (uint64_t)trainer->options.seed,
+                                          .step = trainer->step,
+                                          .position = last->position,
+                                          .coupling = gp_trainer_coupling(trainer),
+                                      },
+                                      exact || trainer->sharded ? NULL : gp_trainer_exchange, trainer, err);
         gp_loader_release(trainer->loader, loaded);
         if (status == GP_OK && exact) {
             status = trainer->backend_ops->sync(trainer->backend, err);
@@ -191,6 +192,23 @@ static gp_status trainer_diverged(gp_trainer *trainer, const call *last, double 
                    trainer->options.initial_learn_rate);
 }
 
+/* A step of which all is ignored changes nothing. */
+static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error *err)
+{
+    double weight = trainer->header[GP_SUM_WEIGHT];
+
+    gp_fault_point("commit");
+    if (weight <= 0)
+        return GP_OK;
+    if (trainer->sharded)
+        return gp_trainer_shard_commit(trainer, weight, learn_rate, err);
+    /* before the optimiser, which may clip what it is given */
+    gp_statistics_commit(trainer->graph, trainer->parameters, trainer->gradients,
+                         trainer->header[HEADER_SAMPLES]);
+    gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
+    return GP_OK;
+}
+
 static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
                               gp_train_record *record, gp_error *err)
 {
@@ -210,17 +228,15 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
 
     if (weight > 0 && !isfinite(loss))
         return trainer_diverged(trainer, last, loss, err);
-    int64_t commit_ns = gp_now_ns();
+    int64_t commit_ns = gp_now_ns(), exchange_ns = trainer->exchange_ns;
     double learn_rate = trainer_learn_rate(trainer, last->epoch + 1);
 
-    gp_fault_point("commit");
-    if (weight > 0) /* before the optimiser, which may clip what it is given */
-        gp_statistics_commit(trainer->graph, trainer->parameters, trainer->gradients,
-                             trainer->header[HEADER_SAMPLES]);
-    if (weight > 0)
-        gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
+    status = trainer_commit(trainer, learn_rate, err);
+    if (status != GP_OK)
+        return status;
+    commit_ns = gp_now_ns() - commit_ns - (trainer->exchange_ns - exchange_ns);
     trainer->step++;
-    if (weight > 0) /* a step of which all is ignored counts, changes nothing and has no loss */
+    if (weight > 0) /* a step of which all is ignored counts, and has no loss */
         trainer->loss = loss;
 
     gp_plan_times times = trainer->backend_ops->take_times(trainer->plan);
@@ -236,7 +252,7 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
     record->forward_ms = (double)times.forward_ns * 1e-6;
     record->backward_ms = (double)times.backward_ns * 1e-6;
-    record->commit_ms = (double)(end_ns - commit_ns) * 1e-6;
+    record->commit_ms = (double)commit_ns * 1e-6;
     record->wait_ms = (double)wait_ns * 1e-6;
     record->exchange_ms = (double)(trainer->exchange_ns - (int64_t)wait_ns) * 1e-6;
     if (record->exchange_ms < 0)

@@ -25,6 +25,13 @@ typedef struct bucket {
     size_t first, count; /* float32 elements of the blob */
 } bucket;
 
+/* One copy of parameters and state for all ranks (trainer_shard.c); blobs. */
+typedef struct shards {
+    float *parameters[2], *state[2];     /* of the step committed, and where the next ones go */
+    uint32_t now;                        /* which of the two is committed */
+    float *gradients[GP_COMM_WORLD_MAX]; /* of each rank, as they lie here */
+} shards;
+
 struct gp_trainer {
     gp_train_options options;
     const gp_backend_ops *backend_ops;
@@ -44,7 +51,10 @@ struct gp_trainer {
     double *header;   /* [HEADER_COUNT], in the arena; own memory where `exact` is what is exchanged */
     float *gradients; /* the blob, likewise */
     int64_t *exact; /* with `reproducible`, in the arena: [EXACT_COUNT], then the blob's high and low words */
-    float *parameters; /* the blob */
+    float *parameters; /* the blob; with `sharded` that of all ranks */
+    bool sharded;
+    shards shards;
+    size_t shard_minimum; /* parameters of the smallest network that is sharded */
     float *best; /* the blob of the lowest validation loss so far; NULL where the last weights are kept */
     gp_plan *plan, *validation_plan;
     gp_coupling coupling; /* sums NULL: not synchronised */
@@ -100,6 +110,17 @@ gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_e
 void gp_trainer_exact_begin(gp_trainer *trainer, bool gradients);
 void gp_trainer_exact_take(gp_trainer *trainer, bool gradients);
 gp_status gp_trainer_exact_exchange(gp_trainer *trainer, gp_error *err);
+
+/* ---- trainer_shard.c ---- */
+
+/* Whether this training keeps one copy of its state for all ranks; they all come to the same answer. */
+bool gp_trainer_shards(const gp_trainer *trainer);
+/* Bytes of the arena for it. */
+size_t gp_trainer_shard_bytes(const gp_trainer *trainer);
+/* Hand our parameters and state over; collective. */
+gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err);
+/* Add up and update our shares, and commit the step with all ranks: on failure nobody has committed. */
+gp_status gp_trainer_shard_commit(gp_trainer *trainer, double weight, double learn_rate, gp_error *err);
 
 /* ---- trainer_population.c ---- */
 

@@ -3,8 +3,8 @@
  *     step(n) = fixed + sample * share(n) + exchange(n)
  *
  * fixed and sample come from two steps of one worker with different shares of the mini-batch (the commit and all that
- * does not depend on the share is in fixed); exchange(n) is measured with the whole gradient on n workers, and between
- * measured n lies on a straight line.  Nothing of the exchange is hidden: on the CPU it runs on the cores that compute.
+ * does not depend on the share is in fixed); exchange(n) is measured with the whole gradient on n workers, with
+ * what their commit takes more or less than that of one, and between measured n lies on a straight line.  Nothing of the exchange is hidden: on the CPU it runs on the cores that compute.
  * docs/advise.md says where the model is wrong. */
 #ifndef GP_CLI_ADVICE_H
 #define GP_CLI_ADVICE_H

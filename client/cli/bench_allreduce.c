@@ -82,6 +82,8 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
                            &(probe_request){ .network = path,
                                              .data = data,
                                              .options = call->train,
+                                             /* a sum by itself, not in one pass with the update */
+                                             .extra = "gradient-threshold=1e30",
                                              .workers = row->workers,
                                              .batch = row->workers,
                                              .steps = (uint32_t)options->steps,

@@ -54,6 +54,7 @@ typedef struct advise {
     gp_lease_request lease;
     uint32_t most, measured; /* workers to predict for; of which can be measured */
     advice_model model;
+    double commit_s; /* of one worker; in the model's fixed time */
     uint32_t best;
     probe_result check;
 } advise;
@@ -102,6 +103,7 @@ static gp_status measure_one(advise *a, gp_error *err)
         return status;
     if (part == whole)
         second = first;
+    a->commit_s = first.commit_s;
     a->model.gradient_bytes = (double)first.parameters * sizeof(float);
     advice_fit(&a->model, &(advice_times){ .share_a = part,
                                            .share_b = whole,
@@ -112,7 +114,8 @@ static gp_status measure_one(advise *a, gp_error *err)
     return GP_OK;
 }
 
-/* The whole gradient over 2, 4, 8, ... and all workers, with one sample each: almost all of the step is the exchange. */
+/* The whole gradient over 2, 4, 8, ... and all workers, with one sample each: almost all of the step is the exchange.
+ * Where workers share the update, part of the exchange is in their commit, and less of an update. */
 static gp_status measure_exchange(advise *a, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -122,8 +125,9 @@ static gp_status measure_exchange(advise *a, gp_error *err)
 
         status = measure(a, n, n, "exchange", &result, err);
         if (status == GP_OK)
-            a->model.points[a->model.point_count++] =
-                (struct advice_point){ n, result.exchange_s + result.wait_s };
+            a->model.points[a->model.point_count++] = (struct advice_point){
+                n, fmax(0, result.exchange_s + result.wait_s + result.commit_s - a->commit_s)
+            };
         n = n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
     }
     return status;

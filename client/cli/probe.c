@@ -132,6 +132,8 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
     options[count++] = batch;
     options[count++] = "max-epochs=1000000";
     options[count++] = "initial-learn-rate=0";
+    if (request->extra != NULL)
+        options[count++] = request->extra;
     options[count] = NULL;
     gp_train_request train = { .network = request->network,
                                .data = request->data,

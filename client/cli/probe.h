@@ -11,6 +11,7 @@ typedef struct probe_request {
     const char *network, *data;
     const char *const
         *options;           /* of the training, "name=value"; what decides its length and batch is replaced */
+    const char *extra;      /* one option more; or NULL */
     gp_lease_request lease; /* workers_min and workers_max are filled in here */
     uint32_t workers, batch; /* batch: of all workers together */
     uint32_t steps;          /* that are timed, at most */

@@ -30,6 +30,7 @@ typedef struct train_job {
     char net[512];                 /* as net_parse(), in place of lenet */
     uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
     uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
+    size_t shard_minimum;          /* as of gp_trainer_setup */
     bool from_weights, dropout;
     size_t initial_count; /* 0: LENET */
     float initial[LENET];
@@ -228,7 +229,8 @@ static void rank_body(rank_place *place)
                              .group = &group,
                              .backend_ops = &ops,
                              .backend = backend,
-                             .control = &control },
+                             .control = &control,
+                             .shard_minimum = shared->shard_minimum },
         &shared->results[place->slot], &err);
     gp_backend_cpu.close(backend);
     gp_buffer_deinit(&json);
@@ -593,6 +595,102 @@ TEST(a_reproducible_step_is_the_default_one_to_rounding)
     job_free(exact);
 }
 
+/* ---- one copy of the state ---- */
+
+/* A net with all there is in an update, on two networks of kernels: running statistics, a frozen layer, a factor. */
+static void use_mixed_net(train_job *job)
+{
+    strcpy(job->net,
+           "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 batchnorm | r1 relu | "
+           "c2 conv2d channels=8;kernel=3;padding=1;weight-learn-rate-factor=0;bias-learn-rate-factor=0 | "
+           "n2 batchnorm | a add < n2,r1 | r2 relu | f1 fc outputs=37;weight-learn-rate-factor=3 | "
+           "r3 relu | f fc outputs=10 | l crossentropy");
+}
+
+static train_job *sharded_job(uint32_t ranks, const char *options, bool mixed, bool sharded)
+{
+    train_job *job = job_new("digits:330", options);
+
+    strcpy(job->validation, "=");
+    job->dropout = true;
+    if (mixed)
+        use_mixed_net(job);
+    job->shard_minimum = sharded ? 1 : SIZE_MAX;
+    run_ranks(ranks, rank_body);
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+    return job;
+}
+
+static void check_sharded(uint32_t ranks, const char *options, bool mixed)
+{
+    train_job *each = sharded_job(ranks, options, mixed, false),
+              *one = sharded_job(ranks, options, mixed, true);
+    const train_result *expected = &each->results[0];
+
+    CHECK_INT(8, expected->records);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        const train_result *r = &one->results[rank];
+
+        CHECK(memcmp(expected->losses, r->losses, 8 * sizeof(double)) == 0);
+        CHECK(memcmp(expected->weights, r->weights, sizeof(r->weights)) == 0);
+        CHECK(expected->check.loss == r->check.loss);
+    }
+    job_free(each);
+    job_free(one);
+}
+
+TEST(ranks_that_share_the_update_have_the_bits_of_ranks_that_each_do_all_of_it)
+{
+    static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop" };
+
+    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+        char options[300];
+
+        snprintf(options, sizeof(options),
+                 "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"lr\": 0.01, \"l2-regularization\": 0.01, "
+                 "\"solver\": \"%s\"}",
+                 solvers[ranks - 1]);
+        check_sharded(ranks, options, false);
+        check_sharded(ranks, options, true);
+    }
+    check_sharded(2, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"momentum\": 0}", false);
+    check_sharded(3, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"micro-batch-size\": 11}", false);
+    check_sharded(2, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"precision\": \"bf16\"}", true);
+    check_sharded(
+        3, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"batch-norm-statistics\": \"population\"}", true);
+    check_sharded(2, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"synchronize-batch-norm\": true}", true);
+    check_sharded(3, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"gradient-threshold\": 1}", true);
+}
+
+TEST(a_rank_killed_in_its_share_of_the_update_leaves_the_others_with_the_previous_step)
+{
+    /* 8 tensors: 7 passings a step between them.  The first, one in the middle, one at its end; rank 0 owns the memory. */
+    static const char *const faults[] = { "between-buckets:18:kill@1", "between-buckets:18:kill@2",
+                                          "exchange:17:kill@3", "commit:3:kill@1" };
+
+    for (size_t i = 0; i < 4; i++) {
+        train_job *job = job_new("digits:2000", "{\"max-epochs\": 2, \"mini-batch-size\": 100}");
+        uint32_t dead = (uint32_t)(faults[i][strlen(faults[i]) - 1] - '1'), alive = dead == 0 ? 1 : 0;
+
+        job->shard_minimum = 1;
+        strcpy(job->fault, faults[i]);
+        run_killed(3, 1u << dead);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            train_result *r = &job->results[rank];
+
+            if (rank == dead)
+                continue;
+            CHECK_STATUS(GP_EPEER, (gp_status)r->done.status);
+            CHECK_INT(2, r->done.step);
+            CHECK_INT(2, r->records);
+            CHECK(r->kept_previous);
+            CHECK(memcmp(job->results[alive].weights, r->weights, sizeof(r->weights)) == 0);
+        }
+        job_free(job);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
@@ -613,6 +711,8 @@ static void use_residual_net(train_job *job, const char *norm)
              norm, norm);
 }
 
+static bool resume_shards; /* the ranks keep one copy of their state */
+
 /* 20 steps an epoch, 60 in all; solver and more options as given. */
 static train_job *resume_job(const char *more)
 {
@@ -626,6 +726,7 @@ static train_job *resume_job(const char *more)
 
     strcpy(job->validation, "=");
     job->dropout = true;
+    job->shard_minimum = resume_shards ? 1 : 0;
     return job;
 }
 
@@ -701,6 +802,13 @@ TEST(a_training_that_is_killed_and_resumed_has_the_bits_of_one_that_was_not)
 {
     check_resumed(2, true, GP_PRECISION_F32);
     check_resumed(1, true, GP_PRECISION_F32);
+}
+
+TEST(a_training_with_one_copy_of_its_state_is_resumed_bit_for_bit_after_a_kill)
+{
+    resume_shards = true;
+    check_resumed(2, true, GP_PRECISION_F32);
+    resume_shards = false;
 }
 
 TEST(a_training_in_bfloat16_ends_within_half_a_point_of_one_in_float32)

@@ -115,7 +115,7 @@ typedef struct gp_backend_steps { /* all slots required */
     void (*leave)(gp_backend *backend); /* no plan that was recorded may run after it */
 } gp_backend_steps;
 
-typedef struct gp_backend_ops { /* all slots but steps required */
+typedef struct gp_backend_ops { /* all slots but steps and rebind required */
     const char *name;           /* "cpu", "cuda" */
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
@@ -130,6 +130,9 @@ typedef struct gp_backend_ops { /* all slots but steps required */
     size_t (*memory_bytes)(const gp_plan *plan);
     /* What runs where, one line per segment ("lanes-avx2: conv1 .. loss, 24 ops"), into text. */
     void (*describe)(const gp_plan *plan, char *text, size_t bytes);
+    /* The parameters lie elsewhere from the next step on, another blob of the same layout.  Cheap; cannot fail.  NULL: plans
+     * keep to the blob that they were compiled for. */
+    void (*rebind)(gp_plan *plan, const float *parameters);
     const gp_backend_steps *steps; /* NULL: the host commits and exchanges */
 } gp_backend_ops;
 

@@ -72,7 +72,15 @@ uint32_t gp_comm_generation(const gp_comm *comm)
     return comm->world == 0 ? 0 : comm->generation;
 }
 
-gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err)
+static gp_status check_formed(const gp_comm *comm, gp_error *err)
+{
+    if (comm->world == 0)
+        return gp_fail(err, GP_ESTATE, "no group is formed; call gp_comm_form() first");
+    return GP_OK;
+}
+
+/* The next `bytes` of all arenas; taken here if `ours`. */
+static gp_status arena_next(gp_comm *comm, size_t bytes, bool ours, size_t *offset, gp_error *err)
 {
     size_t left = comm->arena_bytes - comm->arena_used;
 
@@ -80,12 +88,39 @@ gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error 
         return gp_fail(err, GP_ELIMIT,
                        "%zu bytes asked of an arena that has %zu of %zu left; form with a larger arena_bytes",
                        bytes, left, comm->arena_bytes);
-    if (comm->sparse && gp_sealed_take(comm->arena + comm->arena_used, bytes, err) != GP_OK)
+    if (comm->sparse && ours && gp_sealed_take(comm->arena + comm->arena_used, bytes, err) != GP_OK)
         return GP_ENOMEM;
-    *out = comm->arena + comm->arena_used;
+    *offset = comm->arena_used;
     bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     comm->arena_used += bytes < left ? bytes : left;
     return GP_OK;
+}
+
+gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err)
+{
+    size_t offset;
+    gp_status status = arena_next(comm, bytes, true, &offset, err);
+
+    if (status == GP_OK)
+        *out = comm->arena + offset;
+    return status;
+}
+
+gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err)
+{
+    size_t offset;
+    gp_status status = check_formed(comm, err);
+
+    if (status == GP_OK)
+        status = arena_next(comm, bytes, owner == comm->rank, &offset, err);
+    if (status == GP_OK)
+        *out = comm->ops->arena(comm, owner) + offset;
+    return status;
+}
+
+void *gp_comm_arena_copy(const gp_comm *comm, uint32_t rank, const void *range)
+{
+    return comm->ops->arena(comm, rank) + ((const uint8_t *)range - comm->arena);
 }
 
 void gp_comm_arena_reset(gp_comm *comm)
@@ -104,13 +139,6 @@ void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t ra
 
     *first = share * rank < count ? share * rank : count;
     *last = share < count - *first ? *first + share : count;
-}
-
-static gp_status check_formed(const gp_comm *comm, gp_error *err)
-{
-    if (comm->world == 0)
-        return gp_fail(err, GP_ESTATE, "no group is formed; call gp_comm_form() first");
-    return GP_OK;
 }
 
 /* Fills in the offset.  U8 is what broadcasts call themselves; it cannot be reduced. */

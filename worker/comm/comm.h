@@ -120,6 +120,15 @@ uint32_t gp_comm_generation(const gp_comm *comm);
  * one or the comm is freed.  GP_ELIMIT: the arena is used up.  GP_ENOMEM: sparse, and the machine has not that much. */
 gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err);
 
+/* The same, but the range is the one of rank `owner`, for all ranks to read and write: *out is where it lies here.  Its
+ * memory is taken on that rank alone, if the arena is sparse: others touch it after a collective that follows.  GP_ESTATE:
+ * no group is formed.  Valid until the next gp_comm_form(), also after the group failed. */
+gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err);
+
+/* Where that rank's copy of one of our ranges lies here; what is read and when is the callers' to agree on, by
+ * collectives.  A group must be formed; valid as above. */
+void *gp_comm_arena_copy(const gp_comm *comm, uint32_t rank, const void *range);
+
 /* Take all ranges back; contents stay as they are, but those of a sparse arena are gone. */
 void gp_comm_arena_reset(gp_comm *comm);
 

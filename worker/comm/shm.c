@@ -411,6 +411,11 @@ static gp_status shm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, g
     return status;
 }
 
+static uint8_t *shm_arena(const gp_comm *comm, uint32_t rank)
+{
+    return ((const shm_group *)comm)->peers[rank].map + STAGING_BYTES;
+}
+
 static void shm_abort(gp_comm *comm, uint32_t generation)
 {
     shm_group *shm = shm_of(comm);
@@ -442,6 +447,7 @@ const gp_comm_ops gp_comm_shm = {
     .close = shm_close,
     .form = shm_form,
     .abort = shm_abort,
+    .arena = shm_arena,
     .all_reduce = gp_shm_all_reduce,
     .all_reduce_private = gp_shm_all_reduce_private,
     .reduce_scatter = gp_shm_reduce_scatter,

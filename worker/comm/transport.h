@@ -23,6 +23,7 @@ struct gp_comm_ops {
     void (*close)(gp_comm *comm);
     gp_status (*form)(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err);
     void (*abort)(gp_comm *comm, uint32_t generation);
+    uint8_t *(*arena)(const gp_comm *comm, uint32_t rank); /* that rank's arena, as it is mapped here */
     gp_status (*all_reduce)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
     gp_status (*all_reduce_private)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
     gp_status (*reduce_scatter)(gp_comm *comm, const gp_comm_call *call, gp_error *err);

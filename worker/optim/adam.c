@@ -4,35 +4,40 @@
  * rate * l2 * w off the weight instead.  As PyTorch's Adam and AdamW. */
 #include <math.h>
 
+#include "worker/backend/cpu/clones.h"
 #include "worker/optim/optim.h"
 
 /* decoupled is a constant in each caller, so that two loops are compiled. */
-static inline void adam_loop(const gp_update *update, bool decoupled)
+LOOP_INLINE void adam_loop(const gp_update *update, bool decoupled)
 {
-    float *restrict w = update->parameters, *restrict m = update->state;
-    float *restrict v = update->state + update->state_stride;
-    const float *restrict gradients = update->gradients;
+    const float *w = update->parameters, *m = update->state, *v = update->state + update->state_stride;
+    const float *gradients = update->gradients;
+    float *next_w = update->next_parameters, *next_m = update->next_state;
+    float *next_v = update->next_state + update->next_stride;
     const float scale = update->gradient_scale, rate = update->learn_rate * update->correction;
     const float b1 = update->decay, b2 = update->squared_decay, epsilon = update->epsilon;
     const float root = update->squared_correction;
     const float in_gradient = decoupled ? 0.0f : update->l2;
     const float kept = decoupled ? 1.0f - update->learn_rate * update->l2 : 1.0f;
 
+#pragma GCC ivdep
     for (size_t i = 0; i < update->count; i++) {
         const float g = gradients[i] * scale + in_gradient * w[i];
+        const float mean = b1 * m[i] + (1.0f - b1) * g;
+        const float square = b2 * v[i] + (1.0f - b2) * g * g;
 
-        m[i] = b1 * m[i] + (1.0f - b1) * g;
-        v[i] = b2 * v[i] + (1.0f - b2) * g * g;
-        w[i] = kept * w[i] - rate * m[i] / (sqrtf(v[i] * root) + epsilon);
+        next_w[i] = kept * w[i] - rate * mean / (sqrtf(square * root) + epsilon);
+        next_m[i] = mean;
+        next_v[i] = square;
     }
 }
 
-static void adam_update(const gp_update *update)
+LOOP_CLONES static void adam_update(const gp_update *update)
 {
     adam_loop(update, false);
 }
 
-static void adamw_update(const gp_update *update)
+LOOP_CLONES static void adamw_update(const gp_update *update)
 {
     adam_loop(update, true);
 }

@@ -1,12 +1,20 @@
 #include "worker/optim/optim.h"
 
 #include <math.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "common/base/alloc.h"
+#include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/threads.h"
 
 /* Numbers below which waking a team costs more than the work; numbers of a cache line, which threads do not share. */
 enum { SHARED_MIN = 65536, LINE = 16 };
+
+/* Of a pass to other blobs: what is updated at once, in the first-level cache. */
+enum { BLOCK = 1024, STATE_BLOBS_MAX = 2 };
 
 extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
 
@@ -20,6 +28,7 @@ struct gp_optim {
     const gp_train_options *options;
     uint64_t step; /* taken */
     float *state;  /* rule->state_blobs blobs */
+    bool placed;   /* the state is somebody else's memory */
 };
 
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err)
@@ -45,8 +54,17 @@ void gp_optim_free(gp_optim *optim)
 {
     if (optim == NULL)
         return;
-    gp_free(optim->state);
+    if (!optim->placed)
+        gp_free(optim->state);
     gp_free(optim);
+}
+
+void gp_optim_place_state(gp_optim *optim, float *state)
+{
+    if (!optim->placed)
+        gp_free(optim->state);
+    optim->state = state;
+    optim->placed = true;
 }
 
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step)
@@ -118,46 +136,23 @@ static void clip(const gp_optim *optim, float *gradients, double weight)
         scale(gradients, graph->blob_count, sqrt(squares), limit);
 }
 
-typedef struct step_call {
-    const gp_optim *optim;
-    gp_update update; /* what is the same for all parameters */
-    float *parameters;
-    const float *gradients;
-    double learn_rate;
-} step_call;
+/* ---- the update ---- */
 
-/* A share of every tensor: memory is what limits this, and each number is updated by itself. */
-static void step_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const step_call *call = context;
-    const gp_optim *optim = call->optim;
-
-    for (uint32_t i = 0; i < optim->graph->parameter_count; i++) {
-        const gp_parameter *parameter = &optim->graph->parameters[i];
-        size_t lines = ((size_t)parameter->count + LINE - 1) / LINE;
-        size_t first = lines * thread / threads * LINE, end = lines * (thread + 1) / threads * LINE;
-        gp_update update = call->update;
-
-        end = end > (size_t)parameter->count ? (size_t)parameter->count : end;
-        if (!gp_parameter_learns(parameter) || first >= end)
-            continue;
-        update.parameters = call->parameters + parameter->offset + first;
-        update.state = optim->state + parameter->offset + first;
-        update.gradients = call->gradients + parameter->offset + first;
-        update.count = end - first;
-        update.learn_rate = (float)(call->learn_rate * parameter->learn_rate_factor);
-        update.l2 = (float)(optim->options->l2_regularization * parameter->l2_factor);
-        optim->rule->update(&update);
-    }
-}
-
-void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate)
+void gp_optim_begin(gp_optim_pass *pass, const gp_optim *optim, float *parameters, double weight,
+                    double learn_rate)
 {
     const gp_train_options *options = optim->options;
-    double t = (double)++optim->step;
-    step_call step = { optim, .parameters = parameters, .gradients = gradients, .learn_rate = learn_rate };
-    gp_update update = {
+    double t = (double)(optim->step + 1);
+
+    *pass = (gp_optim_pass){ .optim = optim,
+                             .parameters = parameters,
+                             .state = optim->state,
+                             .next_parameters = parameters,
+                             .next_state = optim->state,
+                             .learn_rate = learn_rate };
+    pass->update = (gp_update){
         .state_stride = optim->graph->blob_count,
+        .next_stride = optim->graph->blob_count,
         .gradient_scale = (float)(1.0 / weight),
         .momentum = (float)options->momentum,
         .decay = (float)options->gradient_decay_factor,
@@ -166,9 +161,112 @@ void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double 
         .correction = (float)(1.0 / (1.0 - pow(options->gradient_decay_factor, t))),
         .squared_correction = (float)(1.0 / (1.0 - pow(options->squared_gradient_decay_factor, t))),
     };
+}
 
-    if (options->gradient_threshold > 0)
+/* A copy that leaves the caches to what is read next, and does not read what it overwrites. */
+LOOP_CLONES static void stream(float *to, const float *from, size_t count)
+{
+    size_t i = 0;
+
+#if defined(__SSE2__)
+    for (; i < count && (uintptr_t)(to + i) % sizeof(__m128) != 0; i++)
+        to[i] = from[i];
+    for (; i + 4 <= count; i += 4)
+        _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+#endif
+    for (; i < count; i++)
+        to[i] = from[i];
+}
+
+void gp_optim_flush(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+/* What comes out goes through the first-level cache, a block at a time, from where it is streamed. */
+static void update_elsewhere(const gp_optim_pass *pass, gp_update *update, size_t at, size_t count,
+                             const float *gradients)
+{
+    const gp_optim *optim = pass->optim;
+    size_t blob = optim->graph->blob_count;
+    _Alignas(64) float parameters[BLOCK], state[STATE_BLOBS_MAX * BLOCK];
+
+    update->next_parameters = parameters;
+    update->next_state = state;
+    update->next_stride = BLOCK;
+    for (size_t i = 0; i < count; i += BLOCK) {
+        size_t part = count - i < BLOCK ? count - i : BLOCK;
+
+        update->parameters = pass->parameters + at + i;
+        update->state = pass->state + at + i;
+        update->gradients = gradients + i;
+        update->count = part;
+        optim->rule->update(update);
+        stream(pass->next_parameters + at + i, parameters, part);
+        for (uint32_t k = 0; k < optim->rule->state_blobs; k++)
+            stream(pass->next_state + k * blob + at + i, state + k * BLOCK, part);
+    }
+}
+
+void gp_optim_update(const gp_optim_pass *pass, uint32_t parameter, size_t first, size_t count,
+                     const float *gradients)
+{
+    const gp_optim *optim = pass->optim;
+    const gp_parameter *about = &optim->graph->parameters[parameter];
+    size_t at = about->offset + first;
+    gp_update update = pass->update;
+
+    update.learn_rate = (float)(pass->learn_rate * about->learn_rate_factor);
+    update.l2 = (float)(optim->options->l2_regularization * about->l2_factor);
+    if (pass->next_parameters != pass->parameters) {
+        update_elsewhere(pass, &update, at, count, gradients);
+        return;
+    }
+    update.parameters = pass->parameters + at;
+    update.state = pass->state + at;
+    update.next_parameters = pass->next_parameters + at;
+    update.next_state = pass->next_state + at;
+    update.gradients = gradients;
+    update.count = count;
+    optim->rule->update(&update);
+}
+
+void gp_optim_end(gp_optim *optim)
+{
+    optim->step++;
+}
+
+typedef struct step_call {
+    gp_optim_pass pass;
+    const float *gradients;
+} step_call;
+
+/* A share of every tensor: memory is what limits this, and each number is updated by itself. */
+static void step_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const step_call *call = context;
+    const gp_graph *graph = call->pass.optim->graph;
+
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const gp_parameter *parameter = &graph->parameters[i];
+        size_t lines = ((size_t)parameter->count + LINE - 1) / LINE;
+        size_t first = lines * thread / threads * LINE, end = lines * (thread + 1) / threads * LINE;
+
+        end = end > (size_t)parameter->count ? (size_t)parameter->count : end;
+        if (gp_parameter_learns(parameter) && first < end)
+            gp_optim_update(&call->pass, i, first, end - first, call->gradients + parameter->offset + first);
+    }
+}
+
+void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate)
+{
+    step_call step = { .gradients = gradients };
+
+    if (optim->options->gradient_threshold > 0)
         clip(optim, gradients, weight);
-    step.update = update;
+    gp_optim_begin(&step.pass, optim, parameters, weight, learn_rate);
     gp_threads_run(optim->graph->blob_count < SHARED_MIN ? 1 : gp_threads_prepared(), step_share, &step);
+    gp_optim_end(optim);
 }

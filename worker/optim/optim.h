@@ -12,10 +12,12 @@
 
 typedef struct gp_optim gp_optim;
 
-/* One parameter tensor's update: count elements starting at the same offset of every blob. */
+/* One parameter tensor's update: count elements, from blobs to the same ones or to others. */
 typedef struct gp_update {
-    float *parameters, *state; /* state: the rule's blobs, one after the other with stride state_stride */
-    size_t state_stride;
+    const float *parameters,
+        *state; /* state: the rule's blobs, one after the other with stride state_stride */
+    float *next_parameters, *next_state;
+    size_t state_stride, next_stride;
     const float *gradients;
     size_t count;
     float gradient_scale; /* 1 / total weight of the step */
@@ -41,9 +43,37 @@ void gp_optim_free(gp_optim *optim);
  * taken. */
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
 
+/* The state lies in blobs of the caller's from now on, which hold what it is: the optimiser's own are freed. */
+void gp_optim_place_state(gp_optim *optim, float *state);
+
 /* Update all parameters for one step.  Gradients above the threshold are clipped in place first.
  *   gradients  summed over all ranks      weight  the reduced total weight, > 0 */
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);
+
+/* ---- a step in parts, without clipping: by several threads or processes, from one place to another ---- */
+
+typedef struct gp_optim_pass {
+    const gp_optim *optim;
+    const float *parameters, *state;     /* blobs, of the step before */
+    float *next_parameters, *next_state; /* where they go: other blobs, or the same ones */
+    gp_update update;                    /* what is the same for all parameters */
+    double learn_rate;
+} gp_optim_pass;
+
+/* A pass over the optimiser's own state, in place until the caller says otherwise.  Nothing of the optimiser changes. */
+void gp_optim_begin(gp_optim_pass *pass, const gp_optim *optim, float *parameters, double weight,
+                    double learn_rate);
+
+/* Elements [first, first + count) of a tensor, whose gradient is gradients[0, count).  The same bits, however the tensor is
+ * cut.  Other blobs are written past the caches. */
+void gp_optim_update(const gp_optim_pass *pass, uint32_t parameter, size_t first, size_t count,
+                     const float *gradients);
+
+/* What gp_optim_update() wrote past the caches is there for others to see. */
+void gp_optim_flush(void);
+
+/* All parts are done everywhere: the step counts. */
+void gp_optim_end(gp_optim *optim);
 
 /* Move running statistics towards the moments of a step of that many samples, all ranks' together.  gradients: the
  * reduced blob, with the statistics' sums where parameters have gradients. */

@@ -3,20 +3,23 @@
  *   v <- b v + (1 - b) g^2,   w <- w - rate * g / (sqrt(v) + epsilon),   g with the L2 term */
 #include <math.h>
 
+#include "worker/backend/cpu/clones.h"
 #include "worker/optim/optim.h"
 
-static void rmsprop_update(const gp_update *update)
+LOOP_CLONES static void rmsprop_update(const gp_update *update)
 {
-    float *restrict w = update->parameters, *restrict v = update->state;
-    const float *restrict gradients = update->gradients;
+    const float *w = update->parameters, *v = update->state, *gradients = update->gradients;
+    float *next_w = update->next_parameters, *next_v = update->next_state;
     const float scale = update->gradient_scale, rate = update->learn_rate, l2 = update->l2;
     const float b = update->squared_decay, epsilon = update->epsilon;
 
+#pragma GCC ivdep
     for (size_t i = 0; i < update->count; i++) {
         const float g = gradients[i] * scale + l2 * w[i];
+        const float square = b * v[i] + (1.0f - b) * g * g;
 
-        v[i] = b * v[i] + (1.0f - b) * g * g;
-        w[i] -= rate * g / (sqrtf(v[i]) + epsilon);
+        next_w[i] = w[i] - rate * g / (sqrtf(square) + epsilon);
+        next_v[i] = square;
     }
 }
 

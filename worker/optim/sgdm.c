@@ -3,21 +3,31 @@
  * so the learning rate of a step stays in the velocity; with a constant rate it equals PyTorch's SGD. */
 #include "worker/optim/optim.h"
 
-static void sgdm_update(const gp_update *update)
+#include <string.h>
+
+#include "worker/backend/cpu/clones.h"
+
+LOOP_CLONES static void sgdm_update(const gp_update *update)
 {
-    float *restrict w = update->parameters, *restrict v = update->state;
-    const float *restrict g = update->gradients;
+    const float *w = update->parameters, *v = update->state, *g = update->gradients;
+    float *next_w = update->next_parameters, *next_v = update->next_state;
     const float scale = update->gradient_scale, rate = update->learn_rate, momentum = update->momentum;
     const float l2 = update->l2;
 
     if (momentum == 0.0f) { /* the velocity is not carried: one blob less through the cache */
+        if (next_v != v)
+            memcpy(next_v, v, update->count * sizeof(*v));
+#pragma GCC ivdep
         for (size_t i = 0; i < update->count; i++)
-            w[i] -= rate * (g[i] * scale + l2 * w[i]);
+            next_w[i] = w[i] - rate * (g[i] * scale + l2 * w[i]);
         return;
     }
+#pragma GCC ivdep
     for (size_t i = 0; i < update->count; i++) {
-        v[i] = momentum * v[i] - rate * (g[i] * scale + l2 * w[i]);
-        w[i] += v[i];
+        const float velocity = momentum * v[i] - rate * (g[i] * scale + l2 * w[i]);
+
+        next_w[i] = w[i] + velocity;
+        next_v[i] = velocity;
     }
 }
 

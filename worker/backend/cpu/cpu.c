@@ -566,6 +566,13 @@ static void cpu_describe(const gp_plan *plan, char *text, size_t bytes)
     }
 }
 
+static void cpu_rebind(gp_plan *plan, const float *parameters)
+{
+    plan->memory.parameters = parameters;
+    for (uint32_t c = 0; c < plan->cut_count; c++)
+        plan->cuts[c].ops->rebind(plan->cuts[c].segment, parameters);
+}
+
 const gp_backend_ops gp_backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -578,4 +585,5 @@ const gp_backend_ops gp_backend_cpu = {
     .take_times = cpu_take_times,
     .memory_bytes = cpu_memory_bytes,
     .describe = cpu_describe,
+    .rebind = cpu_rebind,
 };

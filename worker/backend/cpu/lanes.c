@@ -296,6 +296,14 @@ static gp_status lanes_compile(gp_segment **out, const gp_segment_request *reque
     return GP_OK;
 }
 
+static void lanes_rebind(gp_segment *base, const float *parameters)
+{
+    lanes_segment *segment = (lanes_segment *)base;
+
+    segment->memory.parameters = parameters;
+    bind(segment);
+}
+
 static size_t lanes_memory_bytes(const gp_segment *base)
 {
     const lanes_segment *segment = (const lanes_segment *)base;
@@ -431,6 +439,7 @@ static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *op
         .compile = compile_##ISA,                                                                            \
         .free = lanes_free,                                                                                  \
         .run = lanes_run,                                                                                    \
+        .rebind = lanes_rebind,                                                                              \
         .memory_bytes = lanes_memory_bytes,                                                                  \
     };
 LANES_VTABLE(baseline)

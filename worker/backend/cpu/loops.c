@@ -297,6 +297,20 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
     return status;
 }
 
+static void loops_rebind(gp_segment *segment, const float *parameters)
+{
+    const gp_op *op = segment->call.op;
+
+    segment->memory.parameters = parameters;
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        const gp_value *about = op->in[i] == GP_NO_VALUE ? NULL : &segment->graph->values[op->in[i]];
+
+        if (about != NULL && about->role == GP_VALUE_PARAMETER) /* read only */
+            segment->call.in[i].data =
+                (float *)(uintptr_t)parameters + segment->graph->parameters[about->parameter].offset;
+    }
+}
+
 static size_t loops_memory_bytes(const gp_segment *segment)
 {
     return sizeof(*segment);
@@ -309,5 +323,6 @@ const gp_segment_ops gp_segment_loops = {
     .compile = loops_compile,
     .free = loops_free,
     .run = loops_run,
+    .rebind = loops_rebind,
     .memory_bytes = loops_memory_bytes,
 };

@@ -306,6 +306,7 @@ __attribute__((visibility("default"))) const gp_segment_ops gp_segment_onednn = 
     .compile = onednn_compile,
     .free = onednn_free,
     .run = onednn_run,
+    .rebind = gp_onednn_rebind,
     .memory_bytes = onednn_memory_bytes,
     .narrow = onednn_narrow,
     .profile = onednn_profile,

@@ -210,3 +210,24 @@ gp_status gp_onednn_place(gp_segment *segment, gp_error *err)
         step_bind(segment, &segment->steps[i]);
     return GP_OK;
 }
+
+void gp_onednn_rebind(gp_segment *segment, const float *parameters)
+{
+    uintptr_t from = (uintptr_t)segment->memory.parameters;
+    size_t bytes = segment->graph->blob_count * sizeof(float);
+
+    segment->memory.parameters = parameters;
+    for (uint32_t i = 0; i < segment->buffer_list.count; i++) {
+        gp_onednn_buffer *buffer = &segment->buffers[i];
+
+        if (buffer->life == LIFE_FOREIGN && (uintptr_t)buffer->data - from < bytes) /* also false below */
+            buffer->data = (void *)((uintptr_t)parameters + ((uintptr_t)buffer->data - from));
+    }
+    for (uint32_t i = 0; i < segment->tensor_list.count; i++) {
+        const gp_onednn_tensor *tensor = &segment->tensors[i];
+
+        dnnl_memory_set_data_handle(tensor->memory, segment->buffers[tensor->buffer].data);
+    }
+    for (uint32_t i = 0; i < segment->step_list.count; i++)
+        step_bind(segment, &segment->steps[i]);
+}

@@ -188,6 +188,9 @@ gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp
 /* After the last step: lay out the arena, take it, make memory objects, fill steps' arguments. */
 gp_status gp_onednn_place(gp_segment *segment, gp_error *err);
 
+/* Tensors that lie in the blob of parameters lie in that one. */
+void gp_onednn_rebind(gp_segment *segment, const float *parameters);
+
 /* A failed call of oneDNN as an error of ours; GP_OK for dnnl_success. */
 gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err);
 

@@ -59,6 +59,7 @@ typedef struct gp_segment_ops {
      * crossing buffers may hold anything on entry and on return.  Adds wall time to *times, split at
      * ops.forward_count.  Allocates nothing and makes no system call. */
     gp_status (*run)(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err);
+    void (*rebind)(gp_segment *segment, const float *parameters); /* as of gp_backend_ops */
     size_t (*memory_bytes)(const gp_segment *segment);
     bool (*narrow)(const gp_segment *segment); /* whether it computes in bfloat16; NULL: never */
     /* fn NULL: count times from now on; else call it for each piece of work of a run, in order.  NULL: the segment
