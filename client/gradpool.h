@@ -87,6 +87,19 @@ typedef struct gp_lease_request {
     int32_t priority; /* -1000 to 1000; higher is served first, equal ones in the order of asking */
 } gp_lease_request;
 
+/* ---- data ---- */
+
+/* gp_data_split -- divide the training part of a source at random, each class by itself, into lists of files.
+ *   source  a folder of class folders, FILE.csv, s3://bucket/prefix
+ *   sizes   [count - 1], of all lists but the last, which gets the rest: below 1 a share of each class, from 1 on so many
+ *           samples of each class
+ *   paths   [count], at most 16 lists FILE.csv: a header "path,label", then a line a sample; written whole or not at all
+ *   samples [count], filled in: how many each list has; may be NULL
+ * The same seed divides in the same way.  GP_EUNSUPPORTED: a source that does not consist of files.  GP_EINVAL: shares over 1,
+ * a class with fewer samples than wanted. */
+GP_API gp_status gp_data_split(const char *source, const double *sizes, const char *const *paths,
+                               uint32_t count, uint64_t seed, uint32_t *samples, gp_error *err);
+
 /* ---- training ---- */
 
 /* One step, as the whole group saw it (loss, accuracy) or as one worker did (times). */

@@ -4,13 +4,11 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/data/balance.h"
-#include "common/data/s3_source.h"
 #include "common/data/subset.h"
 
 /* ---- show ---- */
@@ -208,93 +206,14 @@ static uint32_t list_cut(char *text, char **words)
     return count;
 }
 
-/* The whole path of a sample: folders name their images below themselves, CSV files as they name them.  Objects are named with
- * the options of their source: the list says where they are wherever it is read. */
-static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
-{
-    const gp_store_info *info = gp_store_get_info(store);
-    char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
-
-    gp_store_name(store, index, name, sizeof(name));
-    if (strcmp(info->kind, "folder") == 0)
-        snprintf(below, sizeof(below), "%s/%s", info->source, name);
-    else
-        snprintf(below, sizeof(below), "%s", name);
-    if (gp_s3_is(below))
-        snprintf(path, bytes, "%s%s", below, options);
-    else if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
-        snprintf(path, bytes, "%s", below);
-    else
-        snprintf(path, bytes, "%s/%s", here, below);
-}
-
-static gp_status part_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
-                            const char *path, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(store);
-    FILE *file = fopen(path, "we");
-    gp_status status = GP_OK;
-
-    if (file == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    fputs("path,label\n", file);
-    for (uint32_t i = 0; i < info->count && status == GP_OK; i++) {
-        char sample[3 * PATH_MAX];
-        int32_t label;
-
-        if (parts[i] != part)
-            continue;
-        status = gp_store_read(store, &i, 1, NULL, &label, err);
-        sample_path(store, i, options, sample, sizeof(sample));
-        show_csv_field(file, sample);
-        fputc(',', file);
-        show_csv_field(file, status == GP_OK && label >= 0 ? info->class_names[label] : "");
-        fputc('\n', file);
-    }
-    if (fclose(file) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    return status;
-}
-
-static gp_status split_write(const gp_store *store, const char *options, const double *sizes,
-                             char *const *paths, uint32_t count, uint64_t seed, bool quiet, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(store);
-    uint8_t *parts;
-    gp_status status;
-
-    if (strcmp(info->kind, "folder") != 0 && strcmp(info->kind, "csv") != 0)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s (%s) cannot be divided into lists of files; folders of images and CSV files can",
-                       info->source, info->kind);
-    parts = gp_calloc(info->count, sizeof(*parts));
-    if (parts == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
-    status = gp_store_split(store, sizes, count, seed, parts, err);
-    for (uint32_t p = 0; p < count && status == GP_OK; p++) {
-        uint32_t in_part = 0;
-
-        for (uint32_t i = 0; i < info->count; i++)
-            in_part += parts[i] == p;
-        status = part_write(store, options, parts, p, paths[p], err);
-        if (status == GP_OK && !quiet)
-            printf("%s: %u samples\n", paths[p], in_part);
-    }
-    gp_free(parts);
-    return status;
-}
-
 int data_split(cli_call *call, const char *source, const char *sizes, const char *outputs, uint64_t seed)
 {
-    const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
     char *sizes_text = gp_strdup(sizes), *paths_text = gp_strdup(outputs);
     char *size_words[GP_SPLIT_PARTS_MAX], *paths[GP_SPLIT_PARTS_MAX];
     double numbers[GP_SPLIT_PARTS_MAX];
-    gp_store *store = NULL;
+    uint32_t samples[GP_SPLIT_PARTS_MAX];
     gp_error err;
     int code = CLI_OK;
-    char whole[GP_S3_SOURCE_BYTES_MAX] = "";
-    const char *words = "";
     uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
     uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
 
@@ -309,16 +228,11 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
         if (*end != '\0')
             code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
     }
-    if (code == CLI_OK && gp_s3_is(source)) {
-        code =
-            gp_source_absolute(whole, sizeof(whole), source, &err) == GP_OK ? CLI_OK : cli_fail(call, &err);
-        words = code == CLI_OK ? strrchr(whole, '?') : "";
-    }
-    if (code == CLI_OK && (gp_store_open_with(&store, source, GP_DATA_TRAIN, &options, &err) != GP_OK ||
-                           split_write(store, words, numbers, paths, path_count, seed,
-                                       ((const cli_common *)call->options)->quiet, &err) != GP_OK))
+    if (code == CLI_OK &&
+        gp_data_split(source, numbers, (const char *const *)paths, path_count, seed, samples, &err) != GP_OK)
         code = cli_fail(call, &err);
-    gp_store_close(store);
+    for (uint32_t p = 0; code == CLI_OK && p < path_count && !((const cli_common *)call->options)->quiet; p++)
+        printf("%s: %u samples\n", paths[p], samples[p]);
     gp_free(sizes_text);
     gp_free(paths_text);
     return code;

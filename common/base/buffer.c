@@ -80,6 +80,18 @@ gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format,
     return GP_OK;
 }
 
+gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *err)
+{
+    gp_status status;
+
+    if (strpbrk(field, ",\"\r\n") == NULL)
+        return gp_buffer_append(buffer, field, strlen(field), err);
+    status = gp_buffer_append(buffer, "\"", 1, err);
+    for (; *field != '\0' && status == GP_OK; field++)
+        status = gp_buffer_append(buffer, *field == '"' ? "\"\"" : field, *field == '"' ? 2 : 1, err);
+    return status == GP_OK ? gp_buffer_append(buffer, "\"", 1, err) : status;
+}
+
 const char *gp_buffer_text(const gp_buffer *buffer)
 {
     return buffer->data == NULL ? "" : (const char *)buffer->data;

@@ -23,6 +23,9 @@ gp_status gp_buffer_append(gp_buffer *buffer, const void *data, size_t bytes, gp
 gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* One field of a CSV file (RFC 4180), quoted where it has to be. */
+gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *err);
+
 /* The bytes as a C string ("" when empty); valid until the next append. */
 const char *gp_buffer_text(const gp_buffer *buffer);
 

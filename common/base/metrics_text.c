@@ -174,18 +174,6 @@ static gp_status classes_put(gp_buffer *text, const gp_confusion *matrix, gp_err
 
 /* ---- CSV ---- */
 
-static gp_status field_put(gp_buffer *text, const char *field, gp_error *err)
-{
-    gp_status status;
-
-    if (strpbrk(field, ",\"\r\n") == NULL)
-        return gp_buffer_append(text, field, strlen(field), err);
-    status = gp_buffer_append(text, "\"", 1, err);
-    for (; *field != '\0' && status == GP_OK; field++)
-        status = gp_buffer_append(text, *field == '"' ? "\"\"" : field, *field == '"' ? 2 : 1, err);
-    return status == GP_OK ? gp_buffer_append(text, "\"", 1, err) : status;
-}
-
 static gp_status csv_put(gp_buffer *text, const gp_confusion *matrix, gp_error *err)
 {
     const uint32_t classes = matrix->class_count;
@@ -194,12 +182,12 @@ static gp_status csv_put(gp_buffer *text, const gp_confusion *matrix, gp_error *
     for (uint32_t j = 0; j < classes && status == GP_OK; j++) {
         status = gp_buffer_append(text, ",", 1, err);
         if (status == GP_OK)
-            status = field_put(text, matrix->class_names[j], err);
+            status = gp_buffer_csv_field(text, matrix->class_names[j], err);
     }
     for (uint32_t i = 0; i < classes && status == GP_OK; i++) {
         status = gp_buffer_append(text, "\n", 1, err);
         if (status == GP_OK)
-            status = field_put(text, matrix->class_names[i], err);
+            status = gp_buffer_csv_field(text, matrix->class_names[i], err);
         for (uint32_t j = 0; j < classes && status == GP_OK; j++)
             status = gp_buffer_printf(text, err, ",%" PRIu64, matrix->counts[(size_t)i * classes + j]);
     }

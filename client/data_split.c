@@ -1,0 +1,116 @@
+/* data_split.c -- a source divided into lists of its files. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/gradpool.h"
+#include "common/base/alloc.h"
+#include "common/base/buffer.h"
+#include "common/data/s3_source.h"
+#include "common/data/subset.h"
+#include "common/model/network.h"
+
+#define LIST_BYTES_MAX ((size_t)4 << 30)
+
+/* The whole path of a sample: folders name their images below themselves, CSV files as they name them.  Objects are named with
+ * the options of their source: the list says where they are wherever it is read. */
+static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
+
+    gp_store_name(store, index, name, sizeof(name));
+    if (strcmp(info->kind, "folder") == 0)
+        snprintf(below, sizeof(below), "%s/%s", info->source, name);
+    else
+        snprintf(below, sizeof(below), "%s", name);
+    if (gp_s3_is(below))
+        snprintf(path, bytes, "%s%s", below, options);
+    else if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+        snprintf(path, bytes, "%s", below);
+    else
+        snprintf(path, bytes, "%s/%s", here, below);
+}
+
+static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index, const char *options,
+                         gp_error *err)
+{
+    char sample[3 * PATH_MAX];
+    int32_t label;
+    gp_status status = gp_store_read(store, &index, 1, NULL, &label, err);
+
+    if (status != GP_OK)
+        return status;
+    sample_path(store, index, options, sample, sizeof(sample));
+    status = gp_buffer_csv_field(list, sample, err);
+    if (status == GP_OK)
+        status = gp_buffer_append(list, ",", 1, err);
+    if (status == GP_OK && label >= 0)
+        status = gp_buffer_csv_field(list, gp_store_get_info(store)->class_names[label], err);
+    return status == GP_OK ? gp_buffer_append(list, "\n", 1, err) : status;
+}
+
+/* Whole or not at all. */
+static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
+                            const char *path, uint32_t *samples, gp_error *err)
+{
+    gp_buffer list;
+    uint32_t count = 0;
+
+    gp_buffer_init(&list, LIST_BYTES_MAX);
+    gp_status status = gp_buffer_printf(&list, err, "path,label\n");
+
+    for (uint32_t i = 0; i < gp_store_get_info(store)->count && status == GP_OK; i++) {
+        if (parts[i] != part)
+            continue;
+        status = row_put(&list, store, i, options, err);
+        count++;
+    }
+    if (status == GP_OK)
+        status = gp_file_write(path, list.data, list.bytes, err);
+    gp_buffer_deinit(&list);
+    if (status == GP_OK && samples != NULL)
+        *samples = count;
+    return status;
+}
+
+gp_status gp_data_split(const char *source, const double *sizes, const char *const *paths, uint32_t count,
+                        uint64_t seed, uint32_t *samples, gp_error *err)
+{
+    const gp_store_options images = { .any_size = true, .cache_bytes = 1 };
+    char whole[GP_S3_SOURCE_BYTES_MAX] = "";
+    gp_store *store = NULL;
+    uint8_t *parts = NULL;
+    gp_status status = GP_OK;
+
+    if (count < 2 || count > GP_SPLIT_PARTS_MAX)
+        return gp_fail(err, GP_EINVAL, "%u lists; a source is divided into 2 to %d", count,
+                       GP_SPLIT_PARTS_MAX);
+    if (gp_s3_is(source))
+        status = gp_source_absolute(whole, sizeof(whole), source, err);
+    if (status == GP_OK)
+        status = gp_store_open_with(&store, source, GP_DATA_TRAIN, &images, err);
+    if (status != GP_OK)
+        return status;
+    const gp_store_info *info = gp_store_get_info(store);
+    const char *options = strrchr(whole, '?');
+
+    if (strcmp(info->kind, "folder") != 0 && strcmp(info->kind, "csv") != 0)
+        status = gp_fail(err, GP_EUNSUPPORTED,
+                         "%s (%s) cannot be divided into lists of files; folders of images and CSV files can",
+                         info->source, info->kind);
+    if (status == GP_OK) {
+        parts = gp_calloc(info->count, sizeof(*parts));
+        if (parts == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
+    }
+    if (status == GP_OK)
+        status = gp_store_split(store, sizes, count, seed, parts, err);
+    for (uint32_t p = 0; p < count && status == GP_OK; p++)
+        status = list_write(store, options != NULL ? options : "", parts, p, paths[p],
+                            samples != NULL ? &samples[p] : NULL, err);
+    gp_free(parts);
+    gp_store_close(store);
+    return status;
+}
