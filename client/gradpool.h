@@ -239,6 +239,15 @@ typedef struct gp_prediction {
     const int32_t *pixels;          /* [H, W]: the class of each, with pixel_classes; else NULL */
 } gp_prediction;
 
+/* What is done with images that are not of the network's size, where the network gives a class for each pixel and
+ * only classes are wanted (pixel_classes, gp_evaluate()).  Else images are brought to that size. */
+typedef enum gp_fit {
+    GP_FIT_MODEL, /* as the model was trained: GP_FIT_WINDOWS if on parts of images, else GP_FIT_RESIZE */
+    GP_FIT_INPUT, /* brought to the network's size; classes and labels have that size too */
+    GP_FIT_RESIZE, /* brought to the network's size, the scores back to the image's, labels are compared there */
+    GP_FIT_WINDOWS /* in overlapping windows of the network's size; the same otherwise (docs/segmentation.md) */
+} gp_fit;
+
 typedef struct gp_predict_request {
     const char *model;     /* FILE.onnx */
     const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
@@ -257,9 +266,12 @@ typedef struct gp_predict_request {
     /* Of networks that score each pixel no scores, but the class of each: a byte a pixel crosses the wire in place of
      * 4 times the number of classes.  Others give scores all the same. */
     bool pixel_classes;
-    /* Height and width that images are brought to before their middle, of the size that the model takes, is cropped: as
-     * the validation of a training with image-size and a crop.  0, 0 = the model's size, nothing is cropped. */
+    /* Height and width that images are brought to before windows are cut from them or, with GP_FIT_INPUT and where a sample has
+     * one class, their middle of the size that the model takes: as the validation of a training with image-size and a crop.
+     * 0, 0 = as the model was trained in windows; else the model's size, nothing is cropped. */
     uint32_t image_size[2];
+    gp_fit fit;
+    uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */
 } gp_predict_request;
 
 typedef struct gp_evaluation {

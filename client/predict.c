@@ -28,7 +28,9 @@ typedef struct gp_predicting {
     uint32_t classes, scores; /* of one sample */
     gp_shape output;          /* of the first loss's scores */
     uint32_t places;          /* that have a class: 1, or pixels; 0: values */
+    bool by_pixel;            /* the only loss compares a class for each pixel of the input */
     int32_t *pixels;          /* [places]; NULL: scores come back */
+    uint64_t pixels_max;      /* of whole images: room in pixels */
 } gp_predicting;
 
 static void predicting_deinit(gp_predicting *p)
@@ -89,17 +91,43 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
     return GP_OK;
 }
 
-/* What comes back of a sample. */
-static gp_status answer_choose(gp_predicting *p, bool wanted, gp_error *err)
+/* Whether images keep their size, and what is done with them. */
+static void fit_choose(gp_predicting *p)
+{
+    const gp_predict_request *request = p->request;
+    const gp_netspec *spec = p->network.spec;
+    const uint32_t height = (uint32_t)spec->input.dim[1], width = (uint32_t)spec->input.dim[2];
+    const bool windows = request->fit == GP_FIT_WINDOWS ||
+                         (request->fit == GP_FIT_MODEL && (spec->windows || request->image_size[0] != 0));
+    const uint32_t *size = request->image_size[0] != 0 ? request->image_size : spec->window_image;
+
+    p->plan.whole = p->by_pixel && request->fit != GP_FIT_INPUT && request->data != NULL &&
+                    p->plan.answer != GP_ANSWER_SCORES;
+    if (!p->plan.whole)
+        return;
+    p->plan.image_size[0] = windows ? size[0] : height;
+    p->plan.image_size[1] = windows ? size[1] : width;
+    p->plan.overlap = !windows                ? 0
+                      : request->overlap != 0 ? request->overlap
+                                              : (height < width ? height : width) / 4;
+}
+
+/* What comes back of a sample.  alike: of each as many. */
+static gp_status answer_choose(gp_predicting *p, bool wanted, bool alike, gp_error *err)
 {
     p->plan.answer = !wanted                                                            ? GP_ANSWER_SUMS
                      : p->request->pixel_classes && p->places > 0 && p->output.rank > 1 ? GP_ANSWER_CLASSES
                                                                                         : GP_ANSWER_SCORES;
     if (p->plan.answer == GP_ANSWER_SCORES)
         p->plan.row_bytes = p->scores * sizeof(float);
+    memcpy(p->plan.image_size, p->request->image_size, sizeof(p->plan.image_size));
+    if (!alike)
+        fit_choose(p);
     if (p->plan.answer != GP_ANSWER_CLASSES)
         return GP_OK;
-    p->plan.row_bytes = p->places * (p->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
+    p->plan.class_bytes = p->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t);
+    p->plan.row_bytes = (size_t)p->places * p->plan.class_bytes;
+    p->pixels_max = p->places;
     p->pixels = gp_calloc(p->places, sizeof(*p->pixels));
     return p->pixels != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " pixels", p->places);
 }
@@ -120,6 +148,9 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
     p->output = graph->outputs[end->layer];
     p->classes = graph->class_count;
     p->places = end->target.dtype == GP_I32 ? (uint32_t)gp_shape_count(&end->target.shape) : 0;
+    p->by_pixel = graph->end_count == 1 && end->target.dtype == GP_I32 && end->target.shape.rank == 2 &&
+                  end->target.shape.dim[0] == p->network.spec->input.dim[1] &&
+                  end->target.shape.dim[1] == p->network.spec->input.dim[2];
     gp_graph_free(graph);
     return GP_OK;
 }
@@ -175,14 +206,43 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
 /* ---- results ---- */
 
 /* Classes as they came, 1 or 4 bytes each, as numbers. */
-static void classes_read(const gp_predicting *p, const uint8_t *row, int32_t *classes)
+static void classes_read(const gp_predicting *p, const uint8_t *row, uint64_t count)
 {
     if (p->classes > BYTE_CLASSES_MAX) {
-        memcpy(classes, row, p->places * sizeof(*classes));
+        memcpy(p->pixels, row, count * sizeof(*p->pixels));
         return;
     }
-    for (uint32_t i = 0; i < p->places; i++)
-        classes[i] = row[i];
+    for (uint64_t i = 0; i < count; i++)
+        p->pixels[i] = row[i];
+}
+
+/* An image of any size; *row is moved behind it.  False: no memory. */
+static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row)
+{
+    uint32_t size[2];
+
+    memcpy(size, *row, sizeof(size));
+    const uint64_t count = (uint64_t)size[0] * size[1];
+
+    if (count > p->pixels_max) {
+        int32_t *pixels = gp_realloc_array(p->pixels, count, sizeof(*pixels));
+
+        if (pixels == NULL)
+            return false;
+        p->pixels = pixels;
+        p->pixels_max = count;
+    }
+    classes_read(p, *row + sizeof(size), count);
+    *row += sizeof(size) + count * p->plan.class_bytes;
+    one->classes = p->classes;
+    one->class_names = p->class_names;
+    one->score_count = p->scores;
+    one->rank = 3;
+    one->dims[0] = p->classes;
+    one->dims[1] = size[0];
+    one->dims[2] = size[1];
+    one->pixels = p->pixels;
+    return true;
 }
 
 static void prediction_fill(const gp_predicting *p, gp_prediction *one, const uint8_t *row)
@@ -194,7 +254,7 @@ static void prediction_fill(const gp_predicting *p, gp_prediction *one, const ui
     for (uint32_t d = 0; d < one->rank; d++)
         one->dims[d] = (uint64_t)p->output.dim[d];
     if (p->pixels != NULL) {
-        classes_read(p, row, p->pixels);
+        classes_read(p, row, p->places);
         one->pixels = p->pixels;
         return;
     }
@@ -209,8 +269,9 @@ static void prediction_fill(const gp_predicting *p, gp_prediction *one, const ui
 
 static bool take_each(void *context, const gp_fan_part *part)
 {
-    const gp_predicting *p = context;
+    gp_predicting *p = context;
     const char *name = part->names;
+    const uint8_t *row = part->scores;
 
     for (uint32_t i = 0; i < part->sums.count && p->request->each != NULL; i++) {
         gp_prediction one = { .index = part->sums.first + i,
@@ -219,7 +280,10 @@ static bool take_each(void *context, const gp_fan_part *part)
 
         snprintf(number, sizeof(number), "%" PRIu64, one.index + 1);
         one.name = name != NULL ? name : number;
-        prediction_fill(p, &one, (const uint8_t *)part->scores + i * p->plan.row_bytes);
+        if (!p->plan.whole)
+            prediction_fill(p, &one, row + i * p->plan.row_bytes);
+        else if (!image_fill(p, &one, &row))
+            return false;
         if (!p->request->each(p->request->context, &one))
             return false;
         if (name != NULL)
@@ -270,7 +334,7 @@ gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request
     gp_status status = predicting_init(&p, request, err);
 
     if (status == GP_OK)
-        status = answer_choose(&p, request->each != NULL, err);
+        status = answer_choose(&p, request->each != NULL, false, err);
     p.plan.take = take_each;
     p.plan.context = &p;
     if (status == GP_OK)
@@ -286,7 +350,7 @@ gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *poo
     gp_status status = predicting_init(&p, request, err);
 
     if (status == GP_OK)
-        status = answer_choose(&p, false, err);
+        status = answer_choose(&p, false, false, err);
     if (status == GP_OK && confusion != NULL && p.places > 0 && p.classes <= GP_CONFUSION_CLASSES_MAX)
         status = gp_confusion_new(&p.plan.confusion, p.classes, p.class_names, err);
     p.plan.take = take_nothing;
@@ -372,7 +436,7 @@ gp_status gp_predict_array(gp_scores *out, gp_pool *pool, const gp_predict_reque
     gp_status status = predicting_init(p, request, err);
 
     if (status == GP_OK)
-        status = answer_choose(p, true, err);
+        status = answer_choose(p, true, true, err);
     p->plan.take = take_keep;
     p->plan.context = &keeper;
     if (status == GP_OK)

@@ -12,6 +12,7 @@ enum {
     PART_MAX = 1024,            /* samples */
     PART_SCORES_MAX = 2 << 20,  /* float32 elements, about: one sample more */
     PART_SAMPLES_MAX = 8 << 20, /* bytes of samples that we send, likewise */
+    PART_IMAGES_MAX = 2,        /* of any size: up to 64 MiB of classes each */
     PARTS_PER_WORKER = 8,       /* of small data: the last ones end together */
     ASKED_MAX = 2,              /* of a worker at a time */
     WINDOW_PER_WORKER = 4,
@@ -67,6 +68,9 @@ static uint32_t part_most_of(const gp_fan_plan *plan)
 {
     size_t most = PART_SCORES_MAX / plan->score_count + 1;
 
+    if (plan->whole)
+        return PART_IMAGES_MAX;
+
     if (plan->sample_bytes > 0 && most > PART_SAMPLES_MAX / plan->sample_bytes + 1)
         most = PART_SAMPLES_MAX / plan->sample_bytes + 1;
     return most < PART_MAX ? (uint32_t)most : PART_MAX;
@@ -80,8 +84,10 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .answer = plan->answer,
                                .floats = plan->request->sample_floats,
                                .samples = plan->data[0] == '\0' ? plan->request->sample_count : 0,
-                               .image_height = plan->request->image_size[0],
-                               .image_width = plan->request->image_size[1] };
+                               .image_height = plan->image_size[0],
+                               .image_width = plan->image_size[1],
+                               .whole = plan->whole,
+                               .overlap = plan->overlap };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = plan->weights, .bytes = plan->weights_count * sizeof(float) },
@@ -220,6 +226,32 @@ static gp_status names_check(const gp_incoming *in, uint32_t count, gp_error *er
                          count, ends);
 }
 
+/* Whether the answer has a row for each of count samples and nothing else. */
+static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, uint32_t count)
+{
+    const uint8_t *at = frame->data;
+    size_t left = frame->bytes;
+
+    if (!plan->whole || plan->answer != GP_ANSWER_CLASSES)
+        return left == count * plan->row_bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t size[2];
+
+        if (left < sizeof(size))
+            return false;
+        memcpy(size, at, sizeof(size));
+        left -= sizeof(size);
+        const uint64_t bytes = (uint64_t)size[0] * size[1] * plan->class_bytes;
+
+        if (size[0] == 0 || size[1] == 0 || (uint64_t)size[0] * size[1] > GP_PAYLOAD_BYTES_MAX ||
+            bytes > left)
+            return false;
+        at += sizeof(size) + bytes;
+        left -= bytes;
+    }
+    return left == 0;
+}
+
 /* The part that was asked of this worker and has come; NULL: it was not asked for. */
 static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict_part *got,
                               const gp_incoming *in)
@@ -228,7 +260,7 @@ static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict
 
     if (index < fan->delivered || index >= window_end(fan) || got->first != index * fan->part_size ||
         got->count != part_samples(fan, index) || in->payload_count < 2 ||
-        in->payloads[0].bytes != got->count * fan->plan->row_bytes ||
+        !rows_fit(fan->plan, &in->payloads[0], got->count) ||
         (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got->count * sizeof(int32_t)))
         return NULL;
     gp_fan_part *part = part_at(fan, index);

@@ -348,6 +348,10 @@ typedef struct gp_predict_begin {
     uint64_t samples;   /* that predict_asks will bring in all */
     /* Images are brought to this and cropped to what the network takes; 0, 0: no crop. */
     uint32_t image_height, image_width;
+    /* 1: of a network that scores pixels, images of any size, of which image_height and image_width crop nothing;
+     * answer is not GP_ANSWER_SCORES. */
+    uint32_t whole;
+    uint32_t overlap; /* of the windows that what is larger than the input is cut into, pixels */
 } gp_predict_begin;
 
 typedef struct gp_predict_ready {

@@ -10,6 +10,8 @@ const gp_field gp_predict_begin_fields[] = {
     GP_FIELD_U64_OPTIONAL(gp_predict_begin, samples, 0, GP_SAMPLES_MAX, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, image_height, 0, GP_PREDICT_SIDE_MAX, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, image_width, 0, GP_PREDICT_SIDE_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, whole, 0, 1, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, overlap, 0, GP_PREDICT_SIDE_MAX, 0),
     GP_FIELD_END,
 };
 

@@ -14,10 +14,12 @@
 #include "common/data/store.h"
 #include "worker/center_crop.h"
 #include "worker/fault.h"
+#include "worker/stitch.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
  * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
 enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
+enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
 
 struct gp_predictor {
     const gp_backend_ops *backend_ops;
@@ -49,6 +51,8 @@ struct gp_predictor {
     bool called;             /* once at least: the plan has taken the parameters in */
     bool compares;           /* the data's targets are what the model's losses compare with */
     uint32_t labelled;       /* samples of the part with something to compare with */
+    gp_stitch *stitch;       /* of images of any size; NULL: samples are what the network takes */
+    gp_buffer rows;          /* their classes, each image's behind its height and width */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -60,6 +64,8 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_graph_free(predictor->graph);
     gp_netspec_free(predictor->spec);
     gp_center_crop_deinit(&predictor->crop);
+    gp_stitch_free(predictor->stitch);
+    gp_buffer_deinit(&predictor->rows);
     gp_store_close(predictor->data);
     gp_confusion_free(predictor->confusion);
     gp_free(predictor->parameters);
@@ -114,7 +120,7 @@ static bool takes_classes(const gp_graph *graph)
 }
 
 /* What is asked of each sample, and how many bytes that takes. */
-static gp_status answer_take(gp_predictor *predictor, gp_error *err)
+static gp_status answer_take(gp_predictor *predictor, bool whole, gp_error *err)
 {
     const gp_graph *graph = predictor->graph;
     const gp_target *target = &graph->ends[0].target;
@@ -124,7 +130,7 @@ static gp_status answer_take(gp_predictor *predictor, gp_error *err)
         return gp_fail(err, GP_EINVAL, "the model gives values, no classes");
     if (predictor->answer == GP_ANSWER_SCORES)
         predictor->sample_answer_bytes = graph->score_count * sizeof(float);
-    else if (predictor->answer == GP_ANSWER_CLASSES)
+    else if (predictor->answer == GP_ANSWER_CLASSES && !whole)
         predictor->sample_answer_bytes =
             predictor->place_count * (target->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
     if (predictor->answer == GP_ANSWER_SUMS && predictor->compares && predictor->place_count > 0 &&
@@ -202,7 +208,9 @@ static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
 static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     const gp_predict_begin *begin = setup->begin;
-    const uint32_t size[2] = { begin->image_height, begin->image_width };
+    /* Whole images are cut into windows, not cropped. */
+    const uint32_t size[2] = { begin->whole ? 0 : begin->image_height,
+                               begin->whole ? 0 : begin->image_width };
     gp_store_options images;
 
     if (begin->data[0] == '\0') {
@@ -232,6 +240,132 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     return GP_OK;
 }
 
+/* ---- images of any size ---- */
+
+/* The plan over windows. */
+static gp_status windows_run(void *context, const void *windows, uint32_t count, const float **scores,
+                             gp_error *err)
+{
+    gp_predictor *predictor = context;
+
+    gp_fault_point("predict");
+    gp_status status = predictor->backend_ops->run(
+        predictor->plan,
+        &(gp_batch){
+            .samples = windows, .count = count, .first = true, .unchanged = predictor->called, .last = true },
+        NULL, NULL, err);
+
+    if (status == GP_OK)
+        status = predictor->backend_ops->sync(predictor->backend, err);
+    predictor->called = status == GP_OK;
+    *scores = predictor->call_scores;
+    return status;
+}
+
+/* The loss's op; NULL: it is no cross-entropy of classes. */
+static const gp_op *loss_find(const gp_graph *graph)
+{
+    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
+
+    for (uint32_t i = 0; i < ops->count; i++)
+        if (ops->op[i].code == GP_OP_WEIGHTED_XENT)
+            return &ops->op[i];
+    return NULL;
+}
+
+static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
+{
+    const gp_graph *graph = predictor->graph;
+    const gp_shape *input = &graph->spec->input;
+    const gp_target *target = &graph->ends[0].target;
+    const gp_op *loss = loss_find(graph);
+    char shape[64];
+
+    if (graph->end_count != 1 || target->dtype != GP_I32 || target->shape.rank != 2 ||
+        target->shape.dim[0] != input->dim[1] || target->shape.dim[1] != input->dim[2])
+        return gp_fail(
+            err, GP_EINVAL,
+            "network %s does not give a class for each pixel of its input, %s: images must be of that "
+            "size",
+            graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
+    if (predictor->data == NULL || predictor->answer == GP_ANSWER_SCORES)
+        return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
+    gp_buffer_init(&predictor->rows, GP_PAYLOAD_BYTES_MAX);
+    return gp_stitch_new(&predictor->stitch,
+                         &(gp_stitch_setup){ .store = predictor->data,
+                                             .height = (uint32_t)input->dim[1],
+                                             .width = (uint32_t)input->dim[2],
+                                             .classes = target->classes,
+                                             .read_height = begin->image_height,
+                                             .read_width = begin->image_width,
+                                             .overlap = begin->overlap,
+                                             .batch = predictor->micro_batch,
+                                             .class_weights = loss != NULL ? loss->weights : NULL,
+                                             .ignored = loss != NULL ? loss->number[0] : -1,
+                                             .run = windows_run,
+                                             .context = predictor },
+                         err);
+}
+
+/* Its classes behind its size. */
+static gp_status row_put(gp_predictor *predictor, const gp_stitched *image, gp_error *err)
+{
+    const size_t count = (size_t)image->height * image->width;
+    const bool wide = predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX;
+    const uint32_t size[2] = { image->height, image->width };
+    gp_status status = gp_buffer_append(&predictor->rows, size, sizeof(size), err);
+
+    if (status == GP_OK && wide)
+        return gp_buffer_append(&predictor->rows, image->predicted, count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status = gp_buffer_reserve(&predictor->rows, count, err);
+    if (status != GP_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        predictor->rows.data[predictor->rows.bytes + i] = (uint8_t)image->predicted[i];
+    predictor->rows.bytes += count;
+    return GP_OK;
+}
+
+static void image_compare(gp_predictor *predictor, const gp_stitched *image)
+{
+    const size_t count = (size_t)image->height * image->width;
+    const gp_op *loss = loss_find(predictor->graph);
+    const bool known = loss != NULL && loss->factor[0] == 0; /* label smoothing needs all scores */
+    uint64_t right = 0, classed = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        classed += image->labels[i] >= 0;
+        right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
+    }
+    predictor->sums[GP_SUM_LOSS] += known ? image->loss : 0;
+    predictor->sums[GP_SUM_WEIGHT] += known ? image->weight : 0;
+    predictor->sums[GP_SUM_CORRECT] += (double)right;
+    predictor->sums[GP_SUM_CLASSED] += (double)classed;
+    predictor->labelled += classed > 0;
+    if (predictor->confusion != NULL)
+        gp_confusion_count(predictor->confusion, image->labels, image->predicted, count);
+}
+
+/* All images that are asked for, one after the other. */
+static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    memset(predictor->sums, 0, sizeof(predictor->sums));
+    gp_buffer_clear(&predictor->rows);
+    for (uint32_t i = 0; i < ask->count && status == GP_OK; i++) {
+        gp_stitched image;
+
+        status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
+        if (status == GP_OK && predictor->compares)
+            image_compare(predictor, &image);
+        if (status == GP_OK && predictor->answer == GP_ANSWER_CLASSES)
+            status = row_put(predictor, &image, err);
+    }
+    return status;
+}
+
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
@@ -242,25 +376,30 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
         status = weights_check(predictor, setup->weights_count, err);
     if (status == GP_OK)
         status = data_begin(predictor, setup, err);
+    if (status == GP_OK && setup->begin->whole) { /* an image has any number of windows */
+        const uint32_t most = WINDOW_SCORES_MAX / predictor->graph->score_count + 1;
+
+        predictor->micro_batch = most < PREDICT_MICRO_BATCH ? most : PREDICT_MICRO_BATCH;
+    }
     if (status == GP_OK)
-        status = answer_take(predictor, err);
+        status = answer_take(predictor, setup->begin->whole != 0, err);
     if (status == GP_OK)
         status = predictor_take_memory(predictor, setup->weights, err);
-    if (status != GP_OK)
-        return status;
-    return predictor->backend_ops->compile(&predictor->plan, predictor->backend, predictor->graph,
-                                           &(gp_plan_options){
-                                               .phase = GP_PHASE_INFER,
-                                               .micro_batch = predictor->micro_batch,
-                                               .sample_dtype = predictor->sample_dtype,
-                                               .precision = (gp_precision)setup->begin->precision,
-                                           },
-                                           &(gp_plan_memory){
-                                               .parameters = predictor->parameters,
-                                               .sums = predictor->sums,
-                                               .scores = predictor->call_scores,
-                                           },
-                                           err);
+    if (status == GP_OK)
+        status = predictor->backend_ops->compile(&predictor->plan, predictor->backend, predictor->graph,
+                                                 &(gp_plan_options){
+                                                     .phase = GP_PHASE_INFER,
+                                                     .micro_batch = predictor->micro_batch,
+                                                     .sample_dtype = predictor->sample_dtype,
+                                                     .precision = (gp_precision)setup->begin->precision,
+                                                 },
+                                                 &(gp_plan_memory){
+                                                     .parameters = predictor->parameters,
+                                                     .sums = predictor->sums,
+                                                     .scores = predictor->call_scores,
+                                                 },
+                                                 err);
+    return status == GP_OK && setup->begin->whole ? stitch_begin(predictor, setup->begin, err) : status;
 }
 
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
@@ -437,7 +576,10 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     predictor->labelled = 0;
     if (predictor->confusion != NULL)
         gp_confusion_clear(predictor->confusion);
-    for (uint32_t done = 0; done < ask->count && status == GP_OK; done += predictor->micro_batch) {
+    if (predictor->stitch != NULL && status == GP_OK)
+        status = images_predict(predictor, ask, err);
+    for (uint32_t done = 0; predictor->stitch == NULL && done < ask->count && status == GP_OK;
+         done += predictor->micro_batch) {
         const uint32_t left = ask->count - done;
 
         status = predictor_call(predictor, ask, done,
@@ -454,8 +596,10 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
                                      .values = predictor->sums[GP_SUM_VALUES],
                                      .labelled = predictor->labelled,
                                      .weight = predictor->sums[GP_SUM_WEIGHT] },
-                           .scores = predictor->scores,
-                           .scores_bytes = ask->count * predictor->sample_answer_bytes,
+                           .scores = predictor->stitch != NULL ? predictor->rows.data : predictor->scores,
+                           .scores_bytes = predictor->stitch != NULL
+                                               ? predictor->rows.bytes
+                                               : ask->count * predictor->sample_answer_bytes,
                            .confusion = predictor->confusion,
                            .named = predictor->answer != GP_ANSWER_SUMS };
     if (out->named && predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data)))

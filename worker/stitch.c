@@ -254,7 +254,7 @@ gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, g
         .height = height, .width = width, .predicted = s->predicted, .labels = s->image.labels
     };
     for (size_t i = 0; s->image.labels != NULL && i < (size_t)height * width; i++)
-        if (s->image.labels[i] >= (int32_t)s->setup.classes)
+        if (s->image.labels[i] >= (int32_t)s->setup.classes || s->image.labels[i] == s->setup.ignored)
             s->image.labels[i] = -1;
     for (uint32_t i = 0; i < width; i++)
         s->across[i] = between_of(i, width, s->image.read_width);

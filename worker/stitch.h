@@ -24,6 +24,7 @@ typedef struct gp_stitch_setup {
     uint32_t overlap;                 /* at least so many pixels of neighbouring windows */
     uint32_t batch;                   /* most windows of one call */
     const double *class_weights;      /* [classes], of the loss; NULL: all 1 */
+    int32_t ignored;                  /* a label that counts for none; -1: there is no such */
     /* count windows, [channels, height, width] of the store's dtype each, to scores [classes, height, width] each. */
     gp_status (*run)(void *context, const void *windows, uint32_t count, const float **scores, gp_error *err);
     void *context;

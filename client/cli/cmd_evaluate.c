@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/fit.h"
 #include "common/base/json.h"
 #include "common/base/metrics_put.h"
 
@@ -12,6 +13,7 @@ typedef struct evaluate_options {
     char model[512], data[512], confusion[1024];
     bool per_class;
     int64_t image_size[2];
+    fit_options fit;
     int precision; /* gp_precision */
 } evaluate_options;
 
@@ -36,6 +38,7 @@ static const gp_param evaluate_params[] = {
       .count = 1024,
       .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
     CLI_IMAGE_SIZE_PARAM(evaluate_options),
+    CLI_FIT_PARAMS(evaluate_options),
     CLI_PRECISION_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
@@ -103,7 +106,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
 {
     const double rate = (double)e->result.count / e->result.seconds;
 
-    if (isnan(e->result.loss)) {
+    if (isnan(e->result.loss) && e->confusion == NULL) {
         printf(
             "nothing to compare with: what the data has as targets is not what the model's loss takes; %.0f "
             "images/s\n",
@@ -117,7 +120,9 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
                e->metrics.mean_accuracy * 100, e->metrics.mean_iou * 100, e->metrics.weighted_iou * 100);
     if (!isnan(e->result.rmse))
         printf("RMSE %.4g, ", e->result.rmse);
-    printf("loss %.4f, %" PRIu64 " samples, %.0f images/s\n", e->result.loss, e->result.labelled, rate);
+    if (!isnan(e->result.loss)) /* Dice's and smoothed ones are not worked out for whole images */
+        printf("loss %.4f, ", e->result.loss);
+    printf("%" PRIu64 " samples, %.*f images/s\n", e->result.labelled, rate < 10, rate);
     return per_class ? tables_print(e->confusion, err) : GP_OK;
 }
 
@@ -177,7 +182,9 @@ static int evaluate_check(cli_call *call)
 
     if (options->model[0] == '\0' || options->data[0] == '\0')
         return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
-    return confusion_check(call, options->confusion);
+    const int code = fit_check(call, &options->fit, options->image_size);
+
+    return code == CLI_OK ? confusion_check(call, options->confusion) : code;
 }
 
 static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
@@ -196,6 +203,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
 
     if (status != GP_OK)
         return status;
+    fit_request(&request, &options->fit);
     cli_progress_begin(call, &progress);
     status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
     cli_progress_end(&progress);
@@ -242,7 +250,9 @@ const cli_command cli_command_evaluate = {
     .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE.png|.csv|.json|.txt] [options]",
     .examples =
         "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
-        "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n",
+        "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
+        "  gradpool evaluate --model deeplab.onnx --data camvid --per-class --confusion "
+        "confusion.png,confusion.csv\n",
     .options = evaluate_params,
     .options_bytes = sizeof(evaluate_options),
     .leases = true,

@@ -2,16 +2,21 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/fit.h"
 #include "client/cli/job_self.h"
+#include "client/cli/predict_pixels.h"
 #include "client/cli/predict_rows.h"
 
 typedef struct predict_options {
     cli_common common;
-    char model[512], data[512], out[512];
+    char model[512], data[512], out[512], overlays[512], class_file[512];
+    double opacity;
     int64_t top;
     int64_t image_size[2];
+    fit_options fit;
     int precision; /* gp_precision */
 } predict_options;
 
@@ -30,7 +35,26 @@ static const gp_param predict_params[] = {
       .type = GP_PARAM_TEXT,
       .offset = offsetof(predict_options, out),
       .count = 512,
-      .help = "FILE.csv, FILE.jsonl or FILE.npy; default: CSV on standard output" },
+      .help = "FILE.csv, FILE.jsonl or FILE.npy; default: CSV on standard output; of networks that score "
+              "pixels FOLDER/: a "
+              "label image for each image" },
+    { .name = "overlays",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, overlays),
+      .count = 512,
+      .help = "a folder: each image with the colours of its pixels' classes over it" },
+    { .name = "opacity",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(predict_options, opacity),
+      .fallback = 0.5,
+      .max = 1,
+      .help = "of the colours in --overlays" },
+    { .name = "class-file",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, class_file),
+      .count = 512,
+      .help = "numbers and colours of label images and overlays: lines of name,red,green,blue; default: the "
+              "source's" },
     { .name = "top-k",
       .type = GP_PARAM_I64,
       .offset = offsetof(predict_options, top),
@@ -39,6 +63,7 @@ static const gp_param predict_params[] = {
       .unit = "classes",
       .help = "the best classes and their scores; default 0: the scores of all" },
     CLI_IMAGE_SIZE_PARAM(predict_options),
+    CLI_FIT_PARAMS(predict_options),
     CLI_PRECISION_PARAM(predict_options),
     CLI_JSON_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
@@ -78,6 +103,68 @@ static gp_status predict_form(rows_form *form, const predict_options *options, g
     return status;
 }
 
+/* A folder that is there, or a name with a slash at its end. */
+static bool is_folder(const char *path)
+{
+    const size_t length = strlen(path);
+    struct stat facts;
+
+    return length > 0 && (path[length - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)));
+}
+
+static bool draws(const predict_options *options)
+{
+    return is_folder(options->out) || options->overlays[0] != '\0';
+}
+
+typedef struct drawing {
+    pixels_sink sink;
+    cli_progress progress;
+} drawing;
+
+static bool draw_one(void *context, const gp_prediction *p)
+{
+    return pixels_add(&((drawing *)context)->sink, p);
+}
+
+static void draw_progress(void *context, uint64_t done, uint64_t count)
+{
+    cli_progress_show(&((drawing *)context)->progress, done, count);
+}
+
+static gp_status predict_draw(const cli_call *call, gp_pool *pool, gp_evaluation *result, gp_error *err)
+{
+    const predict_options *options = call->options;
+    drawing d;
+    gp_predict_request request = { .model = options->model,
+                                   .data = options->data,
+                                   .precision = gp_precision_names[options->precision],
+                                   .each = draw_one,
+                                   .progress = draw_progress,
+                                   .context = &d,
+                                   .stop = &cli_stop,
+                                   .pixel_classes = true,
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] } };
+    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+
+    if (status == GP_OK)
+        status = pixels_open(&d.sink,
+                             &(pixels_request){ .data = options->data,
+                                                .labels = options->out,
+                                                .overlays = options->overlays,
+                                                .class_file = options->class_file,
+                                                .opacity = options->opacity },
+                             err);
+    if (status != GP_OK)
+        return status;
+    fit_request(&request, &options->fit);
+    cli_progress_begin(call, &d.progress);
+    status = gp_predict(result, pool, &request, err);
+    cli_progress_end(&d.progress);
+    return pixels_close(&d.sink, status, err);
+}
+
 static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, gp_evaluation *result,
                               gp_error *err)
 {
@@ -102,6 +189,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     if (status != GP_OK)
         return status;
     request.pixel_classes = form == ROWS_ARRAY;
+    request.fit = GP_FIT_INPUT; /* an array's samples have one size */
     cli_progress_begin(call, &sink.progress);
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&sink.progress);
@@ -116,6 +204,15 @@ static int predict_check(cli_call *call)
 
     if (options->model[0] == '\0' || options->data[0] == '\0')
         return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    if (draws(options)) {
+        if (options->out[0] != '\0' && !is_folder(options->out))
+            return cli_usage(call, "--overlays goes with --out FOLDER/, or without --out");
+        return options->top == 0 ? fit_check(call, &options->fit, options->image_size)
+                                 : cli_usage(call, "--top-k is of rows, and pictures are asked for");
+    }
+    if (cli_given(call, "fit") || cli_given(call, "overlap") || options->class_file[0] != '\0')
+        return cli_usage(call, "--%s is of pictures; give --out FOLDER/ or --overlays FOLDER",
+                         options->class_file[0] != '\0' ? "class-file" : "fit");
     if (predict_form(&form, options, &err) != GP_OK)
         return cli_usage(call, "%s", err.message);
     return CLI_OK;
@@ -137,13 +234,16 @@ static int predict_run(cli_call *call)
     snprintf(out, sizeof(out), "%s", options->out);
     if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
-    status = predict_into(call, pool, out, &result, &err);
+    status = draws(options) ? predict_draw(call, pool, &result, &err)
+                            : predict_into(call, pool, out, &result, &err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
     if (!options->common.quiet) {
-        fprintf(stderr, "%" PRIu64 " samples in %s, %.0f images/s", result.count,
-                cli_duration(result.seconds, time, sizeof(time)), (double)result.count / result.seconds);
+        const double rate = (double)result.count / result.seconds;
+
+        fprintf(stderr, "%" PRIu64 " samples in %s, %.*f images/s", result.count,
+                cli_duration(result.seconds, time, sizeof(time)), rate < 10, rate);
         if (!isnan(result.accuracy))
             fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100,
                     result.labelled);
@@ -158,12 +258,15 @@ extern const cli_command cli_command_predict;
 const cli_command cli_command_predict = {
     .name = "predict",
     .summary = "class and scores of every sample, over all workers, in order",
-    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv|FILE.jsonl|FILE.npy] [--top-k K] [options]",
+    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv|FILE.jsonl|FILE.npy|FOLDER/] [--overlays "
+             "FOLDER] [--top-k K] [options]",
     .examples =
         "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n"
         "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      an object a line on "
         "standard output\n"
-        "  gradpool predict --model unet.onnx --data streets/ --out classes.npy    the class of each pixel\n",
+        "  gradpool predict --model unet.onnx --data streets/ --out classes.npy    the class of each pixel\n"
+        "  gradpool predict --model deeplab.onnx --data camvid --out labels/ --overlays overlays/\n"
+        "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --fit windows --overlap 64\n",
     .options = predict_params,
     .options_bytes = sizeof(predict_options),
     .leases = true,

@@ -125,6 +125,137 @@ TEST(a_u_net_learns_where_the_squares_are)
     pools_end();
 }
 
+/* ---- images of any size ---- */
+
+static const uint32_t scene_sizes[][2] = { { 70, 50 }, { 41, 64 }, { 24, 24 }, { 18, 91 }, { 33, 25 } };
+
+enum { SCENES = sizeof(scene_sizes) / sizeof(scene_sizes[0]), SCENE_PIXELS = 70 * 91 };
+
+/* Bright squares on noise, larger than what a network takes, with a frame of void; label images in colour. */
+static void scene_make(int number)
+{
+    static uint8_t image[SCENE_PIXELS], label[3 * SCENE_PIXELS];
+    const uint32_t height = scene_sizes[number][0], width = scene_sizes[number][1];
+    uint32_t seed = (uint32_t)number + 77;
+    char path[300];
+
+    for (uint32_t i = 0; i < height * width; i++) {
+        const uint32_t y = i / width, x = i % width;
+        const bool inside = y % 24 >= 8 && y % 24 < 20 && x % 30 >= 10 && x % 30 < 24;
+        const bool frame = x == 0 || x == width - 1;
+
+        image[i] = (uint8_t)(noise(&seed) % 90 + (inside ? 120 : 20));
+        memcpy(label + 3 * i, frame ? "\0\0\0" : inside ? "\377\0\0" : "\0\0\377", 3);
+    }
+    snprintf(path, sizeof(path), "%s/images/s%d.png", in_w("scenes"), number);
+    make_png(path, &(made_image){ .width = width, .height = height, .channels = 1, .data = image });
+    snprintf(path, sizeof(path), "%s/labels/s%d.png", in_w("scenes"), number);
+    make_png(path, &(made_image){ .width = width, .height = height, .channels = 3, .data = label });
+}
+
+/* In the folder w. */
+static void shell(const char *command)
+{
+    char line[900];
+
+    snprintf(line, sizeof(line), "cd '%s' && %s", in_root("w"), command);
+    if (system(line) != 0)
+        GP_TEST_FAIL("failed: %s", command);
+}
+
+static void scenes_make(void)
+{
+    shell("mkdir -p scenes/images scenes/labels");
+    write_file("w/scenes/classes.csv", "void,0,0,0\nbackground,0,0,255\nsquare,255,0,0\n");
+    for (int i = 0; i < SCENES; i++)
+        scene_make(i);
+}
+
+TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
+{
+    static char counts[3][400], count_text[3][8] = { "1", "2", "3" };
+    double accuracy[3], loss[3];
+    uint32_t pixels = 0;
+
+    exec_begin();
+    squares_make();
+    scenes_make();
+    for (int i = 0; i < SCENES; i++)
+        pixels += scene_sizes[i][0] * (scene_sizes[i][1] - 2);
+    RUN_CODE(0, "train", "--network", "unet:depth=2,width=8,dropout=0", "--data", "squares", "--augment",
+             "crop=random crop-size=24,24 patches-per-image=2", "--epochs", "8", "--mini-batch-size", "8",
+             "--solver", "adam", "--lr", "0.003", "--weights-initializer", "he", "--class-weights", "auto",
+             "--out", "parts.onnx", "--json");
+    RUN_CODE(0, "down");
+    RUN_CODE(0, "up", "--workers", "3");
+    for (int n = 0; n < 3; n++) {
+        RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "scenes", "--json", "--confusion",
+                 "counts.csv", "-n", count_text[n]);
+        accuracy[n] = told("accuracy");
+        loss[n] = told("loss");
+        CHECK_INT(pixels, (int)told("pixels"));
+        CHECK_INT(SCENES, (int)told("count"));
+        slurp(in_w("counts.csv"), counts[n], sizeof(counts[n]));
+        CHECK_TEXT(counts[0], counts[n]);
+        CHECK_NEAR(accuracy[0], accuracy[n], 0);
+        CHECK_NEAR(loss[0], loss[n], 0);
+    }
+    CHECK(accuracy[0] > 0.9 && loss[0] > 0 && loss[0] < 0.5);
+    /* What is predicted, taken for the truth, is right everywhere: label images hold all that there is to say. */
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "labels/", "--overlays",
+             "over", "-n", "3");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "one/", "-n", "1");
+    shell("diff -r labels one && test -s over/images/s3.png");
+    shell("mkdir again && cp -r scenes/images again && cp -r labels/images again/labels && cp "
+          "labels/classes.csv again");
+    RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "again", "--json");
+    CHECK_NEAR(1, told("accuracy"), 0);
+    CHECK_INT(pixels + 2 * (70 + 41 + 24 + 18 + 33), (int)told("pixels"));
+    /* The same images without labels, brought to the network's size or to one of ours. */
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes/images", "--out", "bare/",
+             "--class-file", "scenes/classes.csv");
+    shell("cmp bare/s0.png labels/images/s0.png");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "small/", "--fit", "resize");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "large/", "--image-size",
+             "96,96", "--overlap", "12");
+    shell("! cmp -s small/images/s0.png labels/images/s0.png && ! cmp -s large/images/s0.png "
+          "labels/images/s0.png");
+    pools_end();
+}
+
+TEST(what_pictures_cannot_be_made_of_is_said)
+{
+    exec_begin();
+    squares_make();
+    scenes_make();
+    RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
+             "--mini-batch-size", "16", "--out", "u.onnx", "--json");
+    RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:64", "--epochs", "1", "--mini-batch-size",
+             "32", "--out", "lenet.onnx", "--json");
+    RUN_CODE(1, "predict", "--model", "lenet.onnx", "--data", "digits:8", "--out", "d/");
+    CHECK_CONTAINS(err, "does not give a class for each pixel");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--class-file",
+             "none.csv");
+    CHECK_CONTAINS(err, "there is no class file none.csv");
+    write_file("w/other.csv", "background\nbridge\n");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--class-file",
+             "other.csv");
+    CHECK_CONTAINS(err, "other.csv does not name 'square'");
+    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "windows", "--overlap", "17");
+    CHECK_CONTAINS(err, "overlap by at most half");
+    RUN_CODE(2, "predict", "--model", "u.onnx", "--data", "scenes", "--fit", "windows");
+    CHECK_CONTAINS(err, "give --out FOLDER/");
+    RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "resize", "--overlap", "8");
+    CHECK_CONTAINS(err, "--overlap is of windows");
+    shell("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "twins", "--out", "d/");
+    CHECK_CONTAINS(err, "two images are called a but for their endings");
+    shell("cp scenes/labels/s0.png scenes/labels/s1.png");
+    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes");
+    CHECK_CONTAINS(err, "labels/s1.png is 70x50 (height x width), but the image that it labels is 41x64");
+    pools_end();
+}
+
 TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
 {
     static char text[16 << 10];

@@ -151,6 +151,7 @@ static gp_stitched stitch(fake *net, const gp_store *store, uint32_t overlap, co
                                                           .classes = CLASSES,
                                                           .overlap = overlap,
                                                           .batch = 4,
+                                                          .ignored = -1,
                                                           .class_weights = class_weights,
                                                           .run = fake_run,
                                                           .context = net },

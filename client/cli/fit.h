@@ -1,0 +1,35 @@
+/* fit.h -- what predict and evaluate do with images that are not of the network's size (docs/segmentation.md). */
+#ifndef GP_CLI_FIT_H
+#define GP_CLI_FIT_H
+
+#include <gradpool/gradpool.h>
+
+#include "client/cli/cli.h"
+
+typedef struct fit_options {
+    int fit; /* gp_fit */
+    int64_t overlap;
+} fit_options;
+
+extern const char *const fit_words[];
+
+/* Of commands whose options have a fit_options `fit`. */
+#define CLI_FIT_PARAMS(options_type)                                                                         \
+    { .name = "fit",                                                                                         \
+      .type = GP_PARAM_WORD,                                                                                 \
+      .offset = offsetof(options_type, fit.fit),                                                             \
+      .words = fit_words,                                                                                    \
+      .help = "of networks that score pixels, images of another size: windows, resize, or model: as it was " \
+              "trained" },                                                                                   \
+    {                                                                                                        \
+        .name = "overlap", .type = GP_PARAM_I64, .offset = offsetof(options_type, fit.overlap), .max = 4096, \
+        .unit = "pixels",                                                                                    \
+        .help =                                                                                              \
+            "that neighbouring windows share at least; default 0: a quarter of the window's smaller side"    \
+    }
+
+/* CLI_OK, or what a wrong combination ends the command with. */
+int fit_check(cli_call *call, const fit_options *fit, const int64_t image_size[2]);
+void fit_request(gp_predict_request *request, const fit_options *fit);
+
+#endif
