@@ -10,9 +10,11 @@
 
 #include <gradpool/gradpool.h>
 
+#include "client/cli/s3_options.h"
 #include "client/pool.h"
 #include "common/base/params.h"
 #include "common/base/tensor.h"
+#include "common/data/s3_source.h"
 
 enum {
     CLI_OK = 0,
@@ -55,8 +57,11 @@ typedef struct cli_command {
     const char *examples; /* lines, each a command that works */
     const gp_param *options;
     size_t options_bytes;
-    bool leases;        /* takes --workers, --devices, --execution-environment, --no-wait */
-    bool trains;        /* takes the options of gp_train_options_table */
+    bool leases; /* takes --workers, --devices, --execution-environment, --no-wait */
+    bool trains; /* takes the options of gp_train_options_table */
+    const char *const
+        *sources;       /* takes the options of S3, which go into these options of its own, or into its words;
+                                 * NULL-terminated.  NULL: it does not */
     int words_max;      /* positional words; -1 = any number */
     bool runs;          /* words behind -- are a command of others: left alone */
     int error_code;     /* of errors that are the command line's or the pool's; 0 = CLI_USAGE, CLI_FAILED */
@@ -71,6 +76,8 @@ struct cli_call {
     const cli_command *command;
     void *options; /* the command's struct; begins with cli_common */
     cli_lease lease;
+    cli_s3 s3;
+    char source[GP_S3_SOURCE_BYTES_MAX]; /* a word with the options of S3 */
     const char *words[CLI_WORDS_MAX];
     int word_count;
     const char *const *rest; /* of commands that run others: what stands behind --; NULL = there is no -- */

@@ -216,6 +216,8 @@ static int data_run(cli_call *call)
     return cli_usage(call, "usage: gradpool data %s", call->command->usage);
 }
 
+static const char *const data_sources[] = { NULL };
+
 extern const cli_command cli_command_data;
 const cli_command cli_command_data = {
     .name = "data",
@@ -226,11 +228,13 @@ const cli_command cli_command_data = {
     .examples = "  gradpool data get fashion-mnist\n"
                 "  gradpool data make digits ./digits --count 20000\n"
                 "  gradpool data show photos\n"
+                "  gradpool data show s3://bucket/photos --s3-endpoint http://localhost:9000\n"
                 "  gradpool data split photos 0.9 -o train.csv,test.csv\n"
                 "  gradpool data preview photos --augment 'x-reflection=0.5 rotation=-20,20' -o sheet.png\n"
                 "  gradpool data list\n",
     .options = data_params,
     .options_bytes = sizeof(data_options),
     .words_max = 3,
+    .sources = data_sources,
     .run = data_run,
 };

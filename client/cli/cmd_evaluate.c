@@ -243,6 +243,8 @@ static int evaluate_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
+static const char *const evaluate_sources[] = { "data", NULL };
+
 extern const cli_command cli_command_evaluate;
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
@@ -257,5 +259,6 @@ const cli_command cli_command_evaluate = {
     .options_bytes = sizeof(evaluate_options),
     .leases = true,
     .check = evaluate_check,
+    .sources = evaluate_sources,
     .run = evaluate_run,
 };

@@ -254,6 +254,8 @@ static int predict_run(cli_call *call)
     return CLI_OK;
 }
 
+static const char *const predict_sources[] = { "data", NULL };
+
 extern const cli_command cli_command_predict;
 const cli_command cli_command_predict = {
     .name = "predict",
@@ -271,5 +273,6 @@ const cli_command cli_command_predict = {
     .options_bytes = sizeof(predict_options),
     .leases = true,
     .check = predict_check,
+    .sources = predict_sources,
     .run = predict_run,
 };

@@ -476,6 +476,8 @@ static int train_run(cli_call *call)
     return summary.stopped ? CLI_INTERRUPTED : code;
 }
 
+static const char *const train_sources[] = { "data", "validation-data", NULL };
+
 extern const cli_command cli_command_train;
 const cli_command cli_command_train = {
     .name = "train",
@@ -489,11 +491,14 @@ const cli_command cli_command_train = {
         "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "
         "10,20\n"
         "  gradpool train --pretrained resnet18 --data flowers/ --classes auto\n"
+        "  gradpool train --pretrained resnet18 --data s3://bucket/flowers --s3-region eu-central-1 "
+        "--classes auto\n"
         "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --freeze-up-to norm2\n",
     .options = train_params,
     .options_bytes = sizeof(train_options),
     .leases = true,
     .trains = true,
     .check = train_check,
+    .sources = train_sources,
     .run = train_run,
 };

@@ -116,6 +116,8 @@ static void help_command(const cli_command *command)
     help_table("Options:", command->options);
     if (command->leases)
         help_table("Workers:", cli_lease_options);
+    if (command->sources != NULL)
+        help_table("Data in S3 (s3://BUCKET/PREFIX):", cli_s3_options);
     if (command->trains)
         help_table("Training:", gp_train_options_table);
     printf("\nExamples:\n%s", command->examples);
@@ -142,6 +144,10 @@ static const gp_param *call_find(cli_call *call, const char *name, void **values
         param = gp_params_find(cli_lease_options, name);
         *values = &call->lease;
     }
+    if (param == NULL && call->command->sources != NULL) {
+        param = gp_params_find(cli_s3_options, name);
+        *values = &call->s3;
+    }
     if (param == NULL && call->command->trains) {
         param = gp_params_find(gp_train_options_table, name);
         *values = NULL;
@@ -166,6 +172,8 @@ static int call_unknown(const cli_call *call, const char *name)
     offer_table(call->command->options, name, &near, &distance);
     if (call->command->leases)
         offer_table(cli_lease_options, name, &near, &distance);
+    if (call->command->sources != NULL)
+        offer_table(cli_s3_options, name, &near, &distance);
     if (call->command->trains)
         offer_table(gp_train_options_table, name, &near, &distance);
     if (near != NULL)
@@ -255,6 +263,7 @@ static int call_parse(cli_call *call)
 
     gp_params_default(call->command->options, call->options);
     gp_params_default(cli_lease_options, &call->lease);
+    gp_params_default(cli_s3_options, &call->s3);
     for (int at = 2; at < call->argc; at++) {
         const char *word = call->argv[at];
         int code = CLI_OK;
@@ -349,6 +358,8 @@ static int run_command(const cli_command *command, int argc, char **argv, bool d
     if (call.options == NULL)
         return CLI_FAILED;
     code = call_parse(&call);
+    if (code == CLI_OK && command->sources != NULL && cli_s3_apply(&call, &err) != GP_OK)
+        code = cli_usage(&call, "%s", err.message);
     if (code == CLI_OK && cli_lease_check(&call.lease, &err) != GP_OK)
         code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
     if (code == CLI_OK && ((cli_common *)call.options)->help)

@@ -38,7 +38,8 @@ void gp_image_keep(gp_image_store *images, uint32_t index, const gp_pixels *pixe
     kept->channels = pixels->channels;
     kept->format = pixels->format;
     memcpy(kept->bytes, pixels->data, bytes);
-    memcpy(kept->bytes + bytes, label, images->label_bytes);
+    if (label != NULL)
+        memcpy(kept->bytes + bytes, label, images->label_bytes);
     gp_image_cache_end(&images->cache, index, kept);
 }
 

@@ -3,7 +3,7 @@
  *   bench_data SOURCE HxW|0x0 [THREADS] [SECONDS]   decoded, resized, in batches of 64
  *   bench_data SOURCE crop=SIDE [THREADS] [SECONDS] a random resized crop, mirrored by half, normalised to float
  *   bench_data SOURCE decode [THREADS] [SECONDS]    libjpeg-turbo alone: each JPEG decoded whole to RGB, and thrown away
- *   bench_data SOURCE list                          the list, twice
+ *   bench_data SOURCE list                          the list, twice; of s3://BUCKET/PREFIX once
  * Prints one line of JSON: images_per_second by the wall clock and images_per_cpu_second by processor time of all threads.
  * No image is kept decoded.  bench_data.py does the same with torchvision and Pillow. */
 #include <fcntl.h>
@@ -25,6 +25,7 @@
 #include "common/data/image_reader.h"
 #include "common/data/image_store.h"
 #include "common/data/loader.h"
+#include "common/data/s3.h"
 
 enum { BATCH = 64, DEPTH = 3 };
 
@@ -61,6 +62,35 @@ static int list_only(const char *source)
                (double)gp_image_list_bytes(&list) / list.count);
         gp_image_list_deinit(&list);
     }
+    return 0;
+}
+
+static gp_status object_count(void *context, const gp_s3_object *object, gp_error *err)
+{
+    (void)object;
+    (void)err;
+    ++*(uint64_t *)context;
+    return GP_OK;
+}
+
+/* The same of a prefix in S3. */
+static int list_bucket(const char *text)
+{
+    uint64_t objects = 0;
+    double begin = gp_now_seconds(), cpu = cpu_seconds();
+    char prefix[GP_S3_KEY_BYTES_MAX + 2];
+    gp_s3_source source;
+    gp_s3 *s3;
+    gp_error err;
+
+    if (gp_s3_source_parse(&source, text, &err) != GP_OK || gp_s3_open(&s3, &source, NULL, &err) != GP_OK)
+        return fail(&err);
+    snprintf(prefix, sizeof(prefix), "%s/", source.key);
+    if (gp_s3_list(s3, prefix, object_count, &objects, &err) != GP_OK)
+        return fail(&err);
+    printf("{\"objects\": %" PRIu64 ", \"seconds\": %.3f, \"cpu_seconds\": %.3f}\n", objects,
+           gp_now_seconds() - begin, cpu_seconds() - cpu);
+    gp_s3_close(s3);
     return 0;
 }
 
@@ -250,7 +280,7 @@ int main(int count, char **arguments)
     if (count < 3 || count > 5)
         return usage(arguments[0]);
     if (strcmp(what, "list") == 0)
-        return list_only(arguments[1]);
+        return gp_s3_is(arguments[1]) ? list_bucket(arguments[1]) : list_only(arguments[1]);
     if (strcmp(what, "decode") == 0)
         return decode_only(arguments[1], threads, seconds);
     if (!crops && sscanf(what, "%ux%u", &options.height, &options.width) != 2)

@@ -13,6 +13,7 @@
     fault COUNT KIND [ARGUMENT]      what the next COUNT requests meet; see FAULTS
     skip COUNT                       ... but the first COUNT of them not
     delay MS                         before each answer
+    remember                         what was answered once is answered again without asking moto, which is slow
     requests                         how many there were since the last time, and how many were for objects
     dump FILE                        append what comes and goes to a file, heads and bodies
 
@@ -62,6 +63,7 @@ class State:
     delay = 0.0
     requests = objects = 0
     dump = None
+    remembered = None
     backend = 0
 
 
@@ -152,6 +154,14 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             return fault
 
     def forward(self):
+        key = (self.path, self.headers.get("Range"))
+        if State.remembered is None:
+            return self.ask()
+        if key not in State.remembered:
+            State.remembered[key] = self.ask()
+        return State.remembered[key]
+
+    def ask(self):
         connection = http.client.HTTPConnection("127.0.0.1", State.backend)
         kept = {name: value for name, value in self.headers.items() if name.lower() in ("range", "if-match")}
         kept["Authorization"] = ("AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, "
@@ -251,6 +261,8 @@ def command_run(words, store):
         State.skipped = int(rest[0])
     elif name == "delay":
         State.delay = int(rest[0]) / 1000
+    elif name == "remember":
+        State.remembered = {}
     elif name == "dump":
         State.dump = rest[0]
     elif name == "requests":

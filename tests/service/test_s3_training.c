@@ -241,3 +241,28 @@ TEST(a_job_reads_from_s3_with_the_secrets_of_the_pool_and_the_journal_has_none)
     canary_search();
     pools_end();
 }
+
+TEST(options_say_where_a_bucket_is_and_a_split_list_remembers_it)
+{
+    NEED(server);
+    char endpoint[80];
+
+    tiles_begin(server);
+    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", server->port);
+    unsetenv("AWS_ENDPOINT_URL");
+    RUN_CODE(0, "data", "show", "s3://tiles/tiles", "--s3-endpoint", endpoint, "--s3-cache", "0", "--json");
+    CHECK_CONTAINS(out, "left");
+    RUN_CODE(0, "data", "split", "s3://tiles/tiles/train", "0.5", "--s3-endpoint", endpoint, "-o", "a.csv,b.csv");
+    RUN_CODE(0, "data", "show", "a.csv", "--json");
+    CHECK_CONTAINS(out, "\"samples\": 12");
+    if (RUN("train", "--network", "lenet", "--data", "a.csv", "--validation-data", "b.csv", "--max-epochs", "1",
+            "--mini-batch-size", "4", "--lint", "warn") != 0)
+        GP_TEST_FAIL("%s", err);
+    RUN_CODE(2, "data", "show", "tiles", "--s3-region", "north");
+    CHECK_CONTAINS(err, "have no effect");
+    RUN_CODE(2, "data", "show", "s3://tiles/tiles", "--s3-cache", "much");
+    CHECK_CONTAINS(err, "a size such as 20GiB");
+    RUN_CODE(2, "train", "--network", "lenet", "--data", "s3://tiles/tiles", "--s3-endpont", endpoint);
+    CHECK_CONTAINS(err, "did you mean --s3-endpoint?");
+    pools_end();
+}

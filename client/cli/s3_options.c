@@ -1,0 +1,110 @@
+#include "client/cli/s3_options.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+
+static const char *const style_words[] = { "auto", "yes", "no", NULL };
+
+const gp_param cli_s3_options[] = {
+    { .name = "s3-endpoint",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_s3, endpoint),
+      .count = 256,
+      .help = "http://HOST:PORT or https://HOST of a service that is not AWS (default: $AWS_ENDPOINT_URL)" },
+    { .name = "s3-region",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_s3, region),
+      .count = 64,
+      .help = "where the bucket is (default: $AWS_REGION, the profile's, us-east-1)" },
+    { .name = "s3-path-style",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(cli_s3, path_style),
+      .words = style_words,
+      .help = "HOST/BUCKET/KEY instead of BUCKET.HOST/KEY; auto: with an endpoint" },
+    { .name = "s3-profile",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_s3, profile),
+      .count = 64,
+      .help = "profile of ~/.aws/credentials (default: $AWS_PROFILE)" },
+    { .name = "s3-anonymous",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(cli_s3, anonymous),
+      .help = "a public bucket: do not sign requests" },
+    { .name = "s3-cache",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(cli_s3, cache),
+      .count = 32,
+      .help = "what is kept on disk of all that was read: 20GiB; 0: nothing (default: 8GiB)" },
+    { 0 },
+};
+
+/* What the options say, as those of a source; "": nothing. */
+static void options_format(const cli_s3 *s3, char *text, size_t bytes)
+{
+    const char *const names[] = { "endpoint", "region", "path-style", "profile", "anonymous", "cache" };
+    const char *const values[] = { s3->endpoint,
+                                   s3->region,
+                                   s3->path_style == 0 ? "" : style_words[s3->path_style],
+                                   s3->profile,
+                                   s3->anonymous ? "yes" : "",
+                                   s3->cache };
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (values[i][0] != '\0')
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used == 0 ? "" : "&", names[i],
+                                     values[i]);
+}
+
+/* The source with what it does not say itself: of options that are there twice, the last counts. */
+static gp_status source_complete(char *source, size_t bytes, const char *options, gp_error *err)
+{
+    char both[2 * GP_S3_SOURCE_BYTES_MAX], bare[GP_S3_SOURCE_BYTES_MAX];
+    gp_s3_source parsed;
+    gp_status status = gp_s3_source_parse(&parsed, source, err);
+
+    if (status == GP_OK)
+        status = gp_s3_source_format(&parsed, true, bare, sizeof(bare), err);
+    if (status != GP_OK)
+        return status;
+    snprintf(both, sizeof(both), "%s?%s%s%s", bare, options,
+             strchr(source + strlen(bare), '?') == NULL ? "" : "&",
+             strchr(source + strlen(bare), '?') == NULL ? "" : strrchr(source, '?') + 1);
+    status = gp_s3_source_parse(&parsed, both, err);
+    return status == GP_OK ? gp_s3_source_format(&parsed, false, source, bytes, err) : status;
+}
+
+gp_status cli_s3_apply(cli_call *call, gp_error *err)
+{
+    char options[800];
+    bool applied = false;
+    gp_status status = GP_OK;
+
+    options_format(&call->s3, options, sizeof(options));
+    if (options[0] == '\0')
+        return GP_OK;
+    for (const char *const *name = call->command->sources; *name != NULL && status == GP_OK; name++) {
+        const gp_param *param = gp_params_find(call->command->options, *name);
+        char *source = (char *)call->options + param->offset;
+
+        if (gp_s3_is(source)) {
+            status = source_complete(source, param->count, options, err);
+            applied = true;
+        }
+    }
+    for (int i = 0; i < call->word_count && status == GP_OK && !applied; i++)
+        if (gp_s3_is(call->words[i])) {
+            snprintf(call->source, sizeof(call->source), "%s", call->words[i]);
+            status = source_complete(call->source, sizeof(call->source), options, err);
+            call->words[i] = call->source;
+            applied = true;
+        }
+    if (status == GP_OK && !applied)
+        status = gp_fail(err, GP_EINVAL, "options of S3 (%s) have no effect: no source begins with s3://",
+                         options);
+    return status;
+}
