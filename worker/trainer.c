@@ -175,6 +175,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK && gp_trainer_shards(trainer))
         status = gp_trainer_shard_state(trainer, err);
     if (status == GP_OK)
+        status = gp_trainer_check_data(trainer, err);
+    if (status == GP_OK)
         status = gp_trainer_couple(trainer, err);
     return status == GP_OK ? gp_trainer_compile(trainer, err) : status;
 }

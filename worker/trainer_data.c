@@ -1,6 +1,8 @@
 /* trainer_data.c -- what a rank reads: the stores, its share of a mini-batch, the loaders. */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
@@ -22,7 +24,7 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
 }
 
 /* validation_data "" means none, "=" the test split of the training source. */
-gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     const gp_train_begin *begin = setup->begin;
     bool same = strcmp(begin->validation_data, "=") == 0;
@@ -54,6 +56,17 @@ gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_augment_shape(&validation, &fixed, gp_store_get_info(trainer->validation), err);
     return status == GP_OK ? store_check(&validation, trainer->graph, err) : status;
+}
+
+gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    gp_status status = trainer_open_stores(trainer, setup, err);
+    char host[HOST_NAME_MAX + 1] = "";
+
+    /* What one worker cannot see, another may. */
+    if (status != GP_OK && trainer->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
+        gp_error_prefix(err, "on %s", host);
+    return status;
 }
 
 void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,

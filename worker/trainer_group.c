@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "worker/memory.h"
@@ -116,6 +117,98 @@ gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err)
     if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
         return gp_fail(err, GP_EPROTO, "the ranks do not agree on the layout of network %s",
                        trainer->spec->name);
+    return status;
+}
+
+/* What a rank has before it. */
+typedef struct data_seen {
+    uint64_t data, validation; /* fingerprints */
+    uint64_t samples, validation_samples;
+    char host[64];
+} data_seen;
+
+static data_seen data_see(const gp_trainer *trainer)
+{
+    const gp_store_info *data = gp_store_get_info(trainer->data);
+    data_seen seen = { .data = data->fingerprint, .samples = data->count };
+
+    if (trainer->validation != NULL) {
+        seen.validation = gp_store_get_info(trainer->validation)->fingerprint;
+        seen.validation_samples = gp_store_get_info(trainer->validation)->count;
+    }
+    gethostname(seen.host, sizeof(seen.host) - 1);
+    return seen;
+}
+
+static bool data_same(const data_seen *a, const data_seen *b)
+{
+    return a->data == b->data && a->validation == b->validation && a->samples == b->samples &&
+           a->validation_samples == b->validation_samples;
+}
+
+/* The rank that most agree with, the first of several. */
+static uint32_t data_most(const data_seen *all, uint32_t world)
+{
+    uint32_t best = 0, most = 0;
+
+    for (uint32_t i = 0; i < world; i++) {
+        uint32_t same = 0;
+
+        for (uint32_t k = 0; k < world; k++)
+            same += data_same(&all[i], &all[k]);
+        if (same > most) {
+            most = same;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static gp_status data_compare(const gp_trainer *trainer, const data_seen *all, gp_error *err)
+{
+    const data_seen *usual = &all[data_most(all, trainer->world)], *ours = &all[trainer->rank];
+    bool training = ours->data != usual->data || ours->samples != usual->samples;
+    const gp_store_info *info =
+        gp_store_get_info(training || trainer->validation == NULL ? trainer->data : trainer->validation);
+
+    if (!data_same(ours, usual))
+        return gp_fail(err, GP_EINVAL,
+                       "on %s the %s data %s differ from what other workers see on %s: %" PRIu64
+                       " samples here, %" PRIu64 " there%s; let all workers see the same files",
+                       ours->host, training ? "training" : "validation", info->source, usual->host,
+                       training ? ours->samples : ours->validation_samples,
+                       training ? usual->samples : usual->validation_samples,
+                       (training ? ours->samples == usual->samples
+                                 : ours->validation_samples == usual->validation_samples)
+                           ? ", with other content"
+                           : "");
+    for (uint32_t rank = 0; rank < trainer->world; rank++)
+        if (!data_same(&all[rank], usual))
+            return gp_fail(err, GP_EPEER, "rank %" PRIu32 " of %" PRIu32 " sees other data", rank,
+                           trainer->world);
+    return GP_OK;
+}
+
+/* Ranks that see other files under the same name must not train together: the odd one says so. */
+gp_status gp_trainer_check_data(gp_trainer *trainer, gp_error *err)
+{
+    data_seen *all = gp_calloc(trainer->world, sizeof(*all));
+    size_t *parts = gp_calloc(trainer->world + 1, sizeof(*parts));
+    gp_status status = GP_OK;
+
+    if (all == NULL || parts == NULL)
+        status =
+            gp_fail(err, GP_ENOMEM, "no memory to compare the data of %" PRIu32 " workers", trainer->world);
+    if (status == GP_OK) {
+        for (uint32_t rank = 0; rank <= trainer->world; rank++)
+            parts[rank] = rank * sizeof(*all);
+        all[trainer->rank] = data_see(trainer);
+        status = gp_comm_gather_private(trainer->comm, all, parts, err);
+    }
+    if (status == GP_OK)
+        status = data_compare(trainer, all, err);
+    gp_free(all);
+    gp_free(parts);
     return status;
 }
 

@@ -93,6 +93,7 @@ void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, 
 gp_status gp_trainer_cut_buckets(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err);
 gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_check_data(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_couple(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
 /* For gp_batch: NULL unless batch norm is synchronised. */

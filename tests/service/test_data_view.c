@@ -1,0 +1,67 @@
+/* Workers that do not see the same files: one of them runs in a mount namespace of its own. */
+#include "tests/service/commands.h"
+
+/* The second worker sees an empty directory, or another one, over the data.  false: namespaces are not ours to make. */
+static bool second_sees(const char *instead)
+{
+    char text[1200], script[200];
+
+    if (system("unshare -m true 2> /dev/null") != 0)
+        return false;
+    pools_begin(NULL);
+    unsetenv("GRADPOOL_DATA");
+    mkdir(in_root("w"), 0700);
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\n"
+             "case \"$*\" in\n"
+             "*'--index 2 '*) exec unshare -m sh -c '%s %s && exec \"$0\" \"$@\"' '%s' \"$@\" ;;\n"
+             "esac\n"
+             "exec '%s' \"$@\"\n",
+             instead, in_root("data"), getenv("GRADPOOL_WORKER"), getenv("GRADPOOL_WORKER"));
+    write_file("worker", text);
+    snprintf(script, sizeof(script), "%s", in_root("worker"));
+    chmod(script, 0700);
+    setenv("GRADPOOL_WORKER", script, 1);
+    return true;
+}
+
+static void train_expect(const char *first, const char *second)
+{
+    char host[80] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    RUN_CODE(1, "train", "--network", "lenet", "--data", "../data", "--out", "m.onnx");
+    CHECK_CONTAINS(err, "worker 2: on ");
+    CHECK_CONTAINS(err, host);
+    CHECK_CONTAINS(err, "data");
+    CHECK_CONTAINS(err, first);
+    CHECK_CONTAINS(err, second);
+    CHECK(strstr(out, "epoch") == NULL); /* no step was made */
+    RUN_CODE(0, "status");
+    pools_end();
+}
+
+TEST(a_path_that_one_worker_cannot_see_is_an_error_before_the_first_step)
+{
+    if (!second_sees("mount -t tmpfs none"))
+        SKIP("no mount namespace can be made here");
+    RUN_CODE(0, "data", "make", "digits", "../data", "--count", "300", "--test-count", "100");
+    RUN_CODE(0, "up", "--workers", "2", "--devices", "cpu", "--quiet");
+    train_expect("data", "train");
+}
+
+TEST(a_worker_that_sees_other_samples_says_so_before_the_first_step)
+{
+    char other[300];
+
+    snprintf(other, sizeof(other), "mount --bind /tmp/gradpool-test-other-%d", (int)getpid());
+    if (!second_sees(other))
+        SKIP("no mount namespace can be made here");
+    RUN_CODE(0, "data", "make", "digits", "../data", "--count", "300", "--test-count", "100");
+    RUN_CODE(0, "data", "make", "digits", other + strlen("mount --bind "), "--count", "310", "--test-count",
+             "100");
+    RUN_CODE(0, "up", "--workers", "2", "--devices", "cpu", "--quiet");
+    train_expect("310 samples here, 300 there", "let all workers see the same files");
+    snprintf(other, sizeof(other), "rm -rf /tmp/gradpool-test-other-%d", (int)getpid());
+    CHECK_INT(0, system(other));
+}
