@@ -189,6 +189,9 @@ typedef struct gp_training_summary {
     double validation_loss, validation_accuracy, validation_rmse;
     double seconds; /* from the first step to the last */
     uint64_t samples_trained;
+    /* Images that could not be read and were passed over (on-bad skip).  One that several workers met counts once, if it is
+     * among the first few of each. */
+    uint64_t skipped;
 } gp_training_summary;
 
 /* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what

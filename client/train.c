@@ -157,6 +157,43 @@ static void run_take_failure(gp_run *run, const gp_error *failure)
     }
 }
 
+/* One that another worker has told of already is not counted again. */
+static void run_take_skipped(gp_run *run, gp_train_done *done)
+{
+    char *rest = done->skipped_names, *name;
+
+    run->training->summary.skipped += done->skipped;
+    while ((name = strsep(&rest, "\n")) != NULL) {
+        uint32_t i = 0;
+
+        while (i < run->skipped_count && strncmp(run->skipped[i], name, sizeof(run->skipped[i]) - 1) != 0)
+            i++;
+        if (*name == '\0')
+            continue;
+        if (i < run->skipped_count)
+            run->training->summary.skipped--;
+        else if (i < GP_RUN_SKIPPED_MAX)
+            snprintf(run->skipped[run->skipped_count++], sizeof(run->skipped[i]), "%s", name);
+    }
+}
+
+static void run_tell_skipped(const gp_run *run)
+{
+    enum { TOLD = 3 };
+    const uint64_t count = run->training->summary.skipped;
+    char names[TOLD * 130] = "";
+    size_t bytes = 0;
+
+    if (count == 0)
+        return;
+    for (uint32_t i = 0; i < run->skipped_count && i < TOLD; i++)
+        bytes += (size_t)snprintf(names + bytes, sizeof(names) - bytes, "%s%s", i == 0 ? "" : ", ",
+                                  run->skipped[i]);
+    pool_note(run->pool,
+              "%" PRIu64 " image%s could not be read and %s left out: %s%s; the workers' logs say why", count,
+              count == 1 ? "" : "s", count == 1 ? "was" : "were", names, count > TOLD ? ", ..." : "");
+}
+
 static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     gp_train_done done;
@@ -164,6 +201,8 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     gp_status status = gp_incoming_decode(in, &done, &err);
 
     run_end_rank(run, rank);
+    if (status == GP_OK)
+        run_take_skipped(run, &done);
     if (status == GP_OK && done.status != GP_OK) {
         status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
                          run->facts.worker_index[rank], done.message);
@@ -330,6 +369,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
                        run->effect.message, run->pool->places.scheduler_log);
     if (run->failure.code != GP_OK && err != NULL)
         *err = run->failure;
+    run_tell_skipped(run);
     return run->failure.code;
 }
 

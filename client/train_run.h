@@ -14,6 +14,8 @@ struct gp_training {
     struct gp_run *run; /* NULL: it has been */
 };
 
+enum { GP_RUN_SKIPPED_MAX = 64 };
+
 typedef struct gp_run {
     gp_pool *pool;
     const gp_train_request *request;
@@ -32,6 +34,8 @@ typedef struct gp_run {
     gp_error effect;   /* told when no cause comes */
     int64_t begun_ms;  /* train_begin was sent */
     bool loading_told;
+    char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
+    uint32_t skipped_count;
 } gp_run;
 
 /* Options, network and data of the request; what can be wrong is told here. */

@@ -326,7 +326,9 @@ typedef struct gp_train_done {
     uint32_t stop_reason; /* gp_stop_reason */
     uint64_t step;
     uint32_t epoch;
-    double loss; /* of the last step; may be NaN or infinite */
+    double loss;             /* of the last step; may be NaN or infinite */
+    uint64_t skipped;        /* images that this rank could not read (on-bad skip), each once */
+    char skipped_names[480]; /* of the first of them, a line each */
 } gp_train_done;
 
 /* What a predict_part carries besides its sums. */

@@ -77,6 +77,8 @@ const gp_field gp_train_done_fields[] = {
     GP_FIELD_U64(gp_train_done, step, 0, GP_STEPS_MAX),
     GP_FIELD_U32(gp_train_done, epoch, 0, GP_EPOCHS_MAX),
     GP_FIELD_F64_ANY(gp_train_done, loss),
+    GP_FIELD_U64(gp_train_done, skipped, 0, GP_SAMPLES_MAX),
+    GP_FIELD_PROSE(gp_train_done, skipped_names),
     GP_FIELD_END,
 };
 

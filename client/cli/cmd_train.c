@@ -299,6 +299,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
+        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
         changes_write(&session->changes, &writer);
         if (known) {
             gp_json_put_number(&writer, "advised_images_per_second", advised);

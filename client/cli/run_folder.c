@@ -246,6 +246,7 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
         if (!isnan(summary->validation_rmse))
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
         gp_json_put_number(&writer, "seconds", summary->seconds);
+        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
     }
     gp_json_end_object(&writer);
     snprintf(path, sizeof(path), "%s/end.json", folder->path);

@@ -28,6 +28,7 @@ typedef struct gp_image_store {
     gp_image_cache cache;
     atomic_uchar *bad; /* one bit per image that could not be read */
     _Atomic uint64_t skipped;
+    _Atomic uint32_t skipped_first[GP_SKIPPED_TOLD]; /* place + 1, 0: being written */
 } gp_image_store;
 
 extern const gp_store_ops gp_image_store_ops;

@@ -393,6 +393,11 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
     return text;
 }
 
+uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
+{
+    return store->ops->skipped_first == NULL ? 0 : store->ops->skipped_first(store, index);
+}
+
 uint64_t gp_store_skipped(const gp_store *store)
 {
     return store->ops->skipped == NULL ? 0 : store->ops->skipped(store);

@@ -158,6 +158,10 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
 /* gp_store_skipped -- how many samples could not be read so far (GP_BAD_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 
+/* gp_store_skipped_first -- the first of them, at most GP_SKIPPED_TOLD.  Returns how many; 0 for other kinds of stores. */
+enum { GP_SKIPPED_TOLD = 8 };
+uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
+
 /* gp_store_find -- the directory that a name or path means: itself if it is a path (has a '/' or is there),
  * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.
  * GP_ENOENT: the message lists the places looked at, the nearest known name and the command that helps. */

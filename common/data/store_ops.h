@@ -15,6 +15,7 @@ typedef struct gp_store_ops {
                             gp_whole *whole, gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
     uint64_t (*skipped)(const gp_store *store);
+    uint32_t (*skipped_first)(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
     void (*expect)(const gp_store *store, const uint32_t *index,
                    uint32_t count); /* NULL: nothing is gained by it */
     /* Both or none: gp_store_draws(), gp_store_read_drawn(). */
