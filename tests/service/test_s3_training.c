@@ -252,11 +252,12 @@ TEST(options_say_where_a_bucket_is_and_a_split_list_remembers_it)
     unsetenv("AWS_ENDPOINT_URL");
     RUN_CODE(0, "data", "show", "s3://tiles/tiles", "--s3-endpoint", endpoint, "--s3-cache", "0", "--json");
     CHECK_CONTAINS(out, "left");
-    RUN_CODE(0, "data", "split", "s3://tiles/tiles/train", "0.5", "--s3-endpoint", endpoint, "-o", "a.csv,b.csv");
+    RUN_CODE(0, "data", "split", "s3://tiles/tiles/train", "0.5", "--s3-endpoint", endpoint, "-o",
+             "a.csv,b.csv");
     RUN_CODE(0, "data", "show", "a.csv", "--json");
     CHECK_CONTAINS(out, "\"samples\": 12");
-    if (RUN("train", "--network", "lenet", "--data", "a.csv", "--validation-data", "b.csv", "--max-epochs", "1",
-            "--mini-batch-size", "4", "--lint", "warn") != 0)
+    if (RUN("train", "--network", "lenet", "--data", "a.csv", "--validation-data", "b.csv", "--max-epochs",
+            "1", "--mini-batch-size", "4", "--lint", "warn") != 0)
         GP_TEST_FAIL("%s", err);
     RUN_CODE(2, "data", "show", "tiles", "--s3-region", "north");
     CHECK_CONTAINS(err, "have no effect");
