@@ -20,9 +20,10 @@ set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOO
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
   onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c
   onednn_norm_wide.c onednn_wide.c onednn_winograd.c winograd.c winograd_gradient.c
-  threads.c)
+  onednn_dropout.c threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
-set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_norm.c
+set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c
+  ${onednn_folder}/onednn_norm.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_wide -O3 -ffp-contract=fast -fno-math-errno -Wno-psabi)

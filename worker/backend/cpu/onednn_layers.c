@@ -220,6 +220,52 @@ static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uin
     dnnl_primitive_attr_destroy(attr);
 }
 
+/* Whether a convolution multiplies every pixel by the same matrix. */
+static bool is_pointwise(const gp_op *op)
+{
+    const gp_window *window = &op->window;
+
+    if (op->code != GP_OP_CONV2D_BACKWARD_WEIGHTS || window->groups != 1)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (window->kernel[i] != 1 || window->stride[i] != 1 || window->padding[i] != 0 ||
+            window->padding[i + 2] != 0)
+            return false;
+    return true;
+}
+
+/* As a product over the pixels of all samples: of the gradients of such weights oneDNN's product is faster than its
+ * convolution, and they come out as the arena has them. */
+static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight,
+                            uint32_t bias, uint32_t y)
+{
+    const gp_shape *from = shape_of(t, x), *to = shape_of(t, y);
+    dnnl_dim_t rows = (dnnl_dim_t)t->segment->micro_batch * from->dim[1] * from->dim[2];
+    dnnl_dims_t x_dims = { rows, from->dim[0] }, y_dims = { rows, to->dim[0] };
+    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], from->dim[0] };
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_status_t status = dnnl_success;
+
+    mds->x = gp_onednn_md_typed(t, 2, x_dims, type_of(t, mds->wide), dnnl_ab);
+    mds->y = gp_onednn_md_typed(t, 2, y_dims, type_of(t, mds->wide), dnnl_ab);
+    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
+    mds->gradient = gp_onednn_md_copy(t, mds->weight);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        status = shim_fc_forward(&mds->forward, t->segment->engine, true, mds->x, mds->weight_wanted,
+                                 mds->bias, mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a product over pixels");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* A value's tensor by another descriptor. */
+static uint32_t tensor_view(gp_onednn_translator *t, uint32_t tensor, shim_cmd md)
+{
+    return going(t) ? gp_onednn_tensor_new(t, gp_onednn_md_copy(t, md), t->segment->tensors[tensor].buffer)
+                    : ONEDNN_NONE;
+}
+
 /* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
 static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image,
                       bool gradient)
@@ -385,7 +431,7 @@ static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide
 static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
     bool conv = op->code != GP_OP_FC_BACKWARD_WEIGHTS,
-         transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
+         transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS, pointwise = is_pointwise(op);
     uint32_t x = op->in[transposed ? 1 : 0], dy = op->in[transposed ? 0 : 1], dweight = op->out[0];
     uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
     const char *what =
@@ -395,23 +441,27 @@ static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool w
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
 
-    if (conv)
+    if (pointwise)
+        pixels_describe(t, &mds, x, dweight, dbias, dy);
+    else if (conv)
         conv_describe(t, &mds, op, x, dweight, dbias, dy, NULL);
     else
         fc_describe(t, &mds, x, dweight, dbias, dy, NULL);
     if (mds.fits)
         mds.fits = gp_onednn_primitive_fits(
             t,
-            conv ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x, mds.gradient, mds.bias,
-                                     mds.y, mds.forward, attr)
-                 : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.gradient, mds.bias, mds.y, mds.forward,
-                                   attr),
+            conv && !pointwise ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x, mds.gradient,
+                                                   mds.bias, mds.y, mds.forward, attr)
+                               : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.gradient, mds.bias,
+                                                 mds.y, mds.forward, attr),
             pd, wide, what);
     if (mds.fits) {
         gp_onednn_form form = layer_form(&mds, conv);
 
-        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, form));
-        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
+        uint32_t from = gp_onednn_value_read(t, x, form), to = gp_onednn_value_read(t, dy, form);
+
+        step_argument(&step, DNNL_ARG_SRC, pointwise ? tensor_view(t, from, mds.x) : from);
+        step_argument(&step, DNNL_ARG_DIFF_DST, pointwise ? tensor_view(t, to, mds.y) : to);
         gp_onednn_step_primitive(t, &step, pd, what);
         gp_onednn_gradient_emit(t, &step, dweight, dbias, mds.weight,
                                 dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.bias);

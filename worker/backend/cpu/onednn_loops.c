@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/rng.h"
 #include "worker/backend/cpu/bf16.h"
 #include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/threads.h"
@@ -151,94 +150,6 @@ gp_status gp_onednn_loop_accumulate(const gp_onednn_step *step, const gp_onednn_
 {
     (void)err;
     shares_run(step, run, step->count, step->count, accumulate_share);
-    return GP_OK;
-}
-
-enum { DRAWS = 16, DRAWN = 4 * DRAWS };
-
-/* Whether elements [first, first + DRAWN) of a sample are kept: gp_rng_draw() of DRAWS counters side by side (Philox4x32-10;
- * Salmon et al., SC 2011), and a comparison of the 24 bits that make the uniform number. */
-LOOP_CLONES static void kept_draw(bool kept[DRAWN], uint64_t seed, uint32_t stream, uint32_t when,
-                                  uint32_t position, uint32_t first, uint32_t least)
-{
-    uint32_t c0[DRAWS], c1[DRAWS], c2[DRAWS], c3[DRAWS], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-
-    for (uint32_t l = 0; l < DRAWS; l++) {
-        c0[l] = stream;
-        c1[l] = when;
-        c2[l] = position;
-        c3[l] = first / 4 + l;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int l = 0; l < DRAWS; l++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-
-            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
-            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < DRAWS; l++) {
-        kept[4 * l] = c0[l] >> 8 >= least;
-        kept[4 * l + 1] = c1[l] >> 8 >= least;
-        kept[4 * l + 2] = c2[l] >> 8 >= least;
-        kept[4 * l + 3] = c3[l] >> 8 >= least;
-    }
-}
-
-/* Elements are numbered in logical order, whatever order they lie in. */
-static inline __attribute__((always_inline)) void dropout_row(const gp_onednn_step *step,
-                                                              const gp_onednn_run *run, size_t sample,
-                                                              bool narrow)
-{
-    const gp_batch *batch = run->batch;
-    const uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer);
-    const uint32_t least = (uint32_t)ceil(step->rate * 0x1p24); /* of 24 bits */
-    const float scale = (float)(1.0 / (1.0 - step->rate));
-    const size_t base = sample * step->count;
-    const float *x = step->data[0];
-    const uint16_t *x_narrow = step->data[0];
-    float *y = step->data[1];
-    uint16_t *y_narrow = step->data[1];
-    size_t channel = 0, pixel = 0;
-    bool kept[DRAWN];
-
-    for (size_t e = 0; e < step->count; e++) {
-        size_t at = base + pixel * step->channels + channel;
-
-        if (e % DRAWN == 0)
-            kept_draw(kept, batch->seed, stream, (uint32_t)batch->step, (uint32_t)(batch->position + sample),
-                      (uint32_t)e, least);
-        if (narrow)
-            y_narrow[at] = kept[e % DRAWN] ? bf16_of(bf16_float(x_narrow[at]) * scale) : 0;
-        else
-            y[at] = kept[e % DRAWN] ? x[at] * scale : 0.0f;
-        if (++pixel == step->pixels) {
-            pixel = 0;
-            channel++;
-        }
-    }
-}
-
-static void dropout_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const loop_call *call = context;
-    loop_range range = share_of(call, thread, threads, 1);
-
-    for (size_t n = range.first; n < range.end; n++)
-        if (call->step->narrow)
-            dropout_row(call->step, call->run, n, true);
-        else
-            dropout_row(call->step, call->run, n, false);
-}
-
-gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
-{
-    (void)err;
-    shares_run(step, run, run->segment->micro_batch, step->count * run->segment->micro_batch, dropout_share);
     return GP_OK;
 }
 

@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+enum { GP_WIDE_KEPT = 64 };
 
 /* Whether this processor has what the functions below need; without it they must not be called. */
 bool gp_wide_usable(void);
@@ -15,5 +18,10 @@ bool gp_wide_usable(void);
  * more than the product. */
 void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size_t first, size_t end,
                      const float *bias, bool relu, float *y, size_t stride);
+
+/* kept[i]: 1 where the 24 bits that make the uniform number of element first + i are at least `least`, else 0; the
+ * words are those of gp_rng_draw() with elements first / 4, first / 4 + 1 ... */
+void gp_wide_kept(uint8_t kept[GP_WIDE_KEPT], uint64_t seed, uint32_t stream, uint32_t when,
+                  uint32_t position, uint32_t first, uint32_t least);
 
 #endif

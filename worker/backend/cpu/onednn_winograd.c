@@ -3,8 +3,9 @@
 #include "worker/backend/cpu/onednn_wide.h"
 #include "worker/backend/cpu/threads.h"
 
-/* Tiles of 4x4 outputs below which transforming the weights costs more than it saves. */
-enum { TILES_MIN = 32, EDGE = 4 };
+/* Tiles of 4x4 outputs, of an image and, where nothing hides it, of a call, below which transforming the weights costs
+ * more than it saves. */
+enum { TILES_MIN = 4, CALL_TILES_MIN = 64, EDGE = 4 };
 
 /* --- loops ------------------------------------------------------------------------------------------ */
 
@@ -96,13 +97,22 @@ static gp_status loop_winograd_gradient(const gp_onednn_step *step, const gp_one
 
 /* --- steps ------------------------------------------------------------------------------------------ */
 
+/* Whether it pays.  In training that must not depend on how many samples a call has: a step is the same on any number
+ * of workers. */
+static bool is_worth_it(const gp_onednn_translator *t, const gp_winograd *w)
+{
+    size_t tiles = (w->out_height + EDGE - 1) / EDGE * ((w->out_width + EDGE - 1) / EDGE);
+
+    return tiles >= TILES_MIN && 2 * w->out_height * w->out_width >= tiles * EDGE * EDGE &&
+           (t->segment->phase == GP_PHASE_TRAIN || tiles * w->images >= CALL_TILES_MIN);
+}
+
 /* The convolution of x with weights to y; false: not one for these kernels. */
 static bool winograd_of(const gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y,
                         gp_winograd *out)
 {
     const gp_window *window = &op->window;
     const gp_shape *from = shape_of(t, x), *to = shape_of(t, y);
-    size_t tiles;
 
     if (!gp_wide_usable() || from->rank != 3 || window->groups != 1 ||
         from->dim[0] % GP_WINOGRAD_LANES != 0 || to->dim[0] % GP_WINOGRAD_LANES != 0)
@@ -121,8 +131,7 @@ static bool winograd_of(const gp_onednn_translator *t, const gp_op *op, uint32_t
                           .top = (size_t)window->padding[0],
                           .left = (size_t)window->padding[1],
                           .narrow = t->segment->narrow };
-    tiles = out->images * ((out->out_height + EDGE - 1) / EDGE) * ((out->out_width + EDGE - 1) / EDGE);
-    return tiles >= TILES_MIN;
+    return is_worth_it(t, out);
 }
 
 /* Room that all such steps and primitives share, as they run one after another. */

@@ -56,26 +56,48 @@ size_t gp_winograd_forward_room(const gp_winograd *w, uint32_t threads)
     return common_room(w, threads) + threads * own_room(w, threads);
 }
 
+/* The nine taps of 16 outputs from `k` and 16 inputs from `c`, outputs side by side. */
+static void taps_take(const gp_winograd *w, const float *weight, size_t c, size_t k, wide taps[LANES][9])
+{
+    wide v[LANES];
+
+    if (w->turned) {
+        for (size_t i = 0; i < LANES; i++) {
+            float some[9 * LANES + LANES]; /* read a little beyond */
+
+            memcpy(some, weight + ((c + i) * w->outputs + k) * 9, 9 * LANES * sizeof(float));
+            memset(some + 9 * LANES, 0, LANES * sizeof(float));
+            for (size_t l = 0; l < LANES; l++)
+                v[l] = load(some, l * 9, false);
+            transpose(v);
+            for (size_t tap = 0; tap < 9; tap++)
+                taps[i][8 - tap] = v[tap];
+        }
+        return;
+    }
+    for (size_t part = 0; part < 9; part++) {
+        for (size_t l = 0; l < LANES; l++)
+            v[l] = load(weight, ((k + l) * w->inputs + c) * 9 + part * LANES, false);
+        transpose(v);
+        for (size_t i = 0; i < LANES; i++)
+            (&taps[0][0])[part * LANES + i] = v[i];
+    }
+}
+
 /* u = G w Gt of 16 outputs.  to: where weights_at() of those is. */
 static void weights_transform(const gp_winograd *w, const float *weight, size_t k, float *to, size_t step,
                               size_t stride)
 {
+    wide taps[LANES][9];
+
     for (size_t c = 0; c < w->inputs; c++, to += step) {
-        float taps[9][LANES];
+        const wide *tap = taps[c % LANES];
         wide half[3][EDGE];
 
-        for (size_t l = 0; l < LANES; l++) {
-            const float *from = weight + (w->turned ? c * w->outputs + k + l : (k + l) * w->inputs + c) * 9;
-
-            for (size_t tap = 0; tap < 9; tap++)
-                taps[tap][l] = from[w->turned ? 8 - tap : tap];
-        }
-        for (size_t i = 0; i < 3; i++) {
-            wide g[3] = { load(taps[3 * i], 0, false), load(taps[3 * i + 1], 0, false),
-                          load(taps[3 * i + 2], 0, false) };
-
-            row_g(g, half[i]);
-        }
+        if (c % LANES == 0)
+            taps_take(w, weight, c, k, taps);
+        for (size_t i = 0; i < 3; i++)
+            row_g(tap + 3 * i, half[i]);
         for (size_t j = 0; j < EDGE; j++) {
             wide d[3] = { half[0][j], half[1][j], half[2][j] }, v[EDGE];
 
@@ -152,7 +174,8 @@ void gp_winograd_forward_begin(const gp_winograd *w, const void *x, const float 
         const size_t own = own_room(w, threads);
         float *border = room + common_room(w, threads) + (thread + 1) * own - border_room(w);
 
-        inputs_transform(w, x, tiles, room + tiles.first * w->inputs, points_stride(tiles_of(w), w->inputs),
+        inputs_transform(w, x, tiles, tiles.first,
+                         (inputs_layout){ room, points_stride(tiles_of(w), w->inputs), w->inputs, 0 },
                          border);
     } else {
         const range mine = share(w->outputs / LANES, thread, threads);
@@ -196,7 +219,7 @@ static void tiles_share(const gp_winograd *w, const void *x, const gp_winograd_t
     for (size_t first = tiles.first; first < tiles.end; first += block) {
         const range some = { first, least(first + block, tiles.end) };
 
-        inputs_transform(w, x, some, v, stride, border);
+        inputs_transform(w, x, some, 0, (inputs_layout){ v, stride, w->inputs, 0 }, border);
         for (size_t point = 0; point < POINTS; point++)
             for (size_t k = 0, width; k < w->outputs; k += width) {
                 width = panel_width(k, w->outputs);

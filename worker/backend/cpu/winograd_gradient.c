@@ -2,8 +2,8 @@
 #include "worker/backend/cpu/winograd_inside.h"
 
 enum {
-    GRADIENT_TILES = 96,
-    SUMS_INPUTS = 48,
+    GRADIENT_TILES = 128,
+    SUMS_INPUTS = 48, /* that are summed at a time: their numbers of one tile share cache lines */
     BIAS_PIXELS = 64, /* summed in float32 before their sum goes into a float64 */
 };
 
@@ -11,7 +11,9 @@ typedef double doubles __attribute__((vector_size(128)));
 
 static size_t gradient_block(const gp_winograd *w)
 {
-    return least(GRADIENT_TILES, tiles_of(w));
+    size_t tiles = tiles_of(w), blocks = (tiles + GRADIENT_TILES - 1) / GRADIENT_TILES;
+
+    return (tiles + blocks - 1) / blocks;
 }
 
 static size_t gradient_input_room(const gp_winograd *w)
@@ -100,8 +102,9 @@ void gp_winograd_gradient_transform(const gp_winograd *w, const void *x, const v
     float *d = room + gradient_input_room(w),
           *border = d + gradient_output_room(w) + sums_room(w, threads) + thread * border_room(w);
 
-    inputs_transform(w, x, (range){ first + mine.first, first + mine.end }, room + mine.first * w->inputs,
-                     points_stride(gradient_block(w), w->inputs), border);
+    inputs_transform(w, x, (range){ first + mine.first, first + mine.end }, mine.first,
+                     (inputs_layout){ room, points_stride(gradient_block(w), w->inputs), SUMS_INPUTS, count },
+                     border);
     for (size_t t = mine.first; t < mine.end; t++)
         if (w->narrow)
             gradients_of(w, dy, place_of(w, first + t), d, points_stride(gradient_block(w), w->outputs), t,
@@ -111,40 +114,61 @@ void gp_winograd_gradient_transform(const gp_winograd *w, const void *x, const v
                          count, border, false);
 }
 
-/* Matrices of sums over the tiles of a block, of some inputs and a panel of outputs. */
-static void sums_make(const gp_winograd *w, const float *room, size_t count, size_t point, range inputs,
-                      size_t k, bool add, float *to)
+/* Sums over the tiles of a block at one point, of some inputs (those that lie together) and a panel of outputs. */
+static void sums_make(const gp_winograd *w, const float *room, size_t count, size_t point, size_t c, size_t k,
+                      bool add, float *to)
 {
-    const float *v = room + point * points_stride(gradient_block(w), w->inputs);
+    const float *v = room + point * points_stride(gradient_block(w), w->inputs) + c * count;
     const float *d = room + gradient_input_room(w) + point * points_stride(gradient_block(w), w->outputs);
-    const size_t width = panel_width(k, w->outputs);
+    const size_t width = panel_width(k, w->outputs), inputs = least(SUMS_INPUTS, w->inputs - c);
 
-    product(v + inputs.first, 1, w->inputs, d + k * count, count, to, width, inputs.end - inputs.first, add,
-            width);
+    product(v, 1, inputs, d + k * count, count, to, width, inputs, add, width);
 }
 
 void gp_winograd_gradient_products(const gp_winograd *w, float *room, size_t block, uint32_t thread,
                                    uint32_t threads)
 {
     const size_t first = block * gradient_block(w), count = least(gradient_block(w), tiles_of(w) - first);
-    const range mine = share(POINTS, thread, threads), inputs = { 0, w->inputs };
+    const range mine = share(POINTS, thread, threads);
     float *sums = room + gradient_input_room(w) + gradient_output_room(w);
 
     if (gp_winograd_gradient_blocks(w) == 1)
         return;
     for (size_t point = mine.first; point < mine.end; point++)
         for (size_t k = 0; k < w->outputs; k += PANEL * LANES)
-            sums_make(w, room, count, point, inputs, k, block > 0,
-                      sums + point * weights_stride(w) + k * w->inputs);
+            for (size_t c = 0; c < w->inputs; c += SUMS_INPUTS)
+                sums_make(w, room, count, point, c, k, block > 0,
+                          sums + point * weights_stride(w) + weights_at(w, c, k));
+}
+
+/* The nine taps of 16 outputs from `k` and 16 inputs from `c` to their places. */
+static void taps_give(const gp_winograd *w, const wide taps[LANES][9], size_t c, size_t k, float *dweight,
+                      bool add)
+{
+    for (size_t part = 0; part < 9; part++) {
+        wide v[LANES];
+
+        for (size_t i = 0; i < LANES; i++)
+            v[i] = (&taps[0][0])[part * LANES + i];
+        transpose(v);
+        for (size_t l = 0; l < LANES; l++) {
+            float *to = dweight + ((k + l) * w->inputs + c) * 9 + part * LANES;
+
+            if (add)
+                v[l] += load(to, 0, false);
+            store(to, 0, v[l], false);
+        }
+    }
 }
 
 /* dw = Gt sums G of 16 outputs.  from: where the sums of the first input are. */
 static void sums_finish(const gp_winograd *w, const float *from, size_t step, size_t stride, range inputs,
                         size_t k, float *dweight, bool add)
 {
+    wide taps[LANES][9];
+
     for (size_t c = inputs.first; c < inputs.end; c++, from += step) {
-        wide half[EDGE][3];
-        float taps[9][LANES];
+        wide *tap = taps[c % LANES], half[EDGE][3];
 
         for (size_t i = 0; i < EDGE; i++) {
             wide s[EDGE];
@@ -160,14 +184,10 @@ static void sums_finish(const gp_winograd *w, const float *from, size_t step, si
                 s[i] = half[i][j];
             row_g_back(s, column);
             for (size_t i = 0; i < 3; i++)
-                store(taps[3 * i + j], 0, column[i], false);
+                tap[3 * i + j] = column[i];
         }
-        for (size_t l = 0; l < LANES; l++) {
-            float *to = dweight + ((k + l) * w->inputs + c) * 9;
-
-            for (size_t tap = 0; tap < 9; tap++)
-                to[tap] = (add ? to[tap] : 0.0f) + taps[tap][l];
-        }
+        if (c % LANES == LANES - 1)
+            taps_give(w, taps, c + 1 - LANES, k, dweight, add);
     }
 }
 
@@ -188,7 +208,7 @@ void gp_winograd_gradient_finish(const gp_winograd *w, float *room, float *dweig
         float *from = whole ? sums + weights_at(w, first, k) : sums + thread * sums_own_room();
 
         for (size_t point = 0; point < POINTS && !whole; point++)
-            sums_make(w, room, tiles_of(w), point, inputs, k, false, from + point * stride);
+            sums_make(w, room, tiles_of(w), point, first, k, false, from + point * stride);
         for (size_t l = 0; l < width; l += LANES)
             sums_finish(w, from + l, width, stride, inputs, k + l, dweight, add);
     }

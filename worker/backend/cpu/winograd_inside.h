@@ -119,6 +119,34 @@ LOOP_INLINE void store(void *data, size_t at, wide value, const bool narrow)
         *(wide *)((float *)data + at) = value;
 }
 
+typedef int32_t places __attribute__((vector_size(64)));
+
+/* Two rows of a transposition: what is `apart` lanes off the diagonal changes sides. */
+LOOP_INLINE void exchange(wide *a, wide *b, const int apart)
+{
+    places first, second;
+    wide x = *a, y = *b;
+
+#pragma GCC unroll 16
+    for (int l = 0; l < LANES; l++) {
+        first[l] = (l & apart) == 0 ? l : l - apart + LANES;
+        second[l] = (l & apart) == 0 ? l + apart : l + LANES;
+    }
+    *a = __builtin_shuffle(x, y, first);
+    *b = __builtin_shuffle(x, y, second);
+}
+
+/* v[i][j] becomes v[j][i]. */
+LOOP_INLINE void transpose(wide v[LANES])
+{
+#pragma GCC unroll 4
+    for (int apart = 1; apart < LANES; apart *= 2)
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            if ((i & apart) == 0)
+                exchange(&v[i], &v[i + apart], apart);
+}
+
 /* --- transforms of a row: of Bt, At, A, G and Gt ----------------------------------------------------- */
 
 static const float P = 0.625f, Q = 1.5f, PP = 0.390625f, QQ = 2.25f, PPQQ = 0.87890625f,
@@ -261,26 +289,36 @@ LOOP_INLINE void tile_inputs(patch from, size_t channels, size_t c, float *to, s
     }
 }
 
-LOOP_INLINE void inputs_of(const gp_winograd *w, const void *x, place at, float *to, size_t stride,
+/* Where the transformed inputs of tiles go: `panel` channels of all `count` tiles, the next ... */
+typedef struct inputs_layout {
+    float *to;
+    size_t stride, panel, count; /* count may be 0 where one panel is all */
+} inputs_layout;
+
+LOOP_INLINE void inputs_of(const gp_winograd *w, const void *x, place at, const inputs_layout *l, size_t t,
                            float *room, const bool narrow)
 {
     const size_t numbers = w->height * w->width * w->inputs;
     const patch from = patch_of(image_at(x, at.image * numbers, narrow), w->height, w->width, w->inputs,
                                 at.row - w->top, at.column - w->left, EDGE, room, narrow);
 
-    for (size_t c = 0; c < w->inputs; c += LANES)
-        tile_inputs(from, w->inputs, c, to + c, stride, narrow);
+    for (size_t panel = 0, width; panel < w->inputs; panel += width) {
+        width = least(l->panel, w->inputs - panel);
+        for (size_t c = 0; c < width; c += LANES)
+            tile_inputs(from, w->inputs, panel + c, l->to + panel * l->count + t * width + c, l->stride,
+                        narrow);
+    }
 }
 
-/* Transform the inputs of tiles into `to`, the first of which is the matrices' first row. */
-static inline void inputs_transform(const gp_winograd *w, const void *x, range tiles, float *to,
-                                    size_t stride, float *border)
+/* Transform the inputs of tiles, the first of which is the `t`-th in its place. */
+static inline void inputs_transform(const gp_winograd *w, const void *x, range tiles, size_t t,
+                                    inputs_layout layout, float *border)
 {
-    for (size_t t = tiles.first; t < tiles.end; t++, to += w->inputs)
+    for (size_t tile = tiles.first; tile < tiles.end; tile++, t++)
         if (w->narrow)
-            inputs_of(w, x, place_of(w, t), to, stride, border, true);
+            inputs_of(w, x, place_of(w, tile), &layout, t, border, true);
         else
-            inputs_of(w, x, place_of(w, t), to, stride, border, false);
+            inputs_of(w, x, place_of(w, tile), &layout, t, border, false);
 }
 
 /* --- products --------------------------------------------------------------------------------------- */
