@@ -15,6 +15,7 @@ typedef struct gp_curl {
     CURLcode (*easy_perform)(CURL *handle);
     CURLcode (*easy_getinfo)(CURL *handle, CURLINFO info, ...);
     void (*easy_cleanup)(CURL *handle);
+    curl_version_info_data *(*version_info)(CURLversion now);
     const char *(*easy_strerror)(CURLcode code);
     struct curl_slist *(*slist_append)(struct curl_slist *list, const char *text);
     void (*slist_free_all)(struct curl_slist *list);

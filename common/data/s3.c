@@ -15,6 +15,7 @@
 #include "common/data/curl.h"
 #include "common/data/s3_credentials.h"
 
+enum { CURL_VERSION_MIN = 0x075800 /* 7.88 */, CURL_VERSION_PLUS = 0x080e00 /* 8.14 */ };
 enum { WAIT_MAX_MS = 10000, SLOW_BYTES_PER_SECOND = 1024, PROBLEM_BYTES_MAX = 16 << 10 };
 
 struct gp_s3 {
@@ -54,6 +55,17 @@ typedef struct s3_request {
 
 /* ---- opening ---- */
 
+/* One that does not know how to sign would show the secret as a password. */
+static gp_status curl_check(const gp_curl *curl, gp_error *err)
+{
+    const curl_version_info_data *version = curl->version_info(CURLVERSION_NOW);
+
+    return version->version_num >= CURL_VERSION_MIN
+               ? GP_OK
+               : gp_fail(err, GP_EVERSION, "libcurl %s cannot sign requests to S3; 7.88 and later can",
+                         version->version);
+}
+
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err)
 {
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
@@ -72,6 +84,8 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
     status = gp_s3_source_complete(&s3->source, err);
     if (status == GP_OK)
         status = gp_curl_load(&s3->curl, err);
+    if (status == GP_OK)
+        status = curl_check(s3->curl, err);
     if (status == GP_OK && !s3->source.anonymous) {
         s3->secrets_version = gp_secrets_version();
         status = gp_s3_credentials_find(&s3->credentials, s3->source.profile, err);
@@ -172,9 +186,11 @@ static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **h
     pthread_mutex_lock(&s3->lock);
     if (gp_secrets_version() != s3->secrets_version)
         credentials_renew(s3);
-    s3->curl->easy_setopt(handle, CURLOPT_AWS_SIGV4, algorithm);
-    s3->curl->easy_setopt(handle, CURLOPT_USERNAME, s3->credentials.id);
-    s3->curl->easy_setopt(handle, CURLOPT_PASSWORD, s3->credentials.secret);
+    /* Without signing, name and password would be sent as they are. */
+    if (s3->curl->easy_setopt(handle, CURLOPT_AWS_SIGV4, algorithm) == CURLE_OK) {
+        s3->curl->easy_setopt(handle, CURLOPT_USERNAME, s3->credentials.id);
+        s3->curl->easy_setopt(handle, CURLOPT_PASSWORD, s3->credentials.secret);
+    }
     if (s3->credentials.token[0] != '\0') {
         snprintf(token, sizeof(token), "x-amz-security-token: %s", s3->credentials.token);
         *headers = s3->curl->slist_append(*headers, token);
@@ -274,7 +290,6 @@ static void handle_setup(CURL *handle, s3_request *request)
     const char *authorities = getenv("AWS_CA_BUNDLE");
 
     curl->easy_setopt(handle, CURLOPT_URL, request->url);
-    curl->easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L); /* keys may have .. in them */
     curl->easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
     curl->easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
     curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -559,29 +574,50 @@ gp_status gp_s3_read(gp_s3 *s3, gp_s3_range *range, gp_buffer *out, gp_error *er
     return status;
 }
 
-/* The parameters in the order of their names, as they are signed. */
-static bool list_query(char *url, size_t bytes, const char *prefix, const char *token)
-{
-    size_t used = strlen(url);
-
-    if (token[0] != '\0') {
-        used += (size_t)snprintf(url + used, bytes - used, "?continuation-token=");
-        if (used >= bytes || !gp_s3_encode(url + used, bytes - used, token, false))
-            return false;
-        used += strlen(url + used);
-    }
-    used += (size_t)snprintf(url + used, bytes - used, "%cencoding-type=url&list-type=2&max-keys=%d&prefix=",
-                             token[0] != '\0' ? '&' : '?', GP_S3_PAGE_OBJECTS_MAX);
-    return used < bytes && gp_s3_encode(url + used, bytes - used, prefix, false);
-}
-
+/* Pages are asked for by the last key of the one before: a token of S3's would do too, but has a plus in it as often as not,
+ * and libcurls from 8.14 on sign a plus in a query wrongly (seen with 8.16).  With those a text is asked for up to its first
+ * plus, and what comes too much is passed over. */
 typedef struct list_walk {
     gp_s3_visit visit;
     void *context;
     const char *name, *prefix;
+    char asked[GP_S3_KEY_BYTES_MAX + 2]; /* the prefix as it is sent */
+    char after[GP_S3_KEY_BYTES_MAX + 2]; /* start-after; "": from the beginning */
+    bool roughly;                        /* more may come than was wanted */
+    bool over;                           /* what comes is behind the prefix */
     char last[GP_S3_KEY_BYTES_MAX + 1];
-    uint64_t count;
+    uint64_t count; /* of keys that were new */
 } list_walk;
+
+/* The text, or less of it where it cannot be signed; whether it is all. */
+static bool signable_copy(const gp_s3 *s3, char *out, const char *text, const char *end)
+{
+    size_t length = strcspn(text, "+");
+    bool whole =
+        text[length] == '\0' || s3->curl->version_info(CURLVERSION_NOW)->version_num < CURL_VERSION_PLUS;
+
+    if (whole)
+        strcpy(out, text);
+    else
+        sprintf(out, "%.*s%s", (int)length, text, end);
+    return whole;
+}
+
+/* The parameters in the order of their names, as they are signed. */
+static bool list_query(char *url, size_t bytes, const list_walk *walk)
+{
+    size_t used = strlen(url);
+
+    used += (size_t)snprintf(url + used, bytes - used,
+                             "?encoding-type=url&list-type=2&max-keys=%d&prefix=", GP_S3_PAGE_OBJECTS_MAX);
+    if (used >= bytes || !gp_s3_encode(url + used, bytes - used, walk->asked, false))
+        return false;
+    used += strlen(url + used);
+    if (walk->after[0] == '\0')
+        return true;
+    used += (size_t)snprintf(url + used, bytes - used, "&start-after=");
+    return used < bytes && gp_s3_encode(url + used, bytes - used, walk->after, false);
+}
 
 /* Keys rise: so a server that goes round in circles is found out, and a key is not there twice. */
 static gp_status list_object(void *context, const gp_s3_object *object, gp_error *err)
@@ -590,53 +626,82 @@ static gp_status list_object(void *context, const gp_s3_object *object, gp_error
 
     if (strlen(object->key) > GP_S3_KEY_BYTES_MAX)
         return gp_fail(err, GP_ECORRUPT, "%s: a key of more than %d bytes", walk->name, GP_S3_KEY_BYTES_MAX);
-    if (walk->count++ > 0 && strcmp(object->key, walk->last) <= 0)
-        return gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
-                       walk->name, object->key, walk->last);
-    if (strncmp(object->key, walk->prefix, strlen(walk->prefix)) != 0)
-        return gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
-                       object->key);
+    if (walk->count > 0 && strcmp(object->key, walk->last) <= 0)
+        return walk->roughly
+                   ? GP_OK
+                   : gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
+                             walk->name, object->key, walk->last);
+    walk->count++;
     strcpy(walk->last, object->key);
-    return walk->visit(walk->context, object, err);
+    if (strncmp(object->key, walk->prefix, strlen(walk->prefix)) == 0)
+        return walk->visit(walk->context, object, err);
+    walk->over = strcmp(object->key, walk->prefix) > 0;
+    return walk->roughly ? GP_OK
+                         : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
+                                   object->key);
+}
+
+/* One page; *more: there is another, which begins behind walk->last. */
+static gp_status list_page(s3_request *request, const char *base, list_walk *walk, bool *more, gp_error *err)
+{
+    uint64_t before = walk->count;
+    gp_s3_page page;
+    gp_status status;
+
+    strcpy(request->url, base);
+    if (!list_query(request->url, sizeof(request->url), walk))
+        return gp_fail(err, GP_ELIMIT, "%s: the URL of its listing is too long", request->name);
+    status = request_run(request, err);
+    if (status == GP_OK)
+        status = gp_s3_page_parse(&page, gp_buffer_text(request->body), request->body->bytes, request->name,
+                                  list_object, walk, err);
+    if (status != GP_OK)
+        return status;
+    *more = page.truncated && !walk->over;
+    if (*more && walk->count == before)
+        return gp_fail(
+            err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new%s", request->name,
+            walk->roughly ? "; this libcurl cannot sign a '+', and too many keys are alike before it" : "");
+    if (!signable_copy(request->s3, walk->after, walk->last, "*")) /* the character before the plus */
+        walk->roughly = true;
+    return GP_OK;
 }
 
 gp_status gp_s3_list(gp_s3 *s3, const char *prefix, gp_s3_visit visit, void *context, gp_error *err)
 {
-    list_walk walk = { .visit = visit, .context = context, .prefix = prefix };
-    gp_s3_page *page = gp_calloc(1, sizeof(*page));
+    list_walk *walk = gp_calloc(1, sizeof(*walk));
     s3_request *request = NULL;
+    char *base = NULL;
+    bool more = true;
     gp_buffer body;
     gp_status status =
-        page == NULL ? gp_fail(err, GP_ENOMEM, "no memory to list s3://%s", s3->source.bucket) : GP_OK;
-    char *base = NULL;
+        walk == NULL ? gp_fail(err, GP_ENOMEM, "no memory to list s3://%s", s3->source.bucket) : GP_OK;
 
     gp_buffer_init(&body, GP_S3_PAGE_BYTES_MAX);
+    if (status == GP_OK && strlen(prefix) > GP_S3_KEY_BYTES_MAX)
+        status = gp_fail(err, GP_ELIMIT, "the prefix %.80s... has more than %d bytes", prefix,
+                         GP_S3_KEY_BYTES_MAX);
     if (status == GP_OK)
         status = request_new(&request, s3, "", &body, err);
     if (status == GP_OK) {
         snprintf(request->name, sizeof(request->name), "s3://%s/%s", s3->source.bucket, prefix);
-        walk.name = request->name;
         base = gp_strdup(request->url);
         if (base == NULL)
             status = gp_fail(err, GP_ENOMEM, "no memory to list %s", request->name);
     }
-    while (status == GP_OK) {
-        strcpy(request->url, base);
-        if (!list_query(request->url, sizeof(request->url), prefix, page->token)) {
-            status = gp_fail(err, GP_ELIMIT, "%s: the URL of its listing is too long", request->name);
-            break;
-        }
-        status = request_run(request, err);
-        if (status == GP_OK)
-            status = gp_s3_page_parse(page, gp_buffer_text(&body), body.bytes, request->name, list_object,
-                                      &walk, err);
-        if (status == GP_OK && page->truncated && page->count == 0)
-            status = gp_fail(err, GP_ECORRUPT, "%s: an empty page of a listing that goes on", request->name);
-        if (status != GP_OK || !page->truncated)
-            break;
+    if (status == GP_OK) {
+        walk->visit = visit;
+        walk->context = context;
+        walk->name = request->name;
+        walk->prefix = prefix;
+        walk->roughly = !signable_copy(s3, walk->asked, prefix, "");
+        if (walk->roughly)
+            signable_copy(s3, walk->after, prefix, "*");
     }
+    while (status == GP_OK && more)
+        status = list_page(request, base, walk, &more, err);
     gp_free(base);
-    gp_free(page);
+    gp_free(walk);
     gp_free(request);
     gp_buffer_deinit(&body);
     return status;

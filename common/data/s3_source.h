@@ -53,7 +53,7 @@ bool gp_s3_size_parse(const char *text, uint64_t *bytes);
 /* gp_s3_encode -- percent-encode all but letters, digits and -_.~ (RFC 3986, 2.3) and, in keys, slashes.  false: no room. */
 bool gp_s3_encode(char *out, size_t bytes, const char *text, bool keep_slashes);
 
-/* gp_s3_url -- of a key; "" is the bucket itself.  GP_ELIMIT. */
+/* gp_s3_url -- of a key; "" is the bucket itself.  GP_ELIMIT.  GP_EUNSUPPORTED: a component that is . or .., which no URL has. */
 gp_status gp_s3_url(const gp_s3_source *source, const char *key, char *url, size_t bytes, gp_error *err);
 
 #endif

@@ -269,8 +269,6 @@ gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, cons
             break;
         if (is_closed(&scan, 1, "IsTruncated"))
             out->truncated = strcmp(scan.value, "true") == 0;
-        if (is_closed(&scan, 1, "NextContinuationToken"))
-            strcpy(out->token, scan.value);
         if (!is_closed(&scan, 1, "Contents"))
             continue;
         if (!parts.has_key || !parts.has_size)
@@ -285,8 +283,6 @@ gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, cons
     }
     if (status == GP_OK && scan.cause == NULL && !listing)
         scan_fail(&scan, "it is not a ListBucketResult");
-    if (status == GP_OK && scan.cause == NULL && out->truncated && out->token[0] == '\0')
-        scan_fail(&scan, "it says that there is more, but not how to go on");
     return scan.cause == NULL
                ? status
                : gp_fail(err, GP_ECORRUPT, "%s: a listing that cannot be understood, byte %zu of %zu: %s",

@@ -27,8 +27,7 @@ typedef gp_status (*gp_s3_visit)(void *context, const gp_s3_object *object, gp_e
 
 /* What a page says besides the objects. */
 typedef struct gp_s3_page {
-    bool truncated;
-    char token[GP_S3_TEXT_BYTES_MAX]; /* of the next page */
+    bool truncated; /* there are more, behind the last key of this one */
     uint32_t count;
 } gp_s3_page;
 

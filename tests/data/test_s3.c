@@ -161,6 +161,8 @@ TEST(urls_name_the_bucket_in_the_path_or_in_the_host)
     REQUIRE_OK(gp_s3_source_complete(&source, &err), err);
     REQUIRE_OK(gp_s3_url(&source, "k", url, sizeof(url), &err), err);
     CHECK_TEXT("http://bucket.host:1/k", url);
+    CHECK_STATUS(GP_EUNSUPPORTED, gp_s3_url(&source, "a/../k", url, sizeof(url), &err));
+    CHECK_STATUS(GP_EUNSUPPORTED, gp_s3_url(&source, ".", url, sizeof(url), &err));
     unsetenv("AWS_ENDPOINT_URL");
     unsetenv("AWS_REGION");
 }
@@ -284,11 +286,11 @@ TEST(an_object_is_read_whole_and_in_ranges)
     gp_s3_close(s3);
 }
 
-TEST(keys_with_spaces_plus_unicode_and_dots_are_signed_as_they_are)
+TEST(keys_with_spaces_plus_and_unicode_are_signed_as_they_are)
 {
     NEED(server);
     static const char *const keys[] = { "a b.jpg",     "a+b.jpg",  "a%20b",      "\xc3\xbc/\xe2\x82\xac.jpg",
-                                        "x=1&y=2?z#f", "a/../b",   "(1),'2'!*$", "~-_.",
+                                        "x=1&y=2?z#f", "a..b/.c",  "(1),'2'!*$", "~-_.",
                                         "\"<>&",       "q//twice", "\\back" };
     gp_s3 *s3 = bucket_open(server, "oddkeys");
     seen_keys seen = { 0 };
@@ -339,6 +341,27 @@ TEST(a_listing_goes_on_over_its_pages)
     seen = (seen_keys){ 0 };
     REQUIRE_OK(gp_s3_list(s3, "none/", key_see, &seen, &err), err);
     CHECK_INT(0, seen.count);
+    gp_s3_close(s3);
+}
+
+TEST(a_prefix_and_pages_with_plus_signs_are_listed_whatever_libcurl_signs)
+{
+    NEED(server);
+    gp_s3 *s3 = bucket_open(server, "plus");
+    seen_keys seen = { 0 };
+    gp_error err;
+
+    s3_tell(server, "bucket plus");
+    s3_tell(server, "many plus a 990 1");
+    s3_tell(server, "many plus b+c 20 1");
+    s3_tell(server, "put plus b/x+1 x");
+    REQUIRE_OK(gp_s3_list(s3, "b+c/", key_see, &seen, &err), err);
+    CHECK_INT(20, seen.count);
+    CHECK_TEXT("b+c/000019.jpg", seen.last);
+    seen = (seen_keys){ 0 };
+    REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err); /* the first page ends at b+c/000009.jpg */
+    CHECK_INT(1011, seen.count);
+    CHECK_TEXT("b/x+1", seen.last);
     gp_s3_close(s3);
 }
 
@@ -539,8 +562,7 @@ TEST(a_hostile_listing_is_refused_in_words)
         { LISTING OBJECT("photos/a", "-1") END, "a size that is no number" },
         { LISTING OBJECT("photos/b", "1") OBJECT("photos/a", "1") END, "out of order" },
         { LISTING OBJECT("secret/a", "1") END, "a key elsewhere" },
-        { LISTING MORE END, "not how to go on" },
-        { LISTING MORE "%3CNextContinuationToken%3Et%3C/NextContinuationToken%3E" END, "an empty page" },
+        { LISTING MORE END, "has nothing new" },
         { LISTING OBJECT("photos/%26evil;", "1") END, "an entity of no known name" },
     };
     gp_s3 *s3 = letters_open(server);
@@ -552,12 +574,10 @@ TEST(a_hostile_listing_is_refused_in_words)
         CHECK_CONTAINS(err.message, cases[i][1]);
     }
     /* The same page for ever. */
-    s3_tell(server, "fault 9 xml %s",
-            LISTING MORE "%3CNextContinuationToken%3Et%3C/NextContinuationToken%3E" OBJECT("photos/a", "1")
-                END);
+    s3_tell(server, "fault 9 xml %s", LISTING MORE OBJECT("photos/a", "1") END);
     CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "photos/a comes after photos/a");
-    CHECK_TEXT("11 0", s3_tell(server, "requests"));
+    CHECK_TEXT("10 0", s3_tell(server, "requests"));
     gp_s3_close(s3);
 }
 
