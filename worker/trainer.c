@@ -19,6 +19,7 @@ void gp_trainer_free(gp_trainer *trainer)
         trainer->backend_ops->free(trainer->plan);
     if (trainer->validation_plan != NULL)
         trainer->backend_ops->free(trainer->validation_plan);
+    gp_trainer_keep_end(trainer);
     gp_loader_free(trainer->loader);
     gp_loader_free(trainer->validation_loader);
     gp_comm_free(trainer->comm); /* the arena goes with it */
@@ -178,7 +179,9 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_trainer_check_data(trainer, err);
     if (status == GP_OK)
         status = gp_trainer_couple(trainer, err);
-    return status == GP_OK ? gp_trainer_compile(trainer, err) : status;
+    if (status == GP_OK)
+        status = gp_trainer_compile(trainer, err);
+    return status == GP_OK ? gp_trainer_keep(trainer, err) : status;
 }
 
 static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)

@@ -162,6 +162,10 @@ static gp_status trainer_diverged(gp_trainer *trainer, const call *last, double 
     char text[160];
     gp_error ignored;
     int64_t key;
+    gp_status status = gp_trainer_fetch(trainer, err);
+
+    if (status != GP_OK)
+        return status;
 
     gp_trainer_share(trainer, last->batch, trainer->rank, &share_first, &share);
     gp_diagnose(&found,
@@ -200,6 +204,8 @@ static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error
     gp_fault_point("commit");
     if (weight <= 0)
         return GP_OK;
+    if (trainer->kept)
+        return gp_trainer_keep_commit(trainer, learn_rate, err);
     if (trainer->sharded)
         return gp_trainer_shard_commit(trainer, weight, learn_rate, err);
     /* before the optimiser, which may clip what it is given */
@@ -220,7 +226,8 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     trainer->exchange_ns = 0;
     status = trainer_compute(trainer, now, ahead, last, record, err);
     if (status == GP_OK)
-        status = gp_trainer_exchange_header(trainer, record->samples, err);
+        status = trainer->kept ? gp_trainer_keep_reduce(trainer, record->samples, err)
+                               : gp_trainer_exchange_header(trainer, record->samples, err);
     if (status != GP_OK)
         return status;
 
@@ -334,7 +341,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
 {
     uint32_t total = trainer->validation_sampler.count;
     validation_share share;
-    gp_status status = GP_OK;
+    gp_status status = gp_trainer_fetch(trainer, err);
 
     gp_trainer_share(trainer, total, trainer->rank, &share.first, &share.count);
     share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;
@@ -410,12 +417,17 @@ static bool weights_finite(const gp_trainer *trainer)
 static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const gp_train_sink *sink)
 {
     gp_checkpoint now;
+    gp_error err;
 
     trainer_tell_saver(trainer, sink);
     if (checkpoint_due(trainer, last))
         trainer->owes_checkpoint = true;
     if (!trainer->owes_checkpoint && !ends)
         return;
+    if (gp_trainer_fetch(trainer, &err) != GP_OK) {
+        sink->note(sink->context, err.message, true);
+        return;
+    }
     if (!weights_finite(trainer)) { /* the next step will say so; the checkpoint before stays the newest */
         sink->note(sink->context, "weights are not finite: no checkpoint is written", true);
         return;
@@ -507,8 +519,14 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
     if (trainer->resumed[0] != '\0' && trainer->rank == 0)
         sink->note(sink->context, trainer->resumed, false);
+    gp_error lost;
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
+    /* A failed step left the weights of the one before: they are still worth having. */
+    if (gp_trainer_fetch(trainer, &lost) != GP_OK && status == GP_OK) {
+        status = lost.code;
+        err = lost;
+    }
     if (status != GP_OK)
         done->stop_reason = status == GP_ECANCELED ? GP_STOP_STOPPED : GP_STOP_FAILED;
     done->status = status;

@@ -59,6 +59,8 @@ struct gp_trainer {
     gp_plan *plan, *validation_plan;
     gp_coupling coupling; /* sums NULL: not synchronised */
     gp_optim *optim;
+    bool kept;       /* the plan has parameters and state on its device (trainer_keep.c) */
+    bool stale;      /* and they moved since they were fetched */
     bucket *buckets; /* of what is exchanged: not of frozen tensors */
     uint32_t bucket_count;
     gp_checkpoint_frame frame;
@@ -98,6 +100,17 @@ gp_status gp_trainer_couple(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
 /* For gp_batch: NULL unless batch norm is synchronised. */
 const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
+
+/* ---- trainer_keep.c ---- */
+
+/* After compile: whether steps stay on the device is decided, by all ranks alike. */
+gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err);
+void gp_trainer_keep_end(gp_trainer *trainer); /* when plans are gone */
+/* In place of the exchange of the header, and of the commit. */
+gp_status gp_trainer_keep_reduce(gp_trainer *trainer, uint64_t samples, gp_error *err);
+gp_status gp_trainer_keep_commit(gp_trainer *trainer, double learn_rate, gp_error *err);
+/* The host's parameters and state are those of the last committed step; nothing to do but for kept ones. */
+gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer_exchange.c ---- */
 

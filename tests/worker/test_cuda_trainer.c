@@ -1,0 +1,145 @@
+/* A training that stays on its device (worker/trainer_keep.c) against one of the CPU: the same losses, weights and
+ * validations, and the same bits through a checkpoint.  The device is the host here (tests/fake/device.c). */
+#include "tests/gp_test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "worker/backend/cuda/backend.h"
+#include "worker/trainer.h"
+
+enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };
+
+typedef struct outcome {
+    double losses[STEPS_MAX], validation;
+    uint32_t steps;
+    float weights[WEIGHTS_MAX];
+    size_t count;
+    gp_train_done done;
+} outcome;
+
+static void take_record(void *context, const gp_train_record *record)
+{
+    outcome *out = context;
+
+    if (record->step <= STEPS_MAX)
+        out->losses[record->step - 1] = record->loss;
+    out->steps++;
+}
+
+static void take_validation(void *context, const gp_train_validation *validation)
+{
+    ((outcome *)context)->validation = validation->loss;
+}
+
+static void take_note(void *context, const char *text, bool warning)
+{
+    (void)context;
+    if (warning)
+        GP_TEST_FAIL("a warning: %s", text);
+}
+
+static const char network[] =
+    "{\"name\":\"small\",\"input\":[3,8,8],\"scale\":[0.00392156862745098],\"offset\":[-0.4],\"layers\":["
+    "{\"name\":\"c1\",\"kind\":\"conv2d\",\"channels\":6,\"kernel\":[3,3],\"bias\":false},{\"name\":\"n1\","
+    "\"kind\":"
+    "\"batchnorm\"},"
+    "{\"name\":\"r1\",\"kind\":\"relu\"},{\"name\":\"p1\",\"kind\":\"maxpool\",\"kernel\":[2,2]},"
+    "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
+
+static void train(outcome *out, const gp_backend_ops *ops, const char *options)
+{
+    const gp_train_begin begin = { .workers = 1, .data = "synthetic:8x8x3:4:80", .validation_data = "=" };
+    const gp_comm_member member = { .index = 1, .pid = getpid() };
+    const gp_comm_rendezvous group = { .lease = 1, .generation = 1, .world = 1, .members = &member };
+    const gp_train_sink sink = { out, take_record, take_validation, take_note };
+    gp_train_control control;
+    gp_trainer *trainer;
+    gp_train_ready ready;
+    gp_backend *backend;
+    gp_error err;
+
+    memset(out, 0, sizeof(*out));
+    gp_train_control_init(&control);
+    REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    REQUIRE_OK(gp_trainer_new(&trainer, &ready,
+                              &(gp_trainer_setup){ .begin = &begin,
+                                                   .netspec = network,
+                                                   .netspec_bytes = strlen(network),
+                                                   .options = options,
+                                                   .options_bytes = strlen(options),
+                                                   .group = &group,
+                                                   .backend_ops = ops,
+                                                   .backend = backend,
+                                                   .control = &control },
+                              &err),
+               err);
+    gp_trainer_run(trainer, &sink, &out->done);
+    const float *weights = gp_trainer_weights(trainer, &out->count);
+
+    memcpy(out->weights, weights, out->count * sizeof(float));
+    gp_trainer_free(trainer);
+    ops->close(backend);
+    gp_train_control_deinit(&control);
+    if (out->done.status != GP_OK)
+        GP_TEST_FAIL("%s", out->done.message);
+}
+
+static double apart(const outcome *a, const outcome *b)
+{
+    double difference = 0, norm = 0;
+
+    for (size_t i = 0; i < a->count; i++) {
+        difference += pow((double)a->weights[i] - (double)b->weights[i], 2);
+        norm += pow((double)a->weights[i], 2);
+    }
+    return sqrt(difference / norm);
+}
+
+static void check_as_cpu(const char *options)
+{
+    static outcome cpu, cuda;
+
+    train(&cpu, &gp_backend_cpu, options);
+    train(&cuda, &gp_backend_cuda, options);
+    CHECK_INT(cpu.steps, cuda.steps);
+    for (uint32_t i = 0; i < cpu.steps; i++)
+        CHECK_NEAR(cpu.losses[i], cuda.losses[i], 1e-4);
+    CHECK_NEAR(cpu.validation, cuda.validation, 1e-4);
+    if (!(apart(&cpu, &cuda) <= 1e-4))
+        GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
+}
+
+TEST(a_training_on_a_device_is_that_of_the_cpu)
+{
+    check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"initial-learn-rate\":0.05}");
+    check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":32,\"solver\":\"adam\",\"gradient-threshold\":1}");
+}
+
+/* What the host commits: several ways that do not stay on the device. */
+TEST(what_cannot_stay_on_the_device_is_that_of_the_cpu_too)
+{
+    check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"synchronize-batch-norm\":true}");
+    check_as_cpu("{\"max-epochs\":1,\"mini-batch-size\":16,\"batch-norm-statistics\":\"population\"}");
+}
+
+TEST(a_resumed_training_on_a_device_has_the_same_bits)
+{
+    static outcome whole, half, rest;
+    char folder[] = "/tmp/gp_cuda_trainer_XXXXXX", options[400];
+
+    REQUIRE(mkdtemp(folder) != NULL);
+    train(&whole, &gp_backend_cuda, "{\"max-epochs\":3,\"mini-batch-size\":16,\"solver\":\"adam\"}");
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\":2,\"mini-batch-size\":16,\"solver\":\"adam\",\"checkpoint-path\":\"%s\"}",
+             folder);
+    train(&half, &gp_backend_cuda, options);
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\":3,\"mini-batch-size\":16,\"solver\":\"adam\",\"resume\":\"%s\"}", folder);
+    train(&rest, &gp_backend_cuda, options);
+    CHECK_INT(whole.steps, half.steps + rest.steps);
+    CHECK(memcmp(whole.weights, rest.weights, whole.count * sizeof(float)) == 0);
+    snprintf(options, sizeof(options), "rm -r %s", folder);
+    CHECK_INT(0, system(options));
+}
