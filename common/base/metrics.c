@@ -167,20 +167,30 @@ static double ratio(double part, double whole)
     return whole > 0 ? part / whole : NAN;
 }
 
+/* right = n[i][i], truth = the sum of its row, predicted = that of its column. */
+static gp_class_metrics class_of(uint64_t right, uint64_t truth, uint64_t predicted)
+{
+    return (gp_class_metrics){
+        .truth = truth,
+        .predicted = predicted,
+        .right = right,
+        .recall = ratio((double)right, (double)truth),
+        .precision = ratio((double)right, (double)predicted),
+        .f1 = ratio(2.0 * (double)right, (double)truth + (double)predicted),
+        .iou = ratio((double)right, (double)truth + (double)predicted - (double)right),
+    };
+}
+
 gp_class_metrics gp_confusion_class(const gp_confusion *matrix, uint32_t index)
 {
-    const uint32_t classes = matrix->class_count;
-    gp_class_metrics m = { .right = matrix->counts[(size_t)index * classes + index] };
+    const size_t classes = matrix->class_count;
+    uint64_t truth = 0, predicted = 0;
 
-    for (uint32_t i = 0; i < classes; i++) {
-        m.truth += matrix->counts[(size_t)index * classes + i];
-        m.predicted += matrix->counts[(size_t)i * classes + index];
+    for (size_t i = 0; i < classes; i++) {
+        truth += matrix->counts[index * classes + i];
+        predicted += matrix->counts[i * classes + index];
     }
-    m.recall = ratio((double)m.right, (double)m.truth);
-    m.precision = ratio((double)m.right, (double)m.predicted);
-    m.f1 = ratio(2.0 * (double)m.right, (double)m.truth + (double)m.predicted);
-    m.iou = ratio((double)m.right, (double)m.truth + (double)m.predicted - (double)m.right);
-    return m;
+    return class_of(matrix->counts[index * classes + index], truth, predicted);
 }
 
 /* A mean over what is a number. */
@@ -198,12 +208,18 @@ static void mean_add(mean *m, double value, double weight)
 
 gp_metrics gp_confusion_metrics(const gp_confusion *matrix)
 {
-    gp_metrics all = { 0 };
+    const size_t classes = matrix->class_count;
+    uint64_t rows[GP_CONFUSION_CLASSES_MAX] = { 0 }, columns[GP_CONFUSION_CLASSES_MAX] = { 0 }, right = 0;
     mean recall = { 0 }, precision = { 0 }, f1 = { 0 }, iou = { 0 }, weighted = { 0 };
-    uint64_t right = 0;
+    gp_metrics all = { 0 };
 
-    for (uint32_t i = 0; i < matrix->class_count; i++) {
-        const gp_class_metrics m = gp_confusion_class(matrix, i);
+    for (size_t i = 0; i < classes; i++) /* one walk along the memory: a large matrix is larger than caches */
+        for (size_t j = 0; j < classes; j++) {
+            rows[i] += matrix->counts[i * classes + j];
+            columns[j] += matrix->counts[i * classes + j];
+        }
+    for (size_t i = 0; i < classes; i++) {
+        const gp_class_metrics m = class_of(matrix->counts[i * classes + i], rows[i], columns[i]);
 
         all.count += m.truth;
         all.present += m.truth > 0;

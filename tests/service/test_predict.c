@@ -321,7 +321,8 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     gp_pool *pool;
     gp_error error;
 
-    predict_begin(NULL);
+    predict_begin(
+        "predict:1:kill@2.1"); /* in the first call, unless the other worker has done it all before */
     snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
     REQUIRE_OK(gp_store_open(&store, "digits:3000", GP_DATA_TEST, &error), error);
     for (uint32_t i = 0; i < 500; i++)
@@ -331,11 +332,12 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     for (size_t i = 0; i < sizeof(samples); i++)
         same[i] = samples[i];
     REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
-    gp_predict_request request = { .model = model, .data = "digits:3000" };
+    gp_predict_request request = { .model = model, .samples = samples, .sample_count = 500 };
 
-    REQUIRE_OK(gp_predict_array(&disk, pool, &request, &error), error);
-    request = (gp_predict_request){ .model = model, .samples = samples, .sample_count = 500 };
     REQUIRE_OK(gp_predict_array(&memory, pool, &request, &error), error);
+    REQUIRE_OK(
+        gp_predict_array(&disk, pool, &(gp_predict_request){ .model = model, .data = "digits:3000" }, &error),
+        error);
     request.samples = same;
     request.sample_floats = true;
     REQUIRE_OK(gp_predict_array(&floats, pool, &request, &error), error);
