@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/secret.h"
 #include "common/base/spell.h"
 #include "worker/blobs.h"
 
@@ -242,6 +243,7 @@ gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
         return status;
     seals = fcntl(kept.fd, F_GET_SEALS);
     /* Not /proc/self: programs that a task starts can open it too. */
+    gp_secret_guard_files();
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), kept.fd);
     kept.path = gp_strdup(path);
     if (seals < 0 || (seals & needed) != needed)

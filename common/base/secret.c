@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +33,7 @@ typedef struct secrets_page {
 
 static const char secrets_magic[8] = "gpsec 1";
 static int adopted = -1;
+static bool guarded_files;
 
 extern char **environ;
 
@@ -44,9 +44,24 @@ void gp_secret_wipe(void *bytes, size_t count)
 
 void gp_secret_guard(void)
 {
-    /* The limit alone would not do: a core that is piped to a program does not look at it. */
-    (void)prctl(PR_SET_DUMPABLE, 0);
-    (void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+    /* Not RLIMIT_CORE: a core that is piped to a program does not look at it, and children would inherit it. */
+    if (!guarded_files)
+        (void)prctl(PR_SET_DUMPABLE, 0);
+}
+
+void gp_secret_guard_files(void)
+{
+    int fd;
+
+    if (guarded_files || prctl(PR_GET_DUMPABLE) != 0)
+        return;
+    (void)prctl(PR_SET_DUMPABLE, 1); /* before that its files in /proc are root's */
+    fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    guarded_files = fd >= 0 && write(fd, "0", 1) == 1;
+    if (fd >= 0)
+        close(fd);
+    if (!guarded_files)
+        (void)prctl(PR_SET_DUMPABLE, 0);
 }
 
 static bool page_is_sound(const secrets_page *page)

@@ -65,4 +65,8 @@ void gp_secret_wipe(void *bytes, size_t count);
  * memory. */
 void gp_secret_guard(void);
 
+/* gp_secret_guard_files -- the same, if it was asked for, in a way that lets programs that this process starts open its
+ * /proc/PID/fd: a core file of it, and of them, is without memory. */
+void gp_secret_guard_files(void);
+
 #endif
