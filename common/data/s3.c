@@ -66,6 +66,21 @@ static gp_status curl_check(const gp_curl *curl, gp_error *err)
                          version->version);
 }
 
+/* Signatures keep the secret, but not the token and the data, from who listens: said once. */
+static void open_told(const gp_s3_source *source)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const char *host = source->endpoint + strlen("http://");
+
+    if (strncmp(source->endpoint, "http://", 7) != 0 || strncmp(host, "127.", 4) == 0 ||
+        strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0 ||
+        atomic_flag_test_and_set(&told))
+        return;
+    gp_log(GP_LOG_WARN,
+           "%s is not encrypted: who listens sees the data and a session token; https:// would be",
+           source->endpoint);
+}
+
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err)
 {
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
@@ -94,6 +109,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
         gp_s3_close(s3);
         return status;
     }
+    open_told(&s3->source);
     *out = s3;
     return GP_OK;
 }

@@ -36,6 +36,9 @@ static bool endpoint_take(gp_s3_source *source, const char *value)
 
     if (strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0)
         return false;
+    length = strcspn(strstr(value, "://") + 3, "/");
+    if (length == 0)
+        return false;
     if (!text_copy(source->endpoint, sizeof(source->endpoint), value))
         return false;
     length = strlen(source->endpoint);

@@ -120,6 +120,8 @@ TEST(a_malformed_source_says_how_it_should_read)
         { "s3://bucket/b?endpoint=localhost", "a URL such as http://localhost:9000" },
         { "s3://bucket/b?endpoint=http://id:secret@host", "a URL such as" },
         { "s3://bucket/b?endpoint=http://host/below", "a URL such as" },
+        { "s3://bucket/b?endpoint=http://", "a URL such as" },
+        { "s3://bucket/b?endpoint=https:///", "a URL such as" },
         { "s3://bucket/b?region=eu west", "a name such as eu-central-1" },
         { "s3://bucket/b?cache=much", "a size such as 20GiB" },
         { "s3://bucket/b?region=a&colour=blue", "no option \"colour=blue\"" },

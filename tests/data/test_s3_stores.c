@@ -302,6 +302,32 @@ TEST(a_list_with_an_object_that_is_not_there_names_it)
     CHECK_CONTAINS(err.message, "is not relative");
 }
 
+TEST(an_archive_of_several_blocks_is_indexed_over_them_and_its_members_are_read_across_their_ends)
+{
+    NEED(server);
+    char name[64];
+
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof(name), "wide/%s/%d.png", i % 2 == 0 ? "a" : "b", i);
+        tile_put(name, (uint8_t)(40 * i));
+        snprintf(name, sizeof(name), "wide/%s/%d.txt", i % 2 == 0 ? "a" : "b", i);
+        shell("head -c 2097000 /dev/zero > '%s/%s'", name); /* passed over, but there */
+    }
+    shell("cd '%s' && mkdir -p large && tar cf large/wide.tar %s", "wide");
+    s3_tell(server, "bucket large");
+    s3_tell(server, "upload large large %s", in_folder("large"));
+    stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "0"), GP_DATA_TRAIN,
+                   false);
+    shell("rm -rf '%s/%s'", "cache");
+    s3_tell(server, "requests");
+    stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
+                   GP_DATA_TRAIN, false);
+    CHECK_TEXT("5 5", s3_tell(server, "requests")); /* its size, and 12.6 MB in blocks of 4 MiB */
+    stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
+                   GP_DATA_TRAIN, false);
+    CHECK_TEXT("1 1", s3_tell(server, "requests"));
+}
+
 /* numpy.save() of uint8 [count, 2, 3] and int64 [count]. */
 static void npy_put(const char *name, const char *header, const void *data, size_t bytes)
 {
