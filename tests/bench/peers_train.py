@@ -14,7 +14,8 @@ turns for some rounds.  A figure is the median over rounds of the median step of
 that a first round shows to be far behind takes part in no other.  The ratio is to the best mode.
 
 The part "workers" trains through pools of ours (data read and augmented by the loader, gradients exchanged) against
-DistributedDataParallel over gloo: two processes with one thread each."""
+DistributedDataParallel over gloo: two processes with one thread each.  A second table says where our steps' time goes.
+By itself, in a few minutes: --parts workers --networks alexnet --rounds 5."""
 import argparse
 import json
 import os
@@ -317,7 +318,11 @@ def ddp_rate(name, precision, layout, seconds):
     return float(done.stdout.split()[-1])
 
 
-def pool_rate(options, pool, name, precision, work):
+PARTS = ["data", "forward", "backward", "exchange", "commit", "wait"]
+
+
+def pool_rate(options, pool, name, precision, work, parts):
+    """images/s; the medians of a step's parts in ms go to parts."""
     shape, classes = ("28x28x1", 10) if name == "lenet" else ("224x224x3", 1000)
     count = NETWORKS[name][0] * (WORKERS[name] // (4 if options.quick else 1))
     metrics = os.path.join(work, "metrics.jsonl")
@@ -329,13 +334,16 @@ def pool_rate(options, pool, name, precision, work):
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     with open(metrics, encoding="utf-8") as file:
-        ends = [entry["seconds"] for entry in map(json.loads, file) if "step" in entry and "seconds" in entry]
+        steps = [entry for entry in map(json.loads, file) if "step" in entry and "seconds" in entry][1:]
+    for part in PARTS:
+        parts.setdefault(part, []).append(statistics.median(step["time"][part] for step in steps))
+    ends = [step["seconds"] for step in steps]
     return NETWORKS[name][0] / statistics.median(b - a for a, b in zip(ends, ends[1:]))
 
 
 def workers_part(options):
     program = os.path.join(options.build, "bin", "gradpool")
-    one, rows = "gradpool, 1 worker x 2 cores", []
+    one, rows, spent = "gradpool, 1 worker x 2 cores", [], []
     with tempfile.TemporaryDirectory() as work:
         os.environ.update(GRADPOOL_RUNTIME_DIR=os.path.join(work, "run"), GRADPOOL_STATE_DIR=os.path.join(work, "state"))
         try:
@@ -343,22 +351,28 @@ def workers_part(options):
                 subprocess.run([program, "up", "--pool", pool, "--workers", workers, "--quiet"], check=True)
             for name in [n for n in WORKERS if n in options.networks]:
                 for precision in options.precisions:
-                    peers = {one: lambda _: pool_rate(options, "bench1", name, precision, work)}
+                    parts = {"bench2": {}, "bench1": {}}
+                    peers = {one: lambda _: pool_rate(options, "bench1", name, precision, work, parts["bench1"])}
                     for layout in LAYOUTS:
                         peers[f"DDP {layout}"] = lambda s, l=layout: ddp_rate(name, precision, l, s)
                     rates = contest(options, f"workers {name} {precision}",
-                                    lambda _: pool_rate(options, "bench2", name, precision, work), peers)
+                                    lambda _: pool_rate(options, "bench2", name, precision, work, parts["bench2"]), peers)
                     ratio, share = ratio_of(rates, ("gradpool", one)), ratio_of({k: rates[k] for k in ("gradpool", one)
                                                                                  if k in rates})
                     rows.append([f"{name}, {NETWORKS[name][0]}", precision, f"**{cell(rates.get('gradpool'))}**"] +
                                 [cell(rates.get(n)) for n in peers] +
                                 [cell(ratio, "{:.2f}"), goal_of("workers", name, precision, ratio), cell(share, "{:.3f}")])
+                    for pool, what in (("bench2", "2 workers x 1 core"), ("bench1", "1 worker x 2 cores")):
+                        spent.append([f"{name}, {NETWORKS[name][0]}", precision, what] +
+                                     [cell(statistics.median(parts[pool][p]), "{:.1f}") if parts[pool] else "-" for p in PARTS])
         finally:
             for pool in ("bench2", "bench1"):
                 subprocess.run([program, "down", "--pool", pool, "--quiet"], check=False)
     table("Two workers with one core each, whole trainings, images/s",
           ["network, batch", "precision", "gradpool, 2 workers x 1 core", one] + [f"DDP-gloo {l}" for l in LAYOUTS] +
           ["ratio to DDP", "asked", "2 workers / 1 worker (asked: 0.95)"], rows)
+    table("Where our steps' time goes, ms of the first rank (workers share sum and update in the commit)",
+          ["network, batch", "precision", "gradpool"] + PARTS, spent)
 
 
 def main():

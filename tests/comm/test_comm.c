@@ -345,6 +345,50 @@ TEST(a_sparse_arena_has_memory_only_for_what_is_given_out)
     run_ranks(2, come_and_go);
 }
 
+/* ---- the ranges of others ---- */
+
+static void reach_over(rank_place *place)
+{
+    enum { COUNT = 1 << 20, PART = COUNT / 3 };
+    uint32_t *ours, *common;
+    void *own = NULL, *range = NULL;
+    size_t before;
+    gp_error err;
+
+    place->sparse = true;
+    gp_comm *comm = join_all(place, (size_t)1 << 30);
+
+    REQUIRE(comm != NULL);
+    uint32_t rank = gp_comm_rank(comm);
+
+    REQUIRE_OK(gp_comm_arena_alloc(comm, 100, &own, &err), err);
+    before = resident_kib();
+    CHECK_STATUS(GP_EINVAL, gp_comm_arena_alloc_of(comm, 3, 64, &range, &err));
+    CHECK_CONTAINS(err.message, "rank 3");
+    REQUIRE_OK(gp_comm_arena_alloc_of(comm, 1, COUNT * sizeof(*common), &range, &err), err);
+    CHECK((resident_kib() >= before + (4 << 10)) == (rank == 1)); /* one of them has the memory */
+    ours = own;
+    common = range;
+    ours[0] = rank + 10;
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    for (uint32_t k = 0; k < 3; k++)
+        CHECK_INT(k + 10, *(const uint32_t *)gp_comm_arena_copy(comm, k, own));
+    CHECK(gp_comm_arena_copy(comm, rank, own) == own);
+    for (size_t i = 0; i < PART; i++)
+        common[rank * PART + i] = rank + 1;
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    for (size_t i = 0; i < 3 * PART; i += 1001)
+        CHECK_INT(i / PART + 1, common[i]);
+    REQUIRE_OK(gp_comm_arena_alloc(comm, 100, &range, &err), err); /* all count alike */
+    CHECK(range != own && (uint8_t *)range - (uint8_t *)own == 128 + COUNT * (ptrdiff_t)sizeof(*common));
+    gp_comm_free(comm);
+}
+
+TEST(a_range_of_one_rank_is_memory_of_all)
+{
+    run_ranks(3, reach_over);
+}
+
 /* ---- misuse ---- */
 
 static void call_wrongly(rank_place *place)
@@ -404,6 +448,7 @@ TEST(without_a_group_every_operation_is_refused)
 {
     gp_comm *comm = NULL;
     gp_comm_message message;
+    void *range = NULL;
     float data = 1;
     bool found;
     gp_error err;
@@ -412,6 +457,7 @@ TEST(without_a_group_every_operation_is_refused)
     CHECK_INT(0, gp_comm_world(comm));
     CHECK_STATUS(GP_ESTATE, gp_comm_all_reduce_private(comm, &data, 1, GP_F32, GP_COMM_SUM, &err));
     CHECK_STATUS(GP_ESTATE, gp_comm_all_reduce(comm, &data, 1, GP_F32, GP_COMM_SUM, &err));
+    CHECK_STATUS(GP_ESTATE, gp_comm_arena_alloc_of(comm, 0, 0, &range, &err));
     CHECK_STATUS(GP_ESTATE, gp_comm_barrier(comm, &err));
     CHECK_STATUS(GP_ESTATE, gp_comm_send(comm, 0, 1, &data, 4, &err));
     CHECK_STATUS(GP_ESTATE, gp_comm_receive(comm, 0, 1, &data, 4, &message, &err));

@@ -111,6 +111,8 @@ gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, vo
     size_t offset;
     gp_status status = check_formed(comm, err);
 
+    if (status == GP_OK && owner >= comm->world)
+        status = gp_fail(err, GP_EINVAL, "a range of rank %u in a group of %u ranks", owner, comm->world);
     if (status == GP_OK)
         status = arena_next(comm, bytes, owner == comm->rank, &offset, err);
     if (status == GP_OK)

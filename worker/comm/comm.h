@@ -122,7 +122,7 @@ gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error 
 
 /* The same, but the range is the one of rank `owner`, for all ranks to read and write: *out is where it lies here.  Its
  * memory is taken on that rank alone, if the arena is sparse: others touch it after a collective that follows.  GP_ESTATE:
- * no group is formed.  Valid until the next gp_comm_form(), also after the group failed. */
+ * no group is formed.  GP_EINVAL: no such rank.  Valid until the next gp_comm_form(), also after the group failed. */
 gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err);
 
 /* Where that rank's copy of one of our ranges lies here; what is read and when is the callers' to agree on, by
