@@ -192,6 +192,8 @@ typedef struct gp_training_summary {
     /* Images that could not be read and were passed over (on-bad skip).  One that several workers met counts once, if it is
      * among the first few of each. */
     uint64_t skipped;
+    uint32_t restarts;     /* deaths of workers after which it went on */
+    double paused_seconds; /* that they took */
 } gp_training_summary;
 
 /* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what
@@ -203,7 +205,9 @@ GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *requ
 /* gp_training_run -- train it on the pool's workers and wait for it, once.
  * Every worker computes its share of each mini-batch; gradients go directly between workers.
  *   lease  which workers
- * GP_EPEER: a worker died: which, how, in which step and its log are in the sentence; the pool has replaced it.
+ * A worker that dies is replaced, and the others go on with it from the last step that any of them had taken, at most
+ * `max-restarts` times in a row without a step between; a note says so.
+ * GP_EPEER: a worker died and that was not to be: which, how, in which step and its log are in the sentence.
  * GP_ECANCELED: stop was 2.  GP_EDIVERGED: the loss is not finite.
  * GP_ENODEV: environment GPU without one.  GP_EBUSY: no_wait, and the workers are leased. */
 GP_API gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease,

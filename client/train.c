@@ -49,7 +49,7 @@ static void run_tell_stop(gp_run *run, bool hard)
             pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL);
 }
 
-static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
+static gp_status run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready, gp_error *err)
 {
     gp_train_facts *facts = &run->facts;
 
@@ -66,44 +66,70 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         facts->memory_bytes = ready->memory_bytes;
         facts->classes = ready->classes;
     }
-    if (++run->ready == run->world && run->request->events.begin != NULL)
+    if (++run->ready < run->world)
+        return GP_OK;
+    gp_status status = run->begin.restart == 0 ? GP_OK : gp_run_went_on(run, ready->step, err);
+
+    if (status == GP_OK && !run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, facts);
+    run->told_begin = true;
+    return status;
+}
+
+static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
+{
+    gp_training_summary *summary = &run->training->summary;
+
+    if (rank == 0) {
+        if (r->step <= summary->steps)
+            return; /* of a step that is taken again, because nobody who lives had taken it */
+        summary->steps = r->step;
+        summary->epochs = r->epoch;
+        summary->loss = r->loss;
+        summary->seconds = r->seconds;
+        gp_spare_drop(&run->spare, r->step);
+    }
+    if (run->request->events.step == NULL)
+        return;
+    run->request->events.step(run->request->events.context,
+                              &(gp_train_step){ .worker = run->facts.worker_index[rank],
+                                                .rank = rank,
+                                                .step = r->step,
+                                                .epoch = r->epoch,
+                                                .samples = r->samples,
+                                                .loss = r->loss,
+                                                .accuracy = r->accuracy,
+                                                .rmse = r->rmse,
+                                                .learn_rate = r->learn_rate,
+                                                .seconds = r->seconds,
+                                                .data_ms = r->data_ms,
+                                                .forward_ms = r->forward_ms,
+                                                .backward_ms = r->backward_ms,
+                                                .exchange_ms = r->exchange_ms,
+                                                .commit_ms = r->commit_ms,
+                                                .wait_ms = r->wait_ms });
 }
 
 static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *steps)
 {
-    gp_training_summary *summary = &run->training->summary;
-
     for (uint32_t i = 0; i < steps->records_count; i++) {
         const gp_train_record *r = &steps->records[i];
 
-        summary->samples_trained += r->samples;
-        if (rank == 0) {
-            summary->steps = r->step;
-            summary->epochs = r->epoch;
-            summary->loss = r->loss;
-            summary->seconds = r->seconds;
-        }
-        if (run->request->events.step == NULL)
-            continue;
-        run->request->events.step(run->request->events.context,
-                                  &(gp_train_step){ .worker = run->facts.worker_index[rank],
-                                                    .rank = rank,
-                                                    .step = r->step,
-                                                    .epoch = r->epoch,
-                                                    .samples = r->samples,
-                                                    .loss = r->loss,
-                                                    .accuracy = r->accuracy,
-                                                    .rmse = r->rmse,
-                                                    .learn_rate = r->learn_rate,
-                                                    .seconds = r->seconds,
-                                                    .data_ms = r->data_ms,
-                                                    .forward_ms = r->forward_ms,
-                                                    .backward_ms = r->backward_ms,
-                                                    .exchange_ms = r->exchange_ms,
-                                                    .commit_ms = r->commit_ms,
-                                                    .wait_ms = r->wait_ms });
+        run->training->summary.samples_trained += r->samples;
+        if (rank == 1 && r->step > run->training->summary.steps && run->options.max_restarts > 0)
+            gp_spare_add(&run->spare, r);
+        run_tell_step(run, rank, r);
     }
+}
+
+void gp_run_flush_spare(gp_run *run)
+{
+    gp_spare_steps spare = run->spare; /* telling drops from it */
+
+    run->spare = (gp_spare_steps){ 0 };
+    for (size_t i = 0; i < spare.count; i++)
+        run_tell_step(run, 0, &spare.records[i]);
+    gp_free(spare.records);
 }
 
 static void run_take_validation(gp_run *run, const gp_train_validation *v)
@@ -210,12 +236,13 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
         run->training->summary.stopped = done.stop_reason == GP_STOP_STOPPED;
         run->training->summary.out_of_patience = done.stop_reason == GP_STOP_PATIENCE;
         status = run_take_result(run, in, &err);
+        run->has_result = status == GP_OK;
     }
     if (status != GP_OK)
         run_take_failure(run, &err);
 }
 
-static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
+void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     union {
         gp_train_ready ready;
@@ -236,7 +263,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         return;
     case GP_ID(train_ready):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            run_take_ready(run, rank, &message.ready);
+            run_take_ready(run, rank, &message.ready, &err);
         break;
     case GP_ID(train_steps):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
@@ -262,12 +289,13 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 /* ---- the loop ---- */
 
-static gp_status run_begin(gp_run *run, gp_error *err)
+gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
     run->world = run->pool->grant.slots_count;
-    gp_status scaled = gp_run_write_options(run, err);
+    gp_status scaled = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
 
-    if (scaled != GP_OK)
+    if (scaled !=
+        GP_OK) /* a training that goes on has its batch and rate, whatever the number of workers now */
         return scaled;
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
@@ -308,19 +336,41 @@ static void run_lost_error(const gp_run *run, gp_error *err)
                 run->pool->lost.cause, steps);
 }
 
+static void run_end_lost(gp_run *run)
+{
+    for (uint32_t rank = 0; rank < run->world; rank++)
+        if (run->facts.worker_index[rank] == run->pool->lost.index)
+            run_end_rank(run, rank);
+}
+
+/* The group is broken; the training is not. */
+static void run_break(gp_run *run)
+{
+    run->broken = true;
+    run->broken_ms = run->failed_ms != 0 ? run->failed_ms : gp_now_ms();
+    snprintf(run->cause, sizeof(run->cause), "%s", run->pool->lost.cause);
+    run_end_lost(run);
+}
+
 /* What the outside asks for, and what the scheduler has told meanwhile. */
 static void run_look_around(gp_run *run)
 {
     int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
     gp_error err;
 
+    if (run->pool->lost.index != 0 && run->has_result) { /* it died with nothing left to do */
+        run->ended = run->world;
+        return;
+    }
+    if (run->pool->lost.index != 0 && run->failure.code == GP_OK && gp_run_may_go_on(run)) {
+        run_break(run);
+        return;
+    }
     if (run->pool->lost.index != 0 && run->failure.code == GP_OK) {
         run_lost_error(run, &err);
         run->failed_ms = 0;
         run_fail(run, &err);
-        for (uint32_t rank = 0; rank < run->world; rank++)
-            if (run->facts.worker_index[rank] == run->pool->lost.index)
-                run_end_rank(run, rank);
+        run_end_lost(run);
     }
     if (run->ready < run->world && !run->loading_told && gp_now_ms() - run->begun_ms > LOADING_MS) {
         run->loading_told = true;
@@ -353,17 +403,21 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         gp_status status;
 
         run_look_around(run);
+        if (run->broken)
+            return GP_OK;
         if (run->failed_ms != 0 && gp_now_ms() - run->failed_ms > ENDING_MS)
             break;
         status = pool_next(run->pool, &message, 50, err);
         if (status != GP_OK)
             return status;
         if (message.from == POOL_WORKER)
-            run_take(run, message.rank, &message.in);
+            gp_run_take(run, message.rank, &message.in);
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
     run_look_around(run);
+    if (run->broken || run->has_result)
+        return GP_OK;
     if (run->failed_ms != 0 && run->failure.code == GP_OK)
         return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",
                        run->effect.message, run->pool->places.scheduler_log);
@@ -379,6 +433,7 @@ static void run_free(gp_run *run)
         return;
     gp_free(run->netspec);
     gp_free(run->options_text);
+    gp_free(run->spare.records);
     gp_free(run);
 }
 
@@ -421,9 +476,13 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
              run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
-        status = run_begin(run, err);
-        if (status == GP_OK)
+        status = gp_run_begin(run, err);
+        while (status == GP_OK) {
             status = run_loop(run, err);
+            if (status != GP_OK || !run->broken)
+                break;
+            status = gp_run_form_again(run, err);
+        }
         pool_release(pool);
     }
     run_free(run);

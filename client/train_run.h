@@ -16,6 +16,13 @@ struct gp_training {
 
 enum { GP_RUN_SKIPPED_MAX = 64 };
 
+/* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
+ * not sent yet, they are the same of any rank. */
+typedef struct gp_spare_steps {
+    gp_train_record *records;
+    size_t count, capacity;
+} gp_spare_steps;
+
 typedef struct gp_run {
     gp_pool *pool;
     const gp_train_request *request;
@@ -27,16 +34,46 @@ typedef struct gp_run {
     size_t netspec_bytes, options_bytes;
     uint32_t world, ready, ended;
     bool rank_ended[GP_MEMBERS_MAX];
+    bool has_result;
     gp_train_facts facts;
     int stop_told;     /* highest stop that the workers know of */
     gp_error failure;  /* first by time; GP_OK = none */
     int64_t failed_ms; /* when that, or the first effect of it, was seen */
     gp_error effect;   /* told when no cause comes */
     int64_t begun_ms;  /* train_begin was sent */
-    bool loading_told;
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
     uint32_t skipped_count;
+    bool loading_told, told_begin;
+    /* Deaths: the lease gets another generation, and the training goes on in it. */
+    bool broken;                /* a member died, and it will */
+    char cause[GP_TEXT_REASON]; /* of the last death */
+    int64_t broken_ms;
+    uint32_t in_a_row; /* restarts without a step between */
+    uint64_t told;     /* the last step of which somebody told, when the last one began */
+    gp_spare_steps spare;
 } gp_run;
+
+/* ---- train.c ---- */
+
+/* What a worker says. */
+void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in);
+/* train_begin to all ranks of the present grant. */
+gp_status gp_run_begin(gp_run *run, gp_error *err);
+/* The spare steps as if rank 0 had told of them. */
+void gp_run_flush_spare(gp_run *run);
+
+/* ---- train_again.c ---- */
+
+void gp_spare_add(gp_spare_steps *spare, const gp_train_record *record);
+void gp_spare_drop(gp_spare_steps *spare, uint64_t step); /* those up to that step */
+/* Whether the training goes on after the death that was just seen. */
+bool gp_run_may_go_on(const gp_run *run);
+/* Wait for the next generation, attach and begin in it. */
+gp_status gp_run_form_again(gp_run *run, gp_error *err);
+/* All ranks are ready again, and go on after that step. */
+gp_status gp_run_went_on(gp_run *run, uint64_t step, gp_error *err);
+
+/* ---- train_prepare.c ---- */
 
 /* Options, network and data of the request; what can be wrong is told here. */
 gp_status gp_run_prepare(gp_run *run, gp_error *err);

@@ -259,6 +259,7 @@ typedef struct gp_train_begin {
     char validation_data[512]; /* "" = none */
     uint32_t workers;          /* ranks taking part: the first so many of the lease */
     uint64_t seed;
+    uint32_t restart; /* how many groups of the lease this training had before; 0 = it begins */
 } gp_train_begin;
 
 typedef struct gp_train_ready {
@@ -271,6 +272,7 @@ typedef struct gp_train_ready {
     uint64_t memory_bytes;
     double ready_ms; /* from train_begin received to now */
     uint32_t classes;
+    uint64_t step; /* that it goes on after; 0 = from the beginning */
 } gp_train_ready;
 
 typedef struct gp_train_record {

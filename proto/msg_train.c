@@ -12,6 +12,7 @@ const gp_field gp_train_begin_fields[] = {
     GP_FIELD_TEXT(gp_train_begin, validation_data),
     GP_FIELD_U32(gp_train_begin, workers, 1, GP_MEMBERS_MAX),
     GP_FIELD_U64(gp_train_begin, seed, 0, UINT64_MAX),
+    GP_FIELD_U32(gp_train_begin, restart, 0, UINT32_MAX),
     GP_FIELD_END,
 };
 
@@ -27,6 +28,7 @@ const gp_field gp_train_ready_fields[] = {
     GP_FIELD_U64(gp_train_ready, memory_bytes, 0, GP_MEMORY_MAX),
     GP_FIELD_F64(gp_train_ready, ready_ms, 0.0, GP_SECONDS_MAX * 1e3),
     GP_FIELD_U32(gp_train_ready, classes, 0, GP_CLASSES_MAX),
+    GP_FIELD_U64(gp_train_ready, step, 0, UINT64_MAX),
     GP_FIELD_END,
 };
 

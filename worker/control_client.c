@@ -152,6 +152,7 @@ static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
                                           .lease = envelope.lease,
                                           .generation = envelope.generation };
         c->work_world = begin.workers;
+        c->holds = kind == GP_COMMAND_TRAIN;
         c->lost_index = 0;
     }
 }

@@ -76,23 +76,32 @@ static void lease_take(control *c)
            c->generation, c->grant.rank, c->grant.members_count);
 }
 
-void control_reset(control *c)
+/* What compute holds of the lease is for the generation that comes next, or for nobody. */
+static void reset_post(control *c)
 {
+    bool goes_on = c->granting && c->next_envelope.lease == c->lease;
     gp_error err;
 
-    if (c->resetting)
-        return;
-    c->resetting = true;
-    control_run_end(c);
-    if (!c->used) {
-        control_reset_go(c);
-        return;
-    }
+    atomic_store(&c->train.hold, goes_on ? c->lease : 0);
+    c->holds = c->holds && goes_on;
+    c->used = true;
     gp_mailbox_discard(c->mailbox);
     gp_train_control_abort(&c->train);
     control_tasks_stop(c);
     if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
+}
+
+void control_reset(control *c)
+{
+    if (c->resetting)
+        return;
+    c->resetting = true;
+    control_run_end(c);
+    if (c->used || c->holds)
+        reset_post(c);
+    else
+        control_reset_go(c);
 }
 
 void control_reset_done(control *c)
@@ -105,6 +114,10 @@ void control_reset_go(control *c)
 {
     if (c->used || c->runner != NULL)
         return;
+    if (c->holds && !(c->granting && c->next_envelope.lease == c->lease)) { /* revoked meanwhile */
+        reset_post(c);
+        return;
+    }
     c->resetting = false;
     lease_drop(c);
     if (c->granting)

@@ -47,6 +47,7 @@ typedef struct control {
     gp_rendezvous *group;
     gp_rendezvous *older; /* of an earlier generation, while a task is still in it; NULL = none */
     bool used;            /* compute was given work since it was last reset */
+    bool holds;           /* compute may hold the state of a training of this lease */
     bool resetting;       /* RESET is on its way; until it is answered nothing new is begun */
     bool granting;        /* a grant waits for compute: next_* */
     bool acking;          /* grant_ack is to be sent */

@@ -9,6 +9,8 @@
  *
  *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
  *                                                   then news, then train_done
+ *                                                   then news, then train_done; keeps a copy of the state, for the
+ *                                                   case that a peer has died and the lease gets another generation
  *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
  *   PREDICTING -> IDLE         [run_forget]
  *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
@@ -46,6 +48,7 @@ struct gp_run {
     gp_predictor *predictor;        /* NULL unless PREDICTING */
     uint32_t rank;                  /* in the present training */
     const gp_command *training;     /* that began it */
+    gp_train_held *held;            /* what the group before left of a training; NULL: nothing */
     atomic_bool ended;              /* the thread will do nothing more */
 };
 
@@ -189,6 +192,12 @@ static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_er
     return GP_OK;
 }
 
+static void run_drop_held(gp_run *run)
+{
+    gp_train_held_free(run->held);
+    run->held = NULL;
+}
+
 static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
                            const gp_command *command, const gp_train_begin *begin,
                            const gp_comm_rendezvous *group, void **copy, gp_error *err)
@@ -203,6 +212,7 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
         .group = group,
         .backend_ops = run->options.backend_ops,
         .control = run->options.train,
+        .held = run->held,
     };
     gp_status status = run_warm(run, err);
 
@@ -225,12 +235,16 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_error err;
 
     gp_fault_point("ready");
-    if (gp_trainer_run(trainer, &sink, done) == GP_OK && rank == 0 &&
-        train_results(trainer, &reply, &err) != GP_OK) {
+    gp_status status = gp_trainer_run(trainer, &sink, done);
+
+    if (status == GP_OK && rank == 0 && train_results(trainer, &reply, &err) != GP_OK) {
         done->status = err.code;
         done->stop_reason = GP_STOP_FAILED;
         snprintf(done->message, sizeof(done->message), "%s", err.message);
     }
+    /* Also of a training that has ended: rank 0 may die before the client has its result. */
+    if (status == GP_OK || status == GP_EPEER || status == GP_ECANCELED)
+        run->held = gp_trainer_hold(trainer, command->message.envelope.lease);
     gp_trainer_free(trainer);
     gp_rendezvous_end(rendezvous);
     gp_fault_point("done");
@@ -258,6 +272,9 @@ static void run_train(gp_run *run, gp_command *command)
     }
     gp_mailbox_begin_news(run->options.mailbox);
     status = gp_incoming_decode(&command->message, &begin, &err);
+    if (status == GP_OK &&
+        (begin.restart == 0 || gp_train_held_lease(run->held) != command->message.envelope.lease))
+        run_drop_held(run);
     if (status == GP_OK)
         status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
     if (status == GP_OK)
@@ -268,6 +285,7 @@ static void run_train(gp_run *run, gp_command *command)
         gp_rendezvous_end(rendezvous);
         reply_error(run, command, &err, true);
     } else {
+        run_drop_held(run);
         gp_mailbox_reply(run->options.mailbox, &ready);
         run->rank = group.rank;
         run->training = command;
@@ -435,6 +453,8 @@ static void run_reset(gp_run *run)
     gp_reply idle = { .type = NULL, .idle = true };
 
     run_forget(run);
+    if (gp_train_held_lease(run->held) != atomic_load(&run->options.train->hold))
+        run_drop_held(run);
     gp_mailbox_reply(run->options.mailbox, &idle);
 }
 
@@ -480,6 +500,7 @@ static void *run_main(void *argument)
         case GP_COMMAND_QUIT:
             gp_command_close(&command);
             run_forget(run);
+            run_drop_held(run);
             gp_objects_free(run->objects);
             if (run->backend != NULL)
                 run->options.backend_ops->close(run->backend);

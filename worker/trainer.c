@@ -123,7 +123,7 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status trainer_keep_state(gp_trainer *trainer, gp_error *err)
+static gp_status trainer_begin_state(gp_trainer *trainer, const gp_train_held *held, gp_error *err)
 {
     gp_checkpoint now;
     gp_status status = GP_OK;
@@ -132,8 +132,10 @@ static gp_status trainer_keep_state(gp_trainer *trainer, gp_error *err)
                                             .options = &trainer->options,
                                             .data_fingerprint = gp_store_get_info(trainer->data)->fingerprint,
                                             .world = trainer->world };
-    if (trainer->options.resume[0] != '\0')
+    if (!gp_trainer_take(trainer, held) && trainer->options.resume[0] != '\0')
         status = trainer_resume(trainer, err);
+    if (trainer->again) /* that was told when the first group began */
+        trainer->resumed[0] = '\0';
     if (status != GP_OK || trainer->options.checkpoint_path[0] == '\0' || trainer->rank != 0)
         return status;
     gp_trainer_checkpoint(trainer, &now);
@@ -168,11 +170,13 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
     if (status == GP_OK)
-        status = trainer_keep_state(trainer, err);
+        status = trainer_begin_state(trainer, setup->held, err);
     if (status == GP_OK)
         status = gp_trainer_join(trainer, setup->group, err);
     if (status == GP_OK)
         status = gp_trainer_check_layout(trainer, err);
+    if (status == GP_OK && trainer->again)
+        status = gp_trainer_agree(trainer, err);
     if (status == GP_OK && gp_trainer_shards(trainer))
         status = gp_trainer_shard_state(trainer, err);
     if (status == GP_OK)
@@ -199,6 +203,7 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
         .batch = trainer->world_batch,
         .parameters = trainer->graph->learned_count,
         .classes = trainer->graph->class_count,
+        .step = trainer->step,
         .memory_bytes =
             3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
             LOADER_DEPTH * (uint64_t)trainer->micro_batch * (data->sample_bytes + data->target_bytes),
@@ -227,6 +232,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     trainer->backend = setup->backend;
     trainer->rank = setup->group->rank;
     trainer->world = setup->group->world;
+    trainer->again = setup->begin->restart > 0;
     trainer->shard_minimum = setup->shard_minimum;
     gp_status status = trainer_build(trainer, setup, err);
 

@@ -24,6 +24,8 @@
 #include "worker/comm/comm.h"
 
 typedef struct gp_trainer gp_trainer;
+typedef struct gp_train_held
+    gp_train_held; /* what a training leaves for another group of its lease (trainer_held.c) */
 
 /* How the control thread reaches a training: valid for the daemon's life, reset before each run.
  * `stop` is read at every step; `comm` is set while a group exists, under `lock`. */
@@ -32,6 +34,7 @@ typedef struct gp_train_control {
     _Atomic uint64_t progress; /* + 1 with every call, bucket and batch: stands still when compute does */
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;
+    _Atomic uint64_t hold; /* the lease whose state may be held; 0 = none */
     pthread_mutex_t lock;
     gp_comm *comm; /* of the present run; NULL between runs */
     uint32_t generation;
@@ -55,7 +58,8 @@ typedef struct gp_trainer_setup {
     size_t weights_count; /* float32 elements */
     gp_status (*open)(gp_store **out, const char *source, gp_data_role role, const gp_store_options *options,
                       gp_error *err); /* of data; NULL: gp_store_open_with() */
-    const gp_comm_rendezvous *group;  /* rank, world, members, rendezvous; arena_bytes is filled in here */
+    const gp_train_held *held; /* of the group before, where begin->restart > 0; NULL: this rank has none */
+    const gp_comm_rendezvous *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;
@@ -79,6 +83,12 @@ void gp_trainer_free(gp_trainer *trainer);
 /* Returns when training ended.  done is always filled, with status, sentence and stop reason; its status is
  * also the returned value. */
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
+
+/* A copy of the state, which must be that of a step that all have committed or none: after gp_trainer_run(), whatever came of
+ * it.  NULL: the options do not ask for it (max-restarts 0), or there is no memory.  Freed by gp_train_held_free(). */
+gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
+uint64_t gp_train_held_lease(const gp_train_held *held); /* 0: of NULL */
+void gp_train_held_free(gp_train_held *held);            /* accepts NULL */
 
 /* The weights blob (float32 elements) and the class names as a JSON array; borrowed, until free. */
 const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count);

@@ -420,7 +420,7 @@ static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const
     gp_error err;
 
     trainer_tell_saver(trainer, sink);
-    if (checkpoint_due(trainer, last))
+    if (last != NULL && checkpoint_due(trainer, last))
         trainer->owes_checkpoint = true;
     if (!trainer->owes_checkpoint && !ends)
         return;
@@ -455,16 +455,48 @@ static gp_status trainer_finish_statistics(gp_trainer *trainer, uint32_t epoch, 
     return status;
 }
 
+/* Of the last step, from 1. */
+static uint32_t trainer_epoch(const gp_trainer *trainer)
+{
+    return trainer->epoch + (trainer->first > 0);
+}
+
+/* What follows a step before the next: a validation that is due, the end by patience, a checkpoint.  last: NULL where the
+ * step was taken in another group. */
+static gp_status trainer_after_step(gp_trainer *trainer, const call *last, bool *ends,
+                                    const gp_train_sink *sink, gp_train_done *done, gp_error *err)
+{
+    bool judged = trainer->owes_validation || (last == NULL && trainer->again);
+
+    if (trainer->owes_validation) {
+        gp_status status = trainer_validate(trainer, trainer_epoch(trainer), sink, err);
+
+        if (status != GP_OK)
+            return status;
+        trainer->owes_validation = false;
+    }
+    if (judged && !*ends && trainer_out_of_patience(trainer)) {
+        done->stop_reason = GP_STOP_PATIENCE;
+        *ends = true;
+    }
+    if (trainer->saver != NULL && (last != NULL || *ends))
+        trainer_save(trainer, last, *ends, sink);
+    return GP_OK;
+}
+
 static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
                                gp_error *err)
 {
     cursor now = { .epoch = trainer->epoch, .first = trainer->first }, ahead = now;
     gp_status status = GP_OK;
-    bool ends = false;
+    bool ends = trainer->epoch >= trainer->options.max_epochs; /* in another group */
 
     for (uint32_t i = 0; i < gp_loader_depth_max(trainer->loader) && status == GP_OK; i++)
         status = trainer_request(trainer, &ahead, err);
-    trainer->begin_ns = gp_now_ns();
+    trainer->begin_ns = gp_now_ns() - trainer->elapsed_ns;
+    done->epoch = trainer_epoch(trainer);
+    if (status == GP_OK)
+        status = trainer_after_step(trainer, NULL, &ends, sink, done, err);
     while (status == GP_OK && !ends) {
         gp_train_record record;
         call last = { 0 };
@@ -474,21 +506,15 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
             break;
         trainer->epoch = now.epoch;
         trainer->first = now.first;
-        sink->record(sink->context, &record);
-        done->epoch = last.epoch + 1;
         bool stops = trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
 
         ends = stops || now.epoch >= trainer->options.max_epochs;
+        trainer->owes_validation = validation_due(trainer, &last, ends);
         if (stops)
             done->stop_reason = GP_STOP_STOPPED;
-        if (validation_due(trainer, &last, ends))
-            status = trainer_validate(trainer, last.epoch + 1, sink, err);
-        if (status == GP_OK && !ends && trainer_out_of_patience(trainer)) {
-            done->stop_reason = GP_STOP_PATIENCE;
-            ends = true;
-        }
-        if (status == GP_OK && trainer->saver != NULL)
-            trainer_save(trainer, &last, ends, sink);
+        done->epoch = last.epoch + 1;
+        sink->record(sink->context, &record);
+        status = trainer_after_step(trainer, &last, &ends, sink, done, err);
     }
     if (status == GP_OK && trainer->options.batch_norm_statistics == GP_STATISTICS_POPULATION)
         status = trainer_finish_statistics(trainer, done->epoch, sink, err);

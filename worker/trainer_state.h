@@ -71,6 +71,9 @@ struct gp_trainer {
     uint64_t step;         /* committed */
     uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
     bool owes_checkpoint;
+    bool owes_validation;  /* of the last step; it is due before the next */
+    bool again;            /* a group before this one was left by a death */
+    int64_t elapsed_ns;    /* since the first step, when this group begins */
     uint32_t buckets_done; /* exchanged in this step */
     int64_t exchange_ns;   /* of this step */
     int64_t begin_ns;      /* when the first step began */
@@ -135,6 +138,13 @@ size_t gp_trainer_shard_bytes(const gp_trainer *trainer);
 gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err);
 /* Add up and update our shares, and commit the step with all ranks: on failure nobody has committed. */
 gp_status gp_trainer_shard_commit(gp_trainer *trainer, double weight, double learn_rate, gp_error *err);
+
+/* ---- trainer_held.c ---- */
+
+/* That state instead of the initial one; false: it is none of this training. */
+bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *kept);
+/* The furthest state of any rank becomes that of all; collective. */
+gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer_population.c ---- */
 

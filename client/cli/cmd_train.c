@@ -300,6 +300,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
         gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
+        gp_json_put_integer(&writer, "restarts", summary->restarts);
+        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
         changes_write(&session->changes, &writer);
         if (known) {
             gp_json_put_number(&writer, "advised_images_per_second", advised);
@@ -321,6 +323,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
     if (!isnan(summary->validation_rmse))
         printf(", validation RMSE %.4g", summary->validation_rmse);
+    if (summary->restarts > 0)
+        printf("; %u workers were replaced, paused for %.2f s", summary->restarts, summary->paused_seconds);
     if (known)
         printf("\nadvised were %.0f images/s, measured %.0f: %+.1f %%", advised, measured,
                (advised / measured - 1) * 100);

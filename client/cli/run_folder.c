@@ -240,6 +240,7 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
         gp_json_put_text(&writer, "reason", failure->message);
     if (summary != NULL) {
         gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
+        gp_json_put_integer(&writer, "restarts", summary->restarts);
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);

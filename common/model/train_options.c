@@ -330,6 +330,16 @@ const gp_param gp_train_options_table[] = {
       .words = on_bads,
       .help =
           "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)" },
+    { .name = "max-restarts",
+      .type = GP_PARAM_I64,
+      AT(max_restarts),
+      .fallback = 3,
+      .min = 0,
+      .max = 1000,
+      .torch_name = "torchrun --max-restarts",
+      .help = "how often in a row, without a step in between, a dead worker is replaced and the training "
+              "goes on; 0: "
+              "a death ends it" },
     { .name = "micro-batch-size",
       .type = GP_PARAM_I64,
       AT(micro_batch_size),

@@ -63,7 +63,9 @@ typedef struct gp_train_options {
     char class_weights[GP_XENT_WEIGHTS_BYTES];
     char augment[512];     /* of training images: gp_augment in common/data */
     int64_t image_size[2]; /* height, width that images are brought to; 0, 0: the network's, or their own */
-    int on_bad;            /* error, skip: the order of gp_on_bad in common/data */
+    int64_t
+        max_restarts; /* deaths of workers in a row, without a step between; 0: a death ends the training */
+    int on_bad;       /* error, skip: the order of gp_on_bad in common/data */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
 } gp_train_options;

@@ -295,3 +295,21 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
                            .named = true };
     return GP_OK;
 }
+
+/* It keeps nothing for another group: its trainings end with a death. */
+gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
+{
+    (void)trainer, (void)lease;
+    return NULL;
+}
+
+uint64_t gp_train_held_lease(const gp_train_held *held)
+{
+    (void)held;
+    return 0;
+}
+
+void gp_train_held_free(gp_train_held *held)
+{
+    (void)held;
+}

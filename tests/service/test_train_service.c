@@ -1,9 +1,10 @@
 /* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
 #include "tests/service/pools.h"
 
-static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05", NULL };
+static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05",
+                                     "max-restarts=0", NULL };
 static const char *const endless[] = { "max-epochs=1000", "mini-batch-size=64", "initial-learn-rate=0.01",
-                                       NULL };
+                                       "max-restarts=0", NULL };
 
 static gp_pool *open_pool(uint32_t workers)
 {

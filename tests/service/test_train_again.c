@@ -1,0 +1,184 @@
+/* test_train_again.c -- workers die in a training, and it goes on as if they had not. */
+#include "tests/service/pools.h"
+
+static const char *const exact[] = {
+    "max-epochs=2",      "mini-batch-size=96",     "initial-learn-rate=0.002",       "solver=adam",
+    "reproducible=true", "validation-frequency=7", "output-network=best-validation", NULL
+};
+
+/* What came of a training. */
+typedef struct outcome {
+    gp_status status;
+    gp_error err;
+    gp_training_summary summary;
+    unsigned char *model; /* the file */
+    size_t bytes;
+    uint64_t next;    /* the step that rank 0 tells next, from 1 */
+    bool out_of_turn; /* another one was told */
+    gp_pool *pool;
+    uint64_t kill_all_at; /* the step; 0 = never */
+} outcome;
+
+static void watch_step(void *context, const gp_train_step *step)
+{
+    outcome *o = context;
+
+    if (step->rank != 0)
+        return;
+    o->out_of_turn = o->out_of_turn || step->step != o->next;
+    o->next = step->step + 1;
+    if (step->step != o->kill_all_at)
+        return;
+    for (uint32_t rank = 0; rank < o->pool->grant.slots_count; rank++)
+        kill((pid_t)o->pool->grant.slots[rank].pid, SIGKILL);
+}
+
+static void outcome_free(outcome *o)
+{
+    free(o->model);
+    *o = (outcome){ 0 };
+}
+
+static void read_model(outcome *o, gp_training *training)
+{
+    char path[120];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
+    if (gp_training_save(training, path, &o->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
+        return;
+    o->model = malloc(1 << 22);
+    o->bytes = fread(o->model, 1, 1 << 22, file);
+    fclose(file);
+}
+
+/* On a pool of its own, whose workers have that fault (NULL: none). */
+static void run_on(outcome *o, uint32_t workers, const char *fault, const char *const *options)
+{
+    gp_training *training = NULL;
+    gp_pool *pool;
+
+    o->next = 1;
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:1500",
+                                 .options = options,
+                                 .events = { .step = watch_step, .context = o } };
+
+    pools_begin(fault);
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers }, &o->err) != GP_OK) {
+        GP_TEST_FAIL("no pool: %s", o->err.message);
+        pools_end();
+        return;
+    }
+    o->pool = pool;
+    o->status = gp_train(&training, pool, &request, &o->err);
+    if (o->status == GP_OK) {
+        gp_training_summarize(training, &o->summary);
+        read_model(o, training);
+        gp_training_free(training);
+    }
+    gp_pool_close(pool);
+    pools_end();
+}
+
+static void run(outcome *o, uint32_t workers, const char *fault, const char *const *options)
+{
+    *o = (outcome){ 0 };
+    run_on(o, workers, fault, options);
+}
+
+static void check_same(const char *what, const outcome *wanted, const outcome *got)
+{
+    if (got->status != GP_OK) {
+        GP_TEST_FAIL("%s: %s", what, got->err.message);
+        return;
+    }
+    if (got->bytes != wanted->bytes || memcmp(got->model, wanted->model, wanted->bytes) != 0)
+        GP_TEST_FAIL("%s: another model", what);
+    if (got->out_of_turn || got->next != wanted->next || got->summary.steps != wanted->summary.steps)
+        GP_TEST_FAIL("%s: its steps were not told once each, in order, up to %llu", what,
+                     (unsigned long long)wanted->next - 1);
+    if (got->summary.restarts == 0)
+        GP_TEST_FAIL("%s: nobody died", what);
+}
+
+TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
+{
+    static const char *const faults[] = {
+        "loading:1:kill@2.1",
+        "ready:1:kill@1.1",
+        "forward:9:kill@1.1",
+        "exchange:20:kill@2.1",
+        "commit:11:kill@1.1",
+        "commit:12:kill@2.1",
+        "validation:2:kill@1.1",
+        "validation:5:kill@2.1",
+        "done:1:kill@1.1",
+        "done:1:kill@2.1",
+        "commit:5:kill@1.1,forward:3:kill@2.1",
+        "forward:4:kill@2.1,commit:6:kill@2.2,exchange:15:kill@1.1",
+    };
+    outcome alone, undisturbed, got;
+
+    run(&undisturbed, 2, NULL, exact);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    CHECK(undisturbed.summary.validation_accuracy > 0.5);
+    run(&alone, 3, NULL, exact);
+    CHECK(alone.bytes == undisturbed.bytes && memcmp(alone.model, undisturbed.model, alone.bytes) == 0);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        run(&got, 2 + i % 2, faults[i], exact);
+        if (strncmp(faults[i], "done:1:kill@2", 13) == 0 && got.status == GP_OK)
+            got.summary.restarts = 1; /* it had nothing left to do, so nobody had to wait for another */
+        check_same(faults[i], &undisturbed, &got);
+        outcome_free(&got);
+    }
+    outcome_free(&alone);
+    outcome_free(&undisturbed);
+}
+
+TEST(a_training_in_float32_ends_as_well_as_the_undisturbed_one)
+{
+    static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "initial-learn-rate=0.05",
+                                           NULL };
+    outcome undisturbed, got;
+
+    run(&undisturbed, 3, NULL, options);
+    run(&got, 3, "between-buckets:14:kill@1.1,commit:9:kill@3.1", options);
+    REQUIRE(undisturbed.status == GP_OK && got.status == GP_OK);
+    CHECK(got.summary.restarts > 0);
+    CHECK(got.summary.paused_seconds > 0);
+    CHECK(!got.out_of_turn);
+    CHECK_INT(undisturbed.summary.steps, got.summary.steps);
+    CHECK_NEAR(undisturbed.summary.validation_accuracy, got.summary.validation_accuracy,
+               0.02); /* of 250 digits */
+    outcome_free(&undisturbed);
+    outcome_free(&got);
+}
+
+TEST(a_worker_that_dies_again_and_again_without_a_step_ends_the_training_in_words)
+{
+    static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2", NULL };
+    static const char *const never[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=0", NULL };
+    outcome got;
+
+    run(&got, 2, "forward:1:kill@2", twice);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "worker 2");
+    CHECK_CONTAINS(got.err.message, "signal 9");
+    run(&got, 2, "forward:5:kill@2.1", never);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "worker 2");
+}
+
+TEST(when_nobody_is_left_that_has_the_state_the_checkpoint_to_go_on_from_is_named)
+{
+    static const char *const options[] = { "max-epochs=100", "mini-batch-size=64",
+                                           "checkpoint-path=/tmp/nowhere-of-gradpool", NULL };
+    outcome got = { .kill_all_at = 5 };
+
+    run_on(&got, 2, NULL, options);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "no worker is left that had the state of step");
+    CHECK_CONTAINS(got.err.message, "--resume /tmp/nowhere-of-gradpool");
+    CHECK(system("rm -rf /tmp/nowhere-of-gradpool") == 0);
+}

@@ -1,0 +1,170 @@
+/* trainer_held.c -- the state of a training outlives its group.
+ *
+ *   steps ... a peer dies -> keep -> free: the group is left -> generation + 1: new -> take -> agree -> steps ...
+ *
+ * Whoever lives has the state of step s or of step s + 1, never a mixture (trainer.h).  In the next group all ranks agree
+ * on the furthest state of any of them, and its holder of the lowest rank sends it to those who have less: members that
+ * are new, and ranks that had not committed that step.  So a step is redone only if nobody has committed it, and no
+ * validation that somebody has finished is repeated. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/trainer_state.h"
+
+/* Where a training stands; broadcast as it is between processes of one build. */
+typedef struct place {
+    uint64_t step, optim_step;
+    uint32_t epoch, first;
+    double loss, best_loss;
+    int64_t no_better, elapsed_ns;
+    uint32_t owes_validation;
+} place;
+
+struct gp_train_held {
+    uint64_t lease, layout; /* layout: of the network, gp_graph_layout_hash() */
+    place place;
+    uint32_t state_blobs;
+    size_t count;                     /* float32 elements of a blob */
+    float *parameters, *best, *state; /* best: NULL where there is none */
+};
+
+static place place_of(gp_trainer *trainer)
+{
+    gp_checkpoint now;
+
+    gp_trainer_checkpoint(trainer, &now);
+    return (place){ .step = now.step,
+                    .optim_step = now.optim_step,
+                    .epoch = now.epoch,
+                    .first = now.first,
+                    .loss = trainer->loss,
+                    .best_loss = now.best_loss,
+                    .no_better = now.no_better,
+                    .elapsed_ns =
+                        trainer->begin_ns == 0 ? trainer->elapsed_ns : gp_now_ns() - trainer->begin_ns,
+                    .owes_validation = trainer->owes_validation };
+}
+
+static void place_set(gp_trainer *trainer, const place *p)
+{
+    uint32_t blobs;
+    uint64_t *optim_step;
+
+    gp_optim_state(trainer->optim, &blobs, &optim_step);
+    *optim_step = p->optim_step;
+    trainer->step = p->step;
+    trainer->epoch = p->epoch;
+    trainer->first = p->first;
+    trainer->loss = p->loss;
+    trainer->best_loss = p->best_loss;
+    trainer->no_better = p->no_better;
+    trainer->elapsed_ns = p->elapsed_ns;
+    trainer->owes_validation = p->owes_validation != 0;
+}
+
+/* ---- between two groups ---- */
+
+static float *copy_of(const float *blob, size_t count)
+{
+    float *copy = gp_malloc(count * sizeof(float) + 1);
+
+    if (copy != NULL)
+        memcpy(copy, blob, count * sizeof(float));
+    return copy;
+}
+
+gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
+{
+    gp_train_held *held = gp_calloc(1, sizeof(*held));
+    gp_checkpoint now;
+
+    if (trainer->options.max_restarts == 0 || held == NULL) {
+        gp_free(held);
+        return NULL;
+    }
+    gp_trainer_checkpoint(trainer, &now);
+    held->lease = lease;
+    held->layout = gp_graph_layout_hash(trainer->graph);
+    held->place = place_of(trainer);
+    held->count = trainer->graph->blob_count;
+    held->state_blobs = now.state_blobs;
+    held->parameters = copy_of(now.parameters, held->count);
+    held->state = copy_of(now.state, held->count * now.state_blobs);
+    held->best = now.best == NULL ? NULL : copy_of(now.best, held->count);
+    if (held->parameters == NULL || held->state == NULL || (now.best != NULL && held->best == NULL)) {
+        gp_log(GP_LOG_WARN, "no memory to keep the state of step %llu for another group",
+               (unsigned long long)trainer->step);
+        gp_train_held_free(held);
+        return NULL;
+    }
+    return held;
+}
+
+uint64_t gp_train_held_lease(const gp_train_held *held)
+{
+    return held == NULL ? 0 : held->lease;
+}
+
+void gp_train_held_free(gp_train_held *held)
+{
+    if (held == NULL)
+        return;
+    gp_free(held->parameters);
+    gp_free(held->best);
+    gp_free(held->state);
+    gp_free(held);
+}
+
+/* ---- in the next one ---- */
+
+bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
+{
+    gp_checkpoint now;
+
+    gp_trainer_checkpoint(trainer, &now);
+    if (held == NULL || held->layout != gp_graph_layout_hash(trainer->graph) ||
+        held->count != trainer->graph->blob_count || held->state_blobs != now.state_blobs ||
+        (held->best == NULL) != (now.best == NULL))
+        return false;
+    memcpy(now.parameters, held->parameters, held->count * sizeof(float));
+    memcpy(now.state, held->state, held->count * held->state_blobs * sizeof(float));
+    if (now.best != NULL)
+        memcpy(now.best, held->best, held->count * sizeof(float));
+    place_set(trainer, &held->place);
+    return true;
+}
+
+static gp_status send_state(gp_trainer *trainer, uint32_t root, gp_error *err)
+{
+    size_t bytes = trainer->graph->blob_count * sizeof(float);
+    place where = place_of(trainer);
+    gp_checkpoint now;
+
+    gp_trainer_checkpoint(trainer, &now);
+    gp_status status = gp_comm_broadcast_private(trainer->comm, &where, sizeof(where), root, err);
+
+    if (status == GP_OK)
+        status = gp_comm_broadcast_private(trainer->comm, now.parameters, bytes, root, err);
+    if (status == GP_OK && now.state_blobs > 0)
+        status = gp_comm_broadcast_private(trainer->comm, now.state, bytes * now.state_blobs, root, err);
+    if (status == GP_OK && now.best != NULL)
+        status = gp_comm_broadcast_private(trainer->comm, now.best, bytes, root, err);
+    if (status == GP_OK)
+        place_set(trainer, &where);
+    return status;
+}
+
+gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err)
+{
+    enum { RANKS = GP_COMM_WORLD_MAX };
+    const int64_t progress = 2 * (int64_t)trainer->step + !trainer->owes_validation;
+    int64_t furthest[2] = { progress * RANKS + (RANKS - 1 - trainer->rank), -progress };
+    gp_status status = gp_comm_all_reduce_private(trainer->comm, furthest, 2, GP_I64, GP_COMM_MAX, err);
+
+    if (status != GP_OK || furthest[0] / RANKS == -furthest[1])
+        return status; /* nobody has less */
+    return send_state(trainer, (uint32_t)(RANKS - 1 - furthest[0] % RANKS), err);
+}
