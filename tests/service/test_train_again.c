@@ -1,4 +1,5 @@
 /* test_train_again.c -- workers die in a training, and it goes on as if they had not. */
+#include "common/model/network.h"
 #include "tests/service/pools.h"
 
 static const char *const exact[] = {
@@ -17,6 +18,7 @@ typedef struct outcome {
     bool out_of_turn; /* another one was told */
     gp_pool *pool;
     uint64_t kill_all_at; /* the step; 0 = never */
+    const char *network;  /* JSON; NULL: lenet */
 } outcome;
 
 static void watch_step(void *context, const gp_train_step *step)
@@ -58,13 +60,18 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     gp_training *training = NULL;
     gp_pool *pool;
 
+    char network[120];
+
     o->next = 1;
-    gp_train_request request = { .network = "lenet",
+    gp_train_request request = { .network = o->network == NULL ? "lenet" : network,
                                  .data = "digits:1500",
                                  .options = options,
                                  .events = { .step = watch_step, .context = o } };
 
     pools_begin(fault);
+    snprintf(network, sizeof(network), "%s/network.json", pools_root);
+    if (o->network != NULL && gp_file_write(network, o->network, strlen(o->network), &o->err) != GP_OK)
+        GP_TEST_FAIL("no network: %s", o->err.message);
     if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers }, &o->err) != GP_OK) {
         GP_TEST_FAIL("no pool: %s", o->err.message);
         pools_end();
@@ -133,6 +140,34 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
         outcome_free(&got);
     }
     outcome_free(&alone);
+    outcome_free(&undisturbed);
+}
+
+/* Large enough for one copy of the state (trainer_shard.c), which dies with nobody. */
+TEST(ranks_that_share_their_state_go_on_to_the_same_bits_on_as_many_workers)
+{
+    static const char network[] =
+        "{\"name\": \"wide\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": ["
+        "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 400}, {\"name\": \"relu1\", \"kind\": \"relu\"},"
+        "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, {\"name\": \"loss\", \"kind\": "
+        "\"crossentropy\"}]}";
+    static const char *const options[] = { "max-epochs=2", "mini-batch-size=96", "initial-learn-rate=0.002",
+                                           "solver=adam", NULL };
+    static const char *const faults[] = { "forward:9:kill@1.1",   "exchange:12:kill@1.1",
+                                          "exchange:12:kill@2.1", "between-buckets:7:kill@2.1",
+                                          "commit:11:kill@1.1",   "validation:1:kill@1.1",
+                                          "done:1:kill@1.1" };
+    outcome undisturbed = { .network = network }, got;
+
+    run_on(&undisturbed, 2, NULL, options);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 400 * 784 * 4);
+    CHECK(undisturbed.summary.validation_accuracy > 0.5);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        got = (outcome){ .network = network };
+        run_on(&got, 2, faults[i], options);
+        check_same(faults[i], &undisturbed, &got);
+        outcome_free(&got);
+    }
     outcome_free(&undisturbed);
 }
 
