@@ -36,11 +36,11 @@ typedef struct gp_run {
     bool rank_ended[GP_MEMBERS_MAX];
     bool has_result;
     gp_train_facts facts;
-    int stop_told;     /* highest stop that the workers know of */
-    gp_error failure;  /* first by time; GP_OK = none */
-    int64_t failed_ms; /* when that, or the first effect of it, was seen */
-    gp_error effect;   /* told when no cause comes */
-    int64_t begun_ms;  /* train_begin was sent */
+    int stop_told;                         /* highest stop that the workers know of */
+    gp_error failure;                      /* first by time; GP_OK = none */
+    int64_t failed_ms;                     /* when that, or the first effect of it, was seen */
+    gp_error effect;                       /* told when no cause comes */
+    int64_t begun_ms;                      /* train_begin was sent */
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
     uint32_t skipped_count;
     bool loading_told, told_begin;

@@ -142,7 +142,7 @@ gp_status gp_trainer_shard_commit(gp_trainer *trainer, double weight, double lea
 /* ---- trainer_held.c ---- */
 
 /* That state instead of the initial one; false: it is none of this training. */
-bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *kept);
+bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held);
 /* The furthest state of any rank becomes that of all; collective. */
 gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err);
 
