@@ -129,9 +129,13 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
 /* Each file of the list, with the accuracy above the picture. */
 static gp_status confusion_save(const evaluated *e, const char *list, gp_error *err)
 {
-    char title[64];
+    char title[96];
 
-    snprintf(title, sizeof(title), "accuracy %.2f %%", e->result.accuracy * 100);
+    if (e->pixels)
+        snprintf(title, sizeof(title), "accuracy %.2f %%, mean IoU %.2f %%", e->result.accuracy * 100,
+                 e->metrics.mean_iou * 100);
+    else
+        snprintf(title, sizeof(title), "accuracy %.2f %%", e->result.accuracy * 100);
     while (list[0] != '\0') {
         const size_t length = strcspn(list, ",");
         char path[512];

@@ -203,6 +203,56 @@ TEST(pixel_labels_move_with_their_image_and_are_undefined_outside)
     CHECK(compared > 5000 && outside > 1000);
 }
 
+/* An image that shows where each pixel is: bilinear sampling of a straight line gives the place itself. */
+TEST(under_every_setting_a_pixel_has_the_label_of_the_place_that_it_shows)
+{
+    static const char *const settings[] = {
+        "crop=center crop-size=9,13",
+        "crop=random crop-size=9,13 patches-per-image=5",
+        "crop=resized crop-size=11,7",
+        "x-reflection=0.5 y-reflection=0.5",
+        "rotation=-20,20",
+        "rotation=-180,180",
+        "scale=0.5,2",
+        "x-scale=0.7,1.4 y-scale=0.7,1.4",
+        "x-shear=-30,30",
+        "y-shear=-30,30",
+        "x-translation=-10,10 y-translation=-10,10",
+        "crop=random crop-size=12,12 patches-per-image=3 rotation=-20,20 x-translation=-10,10 "
+        "y-translation=-10,10",
+        "crop=resized crop-size=16,16 x-reflection=0.5 rotation=-45,45 scale=0.8,1.2 x-shear=-10,10",
+    };
+    static float image[2 * H * W], moved_image[2 * H * W];
+    static int32_t labels[H * W], moved_labels[H * W];
+
+    for (int i = 0; i < H * W; i++) {
+        labels[i] = i;
+        image[i] = (float)(i % W) + 0.5f;
+        image[H * W + i] = (float)(i / W) + 0.5f;
+    }
+    for (size_t n = 0; n < sizeof(settings) / sizeof(settings[0]); n++) {
+        int compared = 0;
+
+        for (uint32_t index = 0; index < 20; index++) {
+            fixture f = fixture_of(settings[n], GP_F32, 2, index);
+            const uint32_t plane = f.shape.height * f.shape.width;
+
+            gp_augment_image(&f.draw, &f.store, &f.shape, -1, image, moved_image);
+            gp_augment_indices(&f.draw, &f.store, &f.shape, labels, moved_labels);
+            for (uint32_t i = 0; i < plane; i++) {
+                const float x = moved_image[i], y = moved_image[plane + i];
+
+                CHECK((moved_labels[i] == -1) == (x == -1)); /* outside of the image: no label */
+                if (moved_labels[i] == -1 || fabsf(x - rintf(x)) < 1e-3f || fabsf(y - rintf(y)) < 1e-3f)
+                    continue; /* on the line between two pixels either will do */
+                compared++;
+                CHECK_INT((int)y * W + (int)x, moved_labels[i]);
+            }
+        }
+        CHECK(compared > 500);
+    }
+}
+
 TEST(colours_follow_brightness_contrast_saturation_and_hue)
 {
     static float image[3 * H * W], out[3 * H * W];
