@@ -243,7 +243,8 @@ typedef struct gp_prediction {
     uint32_t rank;
     uint64_t dims[4];
     const char *const *class_names; /* [classes]; their numbers from 0 where they have no names */
-    const int32_t *pixels;          /* [H, W]: the class of each, with pixel_classes; else NULL */
+    /* [H, W]: the class of each, with pixel_classes; else NULL.  H and W are the image's own, but with GP_FIT_INPUT. */
+    const int32_t *pixels;
 } gp_prediction;
 
 /* What is done with images that are not of the network's size, where the network gives a class for each pixel and

@@ -112,7 +112,7 @@ static gp_status rows_reserve(gp_stitch *s, uint32_t width, gp_error *err)
     return GP_OK;
 }
 
-static gp_status image_reserve(gp_stitch *s, gp_error *err)
+static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
 {
     const gp_whole *image = &s->image;
     const uint64_t map = (uint64_t)s->setup.classes * image->read_height * image->read_width * sizeof(float);
@@ -125,7 +125,7 @@ static gp_status image_reserve(gp_stitch *s, gp_error *err)
             err, GP_ELIMIT,
             "%s: the scores of %" PRIu32 " classes for %" PRIu32 "x%" PRIu32
             " pixels take %.1f GiB; at most %.0f GiB are taken: bring images to a smaller --image-size",
-            gp_store_name(s->setup.store, 0, name, sizeof(name)), s->setup.classes, image->read_height,
+            gp_store_name(s->setup.store, index, name, sizeof(name)), s->setup.classes, image->read_height,
             image->read_width, (double)map / (1 << 30), (double)GP_STITCH_BYTES_MAX / (1 << 30));
     }
     status = grow(&s->map, &s->map_bytes, (size_t)map, err);
@@ -243,7 +243,7 @@ gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, g
         gp_store_read_whole(s->setup.store, index, s->setup.read_height, s->setup.read_width, &s->image, err);
 
     if (status == GP_OK)
-        status = image_reserve(s, err);
+        status = image_reserve(s, index, err);
     if (status == GP_OK)
         status = windows_run(s, err);
     if (status != GP_OK)

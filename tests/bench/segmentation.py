@@ -213,6 +213,9 @@ def torch_train(options):
             now = resource.getrusage(resource.RUSAGE_SELF)
             times.append(time.monotonic() - start)
             processor.append(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
+            if len(times) % 5 == 0:
+                print(f"PyTorch: step {len(times)}, processor time of a step {statistics.mean(processor):.2f} s",
+                      file=sys.stderr)
         print(f"PyTorch: epoch {epoch + 1}, loss {loss.item():.4f}, {time.monotonic() - began:.0f} s", file=sys.stderr)
     seconds = time.monotonic() - began
     iou, accuracy = torch_evaluate(net, options)
