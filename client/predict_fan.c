@@ -144,7 +144,6 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
             gp_fail(err, GP_EINVAL, "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another",
                     fan->plan->data, fan->samples, ready.samples);
     fan->ready[rank] = status == GP_OK;
-    fan->sums.has_labels |= ready.has_labels;
     return status;
 }
 

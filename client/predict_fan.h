@@ -52,7 +52,6 @@ typedef struct gp_fan_plan {
 typedef struct gp_fan_sums {
     uint64_t count, labelled;
     double loss, weight, correct, classed, squares, values;
-    bool has_labels;
 } gp_fan_sums;
 
 /* gp_fan_run -- on the pool's lease, until all is back.

@@ -107,10 +107,10 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
     const double rate = (double)e->result.count / e->result.seconds;
 
     if (isnan(e->result.loss) && e->confusion == NULL) {
-        printf(
-            "nothing to compare with: what the data has as targets is not what the model's loss takes; %.0f "
-            "images/s\n",
-            rate);
+        printf("nothing to compare with: the targets of the data are not what the model's loss takes, or "
+               "none of its "
+               "classes is the model's; %.0f images/s\n",
+               rate);
         return GP_OK;
     }
     if (!isnan(e->result.accuracy))
