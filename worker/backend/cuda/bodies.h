@@ -8,6 +8,7 @@
  *   bodies.h       reading and writing activations, element-wise ops, packing of weights
  *   bodies_conv.h  convolution, fully connected layers, pooling
  *   bodies_norm.h  batch, group and local response norm
+ *   bodies_wide.h  some of these for eight channels at once
  *   bodies_move.h  boxes, resizing, softmax
  *   bodies_loss.h  losses
  *   bodies_step.h  the optimiser over the blob */
@@ -272,6 +273,16 @@ BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
     a->f[0][i] = (float)sum;
 }
 
+/* d[0] parts [chunks][n[0]] -> d[1] fewer of them, [n[1]][n[0]].  Items: (part, number). */
+BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
+{
+    double sum = 0.0;
+
+    for (uint32_t k = i / a->n[0]; k < a->chunks; k += a->n[1])
+        sum += a->d[0][(size_t)k * a->n[0] + i % a->n[0]];
+    a->d[1][i] = sum;
+}
+
 /* ---- weights in the order that a library wants: [O][I][P] <-> [O][P][I], P pixels of a kernel or of an image ---- */
 
 /* Item: element of y[0] (a vector of them), from f[0]; n[0] = I, n[1] = P. */
@@ -293,6 +304,7 @@ BODY void body_weights_unpack(const gp_kernel_args *a, uint32_t i)
 
 #include "worker/backend/cuda/bodies_conv.h"
 #include "worker/backend/cuda/bodies_norm.h"
+#include "worker/backend/cuda/bodies_wide.h"
 #include "worker/backend/cuda/bodies_move.h"
 #include "worker/backend/cuda/bodies_loss.h"
 #include "worker/backend/cuda/bodies_step.h"

@@ -86,13 +86,26 @@ static uint64_t elements(const lowering *l, const gp_kernel_image *image)
     return (uint64_t)image->sample * l->plan->options.micro_batch;
 }
 
+/* Whether bodies_wide.h takes the op: all its images are packed bfloat16 of eights of channels.  Those of vectors are too,
+ * whichever the plan's order is. */
+static bool is_wide(const lowering *l, uint32_t images)
+{
+    const gp_kernel_image *all[3] = { &l->args.y[0], &l->args.x[0], &l->args.x[1] };
+
+    for (uint32_t i = 0; i < images + 1; i++)
+        if (all[i]->data != NULL &&
+            (!all[i]->narrow || all[i]->channel_stride != 1 || all[i]->channels % 8 != 0))
+            return false;
+    return true;
+}
+
 /* Into how many parts to cut a sum of so many units, where each part has `each` items. */
-static uint32_t chunks_for(uint64_t each, uint64_t units)
+static uint32_t chunks_for(uint64_t each, uint64_t units, uint32_t most)
 {
     enum { ITEMS = 1 << 18 };
     uint64_t chunks = each == 0 ? 1 : ITEMS / each;
 
-    chunks = chunks > PLAN_CHUNKS_MAX ? PLAN_CHUNKS_MAX : chunks;
+    chunks = chunks > most ? most : chunks;
     chunks = chunks > units ? units : chunks;
     return chunks == 0 ? 1 : (uint32_t)chunks;
 }
@@ -107,7 +120,7 @@ static gp_status parts_add(lowering *l, gp_kernel kernel, gp_kernel_args *args, 
     if (gradient == NULL)
         return GP_OK;
     args->count = count;
-    args->chunks = chunks_for(count, units);
+    args->chunks = chunks_for(count, units, PLAN_CHUNKS_MAX);
     args->f[0] = gradient;
     args->f[1] = scratch_take(l, (size_t)args->chunks * count * sizeof(float));
     status = kernel_add(l, kernel, args, args->chunks * count, err);
@@ -432,6 +445,15 @@ static gp_status lower_pool(lowering *l, gp_error *err)
 
 /* ---- one kernel, an item for each element of y or of x ---- */
 
+/* The wide kernel where its images fit, the plain one elsewhere; items are elements of y[0]. */
+static gp_status wide_add(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
+                          const gp_kernel_args *args, gp_error *err)
+{
+    bool fits = is_wide(l, images);
+
+    return kernel_add(l, fits ? wide_one : plain, args, elements(l, &args->y[0]) / (fits ? 8 : 1), err);
+}
+
 static gp_status lower_simple(lowering *l, gp_error *err)
 {
     gp_kernel_args args = l->args;
@@ -440,14 +462,11 @@ static gp_status lower_simple(lowering *l, gp_error *err)
     args.kind = l->op->number[0];
     switch (l->op->code) {
     case GP_OP_RELU:
-        kernel = GP_KERNEL_relu;
-        break;
+        return wide_add(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args, err);
     case GP_OP_RELU_BACKWARD:
-        kernel = GP_KERNEL_relu_backward;
-        break;
+        return wide_add(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args, err);
     case GP_OP_ADD:
-        kernel = GP_KERNEL_add;
-        break;
+        return wide_add(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args, err);
     case GP_OP_ACTIVATION:
         args.kind = (int32_t)l->op->function;
         kernel = GP_KERNEL_activation;
@@ -537,14 +556,18 @@ static gp_status couple_add(lowering *l, double *sums, size_t doubles, gp_error 
 
 static gp_status lower_batchnorm(lowering *l, gp_error *err)
 {
+    enum { MANY = 4096, FEW = 64 };
     const gp_op *op = l->op;
     gp_kernel_args args = l->args;
     uint32_t channels = args.x[0].channels;
-    bool forward = op->code == GP_OP_BATCHNORM;
+    bool forward = op->code == GP_OP_BATCHNORM, fits = is_wide(l, forward ? 1 : 2);
     gp_status status;
 
     args.number64[0] = op->factor[0];
-    args.chunks = chunks_for(channels, (uint64_t)l->plan->options.micro_batch * args.x[0].pixels);
+    args.kind = !forward;
+    args.chunks =
+        chunks_for(channels / (fits ? 8 : 1),
+                   (uint64_t)l->plan->options.micro_batch * args.x[0].pixels / (fits ? 16 : 1), MANY);
     args.d[0] = scratch_take(l, (size_t)args.chunks * 2 * channels * sizeof(double));
     args.d[1] = scratch_take(l, (2 * (size_t)channels + 1) * sizeof(double));
     if (forward) {
@@ -558,23 +581,37 @@ static gp_status lower_batchnorm(lowering *l, gp_error *err)
         args.f[1] = gp_plan_data(l->plan, op->out[1]);
         args.f[2] = gp_plan_data(l->plan, op->out[2]);
     }
-    status = kernel_add(l, forward ? GP_KERNEL_batchnorm_part : GP_KERNEL_batchnorm_backward_part, &args,
-                        (uint64_t)args.chunks * channels, err);
+    status = kernel_add(l,
+                        fits      ? GP_KERNEL_wide_batchnorm_part
+                        : forward ? GP_KERNEL_batchnorm_part
+                                  : GP_KERNEL_batchnorm_backward_part,
+                        &args, (uint64_t)args.chunks * (channels / (fits ? 8 : 1)), err);
+    if (args.chunks > 2 * FEW && status == GP_OK) { /* one item would add for too long */
+        gp_kernel_args fold = args;
+
+        fold.n[0] = 2 * channels;
+        fold.n[1] = FEW;
+        fold.d[1] = scratch_take(l, (size_t)FEW * 2 * channels * sizeof(double));
+        status = kernel_add(l, GP_KERNEL_parts_fold, &fold, (uint64_t)FEW * 2 * channels, err);
+        args.d[0] = fold.d[1];
+        args.chunks = FEW;
+    }
     if (status == GP_OK)
         status = kernel_add(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum, &args,
                             channels, err);
     if (status == GP_OK)
         status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
     if (status == GP_OK && !forward)
-        return args.y[0].data == NULL
-                   ? GP_OK
-                   : kernel_add(l, GP_KERNEL_batchnorm_backward_apply, &args, elements(l, &args.y[0]), err);
+        return args.y[0].data == NULL ? GP_OK
+                                      : wide_add(l, 2, GP_KERNEL_wide_batchnorm_backward_apply,
+                                                 GP_KERNEL_batchnorm_backward_apply, &args, err);
     if (status == GP_OK)
         status = kernel_add(l, GP_KERNEL_batchnorm_moments, &args, channels, err);
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
     args.f[2] = gp_plan_data(l->plan, op->in[2]);
-    return status == GP_OK ? kernel_add(l, GP_KERNEL_batchnorm_apply, &args, elements(l, &args.y[0]), err)
-                           : status;
+    return status == GP_OK
+               ? wide_add(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args, err)
+               : status;
 }
 
 static gp_status lower_batchnorm_infer(lowering *l, gp_error *err)
@@ -739,7 +776,7 @@ static gp_status lower_dice(lowering *l, gp_error *err)
     gp_status status;
 
     loss_args(l, &args);
-    args.chunks = chunks_for((uint64_t)args.rows * classes, args.x[0].pixels);
+    args.chunks = chunks_for((uint64_t)args.rows * classes, args.x[0].pixels, PLAN_CHUNKS_MAX);
     args.n[4] = parts;
     args.f[4] = scratch_take(l, (size_t)args.rows * args.chunks * classes * 3 * sizeof(float));
     args.f[5] = scratch_take(l, (size_t)args.rows * (classes + 2) * sizeof(float));
