@@ -59,7 +59,7 @@ BODY void body_transpose(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, image_get(&a->x[0], box_at(&a->x[0], at.n, from)));
 }
 
-/* ---- resizing; kind: gp_resize_mode ---- */
+/* ---- resizing; kind: gp_resize_mode; number64: inputs per output along height and width ---- */
 
 /* Where output o lies between inputs: the lower one and the share of the next. */
 typedef struct between {
@@ -67,7 +67,7 @@ typedef struct between {
     float share;
 } between;
 
-BODY between resize_of(int32_t mode, uint32_t o, uint32_t from, uint32_t to)
+BODY between resize_of(int32_t mode, double ratio, uint32_t o, uint32_t from, uint32_t to)
 {
     between at;
     double x = 0.0;
@@ -77,12 +77,7 @@ BODY between resize_of(int32_t mode, uint32_t o, uint32_t from, uint32_t to)
         at.share = 0.0f;
         return at;
     }
-    if (mode == 1)
-        x = ((double)o + 0.5) * (double)from / (double)to - 0.5;
-    else if (mode == 2)
-        x = to == 1 ? 0.0 : (double)o * (double)(from - 1) / (double)(to - 1);
-    else
-        x = (double)o * (double)from / (double)to;
+    x = mode == 1 ? ((double)o + 0.5) * ratio - 0.5 : (double)o * ratio;
     x = x < 0.0 ? 0.0 : x > (double)(from - 1) ? (double)(from - 1) : x;
     at.low = (uint32_t)x;
     at.high = at.low + 1 < from ? at.low + 1 : at.low;
@@ -94,8 +89,8 @@ BODY void body_resize(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
     place at = image_place(y, i);
-    between v = resize_of(a->kind, at.p / y->width, x->height, y->height);
-    between h = resize_of(a->kind, at.p % y->width, x->width, y->width);
+    between v = resize_of(a->kind, a->number64[0], at.p / y->width, x->height, y->height);
+    between h = resize_of(a->kind, a->number64[1], at.p % y->width, x->width, y->width);
     float upper = image_get(x, image_at(x, at.n, at.c, v.low * x->width + h.low)) * (1.0f - h.share) +
                   image_get(x, image_at(x, at.n, at.c, v.low * x->width + h.high)) * h.share;
     float lower = image_get(x, image_at(x, at.n, at.c, v.high * x->width + h.low)) * (1.0f - h.share) +
@@ -104,24 +99,21 @@ BODY void body_resize(const gp_kernel_args *a, uint32_t i)
     image_put(y, i, upper * (1.0f - v.share) + lower * v.share);
 }
 
-BODY float resize_weight(int32_t mode, uint32_t i, uint32_t o, uint32_t from, uint32_t to)
+BODY float resize_weight(int32_t mode, double ratio, uint32_t i, uint32_t o, uint32_t from, uint32_t to)
 {
-    between at = resize_of(mode, o, from, to);
+    between at = resize_of(mode, ratio, o, from, to);
     float weight = i == at.low ? 1.0f - at.share : 0.0f;
 
     return i == at.high ? weight + at.share : weight;
 }
 
-/* Outputs that may read input i: a little more than do. */
+/* Outputs that may read input i: two inputs to either side and some more, which holds for all modes. */
 BODY void resize_readers(uint32_t i, uint32_t from, uint32_t to, uint32_t *first, uint32_t *end)
 {
-    double scale = (double)to / (double)from,
-           stretch = from > 1 && to > 1 ? (double)(to - 1) / (double)(from - 1) : scale;
-    double low = ((double)i - 2.0) * (scale < stretch ? scale : stretch) - 2.0;
-    double high = ((double)i + 2.0) * (scale > stretch ? scale : stretch) + 3.0;
+    uint32_t low = i > 2 ? (i - 2) * to / from : 0, high = (i + 2) * to / from + 3;
 
-    *first = low > 0.0 ? (uint32_t)low : 0;
-    *end = high < (double)to ? (uint32_t)high : to;
+    *first = low > 2 ? low - 2 : 0;
+    *end = high < to ? high : to;
     /* Beyond the edges lies the last pixel, which all of them read. */
     if (i == 0)
         *first = 0;
@@ -139,12 +131,12 @@ BODY void body_resize_backward(const gp_kernel_args *a, uint32_t i)
     resize_readers(y, dx->height, dy->height, &top, &bottom);
     resize_readers(x, dx->width, dy->width, &left, &right);
     for (uint32_t oy = top; oy < bottom; oy++) {
-        float v = resize_weight(a->kind, y, oy, dx->height, dy->height), row = 0.0f;
+        float v = resize_weight(a->kind, a->number64[0], y, oy, dx->height, dy->height), row = 0.0f;
 
         if (v == 0.0f)
             continue;
         for (uint32_t ox = left; ox < right; ox++) {
-            float h = resize_weight(a->kind, x, ox, dx->width, dy->width);
+            float h = resize_weight(a->kind, a->number64[1], x, ox, dx->width, dy->width);
 
             if (h != 0.0f)
                 row += h * image_get(dy, image_at(dy, at.n, at.c, oy * dy->width + ox));

@@ -454,6 +454,16 @@ static gp_status wide_add(lowering *l, uint32_t images, gp_kernel wide_one, gp_k
     return kernel_add(l, fits ? wide_one : plain, args, elements(l, &args->y[0]) / (fits ? 8 : 1), err);
 }
 
+static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, const gp_kernel_image *to)
+{
+    const double inputs[2] = { from->height, from->width }, outputs[2] = { to->height, to->width };
+
+    for (int k = 0; k < 2; k++)
+        args->number64[k] = args->kind != GP_RESIZE_BILINEAR_CORNERS ? inputs[k] / outputs[k]
+                            : outputs[k] == 1.0                      ? 0.0
+                                                                     : (inputs[k] - 1.0) / (outputs[k] - 1.0);
+}
+
 static gp_status lower_simple(lowering *l, gp_error *err)
 {
     gp_kernel_args args = l->args;
@@ -482,9 +492,11 @@ static gp_status lower_simple(lowering *l, gp_error *err)
         kernel = GP_KERNEL_multiply_sum;
         break;
     case GP_OP_RESIZE:
+        resize_ratios(&args, &args.x[0], &args.y[0]);
         kernel = GP_KERNEL_resize;
         break;
     case GP_OP_RESIZE_BACKWARD:
+        resize_ratios(&args, &args.y[0], &args.x[0]);
         kernel = GP_KERNEL_resize_backward;
         break;
     case GP_OP_PAD:
