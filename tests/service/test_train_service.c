@@ -1,6 +1,8 @@
 /* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
 #include "tests/service/pools.h"
 
+#include "common/model/network.h"
+
 static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05",
                                      "max-restarts=0", NULL };
 static const char *const endless[] = { "max-epochs=1000", "mini-batch-size=64", "initial-learn-rate=0.01",
@@ -266,6 +268,42 @@ TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
         else
             check_words(err.message, 2);
         check_trains(pool);
+        gp_pool_close(pool);
+        pools_end();
+    }
+}
+
+/* 318,010 parameters: so many that the workers keep one copy of them, in the memory of the first. */
+static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 28, 28], \"scale\": 0.00392, \"layers\": ["
+                           "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 400}, "
+                           "{\"name\": \"relu\", \"kind\": \"relu\"}, "
+                           "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, "
+                           "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}";
+
+TEST(a_worker_killed_in_its_share_of_a_common_update_is_told_and_the_next_training_is_right)
+{
+    for (uint32_t victim = 1; victim <= 2; victim++) {
+        gp_pool *pool;
+        gp_training *training = NULL;
+        gp_training_summary summary;
+        char fault[64], path[96];
+        gp_error err;
+
+        snprintf(fault, sizeof(fault), "between-buckets:8:kill@%u.1", victim); /* 3 passings a step */
+        pools_begin(fault);
+        snprintf(path, sizeof(path), "%s/wide.json", pools_root);
+        REQUIRE_OK(gp_file_write(path, wide, strlen(wide), &err), err);
+        pool = open_pool(2);
+        REQUIRE(pool != NULL);
+        gp_train_request request = { .network = path, .data = "digits:3000", .options = quick };
+
+        CHECK_STATUS(GP_EPEER, gp_train(&training, pool, &request, &err));
+        check_words(err.message, victim);
+        REQUIRE_OK(gp_train(&training, pool, &request, &err), err);
+        gp_training_summarize(training, &summary);
+        CHECK_INT(47, summary.steps);
+        CHECK(summary.validation_accuracy > 0.5);
+        gp_training_free(training);
         gp_pool_close(pool);
         pools_end();
     }
