@@ -158,7 +158,16 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
         status = gp_optim_new(&b->optim, b->graph, &b->train, err);
     if (status == GP_OK)
         status = b->ops->open(&b->backend, &backend, err);
-    return status == GP_OK ? b->ops->compile(&b->plan, b->backend, b->graph, &plan, &memory, err) : status;
+    if (status == GP_OK)
+        status = b->ops->compile(&b->plan, b->backend, b->graph, &plan, &memory, err);
+    if (status != GP_OK || b->optim == NULL || b->ops->steps == NULL)
+        return status;
+
+    uint32_t blobs;
+    uint64_t *step;
+    float *state = gp_optim_state(b->optim, &blobs, &step);
+
+    return b->ops->steps->keep(b->plan, &(gp_keep){ &b->train, state, blobs }, err);
 }
 
 static void bench_close(bench *b)
@@ -176,6 +185,23 @@ static void bench_close(bench *b)
     gp_netspec_free(b->spec);
 }
 
+/* As a trainer does where the device keeps the training; else the host commits. */
+static gp_status bench_commit(bench *b, uint64_t step, gp_error *err)
+{
+    double sums[GP_SUMS + 1];
+    gp_status status;
+
+    if (b->ops->steps == NULL) {
+        gp_optim_step(b->optim, b->parameters, b->gradients, (double)b->batch, 1e-3);
+        return GP_OK;
+    }
+    sums[GP_SUMS] = (double)b->batch;
+    status = b->ops->steps->reduce(b->plan, sums, err);
+    if (status == GP_OK)
+        memcpy(b->sums, sums, sizeof(b->sums));
+    return status == GP_OK ? b->ops->steps->commit(b->plan, 1e-3, step + 1, err) : status;
+}
+
 static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
 {
     gp_batch batch = { .samples = b->samples,
@@ -190,7 +216,7 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
     int64_t began = gp_now_ns();
 
     if (status == GP_OK && b->optim != NULL)
-        gp_optim_step(b->optim, b->parameters, b->gradients, (double)b->batch, 1e-3);
+        status = bench_commit(b, step, err);
     b->commit_ns += gp_now_ns() - began;
     return status;
 }

@@ -74,15 +74,13 @@ typedef struct style {
 } style;
 
 static const style styles[] = {
-    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT },
-    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT },
-    { "dense", GP_PRECISION_F32, GP_F32, STRICT },
-    { "packed", GP_PRECISION_F32, GP_U8, STRICT },
-    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 },
-    { "dense,eager", GP_PRECISION_BF16, GP_U8, BF16 },
-    { "", GP_PRECISION_BF16, GP_F32, BF16 },
-#ifdef GP_ON_DEVICE
+    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT }, { "packed", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 }, { "", GP_PRECISION_BF16, GP_F32, BF16 },
+#ifdef GP_ON_DEVICE /* where compiling takes longer than computing */
     { "tf32", GP_PRECISION_F32, GP_U8, TF32 },
+#else
+    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT }, { "dense", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense,eager", GP_PRECISION_BF16, GP_U8, BF16 },
 #endif
 };
 
