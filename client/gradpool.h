@@ -158,6 +158,33 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
     void (*note)(void *context, const char *sentence);
 } gp_train_events;
 
+/* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this
+ * machine that read them. */
+typedef struct gp_arrays gp_arrays;
+
+typedef struct gp_arrays_info {
+    uint32_t count, channels, height, width; /* samples are packed [count, channels, height, width] */
+    bool floats;                             /* float32, used as they are; else uint8, divided by 255 */
+    /* Targets are int32 classes 0 to class_count - 1, -1 = none: one for each sample or, with pixel_labels, [height,
+     * width] of them; class_names: class_count of them, NULL = their numbers.  Or, with values, so many float32 each. */
+    uint32_t class_count;
+    const char *const *class_names;
+    bool pixel_labels;
+    uint32_t values;
+} gp_arrays_info;
+
+/* gp_arrays_new -- copies what it is given; the caller's arrays may go.
+ * GP_EINVAL, GP_ELIMIT: info, with what is possible.  GP_ENOMEM: the machine has not so much. */
+GP_API gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *info, const void *samples,
+                               const void *targets, gp_error *err);
+
+/* gp_arrays_source -- the SOURCE to give as data or validation_data (they have no test split: name the validation data, or
+ * "none"); lives as long as the arrays.  For this machine, this user and this process's life. */
+GP_API const char *gp_arrays_source(const gp_arrays *arrays);
+
+/* gp_arrays_free -- accepts NULL.  Workers that are at it keep them until their training ends, then the memory is free. */
+GP_API void gp_arrays_free(gp_arrays *arrays);
+
 typedef struct gp_train_request {
     const char *network;         /* "lenet", FILE.onnx, FILE.json; NULL where pretrained is given */
     const char *data;            /* SOURCE, as on the command line: a folder, a known name, "digits:6000" */

@@ -40,6 +40,7 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
                                    &trainer->graph->spec->input, err);
     if (status == GP_OK) {
         images.on_bad = (gp_on_bad)trainer->options.on_bad;
+        images.cache_bytes = gp_store_cache_bytes(trainer->options.image_cache);
         status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
     }
     if (status == GP_OK)

@@ -12,6 +12,7 @@
 #include "common/base/spell.h"
 #include "common/data/image_store.h"
 #include "common/data/objects.h"
+#include "common/data/lent.h"
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
@@ -223,6 +224,8 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
         return gp_store_open_digits(out, source, rest, part, err);
     if (gp_s3_is(source))
         return gp_s3_store_open(out, source, role, options, err);
+    if (gp_lent_is(source))
+        return gp_store_open_lent(out, source, role, err);
     for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
         if (ends_with(source, file_kinds[i].ending) && is_file(source))
             return file_kinds[i].open(out, source, role, options, err);
@@ -274,7 +277,7 @@ gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_err
         return status == GP_OK ? gp_s3_source_format(&bucket, false, out, bytes, err) : status;
     }
     bool word = strcmp(source, "digits") == 0 || strncmp(source, "digits:", 7) == 0 ||
-                strncmp(source, "synthetic:", 10) == 0;
+                strncmp(source, "synthetic:", 10) == 0 || gp_lent_is(source);
 
     if (word || source[0] == '/' || (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
         if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)

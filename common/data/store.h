@@ -50,6 +50,12 @@ typedef struct gp_store_options {
     uint64_t cache_bytes; /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
 } gp_store_options;
 
+/* cache_bytes of so many MiB. */
+static inline uint64_t gp_store_cache_bytes(int64_t mebibytes)
+{
+    return mebibytes <= 0 ? 1 : (uint64_t)mebibytes << 20;
+}
+
 typedef struct gp_store gp_store; /* opaque */
 
 /* What a store holds.  Lives as long as the store. */

@@ -340,6 +340,15 @@ const gp_param gp_train_options_table[] = {
       .help = "how often in a row, without a step in between, a dead worker is replaced and the training "
               "goes on; 0: "
               "a death ends it" },
+    { .name = "image-cache",
+      .type = GP_PARAM_I64,
+      AT(image_cache),
+      .fallback = 512,
+      .min = 0,
+      .max = 1 << 20,
+      .unit = "MiB",
+      .help = "memory of each worker for decoded images, which are not decoded again; the samples do not "
+              "depend on it" },
     { .name = "micro-batch-size",
       .type = GP_PARAM_I64,
       AT(micro_batch_size),

@@ -1,0 +1,74 @@
+/* arrays.c -- arrays of the caller as a source of data: common/data/lent.h under the public names. */
+#include <stddef.h>
+#include <unistd.h>
+
+#include "client/gradpool.h"
+#include "common/base/alloc.h"
+#include "common/data/lent.h"
+
+struct gp_arrays {
+    int fd;
+    char source[GP_LENT_SOURCE_BYTES];
+};
+
+static gp_status info_of(gp_store_info *out, const gp_arrays_info *given, gp_error *err)
+{
+    *out = (gp_store_info){ .source = "arrays",
+                            .kind = "arrays",
+                            .count = given->count,
+                            .channels = given->channels,
+                            .height = given->height,
+                            .width = given->width,
+                            .dtype = given->floats ? GP_F32 : GP_U8,
+                            .target_count = 1,
+                            .class_count = given->class_count,
+                            .class_names = given->class_names };
+    if ((given->values > 0) == (given->class_count > 0))
+        return gp_fail(err, GP_EINVAL,
+                       "arrays have %u classes and %u values for each sample; one of the two is asked for",
+                       given->class_count, given->values);
+    if (given->values > 0 && given->pixel_labels)
+        return gp_fail(err, GP_EINVAL, "pixel_labels are classes; leave values at 0");
+    out->targets[0] = (gp_target){ .dtype = given->values > 0 ? GP_F32 : GP_I32 };
+    if (given->values > 0)
+        out->targets[0].shape = (gp_shape){ .rank = 1, .dim = { given->values } };
+    else if (given->pixel_labels)
+        out->targets[0].shape = gp_shape2(given->height, given->width);
+    return GP_OK;
+}
+
+gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *given, const void *samples,
+                        const void *targets, gp_error *err)
+{
+    gp_arrays *arrays;
+    gp_store_info info;
+    gp_status status = info_of(&info, given, err);
+
+    if (status == GP_OK && (samples == NULL || targets == NULL))
+        status = gp_fail(err, GP_EINVAL, "arrays need samples and targets");
+    if (status != GP_OK)
+        return status;
+    arrays = gp_calloc(1, sizeof(*arrays));
+    if (arrays == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the name of arrays");
+    status = gp_lent_make(&arrays->fd, arrays->source, &info, samples, targets, err);
+    if (status != GP_OK) {
+        gp_free(arrays);
+        return status;
+    }
+    *out = arrays;
+    return GP_OK;
+}
+
+const char *gp_arrays_source(const gp_arrays *arrays)
+{
+    return arrays->source;
+}
+
+void gp_arrays_free(gp_arrays *arrays)
+{
+    if (arrays == NULL)
+        return;
+    close(arrays->fd);
+    gp_free(arrays);
+}

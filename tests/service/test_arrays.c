@@ -1,0 +1,130 @@
+/* A training on arrays of the program: the same as from files, in memory once, and released with its end. */
+#include "client/gradpool.h"
+#include "common/data/store.h"
+#include "tests/service/pools.h"
+
+enum { COUNT = 600, PIXELS = 784 };
+
+static uint8_t samples[COUNT * PIXELS];
+static int32_t labels[COUNT];
+
+static void digits_read(void)
+{
+    gp_store *store;
+    gp_error err;
+
+    REQUIRE_OK(gp_store_open(&store, "digits:600", GP_DATA_TRAIN, &err), err);
+    for (uint32_t i = 0; i < COUNT; i++)
+        REQUIRE_OK(gp_store_read(store, &i, 1, samples + (size_t)i * PIXELS, &labels[i], &err), err);
+    gp_store_close(store);
+}
+
+/* How many other processes map the arrays of this source. */
+static int mappers(const char *source)
+{
+    DIR *processes = opendir("/proc");
+    char wanted[80], path[300], line[600];
+    struct stat facts;
+    int pid, fd, count = 0;
+
+    if (sscanf(source, "arrays:%d:%d:", &pid, &fd) != 2 || fstat(fd, &facts) != 0 || processes == NULL)
+        abort();
+    snprintf(wanted, sizeof(wanted), " %lu ", (unsigned long)facts.st_ino);
+    for (struct dirent *entry; (entry = readdir(processes)) != NULL;) {
+        FILE *maps;
+        bool found = false;
+
+        snprintf(path, sizeof(path), "/proc/%s/maps", entry->d_name);
+        maps = atoi(entry->d_name) <= 0 || atoi(entry->d_name) == (int)getpid() ? NULL : fopen(path, "r");
+        while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+            found |= strstr(line, "gradpool-arrays") != NULL && strstr(line, wanted) != NULL;
+        if (maps != NULL)
+            fclose(maps);
+        count += found;
+    }
+    closedir(processes);
+    return count;
+}
+
+typedef struct seen {
+    const char *source; /* NULL: nobody looks */
+    int mappers;
+} seen;
+
+static void take_step(void *context, const gp_train_step *step)
+{
+    seen *s = context;
+
+    if (s->source != NULL && s->mappers == 0 && step->rank == 0)
+        s->mappers = mappers(s->source);
+}
+
+static double train_loss(gp_pool *pool, const char *data, seen *s)
+{
+    static const char *const options[] = { "max-epochs=20", "mini-batch-size=64", NULL };
+    const gp_train_request request = { .network = "lenet",
+                                       .data = data,
+                                       .validation_data = "none",
+                                       .options = options,
+                                       .events = { .step = take_step, .context = s } };
+    gp_training_summary summary = { .loss = -1 };
+    gp_training *training;
+    gp_error err;
+
+    if (gp_train(&training, pool, &request, &err) != GP_OK) {
+        GP_TEST_FAIL("%s", err.message);
+        return -1;
+    }
+    gp_training_summarize(training, &summary);
+    gp_training_free(training);
+    return summary.loss;
+}
+
+TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behind)
+{
+    const gp_arrays_info info = {
+        .count = COUNT, .channels = 1, .height = 28, .width = 28, .class_count = 10
+    };
+    gp_arrays *arrays;
+    gp_pool *pool;
+    gp_error err;
+    seen s = { NULL, 0 };
+    double expected;
+
+    pools_begin(NULL);
+    digits_read();
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
+    expected = train_loss(pool, "digits:600", &s);
+    REQUIRE_OK(gp_arrays_new(&arrays, &info, samples, labels, &err), err);
+    memset(samples, 0, sizeof(samples)); /* they are copied */
+    s.source = gp_arrays_source(arrays);
+    CHECK(expected == train_loss(pool, s.source, &s));
+    CHECK_INT(2, s.mappers);         /* both workers map the one file */
+    CHECK_INT(0, mappers(s.source)); /* and let it go with the training */
+    char source[200];
+
+    snprintf(source, sizeof(source), "%s", s.source);
+    gp_arrays_free(arrays);
+    const gp_train_request request = { .network = "lenet", .data = source, .validation_data = "none" };
+    gp_training *training;
+
+    CHECK_STATUS(GP_ENOENT, gp_train(&training, pool, &request, &err));
+    CHECK_CONTAINS(err.message, "has ended or freed them");
+    gp_pool_close(pool);
+    pools_end();
+}
+
+TEST(arrays_that_cannot_be_are_refused_in_words)
+{
+    gp_arrays_info info = { .count = COUNT, .channels = 1, .height = 28, .width = 28 };
+    gp_arrays *arrays;
+    gp_error err;
+
+    CHECK_STATUS(GP_EINVAL, gp_arrays_new(&arrays, &info, samples, labels, &err));
+    CHECK_CONTAINS(err.message, "0 classes and 0 values");
+    info.class_count = 10;
+    CHECK_STATUS(GP_EINVAL, gp_arrays_new(&arrays, &info, samples, NULL, &err));
+    info.height = 1 << 20;
+    CHECK_STATUS(GP_ELIMIT, gp_arrays_new(&arrays, &info, samples, labels, &err));
+    gp_arrays_free(NULL);
+}
