@@ -73,6 +73,8 @@ static gp_status run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready
     if (status == GP_OK && !run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, facts);
     run->told_begin = true;
+    if (status == GP_OK)
+        gp_run_tell_steps(run, &run->early);
     return status;
 }
 
@@ -87,7 +89,7 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
         summary->epochs = r->epoch;
         summary->loss = r->loss;
         summary->seconds = r->seconds;
-        gp_spare_drop(&run->spare, r->step);
+        gp_step_list_drop(&run->spare, r->step);
     }
     if (run->request->events.step == NULL)
         return;
@@ -117,19 +119,22 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
 
         run->training->summary.samples_trained += r->samples;
         if (rank == 1 && r->step > run->training->summary.steps && run->options.max_restarts > 0)
-            gp_spare_add(&run->spare, r);
-        run_tell_step(run, rank, r);
+            gp_step_list_add(&run->spare, r);
+        if (rank == 0 && run->ready < run->world) /* nobody was told yet that it begins */
+            gp_step_list_add(&run->early, r);
+        else
+            run_tell_step(run, rank, r);
     }
 }
 
-void gp_run_flush_spare(gp_run *run)
+void gp_run_tell_steps(gp_run *run, gp_step_list *list)
 {
-    gp_spare_steps spare = run->spare; /* telling drops from it */
+    gp_step_list now = *list; /* telling drops from the spare ones */
 
-    run->spare = (gp_spare_steps){ 0 };
-    for (size_t i = 0; i < spare.count; i++)
-        run_tell_step(run, 0, &spare.records[i]);
-    gp_free(spare.records);
+    *list = (gp_step_list){ 0 };
+    for (size_t i = 0; i < now.count; i++)
+        run_tell_step(run, 0, &now.records[i]);
+    gp_free(now.records);
 }
 
 static void run_take_validation(gp_run *run, const gp_train_validation *v)
@@ -434,6 +439,7 @@ static void run_free(gp_run *run)
     gp_free(run->netspec);
     gp_free(run->options_text);
     gp_free(run->spare.records);
+    gp_free(run->early.records);
     gp_free(run);
 }
 

@@ -14,37 +14,37 @@
 #include "common/base/clock.h"
 
 enum {
-    SPARE_MAX = 1 << 16,
+    STEPS_MAX = 1 << 16,
     LAST_WORDS_MS = 300, /* what survivors are given to send their news, once the next generation is there */
     REPLACE_MS = 60000,  /* for a replacement to start and the survivors to end their step */
     WAITING_MS = 2000,   /* then it is said what is waited for */
 };
 
-/* ---- news that may be needed twice ---- */
+/* ---- news that wait ---- */
 
-void gp_spare_add(gp_spare_steps *spare, const gp_train_record *record)
+void gp_step_list_add(gp_step_list *list, const gp_train_record *record)
 {
-    if (spare->count == spare->capacity) {
-        size_t capacity = spare->capacity == 0 ? 256 : 2 * spare->capacity;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
         gp_train_record *records =
-            capacity > SPARE_MAX ? NULL : gp_realloc_array(spare->records, capacity, sizeof(*records));
+            capacity > STEPS_MAX ? NULL : gp_realloc_array(list->records, capacity, sizeof(*records));
 
         if (records == NULL)
             return; /* then they may be missing */
-        spare->records = records;
-        spare->capacity = capacity;
+        list->records = records;
+        list->capacity = capacity;
     }
-    spare->records[spare->count++] = *record;
+    list->records[list->count++] = *record;
 }
 
-void gp_spare_drop(gp_spare_steps *spare, uint64_t step)
+void gp_step_list_drop(gp_step_list *list, uint64_t step)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < spare->count; i++)
-        if (spare->records[i].step > step)
-            spare->records[kept++] = spare->records[i];
-    spare->count = kept;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->records[i].step > step)
+            list->records[kept++] = list->records[i];
+    list->count = kept;
 }
 
 /* ---- again ---- */
@@ -107,7 +107,7 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err)
         status = pool_attach(run->pool, err);
     if (status != GP_OK)
         return status;
-    gp_run_flush_spare(run);
+    gp_run_tell_steps(run, &run->spare);
     run->in_a_row = summary->steps > run->told ? 1 : run->in_a_row + 1;
     run->told = summary->steps;
     summary->restarts++;

@@ -16,12 +16,11 @@ struct gp_training {
 
 enum { GP_RUN_SKIPPED_MAX = 64 };
 
-/* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
- * not sent yet, they are the same of any rank. */
-typedef struct gp_spare_steps {
+/* News of steps that are not told yet. */
+typedef struct gp_step_list {
     gp_train_record *records;
     size_t count, capacity;
-} gp_spare_steps;
+} gp_step_list;
 
 typedef struct gp_run {
     gp_pool *pool;
@@ -50,7 +49,10 @@ typedef struct gp_run {
     int64_t broken_ms;
     uint32_t in_a_row; /* restarts without a step between */
     uint64_t told;     /* the last step of which somebody told, when the last one began */
-    gp_spare_steps spare;
+    /* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
+     * not sent yet, they are the same of any rank. */
+    gp_step_list spare;
+    gp_step_list early; /* of rank 0, before the last rank's train_ready has come */
 } gp_run;
 
 /* ---- train.c ---- */
@@ -59,13 +61,13 @@ typedef struct gp_run {
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in);
 /* train_begin to all ranks of the present grant. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
-/* The spare steps as if rank 0 had told of them. */
-void gp_run_flush_spare(gp_run *run);
+/* The steps of a list as if rank 0 told of them now; the list is empty then. */
+void gp_run_tell_steps(gp_run *run, gp_step_list *list);
 
 /* ---- train_again.c ---- */
 
-void gp_spare_add(gp_spare_steps *spare, const gp_train_record *record);
-void gp_spare_drop(gp_spare_steps *spare, uint64_t step); /* those up to that step */
+void gp_step_list_add(gp_step_list *list, const gp_train_record *record);
+void gp_step_list_drop(gp_step_list *list, uint64_t step); /* those up to that step */
 /* Whether the training goes on after the death that was just seen. */
 bool gp_run_may_go_on(const gp_run *run);
 /* Wait for the next generation, attach and begin in it. */
