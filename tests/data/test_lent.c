@@ -156,7 +156,8 @@ TEST(a_forged_file_is_refused_or_read_within_its_bounds)
             file[i] ^= (uint8_t)(1 << bit);
         }
     strcpy(wrong, source);
-    wrong[strlen(wrong) - 1] = wrong[strlen(wrong) - 1] == '0' ? '1' : '0'; /* another token: an owner that was there before */
+    wrong[strlen(wrong) - 1] =
+        wrong[strlen(wrong) - 1] == '0' ? '1' : '0'; /* another token: an owner that was there before */
     CHECK_STATUS(GP_ENOENT, gp_store_open(&(gp_store *){ NULL }, wrong, GP_DATA_TRAIN, &err));
     CHECK_STATUS(GP_EINVAL, gp_store_open(&(gp_store *){ NULL }, "arrays:12:x", GP_DATA_TRAIN, &err));
     close(fd);
