@@ -29,6 +29,7 @@ gp_core_config gp_core_config_default(void)
         .grant_ms = 5000,
         .regrant_ms = 15000,
         .beat_ms = 15000,
+        .adopt_ms = 2000,
     };
 }
 
@@ -54,6 +55,8 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     core->now_ms = core->active_ms = now_ms;
     core->lease_next = 1;
     core->slot_count = plan_count;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        core->slots[s].incarnation = config->incarnation_base;
     for (uint32_t s = 0; s < plan_count; s++) {
         core->slots[s].config = plan[s];
         core->slots[s].wanted = true;
@@ -192,6 +195,7 @@ static void client_gone(gp_core *core, const gp_core_event *event)
 static void resize(gp_core *core, const gp_core_event *event)
 {
     char holders[GP_ERROR_MESSAGE_MAX];
+    uint32_t claims = 0;
 
     if (core->stopping != GP_CORE_RUNNING) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_ESTATE, "the pool is shutting down");
@@ -202,7 +206,9 @@ static void resize(gp_core *core, const gp_core_event *event)
                            "%u workers asked; a pool has 1 to %d", event->plan_count, GP_CORE_SLOTS_MAX);
         return;
     }
-    if (gp_core_lease_count(core) != 0 || core->ask_count != 0) {
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        claims += core->slots[s].claim != 0 || core->slots[s].process == GP_CORE_AWAITED;
+    if (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0) {
         gp_core_words_holders(core, holders);
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
                            "the pool is in use and keeps its %u workers: %.380s", core->slot_count, holders);
@@ -259,7 +265,8 @@ static void shutdown_asked(gp_core *core, const gp_core_event *event)
 /* What may be due after any event. */
 static void settle(gp_core *core)
 {
-    bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs;
+    bool idle =
+        gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs && core->adopting_ms == 0;
     bool alive = false;
 
     if (!idle)
@@ -287,6 +294,8 @@ static void settle(gp_core *core)
 /* The scheduler itself was stopped (Ctrl-Z, a laptop's lid): what others could not tell it is no fault of theirs. */
 static void forgive(gp_core *core, int64_t gap_ms)
 {
+    if (core->adopting_ms != 0)
+        core->adopting_ms += gap_ms;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         gp_core_slot *slot = &core->slots[s];
 
@@ -309,6 +318,8 @@ static void worker_event(gp_core *core, const gp_core_event *event)
         return;
     }
     if (slot->process == GP_CORE_ABSENT ||
+        (slot->process == GP_CORE_AWAITED && event->kind != GP_CORE_EVENT_WORKER_READY &&
+         event->kind != GP_CORE_EVENT_WORKER_DIED) ||
         (slot->process == GP_CORE_DYING && event->kind < GP_CORE_EVENT_WORKER_DIED &&
          event->kind > GP_CORE_EVENT_WORKER_SPAWNED)) {
         core->stale++; /* what a dead or doomed process said */
@@ -355,6 +366,9 @@ static void client_event(gp_core *core, const gp_core_event *event)
         known.pid = client->pid;
     core->active_ms = core->now_ms;
     switch (event->kind) {
+    case GP_CORE_EVENT_LEASE_CLAIM:
+        gp_core_adopt_claim(core, &known);
+        break;
     case GP_CORE_EVENT_LEASE_ASK:
         gp_core_queue_ask(core, &known);
         break;
@@ -410,6 +424,8 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
         gp_core_queue_serve(core);
     } else if (event->kind == GP_CORE_EVENT_JOBS) {
         core->jobs = event->holds;
+    } else if (event->kind == GP_CORE_EVENT_WORKER_FOUND) {
+        gp_core_adopt_found(core, event);
     } else if (event->kind == GP_CORE_EVENT_CLIENT_CONNECTED) {
         core->active_ms = now_ms;
         client_connected(core, event);
@@ -420,6 +436,7 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     } else {
         client_event(core, event);
     }
+    gp_core_adopt_tick(core);
     settle(core);
     core->actions = NULL;
     return core->action_count;
@@ -431,6 +448,8 @@ int64_t gp_core_due(const gp_core *core)
 
     if (other < due)
         due = other;
+    if (core->adopting_ms != 0 && core->adopting_ms < due)
+        due = core->adopting_ms;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         if (core->stopping == GP_CORE_STOPPING && core->slots[s].process == GP_CORE_ABSENT)
             continue;

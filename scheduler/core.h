@@ -12,6 +12,7 @@
  *   lease       slots held by one client.  Its id is never used again within an epoch.
  *   generation  which formation of a lease; each member that is lost adds one.  A client is told of a
  *               generation only when every member has acknowledged it.
+ *   claim       a lease that a worker or a client says it has from an earlier scheduler (adopt.c).
  *
  * Times are milliseconds of one monotonic clock; a step's now_ms is never less than the one before. */
 #ifndef GP_CORE_H
@@ -53,6 +54,7 @@ typedef struct gp_core_slot_config {
 
 typedef enum gp_core_process {
     GP_CORE_ABSENT,   /* none; respawned at due_ms unless condemned or not wanted */
+    GP_CORE_AWAITED,  /* lives since an earlier scheduler and has not reported to us; killed at due_ms */
     GP_CORE_STARTING, /* spawned, not ready; killed at due_ms */
     GP_CORE_READY,    /* has its device, serves */
     GP_CORE_EXCLUDED, /* alive without a device, never granted; tried again at due_ms (0 = never) */
@@ -74,9 +76,12 @@ typedef struct gp_core_slot {
     uint32_t granted;  /* generation last sent to this incarnation, 0 = none */
     uint32_t acked;    /* generation it acknowledged, 0 = none */
     int64_t answer_ms; /* when an answer to grant or revoke is overdue; 0 = none expected */
-    uint32_t tries;    /* times in a row that its device was taken */
-    uint32_t early;    /* deaths before ready, in a row within the window */
+    uint64_t claim;    /* an earlier scheduler's lease that it serves and no client has claimed yet, or 0 */
+    uint32_t claim_generation;
+    uint32_t tries; /* times in a row that its device was taken */
+    uint32_t early; /* deaths before ready, in a row within the window */
     int64_t early_since_ms;
+    gp_core_id claim_token;
     uint64_t deaths;                   /* since the scheduler began; quits not counted */
     char reason[GP_ERROR_MESSAGE_MAX]; /* why excluded or condemned; "" otherwise */
 } gp_core_slot;
@@ -133,6 +138,20 @@ typedef struct gp_core_ask {
     uint64_t told_holder;
 } gp_core_ask;
 
+typedef struct gp_core_member {
+    uint32_t slot, incarnation;
+    int32_t pid;
+} gp_core_member;
+
+/* What a client says of the lease that an earlier scheduler gave it. */
+typedef struct gp_core_claim {
+    gp_core_id token;
+    uint32_t min;
+    uint32_t member_count;
+    gp_core_member members[GP_CORE_SLOTS_MAX];
+    char description[GP_CORE_DESCRIPTION_MAX];
+} gp_core_claim;
+
 typedef enum gp_core_death_kind {
     GP_CORE_DIED_UNKNOWN,
     GP_CORE_DIED_SIGNAL,
@@ -144,6 +163,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_TICK,
     GP_CORE_EVENT_CLIENT_CONNECTED, /* session; pid */
     GP_CORE_EVENT_CLIENT_GONE,      /* session */
+    GP_CORE_EVENT_LEASE_CLAIM,      /* session, correlation, lease, generation, claim */
     GP_CORE_EVENT_LEASE_ASK,        /* session, correlation, wish */
     GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
     GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
@@ -153,9 +173,11 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */
     GP_CORE_EVENT_LOCK,             /* holds: whether the lock path is still our inode */
     GP_CORE_EVENT_JOBS, /* holds: whether background jobs run or wait; the pool is not idle then */
+    /* slot, incarnation, pid: a worker of an earlier scheduler lives; before the first tick. */
+    GP_CORE_EVENT_WORKER_FOUND,
     /* From here on: slot and incarnation are always set. */
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
-    GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease = what it still holds */
+    GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease, generation, token = what it still holds */
     GP_CORE_EVENT_WORKER_BEAT,    /* step */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
     GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
@@ -172,7 +194,9 @@ typedef struct gp_core_event {
     uint32_t generation;
     uint32_t slot, incarnation;
     int32_t pid;
+    gp_core_id token;
     const gp_core_wish *wish;
+    const gp_core_claim *claim;
     const gp_core_slot_config *plan;
     uint32_t plan_count;
     int64_t idle_ms; /* as in gp_core_config */
@@ -207,11 +231,6 @@ typedef enum gp_core_action_kind {
     GP_CORE_ERROR,       /* correlation, status, text */
 } gp_core_action_kind;
 
-typedef struct gp_core_member {
-    uint32_t slot, incarnation;
-    int32_t pid;
-} gp_core_member;
-
 typedef struct gp_core_action {
     gp_core_action_kind kind;
     uint32_t slot, incarnation;
@@ -245,6 +264,9 @@ typedef struct gp_core_config {
     int64_t grant_ms;     /* first grant -> acknowledged */
     int64_t regrant_ms;   /* later grants: a survivor may have to finish a step before it can leave it */
     int64_t beat_ms;      /* silence after which a ready worker is killed */
+    int64_t adopt_ms;     /* for reports of workers and clients of an earlier scheduler */
+    /* Added to the first incarnation of each slot: those of two schedulers must not be the same. */
+    uint32_t incarnation_base;
 } gp_core_config;
 
 typedef struct gp_core {
@@ -254,6 +276,7 @@ typedef struct gp_core {
     bool jobs;      /* run or wait */
     bool accepting; /* false: the lock path is no longer our inode; nothing is granted */
     int64_t now_ms, active_ms;
+    int64_t adopting_ms; /* reports of an earlier scheduler's workers are awaited until then; 0 = no more */
     uint64_t lease_next;
     uint64_t stale; /* events dropped as of an older epoch, incarnation, lease or generation, or no session */
     uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
@@ -269,7 +292,7 @@ typedef struct gp_core {
 } gp_core;
 
 /* Defaults of everything but the epoch: 1024 clients, 64 waits, 30 min idle, 60 s to start, 1 s to
- * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence. */
+ * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence, 2 s for reports. */
 gp_core_config gp_core_config_default(void);
 
 /* A core for the slots of plan[0 .. plan_count); nothing is spawned before the first tick.

@@ -2,7 +2,8 @@
  *
  *   core.c   events in, clients, ticks, shutdown      slot.c   worker processes: spawn, ready, death, respawn
  *   queue.c  asks, whom to serve next                 lease.c  the making and the end of leases
- *   group.c  formations: offer, acknowledge, repair   words.c  sentences */
+ *   group.c  formations: offer, acknowledge, repair   adopt.c  what an earlier scheduler left
+ *   words.c  sentences */
 #ifndef GP_CORE_PARTS_H
 #define GP_CORE_PARTS_H
 
@@ -19,6 +20,9 @@ typedef enum gp_core_mutant {
     GP_MUTANT_DEAF_TO_EOF,        /* a client's death does not end its leases */
     GP_MUTANT_OVERTAKE,           /* whoever fits is served, not the head of the queue */
     GP_MUTANT_FORGOTTEN_DEADLINE, /* a worker that does not answer is waited for */
+    GP_MUTANT_HASTY_GRANT,        /* a worker that serves a lease nobody has claimed yet looks free */
+    GP_MUTANT_KEPT_CLAIM,         /* a lease that no client claims is never revoked */
+    GP_MUTANT_BLIND_CLAIM,        /* a claim is believed, whatever its workers say */
     GP_MUTANT_COUNT,
 } gp_core_mutant;
 
@@ -96,6 +100,15 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event);
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause);
 /* The slot can serve no more: shrink the lease, or end it. */
 void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
+
+/* ---- adopt.c ---- */
+
+void gp_core_adopt_found(gp_core *core, const gp_core_event *event);
+/* The slot's worker, which was awaited, has reported. */
+void gp_core_adopt_reported(gp_core *core, const gp_core_event *event);
+void gp_core_adopt_claim(gp_core *core, const gp_core_event *event);
+/* Ends the time of reports when it is over, or nobody is missing. */
+void gp_core_adopt_tick(gp_core *core);
 
 /* ---- words.c ---- */
 

@@ -196,7 +196,9 @@ void gp_core_queue_serve(gp_core *core)
 {
     uint32_t position = 0;
 
-    while (position < core->ask_count && core->accepting && core->stopping != GP_CORE_STOPPING) {
+    /* While reports are awaited nobody knows who holds what. */
+    while (position < core->ask_count && core->accepting && core->stopping != GP_CORE_STOPPING &&
+           (core->adopting_ms == 0 || MUTANT(HASTY_GRANT))) {
         gp_core_ask ask = core->asks[position];
         uint64_t members;
         gp_error err;

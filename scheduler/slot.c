@@ -5,10 +5,11 @@
  *     |                       | not ready in time: KILL           | due: QUIT| KILL
  *     '---------died----------+---------------------------------- DYING <----'
  *
+ * A slot may begin with a process of an earlier scheduler, AWAITED instead of ABSENT: adopt.c.
+ *
  * A slot whose process died before it was ready waits longer each time; after GP_CORE_EARLY_DEATHS_MAX such
  * deaths within ten seconds it is condemned: a worker that cannot start must not keep the machine busy.
- * A device that is taken may come free (the workers of a scheduler that was killed need up to two seconds to
- * notice), so the excluded are tried again: soon at first, then every half minute. */
+ * A device that is taken may come free (a worker that is being killed, or ends for want of a scheduler), so the excluded are tried again: soon at first, then every half minute. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ enum { EARLY_WINDOW_MS = 10000, RETRY_FIRST_MS = 250, RETRY_LAST_MS = 30000, TRI
 bool gp_core_slot_free(const gp_core_slot *slot)
 {
     return slot->wanted && slot->process == GP_CORE_READY && (slot->lease == 0 || MUTANT(DOUBLE_GRANT)) &&
-           slot->revoking == 0;
+           slot->revoking == 0 && (slot->claim == 0 || MUTANT(HASTY_GRANT));
 }
 
 bool gp_core_slot_coming(const gp_core_slot *slot)
@@ -28,6 +29,7 @@ bool gp_core_slot_coming(const gp_core_slot *slot)
         return false;
     switch (slot->process) {
     case GP_CORE_ABSENT:
+    case GP_CORE_AWAITED:
     case GP_CORE_STARTING:
     case GP_CORE_EXCLUDED:
     case GP_CORE_DYING:
@@ -52,7 +54,7 @@ const char *gp_core_slot_word(const gp_core_slot *slot)
         return "excluded";
     if (slot->process != GP_CORE_READY)
         return "starting";
-    return slot->lease != 0 || slot->revoking != 0 ? "busy" : "idle";
+    return slot->lease != 0 || slot->revoking != 0 || slot->claim != 0 ? "busy" : "idle";
 }
 
 void gp_core_slot_spawn(gp_core *core, uint32_t index)
@@ -60,6 +62,8 @@ void gp_core_slot_spawn(gp_core *core, uint32_t index)
     gp_core_slot *slot = &core->slots[index];
 
     slot->process = GP_CORE_STARTING;
+    if (slot->incarnation < core->config.incarnation_base) /* that of an adopted process */
+        slot->incarnation = core->config.incarnation_base;
     slot->incarnation++;
     slot->pid = 0;
     slot->due_ms = core->now_ms + core->config.start_ms;
@@ -80,7 +84,7 @@ void gp_core_slot_quit(gp_core *core, uint32_t index)
 {
     gp_core_slot *slot = &core->slots[index];
 
-    if (slot->process == GP_CORE_STARTING) { /* nobody there yet to be told */
+    if (slot->process == GP_CORE_STARTING || slot->process == GP_CORE_AWAITED) { /* nobody to be told yet */
         gp_core_slot_kill(core, index);
     } else if (slot->process == GP_CORE_READY || slot->process == GP_CORE_EXCLUDED) {
         slot->process = GP_CORE_DYING;
@@ -171,6 +175,10 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
         ready_excluded(core, event);
         return;
     }
+    if (slot->process == GP_CORE_AWAITED || (again && slot->claim != 0)) {
+        gp_core_adopt_reported(core, event);
+        return;
+    }
     slot->process = GP_CORE_READY;
     slot->tries = slot->early = 0;
     slot->reason[0] = '\0';
@@ -228,6 +236,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     slot->revoking = 0;
     slot->answer_ms = 0;
     slot->granted = slot->acked = 0;
+    slot->claim = 0;
     slot->step = 0;
     if (!excluded)
         slot->reason[0] = '\0';
@@ -274,6 +283,9 @@ void gp_core_slot_tick(gp_core *core, uint32_t index)
     case GP_CORE_ABSENT:
         if (slot->wanted && !slot->condemned && core->stopping != GP_CORE_STOPPING)
             gp_core_slot_spawn(core, index);
+        break;
+    case GP_CORE_AWAITED:
+        kill_because(core, index, "it did not report to the scheduler that follows its own");
         break;
     case GP_CORE_STARTING:
         kill_because(core, index, "it was not ready in time");

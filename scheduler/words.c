@@ -76,6 +76,11 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
     }
     if (used != 0)
         return;
+    if (core->adopting_ms != 0) {
+        snprintf(text, GP_ERROR_MESSAGE_MAX,
+                 "the scheduler follows one that died and hears from its workers and clients first");
+        return;
+    }
     for (uint32_t s = 0; s < core->slot_count; s++) {
         coming += gp_core_slot_coming(&core->slots[s]);
         returning += core->slots[s].revoking != 0;

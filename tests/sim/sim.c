@@ -146,8 +146,7 @@ static void client_says(sim *s, sim_client *client, gp_core_event event, const g
 sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation)
 {
     for (uint32_t i = s->process_count; i-- > 0;) {
-        if (s->processes[i].slot == slot && s->processes[i].incarnation == incarnation &&
-            s->processes[i].epoch == s->epoch)
+        if (s->processes[i].slot == slot && s->processes[i].incarnation == incarnation)
             return &s->processes[i];
     }
     return NULL;
@@ -162,6 +161,15 @@ static bool device_taken(const sim *s, uint32_t slot)
     return false;
 }
 
+/* Something happens to a worker: its client's lease need not go on as it is. */
+static void lease_hurt(sim *s, const sim_process *process)
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        if (process->lease != 0 && s->clients[i].lease == process->lease)
+            s->clients[i].whole = false;
+    }
+}
+
 static void process_dies(sim *s, sim_process *process, gp_core_death_kind death, int number)
 {
     gp_core_event died = { .kind = GP_CORE_EVENT_WORKER_DIED,
@@ -174,7 +182,8 @@ static void process_dies(sim *s, sim_process *process, gp_core_death_kind death,
         return;
     process->alive = false;
     s->deaths++;
-    if (process->epoch == s->epoch) /* else it was another's child */
+    lease_hurt(s, process);
+    if (process->watched == s->epoch) /* else nobody saw it */
         tell_core(s, draw(s, 50), &died);
 }
 
@@ -195,7 +204,9 @@ static void spawn(sim *s, uint32_t slot, uint32_t incarnation)
         return;
     }
     process = &s->processes[s->process_count++];
-    *process = (sim_process){ .slot = slot, .incarnation = incarnation, .epoch = s->epoch, .alive = true };
+    *process = (sim_process){
+        .slot = slot, .incarnation = incarnation, .epoch = s->epoch, .watched = s->epoch, .alive = true
+    };
     event.pid = (int32_t)s->process_count;
     tell_core(s, 0, &event);
     push_plain(s, 5 + draw(s, 200), SIM_SPAWN_DONE, s->process_count - 1);
@@ -207,6 +218,11 @@ static void spawn_done(sim *s, sim_process *process)
 
     if (!process->alive || process->hung)
         return;
+    if (process->epoch !=
+        s->epoch) { /* it was not there yet when the next scheduler looked: refused, it ends */
+        process_dies(s, process, GP_CORE_DIED_EXIT, 1);
+        return;
+    }
     if (!calm(s) && chance(s, 8)) {
         process_dies(s, process, GP_CORE_DIED_EXIT, 1);
         return;
@@ -224,7 +240,7 @@ static void process_hears(sim *s, sim_process *process, const sim_letter *letter
 {
     gp_core_event answer = { .lease = letter->lease, .generation = letter->generation };
 
-    if (!process->alive || process->hung)
+    if (!process->alive || process->hung || process->epoch != s->epoch)
         return;
     switch (letter->kind) {
     case GP_CORE_GRANT:
@@ -241,6 +257,7 @@ static void process_hears(sim *s, sim_process *process, const sim_letter *letter
         process_says(s, process, process->lease == 0 ? 0 : draw(s, 800), answer);
         process->lease = letter->lease;
         process->generation = letter->generation;
+        process->token = letter->token;
         break;
     case GP_CORE_REVOKE:
         process->lease = 0;
@@ -254,6 +271,22 @@ static void process_hears(sim *s, sim_process *process, const sim_letter *letter
     default:
         break;
     }
+}
+
+/* The next scheduler: what it is told counts from here on. */
+static void worker_dials(sim *s, sim_process *process, uint64_t epoch)
+{
+    gp_core_event ready = { .kind = GP_CORE_EVENT_WORKER_READY,
+                            .usable = process->claims,
+                            .reason = "its device is taken by another process",
+                            .lease = process->lease,
+                            .generation = process->generation,
+                            .token = process->token };
+
+    if (!process->alive || process->hung || epoch != s->epoch)
+        return;
+    process->epoch = s->epoch;
+    process_says(s, process, 0, ready);
 }
 
 /* ---- invented clients ---- */
@@ -272,14 +305,16 @@ static void client_leaves(sim *s, sim_client *client)
     gp_core_event gone = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
 
     client->state = SIM_AWAY;
-    tell_core(s, draw(s, 60), &gone); /* may overtake what it said last */
+    client->whole = false;
+    if (client->epoch == s->epoch)        /* else this scheduler never saw it */
+        tell_core(s, draw(s, 60), &gone); /* may overtake what it said last */
 }
 
 static void client_connects(sim *s, sim_client *client)
 {
     gp_core_event connected = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = 1000 };
 
-    *client = (sim_client){ .state = SIM_THINKING, .session = draw_id(s) };
+    *client = (sim_client){ .state = SIM_THINKING, .session = draw_id(s), .epoch = s->epoch };
     connected.session = client->session;
     tell_core(s, 0, &connected);
     client->out_ms = s->now_ms + 1;
@@ -326,6 +361,7 @@ static void client_releases(sim *s, sim_client *client)
 
     client_says(s, client, release, NULL);
     client->state = SIM_THINKING;
+    client->whole = false;
 }
 
 /* A worker of its lease, or one that it only thinks is: the core must tell them apart. */
@@ -337,6 +373,7 @@ static void client_replaces(sim *s, sim_client *client)
                               .slot = draw(s, s->slot_count),
                               .reason = "its task does not end" };
 
+    client->whole = false;
     replace.incarnation = s->core->slots[replace.slot].incarnation - (chance(s, 25) ? 1 : 0);
     client_says(s, client, replace, NULL);
 }
@@ -360,6 +397,11 @@ static void client_acts(sim *s, sim_client *client)
     gp_core_event leave = { .kind = GP_CORE_EVENT_LEASE_LEAVE, .correlation = 8 };
 
     push_plain(s, 20 + draw(s, 1500), SIM_CLIENT_ACTS, (uint32_t)(client - s->clients));
+    if (client->state != SIM_AWAY && client->epoch != s->epoch) {
+        if (!calm(s) && chance(s, 5))
+            client_leaves(s, client);
+        return; /* it has yet to dial */
+    }
     switch (client->state) {
     case SIM_AWAY:
         if (!calm(s))
@@ -384,6 +426,28 @@ static void client_acts(sim *s, sim_client *client)
     }
 }
 
+/* It knows the next scheduler and is known there. */
+static void client_dials(sim *s, sim_client *client, uint64_t epoch)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = 1000, .session = client->session };
+
+    if (client->state == SIM_AWAY || epoch != s->epoch || client->epoch == s->epoch)
+        return;
+    client->epoch = s->epoch;
+    client->asked = 0;
+    tell_core(s, 0, &event);
+    client->out_ms = client->in_ms = s->now_ms + 1;
+    if (client->state != SIM_HOLDING) {
+        client->state = SIM_THINKING;
+        return;
+    }
+    event = (gp_core_event){ .kind = GP_CORE_EVENT_LEASE_CLAIM,
+                             .correlation = 11,
+                             .lease = client->lease,
+                             .generation = client->generation };
+    client_says(s, client, event, NULL);
+}
+
 static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
 {
     if (letter->correlation == 0 && (client->state != SIM_HOLDING || letter->lease != client->lease))
@@ -395,10 +459,23 @@ static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
         (client->state != SIM_WAITING || letter->correlation != client->correlation))
         sim_fail(s, "a client got lease %llu for an ask that it does not wait for",
                  (unsigned long long)letter->lease);
+    if (client->whole)
+        sim_fail(s, "lease %llu was formed anew, but nothing had happened to it but the scheduler's death",
+                 (unsigned long long)letter->lease);
     client->state = SIM_HOLDING;
     client->lease = letter->lease;
     client->generation = letter->generation;
     client->repairing = false;
+    client->claim = (gp_core_claim){ .token = letter->token, .min = 1, .member_count = letter->member_count };
+    memcpy(client->claim.members, letter->members, sizeof(letter->members));
+}
+
+static void client_loses(sim *s, sim_client *client)
+{
+    if (client->whole)
+        sim_fail(s, "lease %llu ended, but nothing had happened to it but the scheduler's death",
+                 (unsigned long long)client->lease);
+    client->state = SIM_THINKING;
 }
 
 static void client_hears(sim *s, sim_client *client, const sim_letter *letter)
@@ -409,13 +486,14 @@ static void client_hears(sim *s, sim_client *client, const sim_letter *letter)
         break;
     case GP_CORE_LEASE_ENDED:
         if (client->state == SIM_HOLDING && client->lease == letter->lease)
-            client->state = SIM_THINKING;
+            client_loses(s, client);
         break;
     case GP_CORE_WORKER_LOST:
         if (client->state == SIM_HOLDING && client->lease == letter->lease)
             client->repairing = true;
         break;
     case GP_CORE_OK:
+        s->claims += letter->correlation == 11;
         if (client->state == SIM_WAITING && client->leaving && letter->correlation == 8)
             client->state = SIM_THINKING;
         break;
@@ -424,6 +502,8 @@ static void client_hears(sim *s, sim_client *client, const sim_letter *letter)
             client->state = SIM_AWAY;
         else if (client->state == SIM_WAITING && letter->correlation == client->correlation)
             client->state = SIM_THINKING;
+        else if (client->state == SIM_HOLDING && letter->correlation == 11)
+            client_loses(s, client);
         break;
     default:
         break;
@@ -436,12 +516,17 @@ static void deliver(sim *s, const gp_core_action *action)
 {
     sim_happening happening = { .epoch = s->epoch,
                                 .session = action->session,
-                                .letter = { action->kind, action->lease, action->correlation,
-                                            action->generation } };
+                                .letter = { .kind = action->kind,
+                                            .lease = action->lease,
+                                            .correlation = action->correlation,
+                                            .generation = action->generation,
+                                            .member_count = action->member_count,
+                                            .token = action->token } };
     sim_process *process;
     sim_client *client;
     int64_t at_ms = s->now_ms + transit(s);
 
+    memcpy(happening.letter.members, action->members, sizeof(happening.letter.members));
     if (action->kind >= GP_CORE_LEASE_GRANT) {
         client = sim_find_client(s, &action->session);
         if (client == NULL)
@@ -506,23 +591,57 @@ static void start_scheduler(sim *s)
     config.clients_max = SIM_CLIENTS - 2;
     config.idle_ms = 0;
     config.start_ms = 5000;
+    config.incarnation_base = (uint32_t)(s->epoch - 1) << 16;
     if (gp_core_new(&s->core, &config, s->plan, s->slot_count, s->now_ms, &err) != GP_OK)
         sim_fail(s, "%s", err.message);
     s->lease_last = 0;
     memset(s->generation_of, 0, sizeof(s->generation_of));
 }
 
-/* kill -9 of the scheduler: clients see end of file and give up, workers exit within two seconds. */
+/* Whether all that a client was told of its lease is so. */
+static bool lease_is_whole(sim *s, const sim_client *client)
+{
+    for (uint32_t i = 0; i < client->claim.member_count; i++) {
+        const gp_core_member *member = &client->claim.members[i];
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        if (process == NULL || !process->alive || process->hung || process->lease != client->lease ||
+            process->generation != client->generation)
+            return false;
+    }
+    return client->state == SIM_HOLDING;
+}
+
+/* kill -9 of the scheduler: its workers and clients dial the next one, mostly soon. */
 static void restart(sim *s)
 {
+    gp_core_event found = { .kind = GP_CORE_EVENT_WORKER_FOUND };
+
     s->restarts++;
-    for (uint32_t i = 0; i < s->process_count; i++) {
-        if (s->processes[i].alive)
-            push_plain(s, draw(s, 2000), SIM_ORPHAN_ENDS, i);
-    }
-    for (uint32_t i = 0; i < SIM_CLIENTS; i++)
-        s->clients[i].state = SIM_AWAY;
     start_scheduler(s);
+    for (uint32_t i = 0; i < s->process_count; i++) {
+        sim_process *process = &s->processes[i];
+
+        if (!process->alive || !process->ready)
+            continue;
+        process->watched = s->epoch;
+        found.slot = process->slot;
+        found.incarnation = process->incarnation;
+        found.pid = (int32_t)i + 1;
+        step(s, &found);
+        push_plain(s, draw(s, chance(s, 10) ? 4000 : 300), SIM_WORKER_DIALS, i);
+    }
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        sim_client *client = &s->clients[i];
+        int64_t after_ms = draw(s, chance(s, 10) ? 5000 : 800);
+
+        client->whole = lease_is_whole(s, client) && after_ms < 1000;
+        if (client->state == SIM_HOLDING) { /* its id goes on: see check_grant() */
+            s->generation_of[client->lease & 63] = client->lease;
+            s->generation_last[client->lease & 63] = 0;
+        }
+        push_plain(s, after_ms, SIM_CLIENT_DIALS, i);
+    }
 }
 
 static void chaos(sim *s)
@@ -537,6 +656,7 @@ static void chaos(sim *s)
         process_dies(s, process, GP_CORE_DIED_SIGNAL, 9);
     } else if (hit < 60) {
         s->hangs += process->alive && !process->hung;
+        lease_hurt(s, process);
         process->hung = true;
     } else if (hit < 97) {
         sim_client *client = &s->clients[draw(s, SIM_CLIENTS)];
@@ -584,6 +704,13 @@ static void to_core(sim *s, sim_happening *happening)
         if (client != NULL)
             client->asked = ++s->asks;
     }
+    if (event->kind == GP_CORE_EVENT_LEASE_CLAIM) {
+        sim_client *client = sim_find_client(s, &event->session);
+
+        if (client == NULL)
+            return;
+        event->claim = &client->claim;
+    }
     step(s, event);
 }
 
@@ -617,8 +744,11 @@ static void happen(sim *s, sim_happening *happening)
     case SIM_BEATS:
         beats(s);
         break;
-    case SIM_ORPHAN_ENDS:
-        process->alive = false;
+    case SIM_WORKER_DIALS:
+        worker_dials(s, process, happening->epoch);
+        break;
+    case SIM_CLIENT_DIALS:
+        client_dials(s, client, happening->epoch);
         break;
     }
 }
@@ -656,7 +786,7 @@ static void check_end(sim *s)
     if (!s->exited)
         sim_fail(s, "the scheduler was told to end and did not within 5 s");
     for (uint32_t i = 0; i < s->process_count; i++) {
-        if (s->processes[i].alive && s->processes[i].epoch == s->epoch)
+        if (s->processes[i].alive && s->processes[i].watched == s->epoch)
             sim_fail(s, "the scheduler ended and left worker %u (incarnation %u) behind",
                      s->processes[i].slot + 1, s->processes[i].incarnation);
     }
@@ -672,7 +802,7 @@ bool sim_run(sim *s, uint64_t seed)
     s->queue = queue;
     s->actions = actions;
     s->seed = seed;
-    s->slot_count = 1 + draw(s, 6);
+    s->slot_count = 1 + draw(s, SIM_SLOTS);
     s->calm_ms = CHAOS_MS;
     for (uint32_t i = 0; i < s->slot_count; i++) {
         s->plan[i].kind = chance(s, 20) ? GP_CORE_GPU : GP_CORE_CPU;

@@ -4,6 +4,7 @@
  * seed, so (seed, mutant) replays exactly.  Workers and clients are honest to the protocol but may die,
  * hang, come up without a device, or leave at any moment; what a dead process had sent may be lost or may
  * arrive late, what it was sent is lost.  Between two live processes messages arrive in order.
+ * When the scheduler is killed they live on, dial the next one and say what they hold; some come late, some die first.
  *
  * The checks (sim_check.c) know the truth: what each invented process really holds.  A broken promise is
  * kept as a sentence in sim->failure, and the run ends. */
@@ -13,16 +14,18 @@
 #include "scheduler/core.h"
 #include "scheduler/core_parts.h"
 
-enum { SIM_CLIENTS = 12, SIM_PROCESSES = 4096, SIM_QUEUE = 4096 };
+enum { SIM_SLOTS = 6, SIM_CLIENTS = 12, SIM_PROCESSES = 4096, SIM_QUEUE = 4096 };
 
 /* An invented worker process.  The index in sim->processes is its pid - 1. */
 typedef struct sim_process {
     uint32_t slot, incarnation;
-    uint64_t epoch; /* of the scheduler it serves */
+    uint64_t epoch;   /* of the scheduler it serves: has dialled */
+    uint64_t watched; /* epoch of the scheduler that hears of its death */
     bool alive, ready, hung;
     bool claims; /* holds the slot's device */
     uint64_t lease;
     uint32_t generation;
+    gp_core_id token;
     int64_t out_ms, in_ms; /* when the last message from it, to it arrives: the next comes after that */
 } sim_process;
 
@@ -37,6 +40,9 @@ typedef struct sim_client {
     uint32_t generation;
     bool repairing; /* a member died: the next formation is awaited */
     bool leaving;   /* said that it does not want to wait any longer */
+    bool whole;     /* nothing has happened to its lease but the scheduler's death: it must go on as it is */
+    uint64_t epoch; /* of the scheduler it has dialled */
+    gp_core_claim claim; /* its lease, as it was last told of it */
     int64_t out_ms, in_ms;
 } sim_client;
 
@@ -48,14 +54,17 @@ typedef enum sim_what {
     SIM_CLIENT_ACTS, /* client number decides what to do */
     SIM_CHAOS,       /* the fault maker decides whom to hit */
     SIM_BEATS,
-    SIM_ORPHAN_ENDS, /* process number noticed that its scheduler is gone */
+    SIM_WORKER_DIALS, /* process number dials the scheduler that followed its own */
+    SIM_CLIENT_DIALS, /* and client number */
 } sim_what;
 
 /* The parts of an action that an invented process reads. */
 typedef struct sim_letter {
     gp_core_action_kind kind;
     uint64_t lease, correlation;
-    uint32_t generation;
+    uint32_t generation, member_count;
+    gp_core_id token;
+    gp_core_member members[SIM_SLOTS];
 } sim_letter;
 
 typedef struct sim_happening {
@@ -86,9 +95,10 @@ typedef struct sim {
     sim_client clients[SIM_CLIENTS];
     sim_happening *queue; /* a binary heap */
     uint32_t queue_count;
-    uint64_t grants, deaths, restarts, hangs; /* how much was tried */
-    uint64_t lease_last;                      /* the largest id seen in this epoch */
-    uint32_t generation_last[64];             /* of lease id & 63 */
+    uint64_t grants, deaths, restarts, hangs,
+        claims;                   /* how much was tried; claims: those that were granted */
+    uint64_t lease_last;          /* the largest id seen in this epoch */
+    uint32_t generation_last[64]; /* of lease id & 63 */
     uint64_t generation_of[64];
     char failure[480];
 } sim;

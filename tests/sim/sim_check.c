@@ -93,9 +93,15 @@ void sim_check_state(sim *s)
         taken |= lease->members;
         GP_CORE_EACH_MEMBER(slot, lease->members)
         {
+            const sim_process *process = sim_find_process(s, slot, core->slots[slot].incarnation);
+
             if (core->slots[slot].lease != lease->id)
                 sim_fail(s, "slot %u of lease %llu says it is in lease %llu", slot + 1,
                          (unsigned long long)lease->id, (unsigned long long)core->slots[slot].lease);
+            if (lease->phase == GP_CORE_HELD && core->slots[slot].process == GP_CORE_READY &&
+                (process == NULL || process->lease != lease->id || process->generation != lease->generation))
+                sim_fail(s, "lease %llu generation %u is held, but worker %u does not serve it",
+                         (unsigned long long)lease->id, lease->generation, slot + 1);
         }
     }
     for (uint32_t slot = 0; slot < GP_CORE_SLOTS_MAX; slot++) {

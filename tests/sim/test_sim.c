@@ -6,7 +6,7 @@
 #include "tests/gp_test.h"
 #include "tests/sim/sim.h"
 
-enum { RUNS = 220, MUTANT_RUNS = 300 };
+enum { RUNS = 300, MUTANT_RUNS = 300 };
 
 static sim world;
 
@@ -22,7 +22,7 @@ static bool sim_setup(void)
 TEST(every_promise_holds_under_deaths_hangs_restarts_and_late_messages)
 {
     const char *more = getenv("GP_SIM_RUNS");
-    uint64_t steps = 0, grants = 0, deaths = 0, hangs = 0, restarts = 0;
+    uint64_t steps = 0, grants = 0, deaths = 0, hangs = 0, restarts = 0, claims = 0;
     uint64_t runs = more == NULL ? RUNS : strtoull(more, NULL, 10);
 
     REQUIRE(sim_setup());
@@ -37,12 +37,15 @@ TEST(every_promise_holds_under_deaths_hangs_restarts_and_late_messages)
         deaths += world.deaths;
         hangs += world.hangs;
         restarts += world.restarts;
+        claims += world.claims;
     }
-    printf("     %llu runs: %llu events, %llu grants, %llu deaths, %llu hangs, %llu restarts\n",
+    printf("     %llu runs: %llu events, %llu grants, %llu deaths, %llu hangs, %llu restarts, %llu leases "
+           "adopted\n",
            (unsigned long long)runs, (unsigned long long)steps, (unsigned long long)grants,
-           (unsigned long long)deaths, (unsigned long long)hangs, (unsigned long long)restarts);
+           (unsigned long long)deaths, (unsigned long long)hangs, (unsigned long long)restarts,
+           (unsigned long long)claims);
     CHECK(steps >= 200000);
-    CHECK(grants >= 2000 && deaths >= 5000 && hangs >= 500 && restarts >= 100);
+    CHECK(grants >= 2000 && deaths >= 5000 && hangs >= 500 && restarts >= 100 && claims >= 100);
 }
 
 TEST(the_same_seed_is_the_same_run)
@@ -120,6 +123,24 @@ TEST(a_hung_worker_that_is_waited_for_is_found)
 {
     REQUIRE(sim_setup());
     CHECK(mutant_is_found(GP_MUTANT_FORGOTTEN_DEADLINE));
+}
+
+TEST(a_grant_of_a_worker_whose_lease_may_yet_be_claimed_is_found)
+{
+    REQUIRE(sim_setup());
+    CHECK(mutant_is_found(GP_MUTANT_HASTY_GRANT));
+}
+
+TEST(a_lease_that_nobody_claims_and_nobody_revokes_is_found)
+{
+    REQUIRE(sim_setup());
+    CHECK(mutant_is_found(GP_MUTANT_KEPT_CLAIM));
+}
+
+TEST(a_claim_that_is_believed_against_its_workers_is_found)
+{
+    REQUIRE(sim_setup());
+    CHECK(mutant_is_found(GP_MUTANT_BLIND_CLAIM));
 }
 
 TEST(replay)

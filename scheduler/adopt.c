@@ -1,0 +1,258 @@
+/* adopt.c -- the workers, leases and clients of a scheduler that died.
+ *
+ *   AWAITED --report--> READY, with a claim: the lease that it serves ----. joined by lease id and token
+ *   client: its lease, generation, token, members ------------------------'---> a lease, HELD
+ *
+ * Workers and clients go on working while there is no scheduler.  The shell finds the living workers before the first
+ * step (GP_CORE_EVENT_WORKER_FOUND); for adopt_ms nothing is granted, and both sides of each lease say what they hold,
+ * in any order.  The worker's word is the truth about what it serves, the client's about whether the lease is wanted.
+ *
+ *   - Both agree, in every member: the lease is as it was, and nobody is told anything.
+ *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
+ *   - A lease that no client claims in time is revoked.  A claim that comes later is refused.
+ *
+ * The time of reports ends early when nobody is missing.  A worker that lives but stays silent longer keeps its place
+ * like any worker that gives no sign of life, and is killed when those are: a busy machine is not death. */
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/core_parts.h"
+
+void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+
+    if (slot->process != GP_CORE_ABSENT) {
+        core->stale++;
+        return;
+    }
+    slot->process = GP_CORE_AWAITED;
+    slot->incarnation = event->incarnation;
+    slot->pid = event->pid;
+    slot->due_ms = core->now_ms + (core->config.beat_ms != 0 ? core->config.beat_ms : core->config.start_ms);
+    core->adopting_ms = core->now_ms + core->config.adopt_ms;
+    if (!slot->wanted)
+        gp_core_slot_kill(core, event->slot);
+}
+
+static bool claims(const gp_core_slot *slot, uint64_t lease, const gp_core_id *token)
+{
+    return slot->process == GP_CORE_READY && slot->claim == lease &&
+           gp_core_id_equal(&slot->claim_token, token);
+}
+
+static void revoke_claim(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    gp_core_lease_revoke(core, index, slot->claim, slot->claim_generation);
+    slot->claim = 0;
+}
+
+/* The worker serves what it claimed, now for a lease of ours. */
+static void take_claim(gp_core_slot *slot)
+{
+    slot->granted = slot->acked = slot->claim_generation;
+    slot->claim = 0;
+}
+
+/* Not every member is in the formation that the client knows: the next one is above all that any of them had. */
+static void form_anew(gp_core *core, gp_core_lease *lease)
+{
+    uint32_t last = lease->phase == GP_CORE_HELD ? lease->generation : lease->generation - 1;
+
+    GP_CORE_EACH_MEMBER(s, lease->members)
+    {
+        if (core->slots[s].granted > last)
+            last = core->slots[s].granted;
+    }
+    lease->generation = last + 1;
+    lease->phase = GP_CORE_GATHER;
+    gp_core_group_advance(core, lease);
+}
+
+/* The formation of a worker that reports late is over already: whom it waits for in it, it need not wait for. */
+static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t index)
+{
+    const gp_core_slot *slot = &core->slots[index];
+
+    GP_CORE_EACH_MEMBER(s, lease->members)
+    {
+        gp_core_action *action;
+
+        if (s == index || core->slots[s].process == GP_CORE_AWAITED ||
+            core->slots[s].granted == slot->granted)
+            continue;
+        action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, index);
+        action->lease = lease->id;
+        action->generation = slot->granted;
+        action->lost_slot = s;
+        action->lost_incarnation = core->slots[s].incarnation;
+        snprintf(action->text, sizeof(action->text), "worker %u died with the scheduler, signal unknown",
+                 s + 1);
+    }
+}
+
+/* Its client was here first. */
+static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+    char why[GP_ERROR_MESSAGE_MAX];
+
+    slot->granted = slot->acked = 0;
+    if (slot->claim != 0 && !claims(slot, lease->id, &lease->token)) {
+        snprintf(why, sizeof(why), "worker %u serves another lease since", index + 1);
+        gp_core_lease_end(core, lease, GP_ESTALE, why);
+        return;
+    }
+    if (slot->claim != 0)
+        take_claim(slot);
+    if (slot->granted == lease->generation && lease->phase == GP_CORE_HELD)
+        return;
+    if (slot->granted != 0 && slot->granted < lease->generation)
+        tell_lost_peers(core, lease, index);
+    form_anew(core, lease);
+}
+
+void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
+
+    slot->process = GP_CORE_READY;
+    slot->claim = event->lease;
+    slot->claim_generation = event->generation;
+    slot->claim_token = event->token;
+    if (event->lease >= core->lease_next)
+        core->lease_next = event->lease + 1; /* an id is never used twice */
+    if (lease != NULL)
+        join(core, lease, event->slot);
+    else if (slot->claim != 0 && core->adopting_ms == 0)
+        revoke_claim(core, event->slot);
+}
+
+/* Whether the workers' reports so far, and other leases, leave the claim possible. */
+static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
+{
+    const gp_core_claim *claim = event->claim;
+    uint64_t seen = 0;
+
+    if (core->stopping == GP_CORE_STOPPING)
+        return gp_fail(err, GP_ENOPOOL, "the pool is shutting down");
+    if (core->adopting_ms == 0 || !core->accepting)
+        return gp_fail(
+            err, GP_ESTALE,
+            "the scheduler that gave lease %llu died, and its client was not back in time or none of "
+            "its workers lived on",
+            (unsigned long long)event->lease);
+    if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
+        return gp_fail(err, GP_EINVAL, "a claim names a lease, its generation and its members");
+    if (gp_core_lease_find(core, event->lease) != NULL)
+        return gp_fail(err, GP_ESTALE, "lease %llu is another client's", (unsigned long long)event->lease);
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+
+        if (!slot->wanted || (seen >> claim->members[i].slot & 1) != 0)
+            return gp_fail(err, GP_ESTALE, "worker %u is not a member of the pool any more",
+                           claim->members[i].slot + 1);
+        seen |= 1ull << claim->members[i].slot;
+        if (slot->lease != 0 || slot->revoking != 0 ||
+            (slot->claim != 0 && !claims(slot, event->lease, &claim->token) && !MUTANT(BLIND_CLAIM)))
+            return gp_fail(err, GP_ESTALE, "worker %u serves another lease now", claim->members[i].slot + 1);
+    }
+    return GP_OK;
+}
+
+static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+    gp_core_lease *lease = core->leases;
+
+    while (lease->id != 0) /* each lease holds a slot of its own, so there is an entry left */
+        lease++;
+    *lease = (gp_core_lease){ .id = event->lease,
+                              .generation = event->generation,
+                              .min = claim->min,
+                              .phase = GP_CORE_HELD,
+                              .told = true,
+                              .session = event->session,
+                              .token = claim->token,
+                              .since_ms = core->now_ms,
+                              .pid = event->pid };
+    snprintf(lease->description, sizeof(lease->description), "%s", claim->description);
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        gp_core_slot *slot = &core->slots[claim->members[i].slot];
+
+        lease->members |= 1ull << claim->members[i].slot;
+        slot->lease = lease->id;
+        slot->granted = slot->acked = 0;
+        if (claims(slot, lease->id, &lease->token))
+            take_claim(slot);
+    }
+    if (lease->id >= core->lease_next)
+        core->lease_next = lease->id + 1;
+    return lease;
+}
+
+static void lose_member(gp_core *core, gp_core_lease *lease, const gp_core_member *member)
+{
+    gp_core_event died = { .slot = member->slot,
+                           .incarnation = member->incarnation,
+                           .death = GP_CORE_DIED_UNKNOWN };
+    char cause[GP_ERROR_MESSAGE_MAX];
+
+    snprintf(cause, sizeof(cause),
+             "worker %u died while the pool had no scheduler, signal unknown; its log is %.150s",
+             member->slot + 1, core->slots[member->slot].config.log);
+    gp_core_group_lost(core, lease, &died, cause);
+}
+
+void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+    gp_core_lease *lease;
+    bool changed = false;
+    gp_error err;
+
+    if (check_claim(core, event, &err) != GP_OK) {
+        core->stale++;
+        gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
+        return;
+    }
+    lease = rebuild(core, event);
+    gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    for (uint32_t i = 0; i < claim->member_count && !MUTANT(BLIND_CLAIM); i++) {
+        const gp_core_member *member = &claim->members[i];
+        const gp_core_slot *slot = &core->slots[member->slot];
+        bool same = slot->incarnation == member->incarnation;
+
+        if (same && slot->process == GP_CORE_AWAITED)
+            continue;
+        if (!same || slot->process != GP_CORE_READY)
+            lose_member(core, lease, member);
+        changed = changed || !same || slot->process != GP_CORE_READY || slot->granted != event->generation;
+    }
+    if (changed)
+        form_anew(core, lease);
+}
+
+void gp_core_adopt_tick(gp_core *core)
+{
+    bool missing = false;
+
+    if (core->adopting_ms == 0)
+        return;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        missing = missing || core->slots[s].process == GP_CORE_AWAITED || core->slots[s].claim != 0;
+    if (missing && core->now_ms < core->adopting_ms)
+        return;
+    core->adopting_ms = 0;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && !MUTANT(KEPT_CLAIM); s++) {
+        if (core->slots[s].claim == 0)
+            continue;
+        gp_core_emit_log(core, "worker %u serves lease %llu of the scheduler before, which no client claims",
+                         s + 1, (unsigned long long)core->slots[s].claim);
+        revoke_claim(core, s);
+    }
+    gp_core_queue_serve(core);
+}
