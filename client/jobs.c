@@ -215,11 +215,18 @@ static gp_status submit_all(uint64_t *jobs, gp_pool *pool, gp_parcel *parcel, co
                             size_t count, gp_error *err)
 {
     size_t sent = 0, answered = 0;
-    uint64_t first = 0, correlation;
+    uint64_t first = 0, correlation, asked = pool->reunions;
     int64_t deadline = gp_now_ms() + ANSWER_MS;
     gp_status status = GP_OK;
 
     while (status == GP_OK && answered < count) {
+        if (pool->reunions != asked) { /* what was recorded is found by its key, and not recorded again */
+            asked = pool->reunions;
+            sent = answered = 0;
+            deadline = gp_now_ms() + ANSWER_MS;
+            for (size_t i = 0; i < count; i++)
+                jobs[i] = 0;
+        }
         if (sent < count && sent - answered < WINDOW) {
             status = send_submit(pool, parcel, &requests[sent], sent, &correlation, err);
             if (status == GP_OK && sent++ == 0)
@@ -420,6 +427,7 @@ typedef struct gp_waiting {
     uint64_t first; /* correlation of the first watch; the others follow it */
     size_t watches;
     bool look_again; /* changes were missed */
+    uint64_t asked;  /* pool->reunions when the watches began */
 } gp_waiting;
 
 static void take_row(gp_waiting *w, const gp_job_row *row)
@@ -444,6 +452,7 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
     gp_status status = GP_OK;
     uint64_t correlation;
 
+    w->asked = w->pool->reunions;
     w->watches = w->count <= WATCHES_MAX ? w->count : 1;
     w->look_again = w->watches != w->count;
     for (size_t i = 0; i < w->watches && status == GP_OK; i++) {
@@ -510,6 +519,11 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
             return gp_fail(err, GP_ECANCELED, "the wait was ended; the jobs go on");
         if (left <= 0)
             return gp_fail(err, GP_ETIMEDOUT, "not ended after %d ms; the jobs go on", timeout_ms);
+        if (w.asked != pool->reunions) { /* the scheduler that follows knows of no watch */
+            status = watch_all(&w, err);
+            w.look_again = true;
+            continue;
+        }
         status = w.look_again ? look_again(&w, err)
                               : hear_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
     }

@@ -155,8 +155,8 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
 }
 
 /* What the scheduler says on its readiness pipe; GP_EBUSY: another one holds the pool's lock. */
-static gp_status launch_wait_ready(int ready, pid_t pid, const gp_places *places, int64_t deadline,
-                                   gp_error *err)
+static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp_places *places,
+                                   int64_t deadline, gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
     size_t used = 0;
@@ -180,7 +180,8 @@ static gp_status launch_wait_ready(int ready, pid_t pid, const gp_places *places
         line[used] = '\0';
         if (strchr(line, '\n') != NULL || used == sizeof(line) - 1) {
             line[strcspn(line, "\n")] = '\0';
-            if (strcmp(line, "ready") == 0)
+            *started = strcmp(line, "ready") == 0;
+            if (*started || strcmp(line, "adopted") == 0)
                 return GP_OK;
             return gp_fail(err, GP_EIO, "%s", strncmp(line, "error: ", 7) == 0 ? line + 7 : line);
         }
@@ -260,11 +261,11 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         status = launch_spawn(&ready, &pid, places, options, err);
         if (status != GP_OK)
             break;
-        status = launch_wait_ready(ready, pid, places, deadline, &why);
+        status = launch_wait_ready(ready, pid, started, places, deadline, &why);
         close(ready);
-        if (status == GP_OK) {
-            *started = true;
-        } else if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
+        if (status == GP_OK)
+            continue;
+        if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
             poll(NULL, 0, RETRY_MS);
         } else {
             gp_fail(err, status, "%s", why.message);

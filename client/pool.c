@@ -10,13 +10,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "client/launch.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/secret.h"
-#include "proto/task_wire.h"
+#include "proto/door.h"
 
-static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
 
 const char *gp_version(void)
@@ -94,7 +91,7 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
         pool_take_news(pool, &out->in);
         return GP_OK;
     }
-    for (uint32_t i = 0; status == GP_ETIMEDOUT && i < pool->grant.slots_count; i++) {
+    for (uint32_t i = 0; status == GP_ETIMEDOUT && !pool->dialling && i < pool->grant.slots_count; i++) {
         if (pool->workers[i] == NULL)
             continue;
         status = gp_channel_receive(pool->workers[i], &out->in, err);
@@ -110,18 +107,10 @@ static bool pool_pending(gp_pool *pool)
 {
     if (gp_channel_pending(pool->scheduler))
         return true;
-    for (uint32_t i = 0; i < pool->grant.slots_count; i++)
+    for (uint32_t i = 0; !pool->dialling && i < pool->grant.slots_count; i++)
         if (pool->workers[i] != NULL && gp_channel_pending(pool->workers[i]))
             return true;
     return false;
-}
-
-static gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
-{
-    return gp_fail(err, GP_EPEER,
-                   "the scheduler of pool %s (pid %" PRIu32
-                   ") is gone; its log is %s; the next command starts a new one",
-                   pool->places.pool, pool->scheduler_pid, pool->places.scheduler_log);
 }
 
 gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err)
@@ -137,10 +126,10 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         if (status != GP_ETIMEDOUT)
             return status;
         if (gp_door_gone(pool->door))
-            return pool_scheduler_gone(pool, err);
+            return pool_reunite(pool, err);
         fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
         fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
-        for (uint32_t i = 0; i < pool->grant.slots_count; i++)
+        for (uint32_t i = 0; !pool->dialling && i < pool->grant.slots_count; i++)
             if (pool->workers[i] != NULL)
                 fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->workers[i]), .events = POLLIN };
         int64_t left = deadline - gp_now_ms();
@@ -177,7 +166,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
 
         if (status != GP_EBUSY)
             return status;
-        if (gp_door_gone(pool->door)) /* that is why the link is down */
+        if (channel == pool->scheduler && gp_door_gone(pool->door)) /* that is why the link is down */
             return pool_scheduler_gone(pool, err);
         if (gp_now_ms() >= deadline)
             return status;
@@ -200,12 +189,19 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
                          const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
                          gp_error *err)
 {
-    gp_envelope envelope = pool_envelope(pool);
+    for (;;) {
+        bool gone = gp_door_gone(pool->door);
+        gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
+        gp_envelope envelope = pool_envelope(pool);
 
-    if (correlation != NULL)
-        *correlation = envelope.correlation;
-    return pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count, POOL_SEND_MS,
-                     err);
+        if (correlation != NULL)
+            *correlation = envelope.correlation;
+        if (status == GP_OK)
+            status = pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count,
+                               POOL_SEND_MS, err);
+        if (status != GP_EPEER || gone)
+            return status;
+    }
 }
 
 gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
@@ -250,10 +246,18 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
     int64_t deadline = gp_now_ms() + timeout_ms;
     uint64_t correlation;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
+    uint64_t asked = pool->reunions;
 
     while (status == GP_OK) {
         pool_message in;
         int64_t left = deadline - gp_now_ms();
+
+        if (pool->reunions != asked) { /* all that is asked can be asked twice */
+            asked = pool->reunions;
+            deadline = gp_now_ms() + timeout_ms;
+            status = pool_tell(pool, type, message, &correlation, err);
+            continue;
+        }
 
         if (left <= 0)
             return gp_fail(err, GP_ETIMEDOUT,
@@ -277,86 +281,6 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
 }
 
 /* ---- open, close ---- */
-
-static gp_status pool_greet(gp_pool *pool, gp_error *err)
-{
-    gp_hello hello = { .role = GP_ROLE_CLIENT,
-                       .protocol_min = GP_PROTOCOL_MIN,
-                       .protocol_max = GP_PROTOCOL,
-                       .pid = (uint32_t)getpid() };
-    gp_welcome welcome;
-
-    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
-    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
-
-    if (status == GP_OK)
-        pool->scheduler_pid = welcome.pid;
-    /* The one that let us in died, and its successor, who has the same address, does not know us. */
-    if (status == GP_EPERM && gp_door_gone(pool->door))
-        return pool_scheduler_gone(pool, err);
-    return status;
-}
-
-/* In slices: a scheduler that let us in and died is no one to wait for. */
-static gp_status pool_link(gp_pool *pool, const char *endpoint, int timeout_ms, gp_error *err)
-{
-    int64_t deadline = gp_now_ms() + timeout_ms;
-
-    for (;;) {
-        int64_t left = deadline - gp_now_ms();
-        gp_status status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link,
-                                              left < 1               ? 1
-                                              : left < POOL_SLICE_MS ? (int)left
-                                                                     : POOL_SLICE_MS,
-                                              err);
-
-        if (status != GP_EPEER)
-            return status;
-        if (gp_door_gone(pool->door))
-            return pool_scheduler_gone(pool, err);
-        if (gp_now_ms() >= deadline)
-            return status;
-    }
-}
-
-/* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
-static gp_status pool_tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
-{
-    gp_door_request request = { .what = GP_DOOR_SECRETS }, answer = { .what = 0 };
-    int secrets;
-    gp_status status = gp_secrets_new(&secrets, err);
-
-    if (status != GP_OK)
-        return status;
-    status = gp_secrets_set(secrets, names, err);
-    if (status == GP_OK)
-        status = gp_door_send_fd(pool->door, &request, secrets, err);
-    close(secrets);
-    if (status == GP_OK)
-        status = gp_door_receive_fd(pool->door, &answer, NULL, timeout_ms, err);
-    if (status == GP_OK && (answer.what != GP_DOOR_SECRETS || answer.lease != GP_OK))
-        status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
-                         pool->places.scheduler_log);
-    return status;
-}
-
-static gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
-{
-    char endpoint[GP_TEXT_ENDPOINT + 8];
-    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS;
-    gp_door_reply reply;
-    gp_status status =
-        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout_ms, err);
-
-    if (status == GP_OK && !*started && options->secret_env != NULL)
-        status = pool_tell_secrets(pool, options->secret_env, timeout_ms, err);
-    if (status != GP_OK)
-        return status;
-    pool->epoch = reply.epoch;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
-    status = pool_link(pool, endpoint, timeout_ms, err);
-    return status == GP_OK ? pool_greet(pool, err) : status;
-}
 
 gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err)
 {
@@ -518,14 +442,21 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                      const volatile sig_atomic_t *stop, gp_error *err)
 {
     gp_lease_ask ask;
-    uint64_t correlation;
+    uint64_t correlation, asked;
     gp_status status = lease_ask_fill(&ask, request, purpose, err);
 
     if (status == GP_OK)
         status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+    asked = pool->reunions;
     while (status == GP_OK) {
         pool_message in;
         gp_lease_wait wait;
+
+        if (pool->reunions != asked) { /* to the end of the queue: nobody knows any more who was first */
+            asked = pool->reunions;
+            status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+            continue;
+        }
 
         if (stop != NULL && *stop != 0) {
             pool_tell(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
@@ -546,6 +477,8 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->lease = in.in.envelope.lease;
                     pool->generation = in.in.envelope.generation;
                     pool->revoked = false;
+                    pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
+                    snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
                     pool_message_close(&in);
                     status = pool_attach(pool, err);
                     if (status != GP_OK)
@@ -561,12 +494,16 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 
 void pool_release(gp_pool *pool)
 {
+    bool leaving = pool->leaving;
     gp_ok_reply ok;
 
     pool_close_workers(pool);
+    pool->leaving =
+        true; /* a scheduler that dies now takes the lease with it: the next one finds nobody to claim it */
     if (pool->lease != 0 && !pool->revoked && !gp_door_gone(pool->door))
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
+    pool->leaving = leaving;
     pool->lease = 0;
     pool->generation = 0;
     pool->grant.slots_count = 0;

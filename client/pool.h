@@ -24,6 +24,7 @@ enum {
     POOL_ATTACH_MS = 5000,
     POOL_LINK_MS = 2000,
     POOL_SLICE_MS = 250,
+    POOL_REUNION_MS = 5000, /* for the scheduler that follows one that died */
     POOL_OPEN_MS = 15000,
     POOL_ANSWER_MS = 5000
 };
@@ -37,10 +38,16 @@ struct gp_pool {
     uint8_t session[16];
     uint64_t epoch, correlation;
     uint32_t scheduler_pid;
+    bool dialling; /* a scheduler that dies now is tried again by the one who dials */
+    bool leaving;  /* a scheduler that ends now is not missed */
+    uint64_t
+        reunions; /* schedulers that followed the first: what was asked of the one before is not answered */
     /* The lease; 0 = none. */
     uint64_t lease;
     uint32_t generation;
     gp_lease_grant grant;
+    uint32_t workers_min; /* as asked for */
+    char purpose[96];
     gp_channel *workers[GP_MEMBERS_MAX]; /* of grant.slots */
     gp_worker_lost lost;                 /* the first since the lease began or was renewed; index 0 = none */
     bool regranted;                      /* a grant came that is not attached to yet */
@@ -56,9 +63,22 @@ typedef struct pool_message {
     gp_incoming in;   /* closed by pool_message_close() */
 } pool_message;
 
-/* Wait at most timeout_ms for the next message.  GP_EPEER: the scheduler is gone. */
+/* Wait at most timeout_ms for the next message.  When the scheduler has died, the one that follows it is dialled, or
+ * started, first: that can take up to POOL_REUNION_MS longer, and pool->reunions says that it was.  GP_EPEER: there is
+ * none, because the pool ended as it was told, or for so long. */
 gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err);
 void pool_message_close(pool_message *message);
+
+/* ---- pool_dial.c ---- */
+
+/* Find or start the scheduler, and say hello. */
+gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err);
+/* After end of file at the door: the same, and claim the lease.  GP_EPEER. */
+gp_status pool_reunite(gp_pool *pool, gp_error *err);
+/* GP_EPEER, in words. */
+gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err);
+
+/* ---- pool.c ---- */
 
 /* Send to the scheduler; *correlation (may be NULL) is what the answer will carry. */
 gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,

@@ -69,6 +69,9 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
 {
     gp_shutdown shutdown = { .when_idle = when_idle };
     gp_ok_reply ok;
+
+    pool->leaving = true;
+
     gp_status status =
         pool_ask(pool, &gp_msg_shutdown, &shutdown, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, err);
 

@@ -110,6 +110,7 @@ struct gp_team {
     gp_spin spin;
     uint64_t id_next;
     int64_t opened_ns, now_ns, looked_ns;
+    uint64_t reunions; /* pool->reunions when we last looked */
     const volatile sig_atomic_t *stop;
     void (*log)(void *context, uint32_t worker, const char *line);
     void *context;

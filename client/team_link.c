@@ -528,6 +528,27 @@ static void look_at_doors(gp_team *team)
     }
 }
 
+/* The scheduler died, the next one was found: what it was asked for was lost, what it knows of the lease may be news. */
+static void after_reunion(gp_team *team)
+{
+    gp_error why;
+
+    team->reunions = team->pool->reunions;
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (!worker->replacing)
+            continue;
+        worker->replacing = false;
+        team_worker_replace(team, w, "its task does not end");
+    }
+    if (team->pool->revoked) {
+        gp_fail(&why, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
+        team_break(team, &why);
+    }
+}
+
 void team_look(gp_team *team)
 {
     team->looked_ns = gp_now_ns();
@@ -543,6 +564,8 @@ void team_look(gp_team *team)
             team_break(team, &err);
             return;
         }
+        if (team->reunions != team->pool->reunions)
+            after_reunion(team);
         if (message.from == POOL_NOBODY)
             return;
         on_message(team, &message);

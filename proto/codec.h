@@ -44,7 +44,7 @@ typedef struct gp_field {
     uint32_t count_max;
     const struct gp_field *fields; /* of STRUCT and LIST */
     bool prose;    /* TEXT for people: bytes that are not UTF-8 are sent as '?', not refused */
-    bool optional; /* U32, U64: when missing, the value is `fallback` */
+    bool optional; /* U32, U64: when missing, the value is `fallback`; BIN16: zeros */
     uint64_t fallback;
 } gp_field;
 
@@ -69,6 +69,7 @@ typedef struct gp_field {
 #define GP_FIELD_TEXT(type, member)          { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
 #define GP_FIELD_PROSE(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .prose = true }
 #define GP_FIELD_BIN16(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16 }
+#define GP_FIELD_BIN16_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16, .optional = true }
 #define GP_FIELD_STRUCT(type, member, table) { GP_FIELD_AT(type, member), .kind = GP_KIND_STRUCT, .fields = (table) }
 #define GP_FIELD_LIST(type, member, table, max) \
     { .name = #member, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member[0]), .kind = GP_KIND_LIST, \

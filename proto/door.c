@@ -324,7 +324,7 @@ static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
     gp_door_hello *hello = &packet.hello;
 
     if (bytes != sizeof(*hello) || hello->magic != GP_DOOR_MAGIC || hello->role < GP_ROLE_CLIENT ||
-        hello->role > GP_ROLE_VIEWER) {
+        hello->role > GP_ROLE_SCHEDULER) {
         door->stats.refused++;
         connection_refuse(door, peer, GP_EPROTO, "this is no hello of a gradpool client");
         return false;

@@ -18,7 +18,12 @@
 
 /* ---- any to any ---- */
 
-typedef enum gp_role { GP_ROLE_CLIENT = 1, GP_ROLE_WORKER = 2, GP_ROLE_VIEWER = 3 } gp_role;
+typedef enum gp_role {
+    GP_ROLE_CLIENT = 1,
+    GP_ROLE_WORKER = 2,
+    GP_ROLE_VIEWER = 3,
+    GP_ROLE_SCHEDULER = 4, /* at doors of workers only: a new one calls them */
+} gp_role;
 
 /* The answer to a request that failed (same correlation), or, with correlation 0, news of a failure. */
 typedef struct gp_error_reply {
@@ -187,6 +192,20 @@ typedef struct gp_worker_replace {
     char reason[GP_TEXT_REASON];
 } gp_worker_replace;
 
+typedef struct gp_lease_member {
+    uint32_t index, incarnation;
+} gp_lease_member;
+
+/* To a scheduler that follows one that died: the lease of the envelope is still wanted.  Answered by ok_reply, then
+ * worker_lost and lease_grant as after any death, if members died; or by error_reply GP_ESTALE: it is no more. */
+typedef struct gp_lease_claim {
+    uint8_t token[16];
+    uint32_t workers_min; /* with fewer it is of no use */
+    char purpose[96];     /* as in lease_ask */
+    uint32_t members_count;
+    gp_lease_member members[GP_MEMBERS_MAX]; /* in rank order */
+} gp_lease_claim;
+
 /* ---- scheduler and worker ---- */
 
 /* Sent once after welcome, and again to a new scheduler: leases are rebuilt from these. */
@@ -196,6 +215,7 @@ typedef struct gp_worker_ready {
     char reason[200]; /* why excluded */
     uint64_t lease;   /* it serves now; 0 = none */
     uint32_t generation;
+    uint8_t token[16]; /* of that lease; optional on the wire */
 } gp_worker_ready;
 
 typedef struct gp_worker_welcome {

@@ -110,6 +110,20 @@ const gp_field gp_worker_replace_fields[] = {
     GP_FIELD_END,
 };
 
+const gp_field gp_lease_member_fields[] = {
+    GP_FIELD_U32(gp_lease_member, index, 1, GP_WORKERS_MAX),
+    GP_FIELD_U32(gp_lease_member, incarnation, 1, GP_INCARNATION_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_lease_claim_fields[] = {
+    GP_FIELD_BIN16(gp_lease_claim, token),
+    GP_FIELD_U32(gp_lease_claim, workers_min, 0, GP_MEMBERS_MAX),
+    GP_FIELD_PROSE(gp_lease_claim, purpose),
+    GP_FIELD_LIST(gp_lease_claim, members, gp_lease_member_fields, GP_MEMBERS_MAX),
+    GP_FIELD_END,
+};
+
 const gp_field gp_shutdown_fields[] = {
     GP_FIELD_BOOL(gp_shutdown, when_idle),
     GP_FIELD_END,

@@ -183,6 +183,7 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
         return status;
     /* These fit: they are shorter than a worker's door, which runtime_find() has tried. */
     path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
+    path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
     path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
     path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
     path_set(places.device_dir, sizeof(places.device_dir), "/tmp/gradpool-%u/devices", (unsigned)geteuid());

@@ -27,6 +27,7 @@ typedef struct gp_places {
     char runtime[GP_TEXT_ENDPOINT];
     char pool_dir[GP_TEXT_ENDPOINT];
     char lock[GP_TEXT_ENDPOINT];             /* pool_dir/lock: held by the scheduler for life */
+    char record[GP_TEXT_ENDPOINT];           /* pool_dir/record: there until the pool ends as it was told */
     char scheduler_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler */
     char scheduler_door[GP_TEXT_ENDPOINT];   /* pool_dir/scheduler.door */
     char state_root[GP_TEXT_PATH];           /* state */

@@ -8,6 +8,6 @@
 #include "proto/messages.def"
 #undef GP_MSG
 extern const gp_field gp_slot_fields[], gp_worker_row_fields[], gp_lease_row_fields[],
-    gp_train_record_fields[], gp_job_row_fields[];
+    gp_train_record_fields[], gp_job_row_fields[], gp_lease_member_fields[];
 
 #endif

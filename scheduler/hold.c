@@ -120,3 +120,17 @@ bool gp_hold_valid(const gp_hold *hold, const gp_places *places)
 
     return stat(places->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
 }
+
+bool gp_hold_followed(const gp_hold *hold, const gp_places *places)
+{
+    char path[GP_TEXT_PATH + 8], text[32] = "";
+    int fd;
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    return got > 0 && strtoull(text, NULL, 10) > hold->epoch;
+}

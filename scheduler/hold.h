@@ -25,4 +25,7 @@ void gp_hold_release(gp_hold *hold);
 /* Whether the lock's path is still the file that we hold: if not, another scheduler may be there too. */
 bool gp_hold_valid(const gp_hold *hold, const gp_places *places);
 
+/* Whether a scheduler with a larger epoch has begun: this one is no longer the pool's. */
+bool gp_hold_followed(const gp_hold *hold, const gp_places *places);
+
 #endif

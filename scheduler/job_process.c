@@ -32,30 +32,6 @@ void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t byt
 
 /* ---- who a process is ---- */
 
-/* Field 22 of /proc/PID/stat, in clock ticks since boot; 0 = there is none.  The name before it may hold anything. */
-static uint64_t start_time_of(pid_t pid)
-{
-    char path[40], text[1024], *at;
-    uint64_t ticks = 0;
-    int fd;
-    ssize_t got;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = '\0';
-    at = strrchr(text, ')');
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    if (at != NULL)
-        ticks = strtoull(at, NULL, 10);
-    return ticks;
-}
-
 void gp_job_boot(uint8_t out[16])
 {
     char text[40] = "";
@@ -87,7 +63,7 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
     fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
     if (fd < 0)
         return false;
-    if (start_time_of(job->pid) != job->start_time) { /* the descriptor is of another process */
+    if (gp_supervise_start_time(job->pid) != job->start_time) { /* the descriptor is of another process */
         close(fd);
         return false;
     }
@@ -226,7 +202,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
     if (problem == 0) {
         out->gate = ends[1];
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
-        out->start_time = start_time_of(out->pid);
+        out->start_time = gp_supervise_start_time(out->pid);
         if (out->pidfd >= 0)
             return GP_OK;
         problem = errno;

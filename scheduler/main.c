@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "proto/device_probe.h"
+#include "scheduler/record.h"
 #include "scheduler/shell.h"
 #include "scheduler/supervise.h"
 
@@ -36,7 +37,7 @@ static void print_usage(FILE *out)
         "  --workers N|auto     how many (auto: one per GPU, else one per core, at most 16)\n"
         "  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or UUIDs (auto)\n"
         "  --idle-timeout MS    end when nobody used the pool for so long; 0 = never (1800000)\n"
-        "  --ready-fd N         write \"ready\" or \"error: why\" there\n"
+        "  --ready-fd N         write \"ready\", \"adopted\" or \"error: why\" there\n"
         "Exit codes: 0 ended as told, 1 could not start, 2 wrong arguments, 75 another one holds the pool\n",
         out);
 }
@@ -160,6 +161,21 @@ static void find_devices(gp_device_list *out, const gp_plan_request *request, co
     snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
 }
 
+/* After one that died the pool goes on as it was, if its workers live or nothing else is asked for. */
+static void go_on(gp_shell_options *options, gp_record *record, const gp_survivors *survivors)
+{
+    const char *devices = options->request.devices;
+    bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
+
+    if (!gp_record_read(record, options->places) || (asked && survivors->count == 0))
+        return;
+    gp_log(GP_LOG_WARN, "the scheduler before did not end as it was told; %u of its %u workers live",
+           survivors->count, record->workers);
+    options->request.workers = record->workers;
+    options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
+    options->idle_timeout_ms = record->idle_ms;
+}
+
 static gp_status serve(const arguments *given, gp_error *err)
 {
     gp_places places;
@@ -167,16 +183,20 @@ static gp_status serve(const arguments *given, gp_error *err)
     char program[4096];
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
+    gp_survivors *survivors = gp_calloc(1, sizeof(*survivors));
+    gp_record record;
     gp_shell_options options = { .places = &places,
                                  .hold = &hold,
                                  .worker_program = program,
                                  .devices = devices,
                                  .cores = cores,
                                  .request = given->request,
+                                 .survivors = survivors,
                                  .idle_timeout_ms = given->idle_timeout_ms,
                                  .ready_fd = given->ready_fd };
-    gp_status status =
-        devices == NULL || cores == NULL ? gp_fail(err, GP_ENOMEM, "no memory to start") : GP_OK;
+    gp_status status = devices == NULL || cores == NULL || survivors == NULL
+                           ? gp_fail(err, GP_ENOMEM, "no memory to start")
+                           : GP_OK;
 
     if (status == GP_OK)
         status = gp_places_find(&places, given->pool, err);
@@ -189,11 +209,16 @@ static gp_status serve(const arguments *given, gp_error *err)
     if (status == GP_OK)
         status = redirect(places.scheduler_log, err);
     if (status == GP_OK) {
-        find_devices(devices, &given->request, program);
+        gp_survivors_find(survivors, &places);
+        go_on(&options, &record, survivors);
+        find_devices(devices, &options.request, program);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }
     gp_hold_release(&hold);
+    if (survivors != NULL)
+        gp_survivors_free(survivors);
+    gp_free(survivors);
     gp_free(devices);
     gp_free(cores);
     return status;

@@ -13,9 +13,10 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "scheduler/record.h"
 #include "scheduler/shell_parts.h"
 
-enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200, FIRST_JOB = 3 + GP_CORE_SLOTS_MAX };
+enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200, FIRST_JOB = 3 + GP_CORE_SLOTS_MAX, INCARNATION_BITS = 16 };
 
 /* ---- events and actions ---- */
 
@@ -98,6 +99,8 @@ static void hear_channel(shell *s)
     }
 }
 
+/* First of all that a turn of the loop does: who was stopped while another took the pool over must not act on what it
+ * thinks it has missed. */
 static void check_lock(shell *s)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_LOCK };
@@ -106,6 +109,13 @@ static void check_lock(shell *s)
         return;
     s->checked_ms = gp_now_ms();
     event.holds = gp_hold_valid(s->options->hold, s->options->places);
+    if (!event.holds && gp_hold_followed(s->options->hold, s->options->places)) {
+        gp_log(GP_LOG_ERROR,
+               "a later scheduler has this pool: this one, of epoch %llu, ends and leaves it the workers",
+               (unsigned long long)s->options->hold->epoch);
+        s->followed = true;
+        return;
+    }
     if (event.holds == s->holds)
         return;
     s->holds = event.holds;
@@ -131,7 +141,7 @@ static void loop(shell *s)
 {
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
 
-    while (!s->exit || shell_jobs_active(s)) {
+    while (!s->followed && (!s->exit || shell_jobs_active(s))) {
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
             { .fd = gp_door_fd(s->door), .events = POLLIN },
             { .fd = gp_channel_fd(s->channel), .events = POLLIN },
@@ -143,6 +153,9 @@ static void loop(shell *s)
         uint32_t job_fds = shell_jobs_poll(s, &fds[FIRST_JOB]);
 
         poll(fds, FIRST_JOB + job_fds, patience_ms(s));
+        check_lock(s);
+        if (s->followed)
+            break;
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
             if (fds[3 + i].revents != 0)
                 shell_reap(s, i);
@@ -151,9 +164,18 @@ static void loop(shell *s)
         shell_serve_door(s);
         hear_signals(s);
         shell_jobs_serve(s, &fds[FIRST_JOB], job_fds);
-        check_lock(s);
         shell_step(s, &tick);
     }
+}
+
+void shell_record(const shell *s, const char *devices)
+{
+    gp_record record = { .workers = s->core->slot_count, .idle_ms = s->core->config.idle_ms };
+    gp_error err;
+
+    snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
+    if (gp_record_write(&record, s->options->places, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "a scheduler that follows this one would not know its pool: %s", err.message);
 }
 
 /* ---- opening and closing ---- */
@@ -171,6 +193,7 @@ static gp_status open_core(shell *s, gp_error *err)
     config.epoch = options->hold->epoch;
     config.clients_max = SHELL_CLIENTS_MAX;
     config.idle_ms = options->idle_timeout_ms;
+    config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
     status =
         gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->places, err);
     if (status == GP_OK)
@@ -203,11 +226,13 @@ static gp_status open_sockets(shell *s, gp_error *err)
     return status;
 }
 
-static void say_ready(shell *s)
+static void say_ready(shell *s, bool adopts)
 {
+    const char *word = adopts ? "adopted\n" : "ready\n";
+
     if (s->ready_fd < 0)
         return;
-    if (write(s->ready_fd, "ready\n", 6) != 6)
+    if (write(s->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
         gp_log(GP_LOG_WARN, "nobody waits for our readiness: %s", strerror(errno));
     close(s->ready_fd);
     s->ready_fd = -1;
@@ -215,6 +240,8 @@ static void say_ready(shell *s)
 
 static void shell_free(shell *s)
 {
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        shell_hang_up(&s->workers[i]);
     shell_jobs_close(s);
     gp_door_close(s->door);
     gp_channel_close(s->channel, DRAIN_MS);
@@ -229,6 +256,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
 {
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
     shell *s = gp_calloc(1, sizeof(*s));
+    bool adopts;
     gp_status status;
 
     if (s == NULL)
@@ -239,7 +267,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     s->holds = true;
     s->started_ms = s->checked_ms = gp_now_ms();
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
-        s->workers[i].child.pidfd = -1;
+        s->workers[i].child.pidfd = s->workers[i].call = -1;
     status = open_core(s, err);
     if (status == GP_OK)
         status = open_sockets(s, err);
@@ -248,9 +276,13 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     if (status == GP_OK) {
         gp_log(GP_LOG_INFO, "pool %s: %u workers, epoch %llu", options->places->pool, s->core->slot_count,
                (unsigned long long)options->hold->epoch);
+        adopts = shell_adopt(s);
         shell_step(s, &tick); /* starts the workers */
-        say_ready(s);
+        shell_record(s, options->request.devices);
+        say_ready(s, adopts);
         loop(s);
+        if (!s->followed)
+            gp_record_remove(options->places);
         gp_log(GP_LOG_INFO, "ends");
     }
     shell_free(s);

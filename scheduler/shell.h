@@ -9,6 +9,7 @@
 #include "proto/places.h"
 #include "scheduler/hold.h"
 #include "scheduler/plan.h"
+#include "scheduler/survivors.h"
 
 /* Borrowed while the shell runs. */
 typedef struct gp_shell_options {
@@ -19,11 +20,14 @@ typedef struct gp_shell_options {
     const gp_plan_cores *cores;
     gp_plan_request request;
     int64_t idle_timeout_ms; /* 0 = never */
-    int ready_fd;            /* told "ready\n" once clients are served, then closed; -1 = none */
+    gp_survivors *survivors; /* workers of an earlier scheduler; taken over by the shell */
+    /* Told "ready\n", or "adopted\n" when the workers of an earlier scheduler are there, once clients are served; then
+     * closed.  -1 = none. */
+    int ready_fd;
 } gp_shell_options;
 
 /* gp_shell_run -- open the sockets, start the workers, serve until told to end (shutdown, SIGTERM, SIGINT, idle) and
- * all workers are gone.  SIGTERM, SIGINT and SIGHUP must be blocked in the calling thread.
+ * all workers are gone; or until a later scheduler has taken the pool over, whose the workers are then.  SIGTERM, SIGINT and SIGHUP must be blocked in the calling thread.
  * Fails only before "ready" was said; the workers are gone then too. */
 gp_status gp_shell_run(const gp_shell_options *options, gp_error *err);
 

@@ -142,6 +142,35 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
+static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    static gp_lease_claim said;
+    static gp_core_claim claim;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &said, &err);
+
+    for (uint32_t i = 0; status == GP_OK && i < said.members_count; i++) {
+        if (said.members[i].index > GP_CORE_SLOTS_MAX)
+            status = gp_fail(&err, GP_ESTALE, "this pool has no worker %u", said.members[i].index);
+        else
+            claim.members[i] = (gp_core_member){ .slot = said.members[i].index - 1,
+                                                 .incarnation = said.members[i].incarnation };
+    }
+    if (status != GP_OK) {
+        shell_reply_error(s, in, status, "%s", err.message);
+        return;
+    }
+    memcpy(claim.token.bytes, said.token, sizeof(claim.token.bytes));
+    claim.min = said.workers_min;
+    claim.member_count = said.members_count;
+    snprintf(claim.description, sizeof(claim.description), "%s", said.purpose);
+    event->kind = GP_CORE_EVENT_LEASE_CLAIM;
+    event->lease = in->envelope.lease;
+    event->generation = in->envelope.generation;
+    event->claim = &claim;
+    shell_step(s, event);
+}
+
 static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
@@ -165,6 +194,8 @@ static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
     event->plan = plan;
     event->idle_ms = (int64_t)resize.idle_timeout_ms;
     shell_step(s, event);
+    if (s->core->slot_count == event->plan_count)
+        shell_record(s, request.devices);
 }
 
 static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
@@ -209,6 +240,9 @@ static void hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         break;
     case GP_ID(lease_ask):
         hear_ask(s, in, event);
+        break;
+    case GP_ID(lease_claim):
+        hear_claim(s, in, event);
         break;
     case GP_ID(lease_leave):
         event->kind = GP_CORE_EVENT_LEASE_LEAVE;

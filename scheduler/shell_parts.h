@@ -29,6 +29,8 @@ typedef struct shell_worker {
     gp_peer peer; /* bytes = 0 until it is ready */
     gp_slot slot; /* as it reported itself */
     int64_t spawned_ns;
+    uint64_t start_time; /* of an adopted one; 0 = not known */
+    int call;            /* the connection to its door on which an adopted one was called; -1 = none */
 } shell_worker;
 
 typedef struct shell {
@@ -39,7 +41,7 @@ typedef struct shell {
     gp_channel *channel;
     int signals, ready_fd;
     int64_t started_ms, checked_ms; /* checked_ms: when the lock was last looked at */
-    bool holds, exit;
+    bool holds, exit, followed;     /* followed: by a later scheduler */
     shell_worker workers[GP_CORE_SLOTS_MAX];
     shell_client clients[SHELL_CLIENTS_MAX];
     gp_core_id refused; /* the session that the core did not want, with why */
@@ -59,6 +61,9 @@ typedef struct shell {
 void shell_step(shell *s, const gp_core_event *event);
 void shell_pend(shell *s, const gp_core_event *event);
 
+/* What a scheduler that follows this one must know. */
+void shell_record(const shell *s, const char *devices);
+
 /* ---- shell_clients.c ---- */
 
 void shell_serve_door(shell *s);
@@ -73,6 +78,9 @@ void shell_drop_client(shell *s, shell_client *client);
 bool shell_hear_worker(shell *s, const gp_incoming *in);
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation);
 void shell_reap(shell *s, uint32_t slot);
+/* The core learns of the survivors, and they are called; whether there are any. */
+bool shell_adopt(shell *s);
+void shell_hang_up(shell_worker *worker);
 
 /* ---- shell_send.c ---- */
 

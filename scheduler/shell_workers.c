@@ -1,10 +1,12 @@
 /* shell_workers.c -- worker processes, and what they say.
  *
  * A message counts as a worker's when its link is the one on which that very process (slot, incarnation, pid) said
- * that it is ready.  A worker of an earlier scheduler that dials us has another pid: it is refused and ends. */
+ * that it is ready.  Workers of an earlier scheduler that were found (survivors.h) are such processes too; one that was
+ * not, because it was still starting, is refused and ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -39,9 +41,43 @@ void shell_reap(shell *s, uint32_t slot)
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;
+    shell_hang_up(worker);
     event.incarnation = worker->child.incarnation;
     worker->peer.bytes = 0;
     shell_step(s, &event);
+}
+
+void shell_hang_up(shell_worker *worker)
+{
+    if (worker->call >= 0)
+        close(worker->call);
+    worker->call = -1;
+}
+
+bool shell_adopt(shell *s)
+{
+    gp_survivors *survivors = s->options->survivors;
+    uint32_t count = survivors->count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        gp_survivor *found = &survivors->workers[i];
+        shell_worker *worker = &s->workers[found->slot];
+        gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_FOUND,
+                                .slot = found->slot,
+                                .incarnation = found->child.incarnation,
+                                .pid = found->child.pid };
+
+        gp_log(GP_LOG_INFO, "worker %u of an earlier scheduler lives: pid %d, incarnation %u",
+               found->slot + 1, (int)event.pid, event.incarnation);
+        worker->child = found->child;
+        worker->start_time = found->start_time;
+        worker->call = found->door;
+        worker->spawned_ns = gp_now_ns();
+        shell_step(s, &event);
+        gp_survivor_call(found);
+    }
+    survivors->count = 0; /* they are the shell's from here on */
+    return count != 0;
 }
 
 static shell_worker *find_worker(shell *s, const gp_peer *peer)
@@ -68,11 +104,13 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.slot = ready.slot.index - 1;
     worker = event.slot < GP_CORE_SLOTS_MAX ? &s->workers[event.slot] : NULL;
     if (worker == NULL || worker->child.pid == 0 || (uint32_t)worker->child.pid != ready.slot.pid ||
-        worker->child.incarnation != ready.slot.incarnation) {
+        worker->child.incarnation != ready.slot.incarnation ||
+        (worker->child.adopted && worker->start_time != 0 && worker->start_time != ready.slot.start_time)) {
         shell_reply_error(s, in, GP_ESTALE, "worker %u incarnation %u with pid %u is not of this scheduler",
                           ready.slot.index, ready.slot.incarnation, ready.slot.pid);
         return;
     }
+    shell_hang_up(worker);
     worker->peer = in->peer;
     worker->slot = ready.slot;
     event.incarnation = ready.slot.incarnation;
@@ -80,9 +118,11 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.reason = ready.reason;
     event.lease = ready.lease;
     event.generation = ready.generation;
-    gp_log(GP_LOG_INFO, "worker %u is %s %.1f ms after its spawn%s%s", ready.slot.index,
+    memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
+    gp_log(GP_LOG_INFO, "worker %u is %s %.1f ms after %s%s%s", ready.slot.index,
            event.usable ? "ready" : "excluded", (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
-           event.usable ? "" : ": ", event.usable ? "" : ready.reason);
+           worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
+           event.usable ? "" : ready.reason);
     if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 },
                         NULL, 0, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "worker %u was not welcomed: %s", ready.slot.index, err.message);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -175,18 +176,61 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     return gp_fail_errno(err, GP_EIO, "cannot start worker %u (%s)", index + 1, program);
 }
 
+/* The name before it, field 2, may hold anything. */
+uint64_t gp_supervise_start_time(pid_t pid)
+{
+    char path[40], text[1024], *at;
+    uint64_t ticks = 0;
+    int fd;
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (got <= 0)
+        return 0;
+    text[got] = '\0';
+    at = strrchr(text, ')');
+    for (int field = 2; at != NULL && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at != NULL)
+        ticks = strtoull(at, NULL, 10);
+    return ticks;
+}
+
 void gp_supervise_kill(const gp_child *child)
 {
     if (child->pid == 0)
         return;
+    if (child->adopted) {
+        syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0); /* fails only when it is dead */
+        return;
+    }
     kill(-child->pid, SIGKILL);
     kill(child->pid, SIGKILL); /* should it have left its group; unreaped, so the pid is still its own */
+}
+
+/* Its parent, whoever that is now, hears what it died of. */
+static bool reap_adopted(gp_child *child, gp_core_event *event)
+{
+    struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
+
+    if (poll(&ended, 1, 0) <= 0)
+        return false;
+    event->death = GP_CORE_DIED_UNKNOWN;
+    close(child->pidfd);
+    *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
+    return true;
 }
 
 bool gp_supervise_reap(gp_child *child, gp_core_event *event)
 {
     siginfo_t info = { .si_pid = 0 };
 
+    if (child->pid != 0 && child->adopted)
+        return reap_adopted(child, event);
     if (child->pid == 0 || waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;

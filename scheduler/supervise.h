@@ -2,6 +2,7 @@
 #ifndef GP_SUPERVISE_H
 #define GP_SUPERVISE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -12,6 +13,7 @@ typedef struct gp_child {
     pid_t pid; /* 0 = none */
     int pidfd; /* readable when it has ended; -1 = none */
     uint32_t incarnation;
+    bool adopted; /* no child of ours, but of a scheduler that died: what it dies of cannot be known */
 } gp_child;
 
 /* gp_supervise_program -- the worker's executable: $GRADPOOL_WORKER, or gradpool-worker beside our own, or in
@@ -29,7 +31,11 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
                              gp_error *err);
 
-/* SIGKILL to the process and its group. */
+/* Field 22 of /proc/PID/stat, in clock ticks since boot: with the pid it names a process for ever.  0 = there is none. */
+uint64_t gp_supervise_start_time(pid_t pid);
+
+/* SIGKILL to the process and its group; of an adopted one to the process alone: what it started ends with it by itself,
+ * and the number of its group may be another's by now. */
 void gp_supervise_kill(const gp_child *child);
 
 /* gp_supervise_reap -- what it died of, into event->death and event->number; *child is empty afterwards.

@@ -20,11 +20,10 @@
 
 enum {
     BEAT_MS = 500,
-    NEWS_MS = 50,     /* how often a client hears of a training */
-    JOIN_MS = 5000,   /* for the scheduler to answer */
-    STOP_MS = 200,    /* for the compute thread to see that it is over */
-    ORPHAN_MS = 1500, /* for compute to end when the scheduler is gone */
-    DRAIN_MS = 100,   /* for the last answers to leave */
+    NEWS_MS = 50,   /* how often a client hears of a training */
+    JOIN_MS = 5000, /* for the scheduler to answer */
+    STOP_MS = 200,  /* for the compute thread to see that it is over */
+    DRAIN_MS = 100, /* for the last answers to leave */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
 
@@ -70,34 +69,15 @@ static gp_status signals_open(control *c, gp_error *err)
 static gp_status sockets_open(control *c, gp_error *err)
 {
     gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
-    gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE, .heartbeat = true };
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_WORKER,
-                            .pid = (uint32_t)getpid() };
-    char endpoint[GP_TEXT_ENDPOINT + 8];
-    gp_door_reply reply;
     gp_status status = gp_channel_bind(&c->clients, c->slot.endpoint + strlen("ipc://"), &to_clients, err);
 
     if (status == GP_OK)
         status = gp_door_open(&c->door, c->slot.door, PEERS_MAX, err);
-    if (status == GP_OK)
-        status = gp_door_connect(&c->scheduler_door, &reply, c->options->places->scheduler_door, &hello,
-                                 JOIN_MS, err);
-    if (status != GP_OK)
-        return status;
-    c->epoch = reply.epoch;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", c->options->places->scheduler_socket);
-    return gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, JOIN_MS, err);
+    return status;
 }
 
 static gp_status control_open(control *c, gp_error *err)
 {
-    gp_hello hello = { .role = GP_ROLE_WORKER,
-                       .protocol_min = GP_PROTOCOL_MIN,
-                       .protocol_max = GP_PROTOCOL,
-                       .build = GP_BUILD,
-                       .pid = (uint32_t)getpid() };
     gp_run_options run = { .train = &c->train,
                            .device = c->options->device,
                            .backend_ops = c->options->backend_ops };
@@ -115,7 +95,7 @@ static gp_status control_open(control *c, gp_error *err)
     if (status == GP_OK)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
-        status = control_tell(c, &(gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello);
+        status = control_dial(c, JOIN_MS, err);
     c->join_ms = gp_now_ms() + JOIN_MS;
     c->beat_ms = gp_now_ms() + BEAT_MS;
     return status;
@@ -163,6 +143,8 @@ static void control_close(control *c)
     gp_train_control_deinit(&c->train);
     if (c->scheduler_door >= 0)
         close(c->scheduler_door);
+    if (c->client_pidfd >= 0)
+        close(c->client_pidfd);
     if (c->signals >= 0)
         close(c->signals);
 }
@@ -176,6 +158,8 @@ gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message
     gp_error err;
     gp_status status;
 
+    if (c->scheduler == NULL)
+        return GP_EPEER; /* whatever it is: the next one is told all that counts */
     filled.epoch = c->epoch;
     status = gp_channel_send(c->scheduler, NULL, &filled, type, message, NULL, 0, &err);
     if (status != GP_OK)
@@ -203,7 +187,9 @@ static void beat(control *c)
     c->beat_ms = gp_now_ms() + BEAT_MS;
     if (c->joined)
         control_tell(c, &envelope, &gp_msg_beat, &message);
-    else if (gp_now_ms() > c->join_ms)
+    else if (c->scheduler != NULL && c->warmed && !c->reporting && gp_now_ms() > c->join_ms)
+        control_orphaned(c); /* another may answer */
+    else if (c->scheduler != NULL && !c->warmed && gp_now_ms() > c->join_ms)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 5 s");
 }
 
@@ -217,7 +203,10 @@ void control_doors(control *c)
     for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event))
         switch (event.kind) {
         case GP_DOOR_KNOCK:
-            gp_door_admit(c->door, event.id, c->epoch);
+            if (event.hello.role == GP_ROLE_SCHEDULER)
+                control_called(c, &event);
+            else
+                gp_door_admit(c->door, event.id, c->epoch);
             break;
         case GP_DOOR_REQUEST:
             if (control_tasks_request(c, &event))
@@ -256,7 +245,7 @@ static void channels_serve(control *c)
     gp_incoming in;
     gp_error err;
 
-    while (gp_channel_receive(c->scheduler, &in, &err) == GP_OK) {
+    while (c->scheduler != NULL && gp_channel_receive(c->scheduler, &in, &err) == GP_OK) {
         control_scheduler(c, &in);
         gp_incoming_close(&in);
     }
@@ -271,8 +260,10 @@ static int patience_ms(control *c)
 {
     int64_t now = gp_now_ms(), until = c->beat_ms;
 
-    if (gp_channel_pending(c->scheduler) || gp_channel_pending(c->clients))
+    if ((c->scheduler != NULL && gp_channel_pending(c->scheduler)) || gp_channel_pending(c->clients))
         return 0;
+    if (control_orphan_due(c) < until)
+        until = control_orphan_due(c);
     if ((c->work == WORK_TRAINING || c->work == WORK_TASKS || c->blocked || c->acking || c->revoking) &&
         now + NEWS_MS < until)
         until = now + NEWS_MS;
@@ -289,18 +280,17 @@ static bool control_done(const control *c)
 
 static void scheduler_door_serve(control *c)
 {
-    if (!gp_door_gone(c->scheduler_door))
+    if (c->scheduler_door < 0 || !gp_door_gone(c->scheduler_door))
         return;
-    close(c->scheduler_door);
-    c->scheduler_door = -1; /* or poll would see the end of file for ever */
-    control_end(c, GP_WORKER_EXIT_ORPHAN, ORPHAN_MS, "the scheduler is gone");
+    gp_log(GP_LOG_WARN, "the scheduler is gone%s", c->lease != 0 ? "; the lease goes on" : "");
+    control_orphaned(c);
 }
 
 static void control_loop(control *c)
 {
     while (!control_done(c)) {
         struct pollfd fds[] = {
-            { .fd = gp_channel_fd(c->scheduler), .events = POLLIN },
+            { .fd = c->scheduler == NULL ? -1 : gp_channel_fd(c->scheduler), .events = POLLIN },
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
             { .fd = gp_door_fd(c->door), .events = POLLIN },
             { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
@@ -322,6 +312,7 @@ static void control_loop(control *c)
         control_answer(c);
         if (fds[5].revents != 0)
             scheduler_door_serve(c);
+        control_orphan_serve(c);
         control_run_watch(c);
         beat(c);
     }
@@ -338,7 +329,7 @@ int gp_control_run(const gp_control_options *options)
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
-    c->scheduler_door = c->signals = -1;
+    c->scheduler_door = c->signals = c->client_pidfd = -1;
     for (int i = 0; i < TASK_OFFERS_MAX; i++)
         c->offers[i].segment = c->offers[i].bell = -1;
     if (control_open(c, &err) == GP_OK) {

@@ -11,7 +11,7 @@
 enum {
     GP_WORKER_EXIT_ASKED = 0,  /* quit, SIGTERM, SIGINT */
     GP_WORKER_EXIT_FAILED = 1, /* could not start or join; the log says why */
-    GP_WORKER_EXIT_ORPHAN = 3, /* the scheduler is gone */
+    GP_WORKER_EXIT_ORPHAN = 3, /* there was no scheduler for too long */
 };
 
 /* All borrowed during gp_control_run(). */

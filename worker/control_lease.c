@@ -12,6 +12,8 @@
  * it is still in has lost a member and can only end. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "worker/control_parts.h"
@@ -31,6 +33,9 @@ static void lease_drop(control *c)
     c->older = c->group = NULL;
     c->lease = 0;
     c->generation = 0;
+    if (c->client_pidfd >= 0)
+        close(c->client_pidfd);
+    c->client_pidfd = -1;
     c->attached = false;
     c->work = WORK_IDLE;
     c->lost_index = 0;
@@ -68,6 +73,8 @@ static void lease_take(control *c)
     c->generation = c->next_envelope.generation;
     c->grant = c->next_grant;
     c->grant_envelope = c->next_envelope;
+    if (c->client_pidfd < 0) /* should it be dead already: the scheduler knows */
+        c->client_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)c->grant.client_pid, 0);
     c->acking = true;
     gp_run_assign(c->run, c->group);
     group_retire(c, last);
@@ -122,6 +129,8 @@ void control_reset_go(control *c)
     lease_drop(c);
     if (c->granting)
         lease_take(c);
+    if (c->reporting)
+        control_report(c);
     control_answer(c);
 }
 
@@ -260,10 +269,23 @@ static void on_error(control *c, gp_incoming *in)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
 }
 
-static void on_welcome(control *c)
+void control_report(control *c)
 {
-    gp_worker_ready ready = { .slot = c->slot, .state = GP_WORKER_IDLE };
+    gp_worker_ready ready = { .slot = c->slot,
+                              .state = c->lease != 0 ? GP_WORKER_BUSY : GP_WORKER_IDLE,
+                              .lease = c->lease,
+                              .generation = c->generation };
 
+    c->reporting = c->resetting; /* what it serves is about to change */
+    if (c->resetting)
+        return;
+    if (c->lease == 0 && c->recycle) {
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
+                    "code or values of a lease that has ended are in this process");
+        return;
+    }
+    if (c->lease != 0)
+        memcpy(ready.token, c->grant.token, sizeof(ready.token));
     if (c->options->device->excluded[0] != '\0') {
         ready.state = GP_WORKER_EXCLUDED;
         snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);
@@ -277,6 +299,9 @@ static void on_worker_welcome(control *c)
     gp_error err;
 
     c->joined = true;
+    if (c->warmed)
+        return;
+    c->warmed = true;
     if (c->options->device->excluded[0] == '\0' &&
         gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "%s", err.message);
@@ -291,7 +316,7 @@ void control_scheduler(control *c, gp_incoming *in)
     }
     switch (in->envelope.message) {
     case GP_ID(welcome):
-        on_welcome(c);
+        control_report(c);
         break;
     case GP_ID(worker_welcome):
         on_worker_welcome(c);

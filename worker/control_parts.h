@@ -30,11 +30,19 @@ typedef struct task_offer {
 typedef struct control {
     const gp_control_options *options;
     gp_slot slot;
-    uint64_t epoch;
-    bool joined; /* worker_welcome came */
+    uint64_t epoch; /* the largest of a scheduler that was seen */
+    bool joined;    /* worker_welcome came */
+    bool warmed;    /* once in a life */
 
     gp_channel *scheduler, *clients;
     int scheduler_door, signals;
+
+    /* Without a scheduler: scheduler == NULL (control_orphan.c). */
+    int64_t redial_ms, redial_wait_ms; /* the next try, and how long to wait after it */
+    int64_t orphan_ms;                 /* since when there was neither a scheduler nor a lease */
+    bool called;                       /* a new scheduler answers: dial it */
+    bool reporting;                    /* worker_ready is to be sent when compute is reset */
+    int client_pidfd;                  /* of the lease's holder; -1 = not known */
     gp_door *door;
     gp_mailbox *mailbox;
     gp_train_control train;
@@ -95,6 +103,16 @@ void control_answer(control *c); /* send what is due and could not be sent befor
 void control_reset(
     control *c); /* stop what compute and commands do; the lease is let go of then, perhaps at once */
 void control_reset_go(control *c); /* go on with it: something has stopped */
+
+/* Say to the scheduler what we are and hold, now or when compute is reset. */
+void control_report(control *c);
+
+/* control_orphan.c: the link to the scheduler, and life without one */
+gp_status control_dial(control *c, int timeout_ms, gp_error *err);
+void control_orphaned(control *c); /* the link is gone, or of no use any more */
+void control_orphan_serve(control *c);
+int64_t control_orphan_due(const control *c);
+void control_called(control *c, const gp_door_event *knock); /* by a new scheduler */
 
 /* control_run.c: commands */
 gp_status control_run_open(control *c, gp_error *err);

@@ -21,11 +21,12 @@ static const char *direction_text(gp_direction direction)
 
 static const char *table_name(const gp_field *fields)
 {
-    return fields == gp_slot_fields         ? "slot"
-           : fields == gp_worker_row_fields ? "worker row"
-           : fields == gp_lease_row_fields  ? "lease row"
-           : fields == gp_job_row_fields    ? "job row"
-                                            : "train record";
+    return fields == gp_slot_fields           ? "slot"
+           : fields == gp_worker_row_fields   ? "worker row"
+           : fields == gp_lease_row_fields    ? "lease row"
+           : fields == gp_job_row_fields      ? "job row"
+           : fields == gp_lease_member_fields ? "lease member"
+                                              : "train record";
 }
 
 static void unsigned_text(char *out, size_t bytes, uint64_t min, uint64_t max)
@@ -158,8 +159,9 @@ static void status_check(int write)
 int main(int count, char **arguments)
 {
     int write = count > 1 && strcmp(arguments[1], "--rows") == 0;
-    static const gp_field *const tables[] = { gp_slot_fields, gp_worker_row_fields, gp_lease_row_fields,
-                                              gp_train_record_fields, gp_job_row_fields };
+    static const gp_field *const tables[] = { gp_slot_fields,      gp_worker_row_fields,
+                                              gp_lease_row_fields, gp_train_record_fields,
+                                              gp_job_row_fields,   gp_lease_member_fields };
     const char *dir = getenv("GP_SOURCE_DIR");
     char path[1024], heading[200];
     size_t type_count;

@@ -143,47 +143,6 @@ TEST(a_killed_client_frees_its_lease_within_two_seconds)
     pools_end();
 }
 
-TEST(workers_of_a_killed_scheduler_exit_and_the_next_pool_starts)
-{
-    gp_pool *pool = NULL, *next = NULL;
-    pid_t workers[2];
-    gp_error err;
-
-    pools_begin(NULL);
-    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
-    gp_status_reply *reply = pools_settled(pool);
-
-    REQUIRE(reply != NULL && reply->workers_count == 2);
-    for (int i = 0; i < 2; i++)
-        workers[i] = (pid_t)reply->workers[i].slot.pid;
-    uint64_t epoch = reply->epoch;
-
-    gp_free(reply);
-    int64_t killed_ms = gp_now_ms();
-
-    kill((pid_t)pool->scheduler_pid, SIGKILL);
-    CHECK_STATUS(GP_EPEER, gp_pool_workers(pool, &(uint32_t){ 0 }, &err));
-    CHECK_CONTAINS(err.message, "is gone");
-    REQUIRE_OK(gp_pool_open(&next, &(gp_pool_options){ .workers = 2 }, &err), err); /* at once */
-    while (process_alive(workers[0]) || process_alive(workers[1])) {
-        if ((double)(gp_now_ms() - killed_ms) * 1e-3 > pools_patience(2)) {
-            GP_TEST_FAIL("workers of the killed scheduler still live after %lld ms",
-                         (long long)(gp_now_ms() - killed_ms));
-            break;
-        }
-        gp_sleep_ms(10);
-    }
-    reply = pools_settled(next);
-    REQUIRE(reply != NULL);
-    CHECK(reply->epoch > epoch);
-    CHECK_INT(2, reply->workers_count);
-    CHECK_INT(GP_WORKER_IDLE, reply->workers[1].state);
-    gp_free(reply);
-    gp_pool_close(pool);
-    gp_pool_close(next);
-    pools_end();
-}
-
 enum { STARTERS = 64, ROUNDS = 20 };
 
 /* One child: open, tell the scheduler's pid, wait for the word, leave. */

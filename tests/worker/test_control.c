@@ -72,18 +72,92 @@ TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
     stage_close();
 }
 
-TEST(a_worker_ends_when_its_scheduler_is_gone)
+/* ---- without a scheduler ---- */
+
+TEST(a_worker_without_a_lease_ends_five_seconds_after_its_scheduler)
+{
+    if (workers_start(1)) {
+        int64_t died_ms = gp_now_ms();
+
+        scheduler_dies();
+        int status = wait_exit(&s.workers[0]);
+
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+        CHECK(gp_now_ms() - died_ms >= 4900);
+    }
+    stage_close();
+}
+
+TEST(a_training_goes_on_without_a_scheduler_and_the_next_one_hears_of_its_lease)
 {
     worker *w = &s.workers[0];
+    gp_train_done done;
 
     if (lease_begin(1)) {
         train(w, 7, 1, 1, "\"steps\":1000000");
         await_steps(w);
-        gp_door_close(s.door);
-        s.door = NULL;
-        int status = wait_exit(w);
+        scheduler_dies();
+        for (int i = 0; i < 5; i++)
+            await_steps(w);
+        if (scheduler_begins(EPOCH + 1) && join(w)) {
+            CHECK_INT(7, w->ready.lease);
+            CHECK_INT(1, w->ready.generation);
+            CHECK(memcmp(w->ready.token, s.token, sizeof(s.token)) == 0);
+            CHECK_INT(w->pid, w->ready.slot.pid);
+            CHECK_INT(GP_WORKER_BUSY, w->ready.state);
+            await_steps(w);
+            tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ 0 });
+            if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+                CHECK_INT(GP_ECANCELED, done.status);
+        }
+    }
+    stage_close();
+}
 
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+TEST(a_scheduler_of_an_older_epoch_is_refused)
+{
+    worker *w = &s.workers[0];
+    gp_incoming in;
+
+    if (workers_start(1)) {
+        scheduler_dies();
+        if (scheduler_begins(EPOCH - 1)) {
+            for (int64_t end = gp_now_ms() + 400; gp_now_ms() < end; usleep(2000)) {
+                door_serve();
+                if (gp_channel_receive(s.scheduler, &in, NULL) == GP_OK) {
+                    GP_TEST_FAIL("it says %u to a scheduler of an older epoch", in.envelope.message);
+                    gp_incoming_close(&in);
+                }
+            }
+            scheduler_dies();
+        }
+        CHECK(scheduler_begins(EPOCH + 1) && join(w));
+        CHECK_INT(0, w->ready.lease);
+    }
+    stage_close();
+}
+
+TEST(a_worker_that_is_called_leaves_a_scheduler_that_still_lives_for_the_newer_one)
+{
+    worker *w = &s.workers[0];
+    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_SCHEDULER, .pid = 1 };
+    gp_door_reply reply;
+    gp_error err;
+    int call = -1;
+
+    if (workers_start(1)) {
+        gp_door *old_door = s.door;
+        gp_channel *old_channel = s.scheduler;
+
+        if (scheduler_begins(EPOCH + 1)) {
+            CHECK_STATUS(GP_OK, gp_door_connect(&call, &reply, w->slot.door, &hello, PATIENCE_MS, &err));
+            CHECK(join(w));
+            CHECK_INT(w->pid, w->ready.slot.pid);
+        }
+        if (call >= 0)
+            close(call);
+        gp_channel_close(old_channel, 0);
+        gp_door_close(old_door);
     }
     stage_close();
 }

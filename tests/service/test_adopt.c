@@ -1,0 +1,510 @@
+/* test_adopt.c -- the scheduler is killed, stopped, killed again; workers, leases and clients go on with the next one. */
+#include <pthread.h>
+
+#include "client/gradpool.h"
+#include "client/launch.h"
+#include "tests/service/pools.h"
+
+enum { PATIENCE_MS = 30000, WORKERS = 2 };
+
+static gp_pool *pool;
+static gp_error err;
+static pid_t workers[WORKERS];
+static uint64_t epoch;
+
+/* ---- the pool ---- */
+
+static bool look(void)
+{
+    gp_status_reply *reply = pools_settled(pool);
+
+    if (reply == NULL)
+        return false;
+    for (uint32_t i = 0; i < WORKERS; i++)
+        workers[i] = i < reply->workers_count ? (pid_t)reply->workers[i].slot.pid : 0;
+    epoch = reply->epoch;
+    gp_free(reply);
+    return true;
+}
+
+static bool begin(void)
+{
+    pools_begin(NULL);
+    pool = NULL;
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err) == GP_OK &&
+        look())
+        return true;
+    GP_TEST_FAIL("no pool: %s", err.message);
+    return false;
+}
+
+static void end(void)
+{
+    gp_pool_close(pool);
+    pool = NULL;
+    if (gp_test_failures != 0) {
+        char command[200];
+
+        snprintf(command, sizeof(command), "tail -n 60 %s/state/*/default/log/*.log", pools_root);
+        if (system(command) != 0)
+            printf("     no log\n");
+    }
+    pools_end();
+}
+
+/* The same processes, a later scheduler. */
+static void check_adopted(void)
+{
+    pid_t before[WORKERS];
+    uint64_t older = epoch;
+
+    memcpy(before, workers, sizeof(before));
+    if (!look())
+        return;
+    CHECK(epoch > older);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        CHECK_INT(before[i], workers[i]);
+        CHECK(process_alive(workers[i]));
+    }
+}
+
+static bool await_end(pid_t pid)
+{
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; process_alive(pid); gp_sleep_ms(2))
+        if (gp_now_ms() > until)
+            return false;
+    return true;
+}
+
+/* Who holds the pool's lock says so in it. */
+static pid_t holder(void)
+{
+    char path[100];
+    int pid = 0;
+
+    snprintf(path, sizeof(path), "%s/run/default/lock", pools_root);
+    FILE *file = fopen(path, "r");
+
+    if (file != NULL && fscanf(file, "%d", &pid) != 1)
+        pid = 0;
+    if (file != NULL)
+        fclose(file);
+    return pid;
+}
+
+static void kill_scheduler(void)
+{
+    pid_t pid = holder();
+
+    if (pid > 0)
+        kill(pid, SIGKILL);
+    await_end(pid);
+}
+
+/* ---- one who kills while others work ---- */
+
+typedef struct killer {
+    pthread_t thread;
+    int first_ms, every_ms, times;
+    int killed;
+    volatile sig_atomic_t stop;
+} killer;
+
+static void *killer_main(void *context)
+{
+    killer *k = context;
+    pid_t last = 0;
+
+    gp_sleep_ms(k->first_ms);
+    while (!k->stop && k->killed < k->times) {
+        pid_t pid = holder();
+
+        if (pid > 0 && pid != last && process_alive(pid) && kill(pid, SIGKILL) == 0) {
+            k->killed++;
+            last = pid;
+        }
+        gp_sleep_ms(pid == last && k->every_ms < 5 ? 1 : k->every_ms);
+    }
+    return NULL;
+}
+
+static void killer_start(killer *k)
+{
+    if (pthread_create(&k->thread, NULL, killer_main, k) != 0)
+        abort();
+}
+
+static int killer_join(killer *k)
+{
+    k->stop = 1;
+    pthread_join(k->thread, NULL);
+    return k->killed;
+}
+
+/* ---- idle ---- */
+
+TEST(idle_workers_outlive_their_scheduler_and_serve_the_next)
+{
+    gp_pool *next = NULL;
+    uint32_t count = 0;
+
+    REQUIRE(begin());
+    kill_scheduler();
+    int64_t killed_ms = gp_now_ms();
+
+    REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
+    REQUIRE_OK(pool_lease(next, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK((double)(gp_now_ms() - killed_ms) * 1e-3 <= pools_patience(2));
+    CHECK_INT(WORKERS, next->grant.slots_count); /* as the pool was, not as the command would have made it */
+    pool_release(next);
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err); /* the handle of before finds it too */
+    CHECK_INT(WORKERS, count);
+    CHECK_INT(next->scheduler_pid, pool->scheduler_pid);
+    check_adopted();
+    gp_pool_close(next);
+    end();
+}
+
+TEST(a_handle_starts_the_next_scheduler_itself)
+{
+    uint32_t count = 0;
+
+    REQUIRE(begin());
+    for (int i = 0; i < 3; i++) {
+        kill_scheduler();
+        REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+        CHECK_INT(WORKERS, count);
+        check_adopted();
+    }
+    CHECK_INT(3, pool->reunions);
+    end();
+}
+
+TEST(a_pool_that_was_taken_down_is_not_started_by_those_who_were_in_it)
+{
+    gp_pool *other = NULL;
+    uint32_t count;
+
+    REQUIRE(begin());
+    REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
+    REQUIRE_OK(gp_pool_shutdown(other, false, &err), err);
+    CHECK_STATUS(GP_OK, pool_wait_gone(other, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EPEER, gp_pool_workers(pool, &count, &err));
+    CHECK_CONTAINS(err.message, "is gone");
+    CHECK_CONTAINS(err.message, "scheduler.log");
+    CHECK_STATUS(GP_ENOPOOL,
+                 gp_pool_open(&(gp_pool *){ NULL }, &(gp_pool_options){ .attach_only = true }, &err));
+    gp_pool_close(other);
+    end();
+}
+
+TEST(workers_that_died_with_the_scheduler_are_replaced)
+{
+    uint32_t count = 0;
+
+    REQUIRE(begin());
+    kill_scheduler();
+    kill(workers[1], SIGKILL);
+    await_end(workers[1]);
+    pid_t first = workers[0], second = workers[1];
+
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    REQUIRE(look());
+    CHECK_INT(first, workers[0]);
+    CHECK(workers[1] != second && process_alive(workers[1]));
+    end();
+}
+
+TEST(an_adopted_worker_that_dies_is_known_and_replaced)
+{
+    uint32_t count = 0;
+
+    REQUIRE(begin());
+    kill_scheduler();
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    check_adopted();
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
+    kill(workers[0], SIGKILL);
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; !pool->regranted && gp_now_ms() < until;) {
+        pool_message in;
+
+        REQUIRE_OK(pool_next(pool, &in, 100, &err), err);
+        pool_message_close(&in);
+    }
+    CHECK(pool->regranted);
+    CHECK_INT(1, pool->lost.index);
+    CHECK_INT(-1, pool->lost.signal);
+    CHECK_CONTAINS(pool->lost.cause, "died, signal unknown");
+    end();
+}
+
+/* ---- trainings ---- */
+
+static const char *const long_enough[] = { "max-epochs=30", "mini-batch-size=64", "initial-learn-rate=0.02",
+                                           "seed=5", NULL };
+
+static bool train(gp_training_summary *summary, char *model, const char *name)
+{
+    gp_training *training = NULL;
+    gp_train_request request = { .network = "lenet", .data = "digits:2000", .options = long_enough };
+    char path[100];
+    bool done = gp_train(&training, pool, &request, &err) == GP_OK;
+
+    snprintf(path, sizeof(path), "%s/%s.onnx", pools_root, name);
+    if (done) {
+        gp_training_summarize(training, summary);
+        done = gp_training_save(training, path, &err) == GP_OK;
+    }
+    if (!done)
+        GP_TEST_FAIL("training: %s", err.message);
+    gp_training_free(training);
+    strcpy(model, path);
+    return done;
+}
+
+static bool same_bytes(const char *one, const char *other)
+{
+    FILE *a = fopen(one, "rb"), *b = fopen(other, "rb");
+    int x = 0, y = 0;
+
+    while (a != NULL && b != NULL && x == y && x != EOF) {
+        x = fgetc(a);
+        y = fgetc(b);
+    }
+    bool same = a != NULL && b != NULL && x == y;
+
+    if (a != NULL)
+        fclose(a);
+    if (b != NULL)
+        fclose(b);
+    return same;
+}
+
+/* With the scheduler killed every so often, from the first step on, the model comes out the same to the bit. */
+static void check_undisturbed(int first_ms, int every_ms, int times)
+{
+    gp_training_summary plain, killed;
+    char one[100], other[100];
+    killer k = { .first_ms = first_ms, .every_ms = every_ms, .times = times };
+
+    REQUIRE(begin());
+    REQUIRE(train(&plain, one, "plain"));
+    killer_start(&k);
+    bool done = train(&killed, other, "killed");
+
+    CHECK(killer_join(&k) >= 1);
+    if (done) {
+        CHECK_INT(plain.steps, killed.steps);
+        CHECK_NEAR(plain.loss, killed.loss, 0);
+        CHECK(same_bytes(one, other));
+    }
+    check_adopted();
+    end();
+}
+
+TEST(a_training_does_not_notice_that_its_scheduler_is_killed)
+{
+    check_undisturbed(600, 1, 1);
+}
+
+TEST(a_training_does_not_notice_that_schedulers_are_killed_again_and_again)
+{
+    check_undisturbed(100, 150, 8);
+}
+
+TEST(a_training_survives_schedulers_that_are_killed_as_soon_as_they_hold_the_lock)
+{
+    check_undisturbed(300, 1, 6); /* during adoption, mostly */
+}
+
+/* ---- leases and their clients ---- */
+
+static bool hear(const bool *what)
+{
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; !*what && gp_now_ms() < until;) {
+        pool_message in;
+        gp_status status = pool_next(pool, &in, 50, &err);
+
+        if (status != GP_OK) {
+            GP_TEST_FAIL("%s", err.message);
+            return false;
+        }
+        pool_message_close(&in);
+    }
+    return *what;
+}
+
+TEST(a_lease_goes_on_in_its_generation_and_others_wait_for_it)
+{
+    gp_pool *other = NULL;
+    uint32_t count;
+
+    REQUIRE(begin());
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
+    uint64_t lease = pool->lease;
+
+    kill_scheduler();
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
+    CHECK_STATUS(GP_EBUSY, pool_lease(other, &(gp_lease_request){ .no_wait = true }, "x", NULL, &err));
+    CHECK_CONTAINS(err.message, "hold");
+    CHECK(!pool->revoked && !pool->regranted);
+    CHECK_INT(lease, pool->lease);
+    CHECK_INT(1, pool->generation);
+    pool_release(pool);
+    REQUIRE_OK(pool_lease(other, &(gp_lease_request){ 0 }, "x", NULL, &err), err);
+    CHECK(other->lease != lease);
+    check_adopted();
+    gp_pool_close(other);
+    end();
+}
+
+TEST(a_lease_whose_member_died_with_the_scheduler_is_granted_anew)
+{
+    uint32_t count;
+
+    REQUIRE(begin());
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
+    kill_scheduler();
+    kill(workers[0], SIGKILL);
+    await_end(workers[0]);
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    CHECK(hear(&pool->regranted));
+    CHECK_INT(1, pool->lost.index);
+    CHECK_CONTAINS(pool->lost.cause, "signal unknown");
+    REQUIRE_OK(pool_attach(pool, &err), err);
+    CHECK_INT(workers[1], pool->grant.slots[1].pid);
+    CHECK(pool->generation > 1);
+    end();
+}
+
+/* In a child that takes the lease and waits for ever; it must begin before we open a pool. */
+static pid_t child_holds(int *told)
+{
+    int ready[2];
+    char byte = 1;
+
+    if (pipe(ready) != 0)
+        abort();
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_pool *own;
+        gp_status status =
+            gp_pool_open(&own, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err);
+
+        if (status == GP_OK)
+            status = pool_lease(own, &(gp_lease_request){ 0 }, "hold", NULL, &err);
+        byte = (char)status;
+        if (write(ready[1], &byte, 1) != 1 || status != GP_OK)
+            _exit(1);
+        for (;;) {
+            pool_message in;
+
+            status = pool_next(own, &in, 100, &err);
+            if (status == GP_OK)
+                pool_message_close(&in);
+            if (status == GP_OK && !own->revoked)
+                continue;
+            byte = own->revoked ? 'r' : 'e';
+            _exit(write(ready[1], &byte, 1) != 1);
+        }
+    }
+    if (read(ready[0], &byte, 1) != 1 || byte != GP_OK)
+        GP_TEST_FAIL("the child has no lease (%d)", byte);
+    close(ready[1]);
+    *told = ready[0];
+    return child;
+}
+
+static bool open_again(void)
+{
+    if (gp_pool_open(&pool, NULL, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("no pool: %s", err.message);
+    return false;
+}
+
+TEST(a_lease_that_nobody_claims_is_revoked_and_its_client_is_told_when_it_comes_back)
+{
+    char byte = 0;
+    int told;
+
+    pools_begin(NULL);
+    pid_t child = child_holds(&told);
+
+    kill(child, SIGSTOP);
+    kill_scheduler();
+    REQUIRE(open_again());
+    int64_t began_ms = gp_now_ms();
+
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK(gp_now_ms() - began_ms >= 1500); /* it had its time */
+    CHECK_INT(WORKERS, pool->grant.slots_count);
+    kill(child, SIGCONT);
+    CHECK(read(told, &byte, 1) == 1);
+    CHECK_INT('r', byte);
+    waitpid(child, NULL, 0);
+    close(told);
+    end();
+}
+
+TEST(workers_of_a_dead_client_and_a_dead_scheduler_end_by_themselves)
+{
+    gp_status_reply *reply;
+    int told;
+
+    pools_begin(NULL);
+    pid_t child = child_holds(&told);
+
+    REQUIRE(open_again());
+    reply = pools_settled(pool);
+    REQUIRE(reply != NULL);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        workers[i] = (pid_t)reply->workers[i].slot.pid;
+    gp_free(reply);
+    gp_pool_close(pool);
+    kill(child, SIGSTOP); /* or it would start the next scheduler */
+    kill_scheduler();
+    gp_sleep_ms(5500);
+    CHECK(process_alive(workers[0]) && process_alive(workers[1])); /* a stopped client keeps its lease */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK(await_end(workers[0]) && await_end(workers[1]));
+    close(told);
+    REQUIRE(open_again());
+    end();
+}
+
+/* ---- a scheduler that was only stopped ---- */
+
+TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
+{
+    char lock[100];
+    gp_training_summary summary;
+    gp_pool *next = NULL;
+    char model[100];
+
+    REQUIRE(begin());
+    pid_t stale = holder();
+
+    kill(stale, SIGSTOP);
+    snprintf(lock, sizeof(lock), "%s/run/default/lock", pools_root);
+    CHECK(unlink(lock) == 0); /* a cleaner of /tmp; the starter below finds the lock free */
+    snprintf(lock, sizeof(lock), "%s/run/default/scheduler.door", pools_root);
+    CHECK(unlink(lock) == 0);
+    REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
+    CHECK(next->epoch > epoch);
+    gp_pool *before = pool;
+
+    pool = next;
+    check_adopted(); /* called away from it */
+    kill(stale, SIGCONT);
+    CHECK(await_end(stale));
+    CHECK(process_alive(workers[0]) && process_alive(workers[1]));
+    CHECK(train(&summary, model, "after"));
+    CHECK_INT((int)next->scheduler_pid, holder());
+    gp_pool_close(before);
+    end();
+}

@@ -1,0 +1,142 @@
+/* control_orphan.c -- the link to the scheduler, and life without one.
+ *
+ *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch answers--> LINKED
+ *                                                          |
+ *                                                          '--5 s without a lease--> the process ends
+ *
+ * A lease goes on without a scheduler for as long as the process that holds it lives: its work comes straight from the
+ * client, and the gradients never crossed the scheduler.  What the dead scheduler had ordered and we had not yet
+ * acknowledged (a grant, a revoke) is dropped: the next one decides from what we say that we serve. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+#include "proto/task_wire.h"
+#include "worker/comm/process.h"
+#include "worker/control_parts.h"
+
+enum {
+    ORPHAN_MS = 5000, /* without a scheduler and without a lease */
+    REDIAL_MS = 2,    /* the first wait; then twice as long each time */
+    REDIAL_LAST_MS = 100,
+    ANSWER_MS = 250, /* for a scheduler that listens to answer the door; our clients wait meanwhile */
+};
+
+gp_status control_dial(control *c, int timeout_ms, gp_error *err)
+{
+    gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE, .heartbeat = true };
+    gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_WORKER,
+                            .pid = (uint32_t)getpid() };
+    gp_hello hello = { .role = GP_ROLE_WORKER,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .build = GP_BUILD,
+                       .pid = (uint32_t)getpid() };
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_door_reply reply;
+    gp_status status = gp_door_connect(&c->scheduler_door, &reply, c->options->places->scheduler_door, &knock,
+                                       timeout_ms, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", c->options->places->scheduler_socket);
+    if (reply.epoch < c->epoch)
+        status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
+                         (unsigned long long)reply.epoch, (unsigned long long)c->epoch);
+    if (status == GP_OK)
+        status = gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, timeout_ms, err);
+    if (status == GP_OK) {
+        c->epoch = reply.epoch;
+        c->joined = false;
+        status = control_tell(c, &(gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello);
+    }
+    if (status == GP_OK)
+        return GP_OK;
+    gp_channel_close(c->scheduler, 0);
+    c->scheduler = NULL;
+    close(c->scheduler_door);
+    c->scheduler_door = -1;
+    return status;
+}
+
+void control_orphaned(control *c)
+{
+    gp_channel_close(c->scheduler, 0);
+    c->scheduler = NULL;
+    if (c->scheduler_door >= 0)
+        close(c->scheduler_door);
+    c->scheduler_door = -1;
+    c->joined = c->granting = c->acking = c->revoking = c->reporting = false;
+    c->redial_ms = c->orphan_ms = gp_now_ms();
+    c->redial_wait_ms = REDIAL_MS;
+}
+
+void control_called(control *c, const gp_door_event *knock)
+{
+    gp_door_request secrets = { .what = GP_DOOR_SECRETS };
+    gp_error err;
+
+    gp_door_admit(c->door, knock->id, c->epoch);
+    gp_log(GP_LOG_INFO, "a scheduler with pid %d calls", (int)knock->pid);
+    if (gp_secrets_fd() >= 0 &&
+        gp_door_send_fd(gp_door_peer_fd(c->door, knock->id), &secrets, gp_secrets_fd(), &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "it was not given the pool's secrets: %s", err.message);
+    c->called = true;
+}
+
+/* A lease ends with the process that holds it: there is nobody else to end it now. */
+static void watch_client(control *c)
+{
+    if (c->lease == 0 || c->resetting || (c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd)))
+        return;
+    gp_log(GP_LOG_INFO, "the client of lease %llu is dead", (unsigned long long)c->lease);
+    control_reset(c);
+}
+
+static void redial(control *c)
+{
+    int64_t now = gp_now_ms();
+    gp_error err;
+
+    if (control_dial(c, ANSWER_MS, &err) == GP_OK) {
+        gp_log(GP_LOG_INFO, "found the scheduler of epoch %llu", (unsigned long long)c->epoch);
+        c->join_ms = gp_now_ms() + ORPHAN_MS;
+        return;
+    }
+    c->redial_ms = now + c->redial_wait_ms;
+    c->redial_wait_ms = 2 * c->redial_wait_ms < REDIAL_LAST_MS ? 2 * c->redial_wait_ms : REDIAL_LAST_MS;
+}
+
+void control_orphan_serve(control *c)
+{
+    if (c->called && !c->ending) {
+        if (c->scheduler != NULL)
+            control_orphaned(c);
+        c->redial_ms = gp_now_ms();
+    }
+    c->called = false;
+    if (c->scheduler != NULL || c->ending)
+        return;
+    watch_client(c);
+    if (c->lease != 0 && !c->resetting)
+        c->orphan_ms = gp_now_ms();
+    if (c->lease == 0 && c->recycle) { /* the dead scheduler would have replaced us */
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
+                    "code or values of a lease that has ended are in this process");
+        return;
+    }
+    if (gp_now_ms() >= c->redial_ms)
+        redial(c);
+    if (c->scheduler == NULL && gp_now_ms() - c->orphan_ms >= ORPHAN_MS)
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 5 s");
+}
+
+int64_t control_orphan_due(const control *c)
+{
+    return c->scheduler != NULL || c->ending ? INT64_MAX : c->redial_ms;
+}
