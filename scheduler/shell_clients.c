@@ -89,6 +89,7 @@ static void hear_secrets(shell *s, const gp_door_event *event)
 
     if (event->request.what == GP_DOOR_SECRETS && event->fd >= 0) {
         answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event->fd, &err);
+        s->secrets_told = true;
         gp_log(GP_LOG_INFO, "the pool's secrets were %s",
                answer.lease == GP_OK ? "replaced" : "not replaced");
         if (gp_door_send_fd(gp_door_peer_fd(s->door, event->id), &answer, -1, &err) != GP_OK)

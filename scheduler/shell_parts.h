@@ -42,6 +42,7 @@ typedef struct shell {
     int signals, ready_fd;
     int64_t started_ms, checked_ms; /* checked_ms: when the lock was last looked at */
     bool holds, exit, followed;     /* followed: by a later scheduler */
+    bool secrets_told; /* clients gave us new secrets, or an adopted worker those that the pool had */
     shell_worker workers[GP_CORE_SLOTS_MAX];
     shell_client clients[SHELL_CLIENTS_MAX];
     gp_core_id refused; /* the session that the core did not want, with why */

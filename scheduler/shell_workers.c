@@ -4,12 +4,16 @@
  * that it is ready.  Workers of an earlier scheduler that were found (survivors.h) are such processes too; one that was
  * not, because it was still starting, is refused and ends. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
+#include "proto/task_wire.h"
 #include "scheduler/shell_parts.h"
 
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
@@ -52,6 +56,26 @@ void shell_hang_up(shell_worker *worker)
     if (worker->call >= 0)
         close(worker->call);
     worker->call = -1;
+}
+
+/* What an adopted worker sent on the call, before it dialled: the pool's secrets.  All of the pool's processes share one
+ * piece of memory, so that new secrets reach all: ours is given up for theirs. */
+static void take_secrets(shell *s, const shell_worker *worker)
+{
+    gp_door_request request;
+    gp_door_reply reply;
+    gp_error err;
+    int fd = -1;
+
+    if (worker->call < 0 || recv(worker->call, &reply, sizeof(reply), MSG_DONTWAIT) != sizeof(reply) ||
+        gp_door_receive_fd(worker->call, &request, &fd, 0, &err) != GP_OK || fd < 0)
+        return;
+    if (request.what == GP_DOOR_SECRETS && gp_secrets_fd() >= 0 &&
+        (s->secrets_told ? gp_secrets_copy(fd, gp_secrets_fd(), &err)
+                         : gp_secrets_copy(gp_secrets_fd(), fd, &err)) == GP_OK &&
+        dup3(fd, gp_secrets_fd(), O_CLOEXEC) >= 0)
+        s->secrets_told = true;
+    close(fd);
 }
 
 bool shell_adopt(shell *s)
@@ -110,6 +134,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
                           ready.slot.index, ready.slot.incarnation, ready.slot.pid);
         return;
     }
+    take_secrets(s, worker);
     shell_hang_up(worker);
     worker->peer = in->peer;
     worker->slot = ready.slot;
