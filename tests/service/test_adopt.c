@@ -1,8 +1,7 @@
 /* test_adopt.c -- the scheduler is killed, stopped, killed again; workers, leases and clients go on with the next one. */
-#include <pthread.h>
-
 #include "client/gradpool.h"
 #include "client/launch.h"
+#include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
 enum { PATIENCE_MS = 30000, WORKERS = 2 };
@@ -76,22 +75,6 @@ static bool await_end(pid_t pid)
     return true;
 }
 
-/* Who holds the pool's lock says so in it. */
-static pid_t holder(void)
-{
-    char path[100];
-    int pid = 0;
-
-    snprintf(path, sizeof(path), "%s/run/default/lock", pools_root);
-    FILE *file = fopen(path, "r");
-
-    if (file != NULL && fscanf(file, "%d", &pid) != 1)
-        pid = 0;
-    if (file != NULL)
-        fclose(file);
-    return pid;
-}
-
 static void kill_scheduler(void)
 {
     pid_t pid = holder();
@@ -99,46 +82,6 @@ static void kill_scheduler(void)
     if (pid > 0)
         kill(pid, SIGKILL);
     await_end(pid);
-}
-
-/* ---- one who kills while others work ---- */
-
-typedef struct killer {
-    pthread_t thread;
-    int first_ms, every_ms, times;
-    int killed;
-    volatile sig_atomic_t stop;
-} killer;
-
-static void *killer_main(void *context)
-{
-    killer *k = context;
-    pid_t last = 0;
-
-    gp_sleep_ms(k->first_ms);
-    while (!k->stop && k->killed < k->times) {
-        pid_t pid = holder();
-
-        if (pid > 0 && pid != last && process_alive(pid) && kill(pid, SIGKILL) == 0) {
-            k->killed++;
-            last = pid;
-        }
-        gp_sleep_ms(pid == last && k->every_ms < 5 ? 1 : k->every_ms);
-    }
-    return NULL;
-}
-
-static void killer_start(killer *k)
-{
-    if (pthread_create(&k->thread, NULL, killer_main, k) != 0)
-        abort();
-}
-
-static int killer_join(killer *k)
-{
-    k->stop = 1;
-    pthread_join(k->thread, NULL);
-    return k->killed;
 }
 
 /* ---- idle ---- */
@@ -285,7 +228,7 @@ static void check_undisturbed(int first_ms, int every_ms, int times)
 {
     gp_training_summary plain, killed;
     char one[100], other[100];
-    killer k = { .first_ms = first_ms, .every_ms = every_ms, .times = times };
+    scheduler_killer k = { .first_ms = first_ms, .every_ms = every_ms, .times = times };
 
     REQUIRE(begin());
     REQUIRE(train(&plain, one, "plain"));

@@ -1,4 +1,5 @@
 /* test_parfor.c -- loops on real workers: where results go, the bits of reductions, failures, deaths, bounds. */
+#include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
 #include "client/gradpool.h"
@@ -550,5 +551,29 @@ TEST(many_loops_leave_nothing_behind)
 
     for (int round = 0; round < 2000; round++)
         REQUIRE_OK(loop((gp_parfor_request){ .function = nothing, .first = 1, .last = 1 + round % 7 }), err);
+    team_end_all();
+}
+
+TEST(a_loop_gives_each_result_once_while_schedulers_are_killed)
+{
+    scheduler_killer k = { .first_ms = 20, .every_ms = 200, .times = 4 };
+    static uint64_t plain[3000][2], killed[3000][2];
+    gp_parfor_request request = {
+        .first = 1, .last = 3000, .output_bytes = 16, .seed = 5, .output = plain, .chunk = 7
+    };
+
+    REQUIRE(team_begin(3, NULL));
+    request.function = function("draws");
+    REQUIRE_OK(loop(request), err);
+    request.output = killed;
+    killer_start(&k);
+    for (int64_t until = gp_now_ms() + 30000;
+         k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;) {
+        memset(killed, 0, sizeof(killed));
+        if (loop(request) != GP_OK)
+            GP_TEST_FAIL("%s", err.message);
+        CHECK(memcmp(plain, killed, sizeof(plain)) == 0);
+    }
+    CHECK_INT(4, killer_join(&k));
     team_end_all();
 }

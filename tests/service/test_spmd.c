@@ -1,4 +1,5 @@
 /* test_spmd.c -- blocks on real workers: talk, failures, deaths, what is left behind. */
+#include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
 #include "client/gradpool.h"
@@ -469,5 +470,22 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
         if (resident_kib(pids[k]) > memory[k] + GROWTH_KIB)
             GP_TEST_FAIL("process %d grew from %ld to %ld KiB", k, memory[k], resident_kib(pids[k]));
     }
+    team_end_all();
+}
+
+TEST(blocks_go_on_while_schedulers_are_killed)
+{
+    scheduler_killer k = { .first_ms = 50, .every_ms = 250, .times = 4 };
+    pid_t first;
+
+    REQUIRE(team_begin(3, NULL));
+    first = holder();
+    killer_start(&k);
+    for (int64_t until = gp_now_ms() + 30000;
+         k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;)
+        check_whole(3);
+    CHECK_INT(4, killer_join(&k));
+    check_whole(3);
+    CHECK(holder() != first);
     team_end_all();
 }
