@@ -167,7 +167,10 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     const char *devices = options->request.devices;
     bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
 
-    if (!gp_record_read(record, options->places) || (asked && survivors->count == 0))
+    bool known = gp_record_read(record, options->places);
+
+    options->follows = known || survivors->count != 0;
+    if (!known || (asked && survivors->count == 0))
         return;
     gp_log(GP_LOG_WARN, "the scheduler before did not end as it was told; %u of its %u workers live",
            survivors->count, record->workers);

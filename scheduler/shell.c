@@ -193,7 +193,8 @@ static gp_status open_core(shell *s, gp_error *err)
     config.epoch = options->hold->epoch;
     config.clients_max = SHELL_CLIENTS_MAX;
     config.idle_ms = options->idle_timeout_ms;
-    config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
+    if (options->follows)
+        config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
     status =
         gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->places, err);
     if (status == GP_OK)

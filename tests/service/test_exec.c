@@ -425,16 +425,35 @@ TEST(nothing_outlives_a_killed_worker)
     pools_end();
 }
 
-TEST(nothing_outlives_a_killed_scheduler)
+TEST(commands_do_not_notice_that_the_scheduler_is_killed)
+{
+    exec_begin();
+    pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
+    pid_t child = START("parfor", "1:6", "--", "echo $$ >> pids; sleep 0.3; echo done {}");
+
+    REQUIRE(wait_for_lines("pids", 2));
+    kill(scheduler, SIGKILL);
+    CHECK_INT(0, finish(child));
+    CHECK_TEXT("done 1\ndone 2\ndone 3\ndone 4\ndone 5\ndone 6\n", out);
+    CHECK_CONTAINS(err, "the next one");
+    CHECK_INT(6, lines_of("pids"));
+    CHECK(pid_of(0) != scheduler);
+    CHECK_INT(workers[0], pid_of(1));
+    CHECK_INT(workers[1], pid_of(2));
+    pools_end();
+}
+
+TEST(nothing_outlives_a_killed_client_and_a_killed_scheduler)
 {
     exec_begin();
     pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
     pid_t child = START("parfor", "1:2", "--", SURVIVORS "sleep 100");
 
     REQUIRE(wait_for_lines("pids", 6));
+    kill(child, SIGSTOP); /* or it starts the next scheduler first */
     kill(scheduler, SIGKILL);
-    CHECK_INT(255, finish(child));
-    CHECK_CONTAINS(err, "the scheduler of pool default");
+    kill(child, SIGKILL);
+    finish(child);
     CHECK_INT(0, alive_after("pids", 1));
     for (int i = 0; i < 2000 && (process_alive(workers[0]) || process_alive(workers[1])); i++)
         gp_sleep_ms(5);

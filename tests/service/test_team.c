@@ -1020,19 +1020,50 @@ static void count_end(void *context, gp_future *future)
     *(int *)context += info(future).status != GP_OK; /* the one that ran may have heard of it first */
 }
 
-TEST(the_end_of_the_scheduler_ends_every_call_although_no_call_is_made)
+TEST(calls_do_not_notice_that_the_scheduler_is_killed)
+{
+    fixture f;
+    double ms = 300;
+    int ended = 0;
+    gp_team_info i;
+    int64_t deadline;
+
+    REQUIRE(begin(&f, 1));
+    for (int k = 0; k < 4; k++)
+        CHECK_STATUS(GP_OK, gp_parfeval(NULL, f.team,
+                                        &(gp_parfeval_request){ .function = function(&f, "sleep_ms"),
+                                                                .argument = &ms,
+                                                                .bytes = sizeof(ms),
+                                                                .done = count_end,
+                                                                .context = &ended },
+                                        &f.err));
+    kill((pid_t)f.pool->scheduler_pid, SIGKILL);
+    deadline = gp_now_ms() + (int64_t)(pools_patience(20) * 1e3);
+    do {
+        gp_sleep_ms(5);
+        gp_team_get_info(f.team, &i);
+    } while (i.ended < 4 && gp_now_ms() < deadline);
+    CHECK_INT(4, i.ended);
+    CHECK_INT(0, i.failed);
+    CHECK_STATUS(GP_OK, gp_parfeval(NULL, f.team,
+                                    &(gp_parfeval_request){ .function = function(&f, "sleep_ms"),
+                                                            .argument = &(double){ 0 },
+                                                            .bytes = sizeof(ms) },
+                                    &f.err));
+    end(&f);
+}
+
+TEST(the_end_of_the_pool_ends_every_call_although_no_call_is_made)
 {
     fixture f;
     double ms = 20000;
     int ended = 0;
     gp_team_info i;
     int64_t deadline;
-    pid_t worker;
 
     REQUIRE(begin(&f, 1));
     const gp_function *sleeper = function(&f, "sleep_ms");
 
-    REQUIRE(worker_pids(&f, &worker, 1) == 1);
     for (int k = 0; k < 5; k++)
         CHECK_STATUS(GP_OK, gp_parfeval(NULL, f.team,
                                         &(gp_parfeval_request){ .function = sleeper,
@@ -1041,7 +1072,7 @@ TEST(the_end_of_the_scheduler_ends_every_call_although_no_call_is_made)
                                                                 .done = count_end,
                                                                 .context = &ended },
                                         &f.err));
-    kill((pid_t)f.pool->scheduler_pid, SIGKILL);
+    CHECK_STATUS(GP_OK, gp_pool_shutdown(f.pool, false, &f.err));
     deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
     do {
         gp_sleep_ms(5);
@@ -1049,9 +1080,9 @@ TEST(the_end_of_the_scheduler_ends_every_call_although_no_call_is_made)
     } while (i.ended < 5 && gp_now_ms() < deadline);
     CHECK_INT(5, i.ended);
     CHECK_INT(5, ended);
-    CHECK_STATUS(GP_EPEER, gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = sleeper }, &f.err));
-    CHECK_CONTAINS(f.err.message, "scheduler");
-    kill(worker, SIGKILL); /* it would leave by itself, some time later */
+    CHECK_STATUS(GP_ECANCELED,
+                 gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = sleeper }, &f.err));
+    CHECK_CONTAINS(f.err.message, "shutting down");
     end(&f);
 }
 
