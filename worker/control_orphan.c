@@ -6,7 +6,7 @@
  *
  * A lease goes on without a scheduler for as long as the process that holds it lives: its work comes straight from the
  * client, and the gradients never crossed the scheduler.  What the dead scheduler had ordered and we had not yet
- * acknowledged (a grant, a revoke) is dropped: the next one decides from what we say that we serve. */
+ * acknowledged (another lease, a revoke) is dropped: the next one decides from what we say that we serve. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,7 +71,9 @@ void control_orphaned(control *c)
     if (c->scheduler_door >= 0)
         close(c->scheduler_door);
     c->scheduler_door = -1;
-    c->joined = c->granting = c->acking = c->revoking = c->reporting = false;
+    c->joined = c->acking = c->revoking = c->reporting = false;
+    /* The next generation of what we serve is taken all the same: a training waits for it. */
+    c->granting = c->granting && c->resetting && c->next_envelope.lease == c->lease;
     c->redial_ms = c->orphan_ms = gp_now_ms();
     c->redial_wait_ms = REDIAL_MS;
 }
