@@ -421,8 +421,12 @@ static gp_status run_loop(gp_run *run, gp_error *err)
             pool_message_close(&message);
     }
     run_look_around(run);
-    if (run->broken || run->has_result)
+    if (run->broken)
         return GP_OK;
+    if (run->has_result) { /* whoever failed or died after that had nothing left to do */
+        run_tell_skipped(run);
+        return GP_OK;
+    }
     if (run->failed_ms != 0 && run->failure.code == GP_OK)
         return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",
                        run->effect.message, run->pool->places.scheduler_log);

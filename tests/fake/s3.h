@@ -72,7 +72,8 @@ __attribute__((unused)) static s3_server *s3_start(void)
         dup2(out[1], 1);
         close(in[1]);
         close(out[0]);
-        execl(python != NULL ? python : "/usr/bin/python3", "python3", script, (char *)NULL);
+        python = python != NULL ? python : "/usr/bin/python3";
+        execl(python, python, script, (char *)NULL); /* by its name Python finds the packages beside it */
         _exit(127);
     }
     close(in[0]);

@@ -370,8 +370,9 @@ TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_
 /* Of the daemon's own functions, objects must see those that are promised to them and no others. */
 TEST(a_worker_exports_the_interface_of_tasks_and_nothing_else)
 {
-    static const char *const interface[] = { "gp_task_",   "gp_combine_", "gp_fail",   "gp_error_prefix",
-                                             "gp_status_", "gp_data_",    "gp_model_", "gp_layer_kind_add" };
+    static const char *const interface[] = { "gp_task_",        "gp_combine_",       "gp_fail",
+                                             "gp_error_prefix", "gp_status_",        "gp_data_",
+                                             "gp_model_",       "gp_layer_kind_add", "gp_confusion_" };
     FILE *names = popen("nm -D --defined-only " STAGE_PROGRAM, "r");
     char line[300], name[200];
     uint32_t exported = 0;
