@@ -1,4 +1,6 @@
 /* test_behave_failures.c -- workers, clients and objects that go wrong in every way: what was promised still holds. */
+#include <sys/stat.h>
+
 #include "tests/service/behave.h"
 
 static pid_t pid_on(uint32_t worker)
@@ -147,6 +149,7 @@ TEST(a_call_that_kills_three_workers_is_given_up)
 TEST(a_call_that_may_run_once_is_not_run_again)
 {
     behave_tally argument = { .number = 1, .ms = 10000 };
+    struct stat facts = { 0 };
     char line[64] = "";
     FILE *file;
 
@@ -155,7 +158,7 @@ TEST(a_call_that_may_run_once_is_not_run_again)
     gp_future *future =
         call_with((gp_parfeval_request){ .attempts = 1 }, "tally", &argument, sizeof(argument));
 
-    while (access(argument.path, F_OK) != 0)
+    while (stat(argument.path, &facts) != 0 || facts.st_size == 0)
         gp_sleep_ms(1);
     gp_status_reply *reply = pools_settled(pool);
 
