@@ -112,4 +112,33 @@ static inline bool process_alive(pid_t pid)
     return state != 'X' && state != 'Z';
 }
 
+/* ---- what a command left ---- */
+
+/* Names in a folder under pools_root that do not begin with a dot. */
+static inline uint32_t pools_entries(const char *folder)
+{
+    char path[220];
+    uint32_t count = 0;
+
+    snprintf(path, sizeof(path), "%s/%s", pools_root, folder);
+    DIR *directory = opendir(path);
+
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+/* Freed with gp_json_free(); NULL, and a failure, where it is none. */
+static inline gp_json *pools_json(const char *text)
+{
+    gp_json *json = NULL;
+    gp_error e;
+
+    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
+        GP_TEST_FAIL("no JSON: %s in %.200s", e.message, text);
+    return json;
+}
+
 #endif

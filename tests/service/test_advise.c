@@ -12,16 +12,6 @@ static void advise_begin(void)
     setenv("XDG_CACHE_HOME", cache, 1);
 }
 
-static gp_json *parse(const char *text)
-{
-    gp_json *json = NULL;
-    gp_error e;
-
-    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
-        GP_TEST_FAIL("%s in: %s", e.message, text);
-    return json;
-}
-
 static double number(const gp_json *json, const char *name)
 {
     return gp_json_number(gp_json_member(json, name), -1);
@@ -34,7 +24,7 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
 
     advise_begin();
     RUN_CODE(0, "advise", LENET, "--steps", "12", "--check", "--json");
-    json = parse(out);
+    json = pools_json(out);
     rows = gp_json_member(json, "workers");
     CHECK_INT(2, gp_json_count(rows));
     one = gp_json_element(rows, 0);
@@ -109,7 +99,7 @@ TEST(bench_scaling_trains_on_each_number_with_batch_and_rate_in_proportion)
     advise_begin();
     RUN_CODE(0, "bench", "scaling", "--workers", "1,2", LENET, "--epochs", "2", "--lr", "0.02", "--plot",
              "s.png", "--json");
-    json = parse(out);
+    json = pools_json(out);
     runs = gp_json_member(json, "runs");
     CHECK_INT(2, gp_json_count(runs));
     for (size_t i = 0; i < 2; i++) {
@@ -157,7 +147,7 @@ TEST(bench_allreduce_times_the_exchange_of_each_size)
 
     advise_begin();
     RUN_CODE(0, "bench", "allreduce", "--workers", "1,2", "--sizes", "4K,1M", "--steps", "10", "--json");
-    json = parse(out);
+    json = pools_json(out);
     CHECK_INT(2, gp_json_count(json)); /* one worker has nobody to exchange with */
     for (size_t i = 0; i < gp_json_count(json); i++) {
         const double bytes = number(gp_json_element(json, i), "bytes"), wanted = i == 0 ? 4096 : 1 << 20;

@@ -99,28 +99,6 @@ static bool there_is(const char *path)
     return access(in_root(path), F_OK) == 0;
 }
 
-static uint32_t entries(const char *path)
-{
-    DIR *directory = opendir(in_root(path));
-    uint32_t count = 0;
-
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
-        count += entry->d_name[0] != '.';
-    if (directory != NULL)
-        closedir(directory);
-    return count;
-}
-
-static gp_json *parse(const char *text)
-{
-    gp_json *json = NULL;
-    gp_error e;
-
-    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
-        GP_TEST_FAIL("no JSON: %s in %.200s", e.message, text);
-    return json;
-}
-
 /* The words of a list are all members. */
 static void check_keys(const gp_json *object, const char *const *keys)
 {
@@ -178,7 +156,7 @@ TEST(status_in_json_has_the_promised_members)
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
     RUN_OK("status", "--json");
-    gp_json *json = parse(out);
+    gp_json *json = pools_json(out);
 
     REQUIRE(json != NULL);
     CHECK_KEYS(json, "pool", "scheduler", "workers", "leases", "jobs");
@@ -261,7 +239,7 @@ TEST(each_mistake_has_its_sentence_and_leaves_nothing_behind)
         CHECK(strncmp(err, "gradpool", 8) == 0);
         CHECK_TEXT("", out);
     }
-    CHECK_INT(0, entries("w"));
+    CHECK_INT(0, pools_entries("w"));
     pools_end();
 }
 
@@ -271,7 +249,7 @@ TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
     CHECK_INT(2, RUN(LENET, "--learn-rate-drop-factor", "0.5"));
     CHECK_CONTAINS(err, "gradpool train --network lenet --data digits:500 --learn-rate-drop-factor 0.5 "
                         "--learn-rate-schedule piecewise\n");
-    CHECK_INT(0, entries("w"));
+    CHECK_INT(0, pools_entries("w"));
     CHECK_INT(1, RUN("status")); /* no pool was started for it */
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK(LENET, "--learn-rate-drop-factor", "0.5", "--lint", "warn", "--epochs", "1", "--quiet");
@@ -317,7 +295,7 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
     overwrite(plain, magic, sizeof(magic));
     CHECK_INT(1, finish(start(-1, train)));
     CHECK_CONTAINS(err, "magic 0x00000807");
-    CHECK_INT(0, entries("w"));
+    CHECK_INT(0, pools_entries("w"));
     RUN_OK("status"); /* and the pool is well */
     pools_end();
 }
@@ -349,7 +327,7 @@ static void check_metrics(const char *path)
 
     slurp(path, text, sizeof(text));
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-        gp_json *json = parse(line);
+        gp_json *json = pools_json(line);
 
         REQUIRE(json != NULL);
         if (gp_json_member(json, "validation_loss") != NULL) {
@@ -371,7 +349,7 @@ TEST(a_training_tells_its_end_in_json_and_keeps_a_folder)
     char path[600];
 
     REQUIRE(trained());
-    gp_json *json = parse(out);
+    gp_json *json = pools_json(out);
 
     REQUIRE(json != NULL);
     CHECK_TEXT("m.onnx", gp_json_text(gp_json_member(json, "model"), ""));
@@ -387,7 +365,7 @@ TEST(a_training_tells_its_end_in_json_and_keeps_a_folder)
         CHECK(there_is(path));
         slurp(in_root(path), out, sizeof(out));
         if (i < 2)
-            gp_json_free(parse(out));
+            gp_json_free(pools_json(out));
         else if (i == 2)
             CHECK_CONTAINS(out, "|       2 |     32 |");
         else
@@ -408,13 +386,13 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
         char path[600];
 
         CHECK_INT(0, finish(start(-1, train)));
-        gp_json *json = parse(out);
+        gp_json *json = pools_json(out);
 
         REQUIRE(json != NULL);
         snprintf(path, sizeof(path), "w/%s", gp_json_text(gp_json_member(json, "model"), "none"));
         CHECK_CONTAINS(path, "result/model.onnx");
         CHECK(there_is(path));
-        CHECK_INT(i, entries("w/gradpool-runs"));
+        CHECK_INT(i, pools_entries("w/gradpool-runs"));
         gp_json_free(json);
     }
     pools_end();
@@ -427,7 +405,7 @@ TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
     static char csv[OUT_BYTES];
 
     REQUIRE(trained());
-    gp_json *training = parse(out), *json;
+    gp_json *training = pools_json(out), *json;
 
     RUN_OK("predict", "--model", "m.onnx", "--data", "digits:2000", "--out", "p.csv");
     slurp(in_root("w/p.csv"), csv, sizeof(csv));
@@ -445,7 +423,7 @@ TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
     double predicted = atof(accuracy + 9);
 
     RUN_OK("evaluate", "--model", "m.onnx", "--data", "digits:2000", "--json");
-    json = parse(out);
+    json = pools_json(out);
     REQUIRE(json != NULL && training != NULL);
     CHECK_KEYS(json, "accuracy", "loss", "count");
     CHECK_INT(rows, gp_json_integer(gp_json_member(json, "count"), 0));
@@ -563,7 +541,7 @@ TEST(the_listings_in_json_are_complete)
 
     cli_begin();
     RUN_OK("net", "show", "lenet", "--json");
-    json = parse(out);
+    json = pools_json(out);
     CHECK_INT(129068, gp_json_integer(gp_json_member(json, "parameters"), 0));
     CHECK_INT(26 * 26 * 20 * 9 + 9 * 9 * 50 * 20 * 25 + 800 * 128 + 128 * 10,
               gp_json_integer(gp_json_member(json, "forward_macs"), 0));
@@ -577,7 +555,7 @@ TEST(the_listings_in_json_are_complete)
     RUN_OK("net", "list");
     CHECK_CONTAINS(out, "form=torchvision|caffe [torchvision]");
     RUN_OK("net", "list", "--json");
-    json = parse(out);
+    json = pools_json(out);
     CHECK(gp_json_count(json) >= 11);
     gp_json_free(json);
     RUN_OK("train", "--help");
@@ -585,7 +563,7 @@ TEST(the_listings_in_json_are_complete)
 
     memcpy(help, out, sizeof(help));
     RUN_OK("options", "--json");
-    json = parse(out);
+    json = pools_json(out);
     CHECK(gp_json_count(json) >= 15);
     for (size_t i = 0; i < gp_json_count(json); i++) {
         char option[80];
@@ -625,7 +603,7 @@ static pid_t start_endless(void)
 static void check_pool_free(void)
 {
     RUN_OK("up", "--json");
-    gp_json *json = parse(out);
+    gp_json *json = pools_json(out);
 
     CHECK_INT(2, gp_json_count(gp_json_member(json, "workers")));
     CHECK_INT(0, gp_json_count(gp_json_member(json, "leases")));

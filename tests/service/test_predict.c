@@ -25,28 +25,6 @@ static const char *file_of(const char *name)
     return file_text;
 }
 
-static uint32_t entries_of_w(void)
-{
-    DIR *directory = opendir(in_root("w"));
-    uint32_t count = 0;
-
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
-        count += entry->d_name[0] != '.';
-    if (directory != NULL)
-        closedir(directory);
-    return count;
-}
-
-static gp_json *parsed(const char *text)
-{
-    gp_json *json = NULL;
-    gp_error e;
-
-    if (gp_json_parse(&json, text, strlen(text), &e) != GP_OK)
-        GP_TEST_FAIL("no JSON: %s in %.200s", e.message, text);
-    return json;
-}
-
 static double number_in(const gp_json *object, const char *key)
 {
     return gp_json_number(gp_json_member(object, key), NAN);
@@ -94,12 +72,12 @@ TEST(a_killed_worker_changes_no_count_of_an_evaluation)
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
     CHECK_CONTAINS(err, "its samples go to the others");
     snprintf(disturbed, sizeof(disturbed), "%s", file_of("c.csv"));
-    gp_json *first = parsed(out);
+    gp_json *first = pools_json(out);
 
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
     CHECK(strstr(err, "its samples go") == NULL);
     CHECK_TEXT(disturbed, file_of("c.csv"));
-    gp_json *second = parsed(out);
+    gp_json *second = pools_json(out);
 
     REQUIRE(first != NULL && second != NULL);
     CHECK_INT(6000, (int)number_in(first, "count"));
@@ -174,7 +152,7 @@ TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
     file_of("p.jsonl");
     for (char *line = strtok_r(file_text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest), row++) {
-        gp_json *json = parsed(line);
+        gp_json *json = pools_json(line);
         int32_t best = 0;
 
         if (json == NULL || row >= 1000)
@@ -216,7 +194,7 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     char part[40];
 
     predict_begin(NULL);
-    before = entries_of_w();
+    before = pools_entries("w");
     RUN_CODE(1, "predict", "--model", "m.onnx", "--data", MANY, "--out", "/dev/full");
     CHECK_CONTAINS(err, "cannot write /dev/full behind ");
     CHECK_CONTAINS(err, "No space left on device");
@@ -237,7 +215,7 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     kill(child, SIGINT);
     CHECK_INT(130, finish(child));
     CHECK_CONTAINS(err, "stopped after ");
-    CHECK_INT(before, entries_of_w());
+    CHECK_INT(before, pools_entries("w"));
     child = START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000");
     for (int i = 0; i < 2000 && (slurp(in_root("out"), out, sizeof(out)), out[0] == '\0'); i++)
         gp_sleep_ms(10);
@@ -258,7 +236,7 @@ static void matrix_of_rows(uint64_t counts[10][10])
     memset(counts, 0, sizeof(uint64_t[10][10]));
     file_of("p.jsonl");
     for (char *line = strtok_r(file_text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-        gp_json *json = parsed(line);
+        gp_json *json = pools_json(line);
 
         if (json == NULL)
             return;
@@ -277,7 +255,7 @@ TEST(evaluate_counts_what_predict_lists)
     matrix_of_rows(counts);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--json", "--per-class",
              "--confusion", "c.json,c.png,c.txt");
-    gp_json *told = parsed(out), *written = parsed(file_of("c.json"));
+    gp_json *told = pools_json(out), *written = pools_json(file_of("c.json"));
 
     REQUIRE(told != NULL && written != NULL);
     const gp_json *rows = gp_json_member(written, "counts"), *classes = gp_json_member(told, "per_class");
