@@ -88,13 +88,25 @@ void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
     out->optim_step = *optim_step;
 }
 
+void gp_trainer_stand(gp_trainer *trainer, const gp_checkpoint *at)
+{
+    uint32_t blobs;
+    uint64_t *optim_step;
+
+    gp_optim_state(trainer->optim, &blobs, &optim_step);
+    *optim_step = at->optim_step;
+    trainer->step = at->step;
+    trainer->epoch = at->epoch;
+    trainer->first = at->first;
+    trainer->best_loss = at->best_loss;
+    trainer->no_better = at->no_better;
+}
+
 /* Every rank reads the same file. */
 static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 {
     gp_checkpoint checkpoint;
     char damaged[240];
-    uint32_t blobs;
-    uint64_t *optim_step;
 
     gp_trainer_checkpoint(trainer, &checkpoint);
     gp_status status =
@@ -111,13 +123,7 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
                        checkpoint.step, checkpoint.first, trainer->shape.count);
-    trainer->step = checkpoint.step;
-    trainer->epoch = checkpoint.epoch;
-    trainer->first = checkpoint.first;
-    trainer->best_loss = checkpoint.best_loss;
-    trainer->no_better = checkpoint.no_better;
-    gp_optim_state(trainer->optim, &blobs, &optim_step);
-    *optim_step = checkpoint.optim_step;
+    gp_trainer_stand(trainer, &checkpoint);
     snprintf(trainer->resumed, sizeof(trainer->resumed), "%s%sresumed after step %" PRIu64 " of %.200s",
              damaged, damaged[0] == '\0' ? "" : "; ", trainer->step, trainer->options.resume);
     return GP_OK;

@@ -16,10 +16,9 @@
 
 /* Where a training stands; broadcast as it is between processes of one build. */
 typedef struct place {
-    uint64_t step, optim_step;
-    uint32_t epoch, first;
-    double loss, best_loss;
-    int64_t no_better, elapsed_ns;
+    gp_checkpoint at; /* without its blobs, which go by themselves */
+    double loss;
+    int64_t elapsed_ns;
     uint32_t owes_validation;
 } place;
 
@@ -33,34 +32,20 @@ struct gp_train_held {
 
 static place place_of(gp_trainer *trainer)
 {
-    gp_checkpoint now;
+    place here = { .loss = trainer->loss,
+                   .elapsed_ns =
+                       trainer->begin_ns == 0 ? trainer->elapsed_ns : gp_now_ns() - trainer->begin_ns,
+                   .owes_validation = trainer->owes_validation };
 
-    gp_trainer_checkpoint(trainer, &now);
-    return (place){ .step = now.step,
-                    .optim_step = now.optim_step,
-                    .epoch = now.epoch,
-                    .first = now.first,
-                    .loss = trainer->loss,
-                    .best_loss = now.best_loss,
-                    .no_better = now.no_better,
-                    .elapsed_ns =
-                        trainer->begin_ns == 0 ? trainer->elapsed_ns : gp_now_ns() - trainer->begin_ns,
-                    .owes_validation = trainer->owes_validation };
+    gp_trainer_checkpoint(trainer, &here.at);
+    here.at.parameters = here.at.state = here.at.best = NULL;
+    return here;
 }
 
 static void place_set(gp_trainer *trainer, const place *p)
 {
-    uint32_t blobs;
-    uint64_t *optim_step;
-
-    gp_optim_state(trainer->optim, &blobs, &optim_step);
-    *optim_step = p->optim_step;
-    trainer->step = p->step;
-    trainer->epoch = p->epoch;
-    trainer->first = p->first;
+    gp_trainer_stand(trainer, &p->at);
     trainer->loss = p->loss;
-    trainer->best_loss = p->best_loss;
-    trainer->no_better = p->no_better;
     trainer->elapsed_ns = p->elapsed_ns;
     trainer->owes_validation = p->owes_validation != 0;
 }

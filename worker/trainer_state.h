@@ -155,5 +155,7 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
 /* The state as it stands, its blobs borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);
+/* Step, place in the data and what was judged so far are those; the blobs are copied by whoever has them. */
+void gp_trainer_stand(gp_trainer *trainer, const gp_checkpoint *at);
 
 #endif
