@@ -102,8 +102,10 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
 
     if (status == GP_OK)
         status = listener_check(fd, path, err);
-    /* EPIPE: we were refused before we spoke, and the answer waits. */
-    if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE)
+    /* EPIPE: we were refused before we spoke, and the answer waits. ECONNRESET: the listener died with us in its
+     * backlog; that no answer comes says so. */
+    if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE &&
+        errno != ECONNRESET)
         status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
     if (status == GP_OK)
         status = reply_wait(fd, &got, path, deadline_ms, err);
