@@ -1,0 +1,119 @@
+/* reform.h -- when a training leaves its group for another one of the same lease, and what has to be done for it.
+ *
+ *              .------------------------ all ready: GO_ON ------------------------.
+ *              v                                                                  |
+ *   BEGIN -> STEPS --change: PAUSE--> PAUSE --all have stopped: FORM--> WAIT --grant: BEGIN
+ *              |                        |                                         ^
+ *              '---- lost ------------- '-------> BREAK --all have ended, grant---'
+ *   any --- all have finished, or FAIL ---> OVER
+ *
+ * A group is left for two reasons.  A member died: the others end the step that they are in, and the scheduler forms the
+ * lease again by itself, of those who live.  Or its size is to change (a worker is free again, somebody asked): all ranks
+ * stop at one step boundary, by a bit that travels with the gradients, and the scheduler is asked to form the lease
+ * again.  Either way the next group agrees on the furthest state of any of its ranks (worker/trainer_held.c).
+ *
+ * Pure: reform_step(state, event) -> actions.  No sockets, no clock: who drives it (train_again.c, the simulation)
+ * carries the actions out, and says REFORM_LATE when the last REFORM_ALARM is over.  What training does is the workers'
+ * business, what failures mean is train.c's: here it is only decided who is waited for, and what comes next. */
+#ifndef GP_REFORM_H
+#define GP_REFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/limits.h"
+
+enum {
+    REFORM_ACTIONS_MAX = 4,
+    REFORM_REPLACE_MS = 60000,  /* for the next generation: a replacement starts, survivors end their step */
+    REFORM_LAST_WORDS_MS = 300, /* for survivors to send their news, once the next generation is there */
+    REFORM_PROVED_STEPS = 64,   /* a worker that joined and lived so long was worth it */
+};
+
+typedef enum reform_phase {
+    REFORM_BEGIN, /* train_begin was sent; not all ranks are ready */
+    REFORM_STEPS,
+    REFORM_PAUSE, /* the ranks were asked to stop at a step boundary; not all have */
+    REFORM_BREAK, /* a member died; survivors that have not ended are waited for, and the next generation */
+    REFORM_WAIT,  /* nobody is in the old group; the next generation is awaited */
+    REFORM_OVER,
+} reform_phase;
+
+typedef enum reform_end { REFORM_PAUSED, REFORM_FINISHED, REFORM_FAILED } reform_end;
+
+typedef enum reform_event_kind {
+    REFORM_READY,   /* rank, step: train_ready */
+    REFORM_STEP,    /* step: news of it */
+    REFORM_ENDED,   /* rank, end: train_done, or the refusal of train_begin */
+    REFORM_LOST,    /* rank: a member of the present group died */
+    REFORM_GRANT,   /* workers: the lease has another generation */
+    REFORM_CHANGE,  /* workers, asked: the lease is to have so many */
+    REFORM_REUNION, /* another scheduler: what was asked of the one before is not answered */
+    REFORM_STOPPED, /* it was told to stop: no group is left any more for the sake of its size */
+    REFORM_LATE,    /* the time of the last alarm is over */
+} reform_event_kind;
+
+typedef struct reform_event {
+    reform_event_kind kind;
+    uint32_t rank, workers;
+    uint64_t step;
+    reform_end end;
+    bool asked; /* by somebody, not by the scheduler because workers are free */
+    bool hard;  /* REFORM_STOPPED: at once */
+} reform_event;
+
+typedef enum reform_why {
+    REFORM_WHY_LOST,        /* a death, and it may not go on */
+    REFORM_WHY_STATE,       /* nobody is left who had the state */
+    REFORM_WHY_NOT_REPLACED /* no other generation came */
+} reform_why;
+
+typedef enum reform_action_kind {
+    REFORM_DO_PAUSE, /* train_stop with `pause`, to rank 0 */
+    REFORM_DO_FORM,  /* lease_form */
+    REFORM_DO_BEGIN, /* attach, train_begin with `restart` */
+    REFORM_DO_GO_ON, /* tell: before -> world workers, after that step */
+    REFORM_DO_KEEP,  /* lease_resize of our own lease to `workers`: those who join die */
+    REFORM_DO_ALARM, /* ms; 0 = none any more */
+    REFORM_DO_FAIL,  /* why */
+} reform_action_kind;
+
+typedef struct reform_action {
+    reform_action_kind kind;
+    uint32_t workers, restart, ms;
+    uint64_t step;
+    reform_why why;
+} reform_action;
+
+/* All of it may be read; only reform_step() writes. */
+typedef struct reform {
+    reform_phase phase;
+    uint32_t max_restarts;  /* breaks in a row without a step between; 0 = a death ends the training */
+    uint32_t world, before; /* ranks of the present group, and of the one before */
+    uint32_t ready, ended;
+    uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + reform_end; 0 = it has not ended */
+    uint32_t paused;                /* of those that ended */
+    bool broken;                    /* the present group was left because a member died */
+    bool grown;                     /* it has more ranks than the one before */
+    bool granted;                   /* the next generation is there; `next` workers */
+    uint32_t next;
+    uint32_t wanted; /* size that the lease is to have; 0 = as it is */
+    bool wanted_asked;
+    bool stopped;
+    uint64_t step;        /* the last of which news came */
+    uint64_t begun_at;    /* the step after which the present group began */
+    uint64_t told;        /* the last step of which news came, when the group before was left */
+    uint32_t restarts;    /* groups that were left */
+    uint32_t in_a_row;    /* breaks without a step between */
+    uint32_t short_lived; /* breaks in a row of groups that had grown, before they had proved themselves */
+    bool barred;          /* it takes no more workers unless it is asked to */
+} reform;
+
+/* A training that begins on `workers`: train_begin is about to be sent. */
+void reform_init(reform *r, uint32_t workers, uint32_t max_restarts);
+
+/* One event.  Returns how many actions were written, to be carried out in order. */
+size_t reform_step(reform *r, const reform_event *event, reform_action actions[REFORM_ACTIONS_MAX]);
+
+#endif
