@@ -9,6 +9,7 @@
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/secret.h"
 
 extern char **environ;
@@ -231,6 +232,7 @@ static gp_status submit_all(uint64_t *jobs, gp_pool *pool, gp_parcel *parcel, co
             status = send_submit(pool, parcel, &requests[sent], sent, &correlation, err);
             if (status == GP_OK && sent++ == 0)
                 first = correlation;
+            gp_fault_point("submitting");
             continue;
         }
         size_t before = answered;

@@ -17,6 +17,7 @@
 #include "client/pool.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/secret.h"
 #include "proto/limits.h"
 #include "proto/messages.h"
@@ -261,6 +262,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         status = launch_spawn(&ready, &pid, places, options, err);
         if (status != GP_OK)
             break;
+        gp_fault_point("starting");
         status = launch_wait_ready(ready, pid, started, places, deadline, &why);
         close(ready);
         if (status == GP_OK)

@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "proto/door.h"
 
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -447,6 +448,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 
     if (status == GP_OK)
         status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+    gp_fault_point("lease-asked");
     asked = pool->reunions;
     while (status == GP_OK) {
         pool_message in;
@@ -480,7 +482,9 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
                     snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
                     pool_message_close(&in);
+                    gp_fault_point("lease-held");
                     status = pool_attach(pool, err);
+                    gp_fault_point("lease-attached");
                     if (status != GP_OK)
                         pool_release(pool);
                     return status;
@@ -504,6 +508,8 @@ void pool_release(gp_pool *pool)
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
     pool->leaving = leaving;
+    if (pool->lease != 0)
+        gp_fault_point("lease-released");
     pool->lease = 0;
     pool->generation = 0;
     pool->grant.slots_count = 0;

@@ -13,6 +13,7 @@
 #include "client/launch.h"
 #include "client/pool.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/secret.h"
 #include "proto/task_wire.h"
 
@@ -111,7 +112,11 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
     status = pool_link(pool, endpoint, timeout_ms, err);
-    return status == GP_OK ? pool_greet(pool, err) : status;
+    if (status == GP_OK)
+        status = pool_greet(pool, err);
+    if (status == GP_OK)
+        gp_fault_point("dialled");
+    return status;
 }
 
 static void hang_up(gp_pool *pool)
@@ -168,8 +173,7 @@ static gp_status claim_lease(gp_pool *pool, gp_error *err)
     return GP_OK;
 }
 
-/* Whether the scheduler's end was an accident: it has left the record of its pool. */
-static bool is_missed(const gp_pool *pool)
+bool pool_missed(const gp_pool *pool)
 {
     return access(pool->places.record, F_OK) == 0;
 }
@@ -184,7 +188,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     gp_error why = { .message = "" };
     gp_status status = GP_EPEER;
 
-    if (pool->dialling || pool->leaving || !is_missed(pool))
+    if (pool->dialling || pool->leaving || !pool_missed(pool))
         return pool_scheduler_gone(pool, err);
     pool->dialling = true;
     pool->scheduler = NULL;
@@ -198,7 +202,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
         if (status == GP_OK)
             break;
         hang_up(pool);
-        if (!is_missed(pool)) /* and the next one was told to end */
+        if (!pool_missed(pool)) /* and the next one was told to end */
             break;
         poll(NULL, 0, RETRY_MS);
     }

@@ -14,6 +14,7 @@
 #include "client/train_run.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/model/onnx.h"
 
 enum {
@@ -83,6 +84,7 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
     gp_training_summary *summary = &run->training->summary;
 
     if (rank == 0) {
+        gp_fault_point("train-step");
         if (r->step <= summary->steps)
             return; /* of a step that is taken again, because nobody who lives had taken it */
         summary->steps = r->step;
@@ -326,6 +328,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
         if (status != GP_OK)
             return status;
     }
+    gp_fault_point("train-begun");
     return GP_OK;
 }
 
@@ -493,6 +496,7 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
                 break;
             status = gp_run_form_again(run, err);
         }
+        gp_fault_point("train-done");
         pool_release(pool);
     }
     run_free(run);

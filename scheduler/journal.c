@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 
 enum {
@@ -545,8 +546,11 @@ static void write_batch(gp_journal *journal, const operation *batch)
             code = apply(journal, op);
         number = op->number;
     }
-    if (code == SQLITE_OK && rows > 0)
+    if (code == SQLITE_OK && rows > 0) {
+        gp_fault_point("journal-write");
         code = sqlite3_exec(journal->database, "COMMIT", NULL, NULL, NULL);
+        gp_fault_point("journal-written");
+    }
     if (code != SQLITE_OK) {
         fail(journal, code);
         return;

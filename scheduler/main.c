@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "proto/device_probe.h"
@@ -207,6 +208,9 @@ static gp_status serve(const arguments *given, gp_error *err)
         status = gp_places_create(&places, err);
     if (status == GP_OK)
         status = gp_hold_take(&hold, &places, err);
+    if (status == GP_OK)
+        status = gp_fault_arm(GP_FAULT_scheduler, 1, (uint32_t)hold.epoch, err);
+    gp_fault_point("locked");
     if (status == GP_OK)
         status = gp_supervise_program(program, sizeof(program), err);
     if (status == GP_OK)

@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "scheduler/record.h"
 #include "scheduler/shell_parts.h"
@@ -280,6 +281,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         adopts = shell_adopt(s);
         shell_step(s, &tick); /* starts the workers */
         shell_record(s, options->request.devices);
+        gp_fault_point("opened");
         say_ready(s, adopts);
         loop(s);
         if (!s->followed)

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "scheduler/shell_parts.h"
@@ -59,6 +60,7 @@ static void hear_knock(shell *s, const gp_door_event *knock)
             client = &s->clients[i];
     }
     s->refusal[0] = '\0';
+    gp_fault_point("knocked");
     shell_step(s, &event);
     if (client == NULL ||
         (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
@@ -138,6 +140,7 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_reply_error(s, in, GP_EIO, "no random bytes for a token: %s", strerror(errno));
         return;
     }
+    gp_fault_point("asked");
     event->kind = GP_CORE_EVENT_LEASE_ASK;
     event->wish = &wish;
     shell_step(s, event);
@@ -226,6 +229,7 @@ static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
         return;
     }
     gp_log(GP_LOG_INFO, "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+    gp_fault_point("closing");
     event->kind = GP_CORE_EVENT_SHUTDOWN;
     event->when_idle = shutdown.when_idle;
     shell_step(s, event);

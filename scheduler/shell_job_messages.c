@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "scheduler/shell_jobs.h"
 
@@ -161,6 +162,7 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
 
     switch (action->kind) {
     case GP_JOBS_ACCEPTED:
+        gp_fault_point("job-accepted");
         send_to(s, &session, action->correlation, &gp_msg_job_accepted, &accepted);
         break;
     case GP_JOBS_CANCELING:

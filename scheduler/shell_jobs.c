@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 
 static int64_t wall_clock_ms(void)
@@ -106,6 +107,7 @@ static void act(void *context, const gp_jobs_action *action)
             pend(s, GP_JOBS_EVENT_UNBORN, action->id, action->attempt, err.code, err.message);
         break;
     case GP_JOBS_GO:
+        gp_fault_point("job-going");
         if (process != NULL)
             gp_job_go(process);
         break;
@@ -155,6 +157,7 @@ static void hear_words(shell *s, gp_journal_report *report)
         memcpy(event.boot, s->jobs->boot, sizeof(event.boot));
         gp_log(GP_LOG_INFO, "job %" PRIu64 ": attempt %u, pid %d", report->job, report->attempt,
                (int)process->pid);
+        gp_fault_point("job-spawned");
     } else {
         if (process != NULL)
             *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
@@ -228,6 +231,7 @@ static void reap(shell *s, gp_job_process *process)
 
     if (!gp_job_reap(process, s->options->places, &end))
         return;
+    gp_fault_point("job-reaped");
     event.exit = end.exit;
     event.number = end.number;
     event.pool_lost = end.pool_lost;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "scheduler/shell_parts.h"
 
@@ -120,6 +121,8 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
 
     if (worker->child.incarnation != action->incarnation || worker->peer.bytes == 0)
         return; /* it has no link: the deadline of the answer, or its death, settles it */
+    if (action->kind == GP_CORE_REVOKE)
+        gp_fault_point("revoking");
     if (action->kind == GP_CORE_GRANT)
         status = send_grant(s, action, &envelope, &worker->peer, &err);
     else if (action->kind == GP_CORE_PEER_LOST)
@@ -130,6 +133,8 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
     else
         status = gp_channel_send(s->channel, &worker->peer, &envelope, &gp_msg_quit, &(gp_quit){ 0 }, NULL, 0,
                                  &err);
+    if (action->kind == GP_CORE_GRANT)
+        gp_fault_point("granting");
     if (status != GP_OK)
         gp_log(GP_LOG_WARN, "worker %u was not reached: %s", action->slot + 1, err.message);
 }
@@ -213,7 +218,9 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     switch (action->kind) {
     case GP_CORE_LEASE_GRANT:
         shell_jobs_note_workers(s);
+        gp_fault_point("granted");
         status = send_lease_grant(s, action, &envelope, &client->peer, &err);
+        gp_fault_point("answered");
         break;
     case GP_CORE_LEASE_WAIT:
         status = send_lease_wait(s, action, &envelope, &client->peer, &err);

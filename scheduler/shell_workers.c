@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "proto/task_wire.h"
@@ -24,11 +25,13 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
 
     worker->peer.bytes = 0;
     worker->spawned_ns = gp_now_ns();
+    gp_fault_point("spawning");
     if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->places->pool,
                            &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
         event.pid = worker->child.pid;
         gp_log(GP_LOG_INFO, "worker %u: pid %d, incarnation %u, %s", slot + 1, (int)event.pid, incarnation,
                s->core->slots[slot].config.label);
+        gp_fault_point("spawned");
     } else {
         event.kind = GP_CORE_EVENT_WORKER_DIED;
         event.death = GP_CORE_DIED_UNBORN;
@@ -38,6 +41,17 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     shell_pend(s, &event);
 }
 
+/* What it listened at, if it could not say good-bye; the names are of its incarnation alone. */
+static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation)
+{
+    char path[GP_TEXT_ENDPOINT];
+
+    gp_places_worker_socket(s->options->places, slot + 1, incarnation, path);
+    unlink(path);
+    gp_places_worker_door(s->options->places, slot + 1, incarnation, path);
+    unlink(path);
+}
+
 void shell_reap(shell *s, uint32_t slot)
 {
     shell_worker *worker = &s->workers[slot];
@@ -45,9 +59,11 @@ void shell_reap(shell *s, uint32_t slot)
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;
+    gp_fault_point("reaped");
     shell_hang_up(worker);
     event.incarnation = worker->child.incarnation;
     worker->peer.bytes = 0;
+    remove_sockets(s, slot, event.incarnation);
     shell_step(s, &event);
 }
 
@@ -99,6 +115,7 @@ bool shell_adopt(shell *s)
         worker->spawned_ns = gp_now_ns();
         shell_step(s, &event);
         gp_survivor_call(found);
+        gp_fault_point("adopting");
     }
     survivors->count = 0; /* they are the shell's from here on */
     return count != 0;
@@ -136,6 +153,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
     }
     take_secrets(s, worker);
     shell_hang_up(worker);
+    gp_fault_point("welcoming");
     worker->peer = in->peer;
     worker->slot = ready.slot;
     event.incarnation = ready.slot.incarnation;

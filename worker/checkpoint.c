@@ -15,7 +15,7 @@
 #include "common/base/buffer.h"
 #include "common/base/crc32c.h"
 #include "common/base/json.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 
 enum {
     FORMAT = 1,
@@ -209,8 +209,10 @@ static gp_status file_commit(const char *directory, const char *name, const piec
         status = gp_fail_errno(err, GP_EIO, "%s could not be synced", path);
     if (close(fd) != 0 && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "%s could not be written", path);
+    gp_fault_point("checkpoint-written");
     if (status == GP_OK && rename(scratch, path) != 0)
         status = gp_fail_errno(err, GP_EIO, "%s could not be renamed to %s", scratch, path);
+    gp_fault_point("checkpoint-renamed");
     if (status != GP_OK)
         unlink(scratch);
     return status == GP_OK ? sync_directory(directory, err) : status;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "worker/control_parts.h"
 
@@ -89,6 +90,7 @@ static void on_attach(control *c, gp_incoming *in)
     }
     c->attached = true;
     c->client = in->peer;
+    gp_fault_point("attached");
     tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
 }
 

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "worker/control_parts.h"
 
@@ -81,6 +82,7 @@ static void lease_take(control *c)
     control_tasks_regroup(c);
     gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
            c->generation, c->grant.rank, c->grant.members_count);
+    gp_fault_point("leased");
 }
 
 /* What compute holds of the lease is for the generation that comes next, or for nobody. */
@@ -136,6 +138,8 @@ void control_reset_go(control *c)
 
 void control_answer(control *c)
 {
+    if (c->revoking && !c->resetting)
+        gp_fault_point("revoked");
     if (c->revoking && !c->resetting &&
         control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ .recycle = c->recycle }) ==
             GP_OK)
@@ -290,6 +294,7 @@ void control_report(control *c)
         ready.state = GP_WORKER_EXCLUDED;
         snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);
     }
+    gp_fault_point("reporting");
     if (control_tell(c, &(gp_envelope){ 0 }, &gp_msg_worker_ready, &ready) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not report to the scheduler");
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "proto/task_wire.h"
@@ -74,6 +75,7 @@ void control_orphaned(control *c)
     c->joined = c->acking = c->revoking = c->reporting = false;
     /* The next generation of what we serve is taken all the same: a training waits for it. */
     c->granting = c->granting && c->resetting && c->next_envelope.lease == c->lease;
+    gp_fault_point("orphaned");
     c->redial_ms = c->orphan_ms = gp_now_ms();
     c->redial_wait_ms = REDIAL_MS;
 }

@@ -13,7 +13,7 @@
 #include "common/base/json.h"
 #include "common/data/store.h"
 #include "worker/center_crop.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/stitch.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its

@@ -30,7 +30,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics_put.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/object.h"
 #include "worker/predictor.h"
 #include "worker/tasks.h"

@@ -15,6 +15,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "proto/runner_wire.h"
 #include "worker/descendants.h"
@@ -106,6 +107,7 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     int64_t started_ns;
     pid_t pid = 0;
 
+    gp_fault_point("command-begin");
     *exit_code = 126;
     if (job_find(r, request->job) != NULL)
         return gp_fail(err, GP_EINVAL, "job %llu runs already", (unsigned long long)request->job);
@@ -120,6 +122,7 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     if (status == GP_OK) {
         *place = (job){ .id = request->job, .pid = pid, .started_ns = started_ns };
         r->running++;
+        gp_fault_point("command-started");
         answer_add(r, GP_RUNNER_STARTED, request->job)->pid = (uint32_t)pid;
     }
     gp_free(memory);
@@ -160,6 +163,7 @@ static void job_end(runner *r, job *j, int status, const struct rusage *usage)
 {
     gp_runner_answer *answer = answer_add(r, GP_RUNNER_ENDED, j->id);
 
+    gp_fault_point("command-ended");
     answer->pid = (uint32_t)j->pid;
     answer->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     answer->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;

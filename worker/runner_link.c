@@ -30,15 +30,17 @@ struct gp_runner_link {
 
 static int link_spawn(pid_t *pid, uint32_t index, int client, int pipe_end)
 {
-    char number[16], program[] = "gradpool-worker", run[] = "--run", option[] = "--index",
-                     incarnation[] = "--incarnation", one[] = "1";
-    char *arguments[] = { program, run, option, number, incarnation, one, NULL };
+    static uint32_t runners; /* control's thread alone starts them */
+    char number[16], which[16], program[] = "gradpool-worker", run[] = "--run", option[] = "--index",
+                                incarnation[] = "--incarnation";
+    char *arguments[] = { program, run, option, number, incarnation, which, NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t all, none;
     int problem;
 
     snprintf(number, sizeof(number), "%u", index);
+    snprintf(which, sizeof(which), "%u", ++runners);
     sigfillset(&all);
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);

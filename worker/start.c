@@ -12,7 +12,7 @@
 #include "common/base/secret.h"
 #include "proto/places.h"
 #include "worker/control.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/probe.h"
 #include "worker/runner.h"
 #include "worker/runner_link.h"
@@ -185,7 +185,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
     gp_status status;
     int exit_code;
 
-    status = gp_fault_setup(getenv("GRADPOOL_FAULT"), options->index, options->incarnation, &err);
+    status = gp_fault_arm(GP_FAULT_worker, options->index, options->incarnation, &err);
     if (status == GP_OK)
         status = gp_places_find(&places, options->pool, &err);
     if (status == GP_OK)
@@ -195,6 +195,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
         options->device.device_dir = places.device_dir;
         options->device.index = options->index;
         status = gp_worker_device_open(&device, &options->device, &err);
+        gp_fault_point("claimed");
     }
     if (status != GP_OK) {
         gp_log(GP_LOG_ERROR, "%s", err.message);
@@ -229,6 +230,10 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     if (options.run) {
         snprintf(who, sizeof(who), "runner-%u", options.index);
         gp_log_setup(who, GP_LOG_INFO);
+        if (gp_fault_arm(GP_FAULT_runner, options.index, options.incarnation, &err) != GP_OK) {
+            gp_log(GP_LOG_ERROR, "%s", err.message);
+            return EXIT_USAGE;
+        }
         return gp_runner_main(GP_RUNNER_CLIENT_FD, GP_RUNNER_WORKER_FD);
     }
     snprintf(who, sizeof(who), "worker-%u", options.index);

@@ -20,7 +20,7 @@
 #include "common/base/log.h"
 #include "common/model/own.h"
 #include "worker/blobs.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/object.h"
 #include "worker/values.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/trainer_state.h"
 
 void gp_trainer_free(gp_trainer *trainer)

@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 #include "worker/diagnose.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/trainer_state.h"
 
 /* One call: a range of the epoch's order. */

@@ -23,7 +23,7 @@
 #include "common/base/clock.h"
 #include "worker/backend/cpu/threads.h"
 #include "worker/comm/reduce.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/trainer_state.h"
 
 /* BLOCK: numbers added up and updated at once.  Few: all memory that is read and written is then before the processor's

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/fault.h"
 #include "common/model/network.h"
 #include "common/base/json.h"
 
@@ -92,6 +93,13 @@ static void write_record(bool ended, int code)
     gp_buffer_deinit(&text);
 }
 
+uint32_t job_self_attempt(void)
+{
+    const char *attempt = getenv("GRADPOOL_JOB_ATTEMPT");
+
+    return attempt != NULL && atoi(attempt) > 0 ? (uint32_t)atoi(attempt) : 1;
+}
+
 void job_self_begin(int argc, char **argv)
 {
     long gate, mask;
@@ -109,6 +117,7 @@ void job_self_begin(int argc, char **argv)
     self.argc = argc;
     self.argv = argv;
     write_record(false, 0); /* before the umask: the folder is nobody else's */
+    gp_fault_point("job-begun");
     if (mask >= 0)
         umask((mode_t)mask);
 }
@@ -136,5 +145,6 @@ void job_self_end(int code)
     if (self.folder[0] == '\0')
         return;
     umask(077);
+    gp_fault_point("job-ending");
     write_record(true, code);
 }

@@ -12,6 +12,9 @@
 
 #include <gradpool/gradpool.h>
 
+/* Which attempt of a job this is; 1 in no job.  Before job_self_begin(). */
+uint32_t job_self_attempt(void);
+
 /* First in main(): waits at the gate.  Does not return when the gate closes. */
 void job_self_begin(int argc, char **argv);
 

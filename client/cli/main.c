@@ -9,6 +9,7 @@
 #include "client/cli/home.h"
 #include "client/cli/job_self.h"
 #include "common/base/alloc.h"
+#include "common/base/fault.h"
 #include "common/base/spell.h"
 #include "common/base/secret.h"
 #include "common/model/train_options.h"
@@ -455,10 +456,15 @@ static int run_words(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    gp_error err;
     int code;
 
     signal(SIGPIPE, SIG_IGN);
     gp_secrets_adopt();
+    if (gp_fault_arm(GP_FAULT_client, 1, job_self_attempt(), &err) != GP_OK) {
+        fprintf(stderr, "gradpool: %s\n", err.message);
+        return CLI_USAGE;
+    }
     job_self_begin(argc, argv);
     code = run_words(argc, argv);
     job_self_end(code);

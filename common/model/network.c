@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/fault.h"
 #include "common/base/json.h"
 #include "common/model/onnx.h"
 
@@ -50,32 +51,62 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
     return GP_OK;
 }
 
-gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
+static gp_status write_all(int fd, const uint8_t *data, size_t bytes, const char *path, gp_error *err)
 {
-    char temporary[PATH_MAX];
-    size_t used = 0;
-
-    if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid()) >= sizeof(temporary))
-        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot create %s", temporary);
-    while (used < bytes) {
-        ssize_t put = write(fd, (const char *)data + used, bytes - used);
+    while (bytes > 0) {
+        ssize_t put = write(fd, data, bytes);
 
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0)
-            break;
-        used += (size_t)put;
+        if (put <= 0)
+            return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        data += put;
+        bytes -= (size_t)put;
     }
-    gp_status status = GP_OK;
+    return fsync(fd) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+}
 
-    if (used != bytes || fsync(fd) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
+/* In the folder of path, without a name: should we die, it is gone.  *named: not every file system has that. */
+static int file_create(const char *path, const char *temporary, bool *named)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int fd;
+
+    snprintf(folder, sizeof(folder), "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
+             slash == NULL ? "." : path);
+    fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    *named = fd < 0;
+    return fd >= 0 ? fd : open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+static bool file_name(int fd, const char *temporary)
+{
+    char self[40];
+
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+    unlink(temporary);
+    return linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) == 0;
+}
+
+gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
+{
+    char temporary[PATH_MAX];
+    bool named;
+
+    if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid()) >= sizeof(temporary))
+        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
+    int fd = file_create(path, temporary, &named);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+    gp_status status = write_all(fd, data, bytes, path, err);
+
+    gp_fault_point("file-written");
+    if (status == GP_OK && !named && !file_name(fd, temporary))
+        status = gp_fail_errno(err, GP_EIO, "cannot give %s its name", path);
     if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     if (status == GP_OK && rename(temporary, path) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", temporary, path);
     if (status != GP_OK)

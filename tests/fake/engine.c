@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/predictor.h"
 #include "worker/trainer.h"
 

@@ -5,7 +5,7 @@
 
 #include "tests/model/nets.h"
 #include "tests/ref/run.h"
-#include "worker/fault.h"
+#include "common/base/fault.h"
 #include "worker/trainer.h"
 #include "worker/trainer_state.h"
 
@@ -215,7 +215,7 @@ static void rank_body(rank_place *place)
         ops.run = skew_run;
     }
     gp_train_control_init(&control);
-    REQUIRE_OK(gp_fault_setup(shared->fault, place->slot + 1, 1, &err), err);
+    REQUIRE_OK(gp_fault_setup(shared->fault, GP_FAULT_worker, place->slot + 1, 1, &err), err);
     REQUIRE_OK(lenet_json(&json, &err), err);
     REQUIRE_OK(gp_backend_cpu.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
     run_trainer(
