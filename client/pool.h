@@ -75,6 +75,8 @@ void pool_message_close(pool_message *message);
 gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err);
 /* After end of file at the door: the same, and claim the lease.  GP_EPEER. */
 gp_status pool_reunite(gp_pool *pool, gp_error *err);
+/* Whether the scheduler's end was an accident: it has left the record of its pool. */
+bool pool_missed(const gp_pool *pool);
 /* GP_EPEER, in words. */
 gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err);
 

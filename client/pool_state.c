@@ -70,28 +70,34 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
     gp_shutdown shutdown = { .when_idle = when_idle };
     gp_ok_reply ok;
 
-    pool->leaving = true;
-
     gp_status status =
         pool_ask(pool, &gp_msg_shutdown, &shutdown, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, err);
 
-    /* A scheduler that ends can be gone before its answer is here: that is what was asked for. */
-    return status == GP_EPEER ? GP_OK : status;
+    /* A scheduler that ends can be gone before its answer is here: that is what was asked for.  One that died is
+     * followed by another, which finds the workers and was asked too. */
+    return status == GP_EPEER && !pool_missed(pool) ? GP_OK : status;
 }
 
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
 
-    while (!gp_door_gone(pool->door)) {
+    for (;;) {
         struct pollfd door = { .fd = pool->door, .events = POLLIN };
+        bool gone = gp_door_gone(pool->door);
+        gp_status status = GP_OK;
 
+        if (gone && !pool_missed(pool))
+            return GP_OK;
         if (gp_now_ms() >= deadline)
             return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
                            pool->places.pool, timeout_ms, pool->places.scheduler_log);
-        poll(&door, 1, 50);
+        if (gone) /* it died before it had ended the workers: the next one does */
+            status = gp_pool_shutdown(pool, false, err);
+        if (status != GP_OK)
+            return status;
+        poll(&door, gone ? 0 : 1, gone ? 0 : 50);
     }
-    return GP_OK;
 }
 
 static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };

@@ -13,25 +13,32 @@
 
 #include "common/base/log.h"
 
-/* The last epoch; 0 when there is no file.  A damaged file must not bring an old number back: seconds since 1970 are
- * more than any counter of starts. */
-static uint64_t epoch_read(const char *path)
+/* The last epoch; 0 when there is no file.  One that cannot be read stops us: it may hold any number.  What is damaged
+ * must not bring an old number back: microseconds since 1970 are more than any counter of starts. */
+static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
 {
     char text[32] = "", *end;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct timespec now;
     ssize_t got;
-    uint64_t epoch;
 
+    *out = 0;
     if (fd < 0 && errno == ENOENT)
-        return 0;
+        return GP_OK;
     got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (got < 0)
+        gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     if (fd >= 0)
         close(fd);
-    epoch = strtoull(text, &end, 10);
-    if (got > 0 && end != text && *end == '\n' && epoch < UINT64_MAX / 2)
-        return epoch;
+    if (got < 0)
+        return GP_EIO;
+    *out = strtoull(text, &end, 10);
+    if (end != text && *end == '\n' && *out < UINT64_MAX / 2)
+        return GP_OK;
     gp_log(GP_LOG_WARN, "%s is damaged; epochs go on from the clock", path);
-    return (uint64_t)time(NULL);
+    clock_gettime(CLOCK_REALTIME, &now);
+    *out = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return GP_OK;
 }
 
 /* Written aside, synced, renamed, the directory synced: after a power loss it is the old number or the new one. */
@@ -45,11 +52,14 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
+    errno = ENOSPC; /* a short write says nothing */
     if (write(fd, text, (size_t)length) != length || fsync(fd) != 0)
-        problem = errno == 0 ? ENOSPC : errno;
+        problem = errno;
     close(fd);
     if (problem == 0 && rename(aside, path) != 0)
         problem = errno;
+    if (problem != 0)
+        unlink(aside);
     fd = problem == 0 ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         if (fsync(fd) != 0)
@@ -97,8 +107,10 @@ gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err)
     if (status != GP_OK)
         return status;
     snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
-    hold.epoch = epoch_read(path) + 1;
-    status = epoch_write(places->state_dir, path, hold.epoch, err);
+    status = epoch_read(&hold.epoch, path, err);
+    hold.epoch++;
+    if (status == GP_OK)
+        status = epoch_write(places->state_dir, path, hold.epoch, err);
     if (status != GP_OK) {
         gp_hold_release(&hold);
         return status;

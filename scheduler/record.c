@@ -39,9 +39,12 @@ gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_e
     errno = ENOSPC;
     written = write(fd, text, (size_t)length) == length;
     close(fd);
-    if (!written || rename(aside, places->record) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
-    return GP_OK;
+    if (written && rename(aside, places->record) == 0)
+        return GP_OK;
+    gp_status status = gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
+
+    unlink(aside);
+    return status;
 }
 
 void gp_record_remove(const gp_places *places)

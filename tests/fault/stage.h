@@ -1,0 +1,216 @@
+/* stage.h -- one pool in which something goes wrong: directories of its own, commands with time limits, and what is
+ * left when all is over.
+ *
+ * Cases run side by side, each in a process of its own (cases.h); this is what such a process has. */
+#ifndef GP_TEST_FAULT_STAGE_H
+#define GP_TEST_FAULT_STAGE_H
+
+#include <fcntl.h>
+
+#include "tests/service/pools.h"
+
+enum { STAGE_TEXT = 1 << 16, STAGE_WORDS_MAX = 40 };
+
+static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* what the last command said */
+
+static inline const char *stage_path(const char *name)
+{
+    static char paths[8][300];
+    static int next;
+    char *path = paths[next++ % 8];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+static inline void stage_begin(void)
+{
+    pools_begin(NULL);
+    setenv("HOME", pools_root, 1);
+    setenv("GRADPOOL_FAULT_TOLD", stage_path("told"), 1);
+    if (mkdir(stage_path("w"), 0700) != 0)
+        abort();
+}
+
+static inline void stage_read(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+/* ---- commands ---- */
+
+/* faults: GRADPOOL_FAULT of the command and of what it starts. */
+static inline pid_t stage_start(const char *faults, const char *const *words)
+{
+    const char *vector[STAGE_WORDS_MAX] = { "gradpool" };
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char program[600];
+
+    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
+    for (int i = 0; words[i] != NULL && i < STAGE_WORDS_MAX - 2; i++)
+        vector[i + 1] = words[i];
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    int files[] = { open("/dev/null", O_RDONLY), open(stage_path("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                    open(stage_path("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+    for (int i = 0; i < 3; i++)
+        if (dup2(files[i], i) < 0)
+            _exit(99);
+    if (chdir(stage_path("w")) != 0)
+        _exit(99);
+    if (faults != NULL)
+        setenv("GRADPOOL_FAULT", faults, 1);
+    execv(program, (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
+enum { STAGE_KILLED = -1, STAGE_LATE = -2 };
+
+/* Processes that stopped themselves at a fault point are told to go on after hold_ms; how many were, so far. */
+static inline int stage_continue(int64_t hold_ms, int seen)
+{
+    FILE *file = fopen(stage_path("told"), "r");
+    char action[16];
+    int line = 0, pid;
+
+    while (file != NULL && fscanf(file, "%d %*s %15s", &pid, action) == 2)
+        if (line++ >= seen && strcmp(action, "stop") == 0) {
+            gp_sleep_ms(hold_ms);
+            kill(pid, SIGCONT);
+        }
+    if (file != NULL)
+        fclose(file);
+    return line > seen ? line : seen;
+}
+
+/* The command's exit code, STAGE_KILLED by a signal, STAGE_LATE: killed by us. */
+static inline int stage_finish(pid_t child, int64_t hold_ms, double seconds)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(seconds) * 1e3);
+    int state = 0, seen = 0;
+    bool late = false;
+
+    while (waitpid(child, &state, WNOHANG) != child) {
+        seen = stage_continue(hold_ms, seen);
+        if (!late && gp_now_ms() > deadline) {
+            late = true;
+            kill(child, SIGKILL);
+        }
+        gp_sleep_ms(4);
+    }
+    stage_continue(hold_ms, seen);
+    stage_read(stage_path("out"), stage_out, sizeof(stage_out));
+    stage_read(stage_path("err"), stage_err, sizeof(stage_err));
+    return late ? STAGE_LATE : WIFEXITED(state) ? WEXITSTATUS(state) : STAGE_KILLED;
+}
+
+#define STAGE_RUN(seconds, ...)                                                                              \
+    stage_finish(stage_start(NULL, (const char *const[]){ __VA_ARGS__, NULL }), 0, seconds)
+
+/* One error that a person can read, and no more than one. */
+static inline void stage_check_error(const char *what)
+{
+    int errors = 0;
+
+    for (char *line = stage_err; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        errors += strncmp(line, "gradpool ", 9) == 0 && strstr(line, ": ") != NULL;
+    if (errors != 1)
+        GP_TEST_FAIL("%s: %d errors instead of one: %s", what, errors, stage_err);
+}
+
+/* ---- what is left ---- */
+
+/* A signal (0: none) to every process whose environment names our directories; how many there are. */
+static inline int stage_signal_all(int number, bool tell)
+{
+    DIR *all = opendir("/proc");
+    int count = 0;
+
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
+        char path[300], text[1 << 15];
+        int pid = atoi(entry->d_name);
+        ssize_t got = -1;
+
+        if (pid <= 1 || pid == (int)getpid())
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+        if (fd >= 0) {
+            got = read(fd, text, sizeof(text) - 1);
+            close(fd);
+        }
+        if (got <= 0 || memmem(text, (size_t)got, pools_root, strlen(pools_root)) == NULL ||
+            !process_alive(pid))
+            continue;
+        count++;
+        if (number != 0)
+            kill(pid, number);
+        if (tell) {
+            snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+            stage_read(path, text, sizeof(text));
+            printf("     left: %d %s\n", pid, text);
+        }
+    }
+    closedir(all);
+    return count;
+}
+
+static int stage_left; /* files that nobody should have left */
+
+static int stage_look(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    const char *name = path + at->base;
+
+    (void)kind;
+    if (S_ISSOCK(facts->st_mode) || strstr(name, ".tmp") != NULL || strncmp(name, "core", 4) == 0) {
+        printf("     left: %s\n", path);
+        stage_left++;
+    }
+    return 0;
+}
+
+/* Within 5 s of `down`, P12: no process, no socket, no half-written file. */
+static inline void stage_check_left(void)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(5) * 1e3);
+
+    while (stage_signal_all(0, false) > 0 && gp_now_ms() < deadline)
+        gp_sleep_ms(10);
+    if (stage_signal_all(0, true) > 0)
+        GP_TEST_FAIL("processes are left");
+    stage_left = 0;
+    nftw(pools_root, stage_look, 16, FTW_DEPTH | FTW_PHYS);
+    if (stage_left > 0)
+        GP_TEST_FAIL("%d files are left", stage_left);
+}
+
+/* What the daemons said, when something failed; then everything goes, whatever is alive. */
+static inline void stage_end(void)
+{
+    if (gp_test_failures != 0) {
+        char command[300];
+
+        snprintf(command, sizeof(command),
+                 "for f in %s/state/*/default/log/*.log; do echo \"== $f\"; tail -n 25 $f; done; echo; "
+                 "cat %s/told",
+                 pools_root, pools_root);
+        if (system(command) != 0)
+            printf("     no log\n");
+    }
+    stage_signal_all(SIGKILL, false);
+    for (int i = 0; i < 200 && stage_signal_all(0, false) > 0; i++)
+        gp_sleep_ms(5);
+    nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+#endif

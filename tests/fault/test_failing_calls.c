@@ -1,0 +1,383 @@
+/* test_failing_calls.c -- the n-th call of the system fails, n = 1, 2, 3 ..., with every error that fits, until the
+ * operation passes: what was there stays whole, one error says which file, nothing half-written stays. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/model/network.h"
+#include "scheduler/hold.h"
+#include "scheduler/journal.h"
+#include "scheduler/record.h"
+#include "tests/fault/failing.h"
+#include "tests/gp_test.h"
+#include "tests/model/nets.h"
+#include "worker/checkpoint.h"
+
+enum { NTH_MAX = 60 };
+
+static char folder[64];
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static void folder_make(void)
+{
+    /* In memory where that is possible: a sync takes no time there. */
+    strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/gp-calls-XXXXXX" : "/tmp/gp-calls-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        abort();
+    gp_log_setup("test", (gp_log_level)(GP_LOG_ERROR + 1));
+}
+
+static void folder_remove(void)
+{
+    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char paths[4][200];
+    static int next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
+    return path;
+}
+
+/* Names in the folder that have `part`. */
+static int names_with(const char *part)
+{
+    DIR *directory = opendir(folder);
+    int count = 0;
+
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        count += strstr(entry->d_name, part) != NULL;
+    closedir(directory);
+    return count;
+}
+
+/* One call that fails. */
+typedef struct strike {
+    const char *call, *error;
+    int nth;
+    bool onward;
+    char text[120];
+} strike;
+
+/* `walk` is asked with each call, error and n until it tells that nothing was struck; the number of strikes. */
+static int walk_calls(bool (*walk)(const strike *s))
+{
+    static const char *const errors[] = { "ENOSPC", "EIO", "EROFS", "short" };
+    int strikes = 0;
+
+    for (int c = 0; failing_calls[c] != NULL; c++)
+        for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++)
+            for (int onward = 0; onward < 2; onward++) {
+                strike s = { .call = failing_calls[c], .error = errors[e], .onward = onward != 0 };
+
+                if (strcmp(errors[e], "short") == 0 && (strcmp(s.call, "write") != 0 || onward))
+                    continue;
+                for (s.nth = 1; s.nth <= NTH_MAX; s.nth++) {
+                    snprintf(s.text, sizeof(s.text), "%s:%d%s:%s:%s", s.call, s.nth, onward ? "+" : "",
+                             s.error, folder);
+                    bool struck = walk(&s);
+
+                    strikes += struck;
+                    if (!struck || gp_test_failures > 0)
+                        break;
+                }
+                CHECK(s.nth <= NTH_MAX);
+            }
+    return strikes;
+}
+
+/* REQUIRE_OK() in a function that walks. */
+#define REQUIRE_WALK(call, err)                                                                              \
+    do {                                                                                                     \
+        gp_status a_ = (call);                                                                               \
+        if (a_ != GP_OK) {                                                                                   \
+            GP_TEST_FAIL("%s: %s: %s", s->text, #call, (err).message);                                       \
+            return false;                                                                                    \
+        }                                                                                                    \
+    } while (0)
+
+static bool is_short(const strike *s)
+{
+    return strcmp(s->error, "short") == 0;
+}
+
+/* ---- files that replace others ---- */
+
+static bool content_is(const char *path, const char *text)
+{
+    char got[100] = "";
+    FILE *file = fopen(path, "r");
+
+    if (file != NULL) {
+        got[fread(got, 1, sizeof(got) - 1, file)] = '\0';
+        fclose(file);
+    }
+    return strcmp(got, text) == 0;
+}
+
+static bool walk_file_write(const strike *s)
+{
+    const char *path = in_folder("model.onnx");
+    gp_error err = { 0 };
+
+    failing_set(NULL);
+    REQUIRE_WALK(gp_file_write(path, "old", 3, &err), err);
+    failing_set(s->text);
+    gp_status status = gp_file_write(path, "newer", 5, &err);
+    bool struck = failing_struck() > 0;
+
+    failing_set(NULL);
+    if (!content_is(path, status == GP_OK ? "newer" : "old"))
+        GP_TEST_FAIL("%s: the file is neither the old nor the new one", s->text);
+    if (status != GP_OK && strstr(err.message, path) == NULL)
+        GP_TEST_FAIL("%s: %s", s->text, err.message);
+    if (is_short(s))
+        CHECK_STATUS(GP_OK, status);
+    CHECK_INT(0, names_with(".tmp"));
+    return struck;
+}
+
+TEST(a_file_is_the_old_one_or_the_new_one)
+{
+    folder_make();
+    CHECK(walk_calls(walk_file_write) >= 12);
+    folder_remove();
+}
+
+/* ---- checkpoints ---- */
+
+static struct {
+    gp_graph *graph;
+    gp_train_options options;
+    gp_checkpoint_frame frame;
+    gp_checkpoint state;
+} training;
+
+static bool training_make(void)
+{
+    static const gp_shape image = { 3, { 1, 8, 8 } };
+    gp_error err;
+
+    if (net_graph(&training.graph, &image, "f fc outputs=5 | l crossentropy", &err) != GP_OK ||
+        gp_train_options_from_json(&training.options, "{\"solver\": \"adam\"}", 18, &err) != GP_OK)
+        return false;
+    training.frame = (gp_checkpoint_frame){
+        .graph = training.graph, .options = &training.options, .data_fingerprint = 0xfeedbeef, .world = 2
+    };
+    training.state.state_blobs = 2;
+    training.state.parameters = gp_calloc(training.graph->blob_count, sizeof(float));
+    training.state.state = gp_calloc(training.graph->blob_count * 2, sizeof(float));
+    return true;
+}
+
+static void training_free(void)
+{
+    gp_free(training.state.parameters);
+    gp_free(training.state.state);
+    gp_graph_free(training.graph);
+}
+
+static void training_set(uint64_t step)
+{
+    for (size_t i = 0; i < training.graph->blob_count; i++)
+        training.state.parameters[i] = (float)step + (float)i;
+    training.state.step = training.state.optim_step = step;
+}
+
+static bool walk_checkpoint(const strike *s)
+{
+    char damaged[240] = "";
+    gp_error err = { 0 };
+
+    failing_set(NULL);
+    training_set(5);
+    REQUIRE_WALK(gp_checkpoint_write(folder, &training.frame, &training.state, &err), err);
+    training_set(9);
+    failing_set(s->text);
+    gp_status status = gp_checkpoint_write(folder, &training.frame, &training.state, &err);
+    bool struck = failing_struck() > 0;
+
+    failing_set(NULL);
+    if (status != GP_OK && strstr(err.message, folder) == NULL)
+        GP_TEST_FAIL("%s: %s", s->text, err.message);
+    if (is_short(s))
+        CHECK_STATUS(GP_OK, status);
+    CHECK_INT(0, names_with(".tmp"));
+    REQUIRE_WALK(gp_checkpoint_read(&training.state, &training.frame, folder, damaged, &err), err);
+    CHECK_TEXT("", damaged);
+    /* All of its files may have their names before the folder's sync fails: then it is there although it was not told. */
+    if (training.state.step != 9 && (status == GP_OK || training.state.step != 5))
+        GP_TEST_FAIL("%s: status %s, and step %d is read", s->text, gp_status_name(status),
+                     (int)training.state.step);
+    CHECK_NEAR((double)training.state.step + 1, training.state.parameters[1], 0);
+    unlink(in_folder("9.json"));
+    unlink(in_folder("9.safetensors"));
+    return struck;
+}
+
+TEST(a_checkpoint_that_cannot_be_written_leaves_the_one_before)
+{
+    folder_make();
+    REQUIRE(training_make());
+    CHECK(walk_calls(walk_checkpoint) >= 24);
+    training_free();
+    folder_remove();
+}
+
+/* ---- the journal of jobs ---- */
+
+static gp_status journal_wait(gp_journal *journal, uint64_t number, gp_error *err)
+{
+    for (;;) {
+        struct pollfd fd = { .fd = gp_journal_fd(journal), .events = POLLIN };
+        gp_journal_report report;
+
+        if (poll(&fd, 1, 20000) != 1)
+            return gp_fail(err, GP_ETIMEDOUT, "the journal says nothing");
+        gp_journal_next(journal, &report);
+        if (report.kind == GP_JOURNAL_PERSISTED && report.number >= number)
+            return GP_OK;
+        if (report.kind == GP_JOURNAL_FAILED) {
+            *err = report.error;
+            return err->code;
+        }
+    }
+}
+
+static uint64_t rows_seen, last_seen;
+
+static gp_status see_row(void *context, const gp_jobs_job *row, gp_error *err)
+{
+    (void)context;
+    (void)err;
+    rows_seen++;
+    last_seen = row->id;
+    return GP_OK;
+}
+
+/* Opens, reads, and writes rows first .. last, one commit each; the last that was acknowledged. */
+static uint64_t journal_use(uint64_t first, uint64_t last, gp_status *status, gp_error *err)
+{
+    const gp_journal_words words = { .words = (char[]){ "train" },
+                                     .words_bytes = 6,
+                                     .environment = (char[]){ "A=b" },
+                                     .environment_bytes = 4,
+                                     .directory = (char[]){ "/" } };
+    gp_journal *journal = NULL;
+    uint64_t next_id, done = first - 1;
+
+    rows_seen = last_seen = 0;
+    *status = gp_journal_open(&journal, folder, err);
+    if (*status == GP_OK)
+        *status = gp_journal_load(journal, see_row, NULL, &next_id, err);
+    if (*status == GP_OK)
+        *status = gp_journal_start(journal, err);
+    for (uint64_t id = first; *status == GP_OK && id <= last; id++) {
+        gp_jobs_job job = { .id = id, .state = GP_JOBS_QUEUED, .submitter = { 1 }, .seq = id };
+
+        *status = gp_journal_insert(journal, id, &job, &words, err);
+        if (*status == GP_OK)
+            *status = journal_wait(journal, id, err);
+        if (*status == GP_OK)
+            done = id;
+    }
+    gp_journal_close(journal);
+    return done;
+}
+
+static bool walk_journal(const strike *s)
+{
+    gp_error err = { 0 };
+    gp_status status;
+
+    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    mkdir(folder, 0700);
+    failing_set(NULL);
+    CHECK_INT(2, journal_use(1, 2, &status, &err));
+    failing_set(s->text);
+    uint64_t acknowledged = journal_use(3, 4, &status, &err);
+    bool struck = failing_struck() > 0;
+
+    failing_set(NULL);
+    if (status != GP_OK && strstr(err.message, folder) == NULL)
+        GP_TEST_FAIL("%s: %s", s->text, err.message);
+    journal_use(5, 4, &status, &err); /* only reads */
+    if (status != GP_OK)
+        GP_TEST_FAIL("%s: afterwards it cannot be opened: %s", s->text, err.message);
+    /* What was acknowledged is there; one that was under way may be. */
+    if (rows_seen < acknowledged || rows_seen > acknowledged + 1)
+        GP_TEST_FAIL("%s: %d were acknowledged, %d are there", s->text, (int)acknowledged, (int)rows_seen);
+    return struck;
+}
+
+TEST(a_job_that_was_acknowledged_is_in_the_journal_whatever_the_disk_does)
+{
+    folder_make();
+    CHECK(walk_calls(walk_journal) >= 24);
+    folder_remove();
+}
+
+/* ---- what a scheduler leaves for the next ---- */
+
+static gp_places places;
+
+static bool walk_hold(const strike *s)
+{
+    gp_record record = { .workers = 7, .idle_ms = 11, .devices = "cpu" }, got;
+    gp_hold hold = { .fd = -1 };
+    gp_error err = { 0 };
+    uint64_t before;
+
+    failing_set(NULL);
+    REQUIRE_WALK(gp_hold_take(&hold, &places, &err), err);
+    before = hold.epoch;
+    gp_hold_release(&hold);
+    REQUIRE_WALK(gp_record_write(&(gp_record){ .workers = 3, .idle_ms = 5 }, &places, &err), err);
+    failing_set(s->text);
+    gp_status status = gp_hold_take(&hold, &places, &err);
+
+    if (status == GP_OK)
+        status = gp_record_write(&record, &places, &err);
+    bool struck = failing_struck() > 0;
+
+    failing_set(NULL);
+    gp_hold_release(&hold);
+    if (status != GP_OK && strstr(err.message, folder) == NULL)
+        GP_TEST_FAIL("%s: %s", s->text, err.message);
+    CHECK(gp_record_read(&got, &places));
+    CHECK(got.workers == 3 || (got.workers == 7 && got.idle_ms == 11));
+    REQUIRE_WALK(gp_hold_take(&hold, &places, &err), err);
+    if (hold.epoch <= before)
+        GP_TEST_FAIL("%s: epoch %d after %d", s->text, (int)hold.epoch, (int)before);
+    gp_hold_release(&hold);
+    CHECK_INT(0, names_with(".new"));
+    return struck;
+}
+
+TEST(an_epoch_is_never_used_again_and_a_record_is_whole)
+{
+    gp_error err;
+
+    folder_make();
+    setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
+    setenv("GRADPOOL_STATE_DIR", folder, 1);
+    REQUIRE_OK(gp_places_find(&places, NULL, &err), err);
+    REQUIRE_OK(gp_places_create(&places, &err), err);
+    CHECK(walk_calls(walk_hold) >= 8);
+    folder_remove();
+}
