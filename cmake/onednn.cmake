@@ -43,6 +43,7 @@ target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::Ope
 add_library(gradpool_onednn MODULE ${onednn_sources})
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 # One name goes out; the library is found where it was at build time.
-set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}")
+set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}"
+  BUILD_WITH_INSTALL_RPATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
 install(TARGETS gradpool_onednn LIBRARY DESTINATION lib/gradpool)
