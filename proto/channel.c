@@ -1,4 +1,4 @@
-/* channel.c -- every ZeroMQ bind and connect; the only file that includes zmq.h.
+/* channel.c -- every ZeroMQ bind and connect.
  *
  * What ZeroMQ does to the unwary, and what stands here against it (libzmq 4.3.4):
  *   zmq_bind unlinks and steals a live socket      our own socket, bound, renamed, handed over by ZMQ_USE_FD
@@ -6,7 +6,9 @@
  *   a DEALER queues for nobody                     IMMEDIATE: GP_EBUSY until the link is up
  *   accept() without descriptors aborts            soft limit raised to the hard one; the door refuses first
  *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; one that never ends can only come from
- *                                                  our own uid (0600 in 0700, uid filter), see PROTOCOL.md
+ *                                                  our own uid (0600 in 0700, uid filter), or is cut off (gate.c)
+ *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
+ *                                                  with a wrong key before it serves
  *   LINGER for ever                                0, or what gp_channel_close() was given
  *   a silent peer                                  HANDSHAKE_IVL 2 s
  *
@@ -18,6 +20,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,8 +30,14 @@
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/clock.h"
+#include "proto/gate.h"
 #include "proto/listen.h"
 #include "proto/messages.h"
+#include "proto/zmq_context.h"
+
+#ifndef ZMQ_ZAP_ENFORCE_DOMAIN /* a draft in the header, in force in the stock library */
+#define ZMQ_ZAP_ENFORCE_DOMAIN 93
+#endif
 
 static_assert(sizeof(((gp_incoming *)0)->frames[0]) == sizeof(zmq_msg_t), "room for ZeroMQ's messages");
 
@@ -41,13 +50,19 @@ enum {
     RECONNECT_MS = 100,
     RECONNECT_MAX_MS = 1000,
     QUEUE_MESSAGES = 1000,
+    REMOTE_QUEUE_MESSAGES = 64, /* of a peer on another host, each way */
+    REMOTE_BACKLOG = 256,
+    CONNECT_MS = 5000,
     SOCKETS_MAX = 1023,
     RECEIVE_TRIES = 64,
+    SELF_TEST_MS = 5000,
+    HANDSHAKES_FAILED_MAX = 3,
 };
 
 struct gp_channel {
     void *socket;
     bool router;
+    gp_gate *gate; /* of one that listens for other hosts */
     size_t payload_bytes_max;
     gp_listener listener; /* of routers; its descriptor belongs to ZeroMQ once bound */
     bool listening;
@@ -61,7 +76,7 @@ static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
 static unsigned context_users;
 
-static void *context_acquire(gp_error *err)
+void *gp_zmq_acquire(gp_error *err)
 {
     pthread_mutex_lock(&context_lock);
     if (context_users == 0) {
@@ -81,7 +96,7 @@ static void *context_acquire(gp_error *err)
     return acquired;
 }
 
-static void context_release(void)
+void gp_zmq_release(void)
 {
     pthread_mutex_lock(&context_lock);
     assert(context_users > 0);
@@ -138,12 +153,39 @@ static gp_status channel_configure(gp_channel *channel, const gp_channel_options
     return GP_OK;
 }
 
+static bool text_set(void *socket, int option, const char *text)
+{
+    return zmq_setsockopt(socket, option, text, strlen(text)) == 0;
+}
+
+static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, gp_error *err)
+{
+    void *socket = channel->socket;
+    gp_status status = gp_curve_check(err);
+    bool done;
+
+    if (status != GP_OK)
+        return status;
+    if (curve == NULL || curve->own == NULL ||
+        (channel->router ? curve->zap == NULL : curve->server_key == NULL))
+        return gp_fail(err, GP_EPERM,
+                       channel->router ? "CURVE without a list of keys would let any key in"
+                                       : "CURVE without the other side's key proves nothing");
+    done = text_set(socket, ZMQ_CURVE_SECRETKEY, curve->own->secret_key) &&
+           text_set(socket, ZMQ_CURVE_PUBLICKEY, curve->own->public_key);
+    if (channel->router)
+        done = done && option_set(socket, ZMQ_CURVE_SERVER, 1) &&
+               text_set(socket, ZMQ_ZAP_DOMAIN, GP_ZAP_DOMAIN) &&
+               option_set(socket, ZMQ_ZAP_ENFORCE_DOMAIN, 1);
+    else
+        done = done && text_set(socket, ZMQ_CURVE_SERVERKEY, curve->server_key);
+    return done ? GP_OK
+                : gp_fail(err, GP_EUNSUPPORTED, "this libzmq does not take our keys or the list's domain: %s",
+                          zmq_strerror(errno));
+}
+
 static gp_status channel_new(gp_channel **out, bool router, const gp_channel_options *options, gp_error *err)
 {
-    if (options->security != GP_SECURITY_NONE)
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "this version speaks to its own host only; CURVE security for other hosts is not there yet");
     gp_channel *channel = gp_calloc(1, sizeof(*channel));
 
     if (channel == NULL)
@@ -152,7 +194,7 @@ static gp_status channel_new(gp_channel **out, bool router, const gp_channel_opt
     channel->listener.fd = -1;
     gp_buffer_init(&channel->envelope, GP_ENVELOPE_BYTES_MAX);
     gp_buffer_init(&channel->body, GP_BODY_BYTES_MAX);
-    void *shared = context_acquire(err);
+    void *shared = gp_zmq_acquire(err);
 
     if (shared == NULL) {
         gp_free(channel);
@@ -163,6 +205,8 @@ static gp_status channel_new(gp_channel **out, bool router, const gp_channel_opt
                            ? gp_fail(err, GP_ELIMIT, "cannot make a ZeroMQ socket: %s", zmq_strerror(errno))
                            : channel_configure(channel, options, err);
 
+    if (status == GP_OK && options->security == GP_SECURITY_CURVE)
+        status = channel_secure(channel, options->curve, err);
     if (status != GP_OK) {
         gp_channel_close(channel, 0);
         return status;
@@ -207,44 +251,277 @@ gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_o
     return GP_OK;
 }
 
-static gp_status link_wait(gp_channel *channel, const char *endpoint, int timeout_ms, gp_error *err)
+/* ---- other hosts ---- */
+
+bool gp_endpoint_is_remote(const char *endpoint)
+{
+    return strncmp(endpoint, "tcp://", 6) == 0;
+}
+
+gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err)
+{
+    const char *host = gp_endpoint_is_remote(endpoint) ? endpoint + 6 : "";
+    const char *colon = strrchr(host, ':');
+    size_t host_bytes = colon != NULL ? (size_t)(colon - host) : 0;
+    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    long port = digits > 0 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : -1;
+    /* [::1] in brackets; names and addresses have no colon of their own. */
+    bool bracketed = host_bytes > 2 && host[0] == '[' && host[host_bytes - 1] == ']';
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+    bool sound = bracketed ? strspn(host + 1, "0123456789abcdefABCDEF:.%") == host_bytes - 2
+                           : host_bytes > 0 && (strspn(host, plain) == host_bytes ||
+                                                (to_listen && host_bytes == 1 && host[0] == '*'));
+
+    if (sound && port >= (to_listen ? 0 : 1) && port <= 65535 && strlen(endpoint) < GP_TEXT_ENDPOINT)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EINVAL,
+        to_listen
+            ? "'%.120s' is nothing to listen at; use tcp://ADDRESS:PORT with an address of this host, or "
+              "tcp://*:PORT for all of them"
+            : "'%.120s' is nothing to connect to; use tcp://HOST:PORT",
+        endpoint);
+}
+
+/* Knock with a key that nobody has: if that comes in, anybody does. */
+static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_error *err)
+{
+    char endpoint[GP_TEXT_ENDPOINT + 16];
+    const char *port = strrchr(bound, ':');
+    bool any = strncmp(bound, "tcp://0.0.0.0:", 14) == 0 || strncmp(bound, "tcp://[::]:", 11) == 0 ||
+               strncmp(bound, "tcp://*:", 8) == 0;
+    gp_key_pair stranger;
+    gp_channel *knock = NULL;
+    gp_error why;
+    gp_status status = gp_key_new(&stranger, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(endpoint, sizeof(endpoint), any ? "tcp://127.0.0.1%s" : "%s", any ? port : bound);
+    gp_link_keys wrong = { .own = &stranger, .server_key = curve->own->public_key };
+
+    status = gp_channel_connect(&knock, endpoint,
+                                &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &wrong },
+                                SELF_TEST_MS, &why);
+    gp_key_wipe(&stranger);
+    if (status == GP_EPERM) {
+        gp_zap_forgive(curve->zap);
+        return GP_OK;
+    }
+    gp_channel_close(knock, 0);
+    return status == GP_OK
+               ? gp_fail(err, GP_EINTERNAL,
+                         "a key that is on no list was let in at %s: nothing is served there", bound)
+               : gp_fail(err, GP_EINTERNAL,
+                         "the test whether wrong keys are turned away at %s failed: %.160s", bound,
+                         why.message);
+}
+
+static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bound[GP_TEXT_ENDPOINT],
+                             gp_error *err)
+{
+    size_t bytes = GP_TEXT_ENDPOINT;
+    bool done =
+        option_set(channel->socket, ZMQ_IPV6, 1) && option_set(channel->socket, ZMQ_BACKLOG, REMOTE_BACKLOG);
+
+    if (!done || zmq_bind(channel->socket, endpoint) != 0)
+        return gp_fail(err,
+                       errno == EADDRINUSE ? GP_EBUSY
+                       : errno == EACCES   ? GP_EPERM
+                                           : GP_EINVAL,
+                       "cannot listen at %s: %s%s", endpoint, zmq_strerror(errno),
+                       errno == ENODEV || errno == EADDRNOTAVAIL ? "; it must be an address of this host"
+                                                                 : "");
+    if (zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, bound, &bytes) != 0 || strrchr(bound, ':') == NULL)
+        return gp_fail(err, GP_EIO, "cannot tell where %s is: %s", endpoint, zmq_strerror(errno));
+    gp_gate_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
+    return GP_OK;
+}
+
+gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_channel_options *options,
+                            char bound[GP_TEXT_ENDPOINT], gp_error *err)
+{
+    gp_channel *channel;
+    gp_status status = gp_endpoint_check(endpoint, true, err);
+
+    if (status != GP_OK)
+        return status;
+    if (options->security != GP_SECURITY_CURVE)
+        return gp_fail(err, GP_EPERM,
+                       "cannot listen at %s without CURVE: whoever reaches the port could do anything",
+                       endpoint);
+    status = channel_new(&channel, true, options, err);
+    if (status != GP_OK)
+        return status;
+    descriptors_raise();
+    int64_t frame_bytes_max = GP_REMOTE_FRAME_BYTES_MAX;
+
+    if (zmq_setsockopt(channel->socket, ZMQ_MAXMSGSIZE, &frame_bytes_max, sizeof(frame_bytes_max)) != 0 ||
+        !option_set(channel->socket, ZMQ_RCVHWM, REMOTE_QUEUE_MESSAGES) ||
+        !option_set(channel->socket, ZMQ_SNDHWM, REMOTE_QUEUE_MESSAGES))
+        status = gp_fail(err, GP_EIO, "cannot set up a ZeroMQ socket: %s", zmq_strerror(errno));
+    if (status == GP_OK)
+        status = gp_gate_open(&channel->gate, channel->socket, options->curve->zap, err);
+    if (status == GP_OK)
+        status = remote_bind(channel, endpoint, bound, err);
+    if (status == GP_OK)
+        status = self_test(bound, options->curve, err);
+    if (status != GP_OK) {
+        gp_channel_close(channel, 0);
+        return status;
+    }
+    *out = channel;
+    return GP_OK;
+}
+
+/* ---- dialling ---- */
+
+/* What the monitor of a link to another host has told. */
+typedef struct link_story {
+    void *monitor;
+    bool connected, turned_away;
+    unsigned failed;
+} link_story;
+
+static void story_hear(link_story *story)
+{
+    zmq_msg_t frame;
+
+    for (;;) {
+        uint16_t event = 0;
+
+        zmq_msg_init(&frame);
+        if (zmq_msg_recv(&frame, story->monitor, ZMQ_DONTWAIT) < 0) {
+            zmq_msg_close(&frame);
+            return;
+        }
+        if (zmq_msg_more(&frame) && zmq_msg_size(&frame) >= sizeof(event))
+            memcpy(&event, zmq_msg_data(&frame), sizeof(event));
+        zmq_msg_close(&frame);
+        story->connected |= event == ZMQ_EVENT_CONNECTED;
+        story->turned_away |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+        story->failed +=
+            event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+    }
+}
+
+static gp_status story_begin(link_story *story, void *socket, gp_error *err)
+{
+    static _Atomic unsigned serial;
+    char address[64];
+    int none = 0;
+    void *shared = gp_zmq_acquire(err);
+
+    if (shared == NULL)
+        return GP_ELIMIT;
+    snprintf(address, sizeof(address), "inproc://gradpool.dial.%u", ++serial);
+    story->monitor = zmq_socket(shared, ZMQ_PAIR);
+    if (story->monitor != NULL && zmq_socket_monitor(socket, address, ZMQ_EVENT_ALL) == 0 &&
+        zmq_setsockopt(story->monitor, ZMQ_LINGER, &none, sizeof(none)) == 0 &&
+        zmq_setsockopt(story->monitor, ZMQ_RCVHWM, &none, sizeof(none)) == 0 &&
+        zmq_connect(story->monitor, address) == 0)
+        return GP_OK;
+    gp_fail(err, GP_ELIMIT, "cannot watch a link: %s", zmq_strerror(errno));
+    if (story->monitor != NULL)
+        zmq_close(story->monitor);
+    story->monitor = NULL;
+    gp_zmq_release();
+    return GP_ELIMIT;
+}
+
+static void story_end(link_story *story, void *socket)
+{
+    if (story->monitor == NULL)
+        return;
+    zmq_socket_monitor(socket, NULL, 0);
+    zmq_close(story->monitor);
+    gp_zmq_release();
+}
+
+/* GP_OK: nothing is known that makes waiting useless. */
+static gp_status story_judge(const link_story *story, const char *endpoint, bool time_is_over, int timeout_ms,
+                             gp_error *err)
+{
+    if (story->turned_away)
+        return gp_fail(
+            err, GP_EPERM,
+            "the pool at %s turns this key away: it is not on its list (`gradpool key add` there), was "
+            "removed, or has offended",
+            endpoint);
+    if (story->failed >= HANDSHAKES_FAILED_MAX ||
+        (time_is_over && story->connected && story->monitor != NULL))
+        return gp_fail(
+            err, GP_EPERM,
+            "%s answers, but not as the pool whose key was given: --server-key-file is another pool's, "
+            "its key was rotated, or what listens there is something else",
+            endpoint);
+    if (time_is_over)
+        return gp_fail(err, GP_EPEER, "nobody answered at %s for %d ms", endpoint, timeout_ms);
+    return GP_OK;
+}
+
+static gp_status link_wait(gp_channel *channel, const char *endpoint, link_story *story, int timeout_ms,
+                           gp_error *err)
 {
     int64_t deadline_ms = gp_now_ms() + timeout_ms;
-    zmq_pollitem_t item = { .socket = channel->socket, .events = ZMQ_POLLOUT };
+    zmq_pollitem_t items[2] = { { .socket = channel->socket, .events = ZMQ_POLLOUT },
+                                { .socket = story->monitor, .events = ZMQ_POLLIN } };
 
     for (;;) {
         int64_t left = deadline_ms - gp_now_ms();
-        int ready = zmq_poll(&item, 1, left > 0 ? left : 0);
+        int ready = zmq_poll(items, story->monitor != NULL ? 2 : 1, left > 0 ? left : 0);
+        gp_status status;
 
-        if (ready > 0)
+        if (ready > 0 && items[0].revents != 0)
             return GP_OK;
         if (ready < 0 && errno != EINTR)
             return gp_fail(err, GP_EIO, "cannot wait for %s: %s", endpoint, zmq_strerror(errno));
-        if (ready == 0 && left <= 0)
-            return gp_fail(err, GP_EPEER, "nobody answered at %s for %d ms", endpoint, timeout_ms);
+        if (story->monitor != NULL)
+            story_hear(story);
+        status = story_judge(story, endpoint, ready == 0 && left <= 0, timeout_ms, err);
+        if (status != GP_OK)
+            return status;
     }
+}
+
+static gp_status endpoint_allowed(const char *endpoint, const gp_channel_options *options, gp_error *err)
+{
+    if (strncmp(endpoint, "ipc://", 6) == 0)
+        return gp_unix_path_check(endpoint + 6, err);
+    if (!gp_endpoint_is_remote(endpoint))
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "cannot connect to '%.120s': endpoints are of the form ipc://PATH or tcp://HOST:PORT",
+                       endpoint);
+    if (options->security != GP_SECURITY_CURVE)
+        return gp_fail(
+            err, GP_EPERM,
+            "cannot connect to %.120s without CURVE: whoever is on the way could read and change all",
+            endpoint);
+    return gp_endpoint_check(endpoint, false, err);
 }
 
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err)
 {
     gp_channel *channel;
-    gp_status status;
+    link_story story = { .monitor = NULL };
+    gp_status status = endpoint_allowed(endpoint, options, err);
 
-    if (strncmp(endpoint, "ipc://", 6) != 0)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "cannot connect to '%.120s': this version knows endpoints of the form ipc://PATH",
-                       endpoint);
-    status = gp_unix_path_check(endpoint + 6, err);
     if (status != GP_OK)
         return status;
     status = channel_new(&channel, false, options, err);
     if (status != GP_OK)
         return status;
-    if (zmq_connect(channel->socket, endpoint) != 0)
+    if (gp_endpoint_is_remote(endpoint)) {
+        option_set(channel->socket, ZMQ_IPV6, 1);
+        option_set(channel->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
+        status = timeout_ms > 0 ? story_begin(&story, channel->socket, err) : GP_OK;
+    }
+    if (status == GP_OK && zmq_connect(channel->socket, endpoint) != 0)
         status = gp_fail(err, GP_EIO, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
-    else if (timeout_ms > 0)
-        status = link_wait(channel, endpoint, timeout_ms, err);
+    if (status == GP_OK && timeout_ms > 0)
+        status = link_wait(channel, endpoint, &story, timeout_ms, err);
+    story_end(&story, channel->socket);
     if (status != GP_OK) {
         gp_channel_close(channel, 0);
         return status;
@@ -259,11 +536,12 @@ void gp_channel_close(gp_channel *channel, int drain_ms)
         return;
     if (channel->listening)
         gp_listener_unlink(&channel->listener);
+    gp_gate_close(channel->gate);
     if (channel->socket != NULL) {
         option_set(channel->socket, ZMQ_LINGER, drain_ms > 0 ? drain_ms : 0);
         zmq_close(channel->socket);
     }
-    context_release();
+    gp_zmq_release();
     gp_buffer_deinit(&channel->envelope);
     gp_buffer_deinit(&channel->body);
     gp_free(channel);
@@ -441,7 +719,7 @@ static zmq_msg_t *incoming_frame(gp_incoming *in, uint32_t i)
 }
 
 /* Read what is left of a message that is too long, one frame at a time; the bytes go as they come. */
-static void rest_drop(gp_channel *channel)
+static void rest_drop(gp_channel *channel, bool is_first)
 {
     zmq_msg_t frame;
     bool more = true;
@@ -452,6 +730,9 @@ static void rest_drop(gp_channel *channel)
             more = zmq_msg_more(&frame);
         else if (errno != EINTR)
             more = false;
+        if (is_first && channel->gate != NULL)
+            gp_gate_offend(channel->gate, &frame);
+        is_first = false;
         zmq_msg_close(&frame);
     }
 }
@@ -466,11 +747,12 @@ static gp_status peer_receive(gp_channel *channel, gp_incoming *in, const char *
     if (zmq_msg_recv(&frame, channel->socket, ZMQ_DONTWAIT) < 0) {
         status = errno == EAGAIN || errno == EINTR ? GP_ETIMEDOUT : GP_EIO;
     } else if (zmq_msg_size(&frame) > sizeof(in->peer.id)) {
-        rest_drop(channel);
+        rest_drop(channel, true);
         *why = "the peer chose a routing id over 32 bytes";
         status = GP_EPROTO;
     } else {
         in->peer.bytes = (uint8_t)zmq_msg_size(&frame);
+        in->peer.remote = channel->gate != NULL;
         memcpy(in->peer.id, zmq_msg_data(&frame), in->peer.bytes);
     }
     zmq_msg_close(&frame);
@@ -493,7 +775,7 @@ static gp_status frames_receive(gp_channel *channel, gp_incoming *in, const char
         if (!zmq_msg_more(frame))
             return GP_OK;
         if (in->frame_count == GP_PAYLOADS_MAX + 2) {
-            rest_drop(channel);
+            rest_drop(channel, false);
             *why = "it has more than 8 payloads";
             return GP_EPROTO;
         }
@@ -540,7 +822,19 @@ static gp_status incoming_check(gp_incoming *in, const char **why, gp_error *err
     return status;
 }
 
-/* One message: GP_OK, GP_EPROTO (dropped), GP_ETIMEDOUT, GP_EIO. */
+/* Whether whoever sent it from another host may still speak.  GP_ESTALE: no, and it is not a matter of form. */
+static gp_status gate_check(gp_channel *channel, gp_incoming *in)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < in->frame_count; i++)
+        bytes += zmq_msg_size(incoming_frame(in, i));
+    return gp_gate_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) == GP_OK
+               ? GP_OK
+               : GP_ESTALE;
+}
+
+/* One message: GP_OK, GP_EPROTO (dropped), GP_ESTALE (dropped by the gate), GP_ETIMEDOUT, GP_EIO. */
 static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
 {
     const char *why = "";
@@ -548,14 +842,20 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
     gp_status status = GP_OK;
 
     in->peer.bytes = 0;
+    in->peer.remote = false;
+    in->owner = (gp_allowed){ .role = GP_KEY_NOBODY };
     in->type = NULL;
     in->frame_count = in->payload_count = 0;
     if (channel->router)
         status = peer_receive(channel, in, &why);
     if (status == GP_OK)
         status = frames_receive(channel, in, &why);
+    if (status == GP_OK && channel->gate != NULL)
+        status = gate_check(channel, in);
     if (status == GP_OK)
         status = incoming_check(in, &why, &err);
+    if (status == GP_EPROTO && channel->gate != NULL && in->frame_count > 0)
+        gp_gate_offend(channel->gate, incoming_frame(in, 0));
     if (status == GP_EPROTO) {
         channel->stats.refused++;
         snprintf(channel->stats.refused_last, sizeof(channel->stats.refused_last), "%.*s",
@@ -577,7 +877,7 @@ gp_status gp_channel_receive(gp_channel *channel, gp_incoming *in, gp_error *err
             gp_fail(err, GP_EIO, "cannot receive: %s", zmq_strerror(errno));
         if (status == GP_ETIMEDOUT)
             gp_fail(err, GP_ETIMEDOUT, "no message waits");
-        if (status != GP_EPROTO)
+        if (status != GP_EPROTO && status != GP_ESTALE)
             return status;
     }
     return gp_fail(err, GP_ETIMEDOUT, "no message of ours among %d that waited", RECEIVE_TRIES);
@@ -607,6 +907,7 @@ void gp_incoming_close(gp_incoming *in)
 void gp_incoming_move(gp_incoming *to, gp_incoming *from)
 {
     to->peer = from->peer;
+    to->owner = from->owner;
     to->envelope = from->envelope;
     to->type = from->type;
     to->frame_count = from->frame_count;
@@ -640,4 +941,36 @@ bool gp_channel_pending(gp_channel *channel)
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel)
 {
     return channel->stats;
+}
+
+void gp_channel_watch(gp_channel *channel)
+{
+    if (channel->gate != NULL)
+        gp_gate_watch(channel->gate);
+}
+
+int gp_channel_watch_fd(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_fd(channel->gate) : -1;
+}
+
+int gp_channel_patience_ms(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_patience_ms(channel->gate) : -1;
+}
+
+bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
+{
+    return channel->gate != NULL && gp_gate_next_gone(channel->gate, out);
+}
+
+void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
+{
+    if (channel->gate != NULL && peer->bytes != 0)
+        gp_gate_cut_peer(channel->gate, peer);
+}
+
+gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_get_stats(channel->gate) : (gp_gate_stats){ .links = 0 };
 }

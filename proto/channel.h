@@ -1,6 +1,7 @@
-/* channel.h -- every ZeroMQ bind and connect.  The only file that knows ZeroMQ is channel.c.
+/* channel.h -- every ZeroMQ bind and connect.
  *
  *   scheduler, worker:  gp_channel_bind()      a ROUTER on a 0600 socket of ours
+ *   scheduler, if asked: gp_channel_listen()   a ROUTER on a TCP port, behind keys
  *   whoever dials:      gp_channel_connect()   a DEALER with one peer
  *
  * One message = [routing id] envelope, body, up to GP_PAYLOADS_MAX payload frames.  A message is whole or not at
@@ -28,17 +29,28 @@
 
 #include "common/base/error.h"
 #include "proto/codec.h"
+#include "proto/curve.h"
 #include "proto/limits.h"
+#include "proto/zap.h"
 
 typedef struct gp_channel gp_channel;
 
+/* An attribute of the link: */
 typedef enum gp_security {
     GP_SECURITY_NONE,  /* same host: 0600 socket, uid filter */
-    GP_SECURITY_CURVE, /* not yet: GP_EUNSUPPORTED */
+    GP_SECURITY_CURVE, /* encrypted, both sides known by their keys; without it there is no TCP */
 } gp_security;
+
+/* Of CURVE; read during the call only. */
+typedef struct gp_link_keys {
+    const gp_key_pair *own;
+    const char *server_key; /* who dials: the listener's public key, known beforehand */
+    gp_zap *zap;            /* who listens: says whose key may come in; outlives the channel */
+} gp_link_keys;
 
 typedef struct gp_channel_options {
     gp_security security;
+    const gp_link_keys *curve;
     bool bulk; /* frames up to GP_PAYLOAD_BYTES_MAX (client and worker); else GP_BODY_BYTES_MAX */
     bool
         heartbeat; /* ZMTP heartbeats (500 ms, lost after 2 s): scheduler and worker; never on client links */
@@ -49,6 +61,7 @@ typedef struct gp_channel_options {
 typedef struct gp_peer {
     uint8_t bytes; /* 0 = nobody */
     uint8_t id[32];
+    bool remote; /* it is a peer of the channel that gp_channel_listen() made */
 } gp_peer;
 
 bool gp_peer_equal(const gp_peer *a, const gp_peer *b);
@@ -61,8 +74,21 @@ bool gp_peer_equal(const gp_peer *a, const gp_peer *b);
 gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_options *options,
                           gp_error *err);
 
-/* gp_channel_connect -- dial endpoint ("ipc://PATH").  Waits at most timeout_ms for the link: GP_EPEER when nobody
- * answers by then.  timeout_ms 0 does not wait and cannot fail so; sends are GP_EBUSY until the link is up.
+/* gp_channel_listen -- listen for other hosts at endpoint, "tcp://ADDRESS:PORT" (an address of this host or "*"; port 0: any
+ * that is free).  bound is where it listens then.  Needs CURVE with a list of keys: GP_EPERM without.  Before it returns it
+ * has knocked at itself with a key that nobody has: GP_EINTERNAL if that one was let in.
+ * GP_EINVAL: no such endpoint.  GP_EBUSY: the port is taken.  GP_EUNSUPPORTED: this libzmq cannot be trusted with it.
+ * Frames have at most GP_REMOTE_FRAME_BYTES_MAX; peers that break the rules of gate.h are cut off, see gp_channel_watch(). */
+gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_channel_options *options,
+                            char bound[GP_TEXT_ENDPOINT], gp_error *err);
+
+/* gp_endpoint_is_remote -- whether it begins with "tcp://"; gp_endpoint_check -- whether it is tcp://HOST:PORT. */
+bool gp_endpoint_is_remote(const char *endpoint);
+gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err);
+
+/* gp_channel_connect -- dial endpoint ("ipc://PATH", or with CURVE "tcp://HOST:PORT").  Waits at most timeout_ms for the link: GP_EPEER when nobody
+ * answers by then; with CURVE GP_EPERM as soon as the other side turns our key away or has not the key that we expect.
+ * timeout_ms 0 does not wait and cannot fail so; sends are GP_EBUSY until the link is up.
  * A broken link is redialled every 100 ms to 1 s; a message is never queued for a peer that is not there. */
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err);
@@ -102,7 +128,8 @@ typedef struct gp_frame {
 
 /* A received message.  Must not be copied (small frames live inside it): gp_incoming_move(). */
 typedef struct gp_incoming {
-    gp_peer peer; /* bytes = 0 on dealers */
+    gp_peer peer;     /* bytes = 0 on dealers */
+    gp_allowed owner; /* of remote peers: who it is, by the key; role NOBODY otherwise */
     gp_envelope envelope;
     const gp_message_type *type; /* NULL: an id this build does not know */
     gp_frame body;
@@ -141,5 +168,42 @@ typedef struct gp_channel_stats {
 } gp_channel_stats;
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
+
+/* ---- of a channel that listens for other hosts (gate.h) ---- */
+
+/* Why a connection was cut off. */
+typedef enum gp_cut {
+    GP_CUT_SILENT,    /* no message within 5 s */
+    GP_CUT_ENDLESS,   /* 4 MiB and no end of the message */
+    GP_CUT_MALFORMED, /* ten messages that were none */
+    GP_CUT_RATE,      /* on and on over its key's rate */
+    GP_CUT_CROWDED,   /* too many connections, in all or of a key */
+    GP_CUT_REVOKED,   /* its key was removed, or is muted */
+    GP_CUT_UNREAD,    /* by gp_channel_cut() */
+    GP_CUTS,
+} gp_cut;
+
+const char *gp_cut_word(gp_cut why); /* "sent too much", behind "it" */
+
+typedef struct gp_gate_stats {
+    uint32_t links;            /* connections now */
+    uint64_t accepted, failed; /* failed: handshakes of who does not speak CURVE, or not to our key */
+    uint64_t over_rate;        /* messages dropped */
+    uint64_t cut[GP_CUTS];
+} gp_gate_stats;
+
+/* Hear what happened to connections and look at them, after the messages that wait were received, and at the latest
+ * when gp_channel_patience_ms() is over (-1: never) or gp_channel_watch_fd() is readable.  For other channels: nothing, -1. */
+void gp_channel_watch(gp_channel *channel);
+int gp_channel_watch_fd(const gp_channel *channel);
+int gp_channel_patience_ms(const gp_channel *channel);
+
+/* The next of the peers whose connection ended. */
+bool gp_channel_next_gone(gp_channel *channel, gp_peer *out);
+
+/* End a peer's connection. */
+void gp_channel_cut(gp_channel *channel, const gp_peer *peer);
+
+gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel);
 
 #endif

@@ -14,10 +14,12 @@
 #define GP_PROTOCOL_MAX 65535u /* the largest number a peer may claim */
 
 /* Bytes and frames of one ZeroMQ message. */
-#define GP_ENVELOPE_BYTES_MAX 256u
-#define GP_BODY_BYTES_MAX     (1u << 20)
-#define GP_PAYLOAD_BYTES_MAX  (256u << 20) /* one raw frame: weights, scores */
-#define GP_PAYLOADS_MAX       8u
+#define GP_ENVELOPE_BYTES_MAX     256u
+#define GP_BODY_BYTES_MAX         (1u << 20)
+#define GP_PAYLOAD_BYTES_MAX      (256u << 20) /* one raw frame: weights, scores */
+#define GP_PAYLOADS_MAX           8u
+#define GP_REMOTE_FRAME_BYTES_MAX (128u << 10) /* one frame from another host to the scheduler */
+#define GP_JOB_PIECE_BYTES_MAX    (128u << 10) /* of a job's file in one job_piece */
 
 /* msgpack, checked before any decode. */
 #define GP_MSGPACK_DEPTH_MAX 16u

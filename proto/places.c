@@ -186,6 +186,10 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
     path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
     path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
     path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
+    /* And these are shorter than a worker's log, which state_find() has tried. */
+    path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);
+    path_set(places.server_key, sizeof(places.server_key), "%s/server.key", places.key_dir);
+    path_set(places.allowed, sizeof(places.allowed), "%s/allowed", places.key_dir);
     path_set(places.device_dir, sizeof(places.device_dir), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
     *out = places;
     return GP_OK;

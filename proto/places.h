@@ -5,6 +5,7 @@
  *   pool_dir  runtime/POOL: lock, sockets
  *   state     $GRADPOOL_STATE_DIR, else $XDG_STATE_HOME/gradpool, else ~/.local/state/gradpool
  *   state_dir state/HOST/POOL: journal, epoch, jobs; log_dir is state_dir/log
+ *   key_dir   state/HOST/POOL/keys, for links to other hosts
  *   devices   /tmp/gradpool-$UID/devices, whatever the environment says: claims hold across all pools of the user
  *
  * Directories of ours are 0700, owned by us and no links; anything else is refused, because whoever can write
@@ -35,6 +36,9 @@ typedef struct gp_places {
     char log_dir[GP_TEXT_PATH];
     char scheduler_log[GP_TEXT_PATH]; /* log_dir/scheduler.log */
     char device_dir[GP_TEXT_ENDPOINT];
+    char key_dir[GP_TEXT_PATH];    /* state_dir/keys: made when the first key is */
+    char server_key[GP_TEXT_PATH]; /* key_dir/server.key: the pair by which other hosts know this pool */
+    char allowed[GP_TEXT_PATH];    /* key_dir/allowed: whose keys come in */
 } gp_places;
 
 /* gp_places_find -- work out the places of a pool ("default" when pool is NULL); touches no file but to look.

@@ -38,6 +38,19 @@ __attribute__((unused)) static const char *scratch_path(const char *name)
     return path;
 }
 
+/* Names in it. */
+__attribute__((unused)) static int scratch_entries(void)
+{
+    DIR *dir = opendir(scratch_dir);
+    int count = 0;
+
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
 __attribute__((unused)) static int open_descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");

@@ -1,0 +1,13 @@
+/* zmq_context.h -- inside proto/: the process's one ZeroMQ context, made with its first user and ended with its last.
+ * Who includes zmq.h: channel.c (sockets), gate.c (what happens to their connections), zap.c (who may come in), curve.c
+ * (pairs of keys). */
+#ifndef GP_ZMQ_CONTEXT_H
+#define GP_ZMQ_CONTEXT_H
+
+#include "common/base/error.h"
+
+/* NULL: GP_ELIMIT is in *err. */
+void *gp_zmq_acquire(gp_error *err);
+void gp_zmq_release(void);
+
+#endif

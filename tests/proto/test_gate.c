@@ -1,0 +1,824 @@
+/* The TCP listener under attack: each test is a trap of ZeroMQ's, shown on a server made the naive way where that is a
+ * matter of a few lines, then on ours.  Attackers are stock libzmq sockets and plain TCP. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <zmq.h>
+
+#include "common/base/clock.h"
+#include "proto/channel.h"
+#include "proto/messages.h"
+#include "tests/gp_test.h"
+#include "tests/proto/scratch.h"
+
+enum { PATIENCE_MS = 20000, ENFORCE_DOMAIN = 93 };
+
+/* ---- our server ---- */
+
+typedef struct stage {
+    gp_zap *zap;
+    gp_channel *server;
+    gp_key_pair key, alice, bob;
+    char endpoint[GP_TEXT_ENDPOINT];
+    int port;
+    uint64_t heard; /* messages that came through */
+    gp_allowed from;
+    gp_peer peer;
+} stage;
+
+static gp_key_pair fresh(void)
+{
+    gp_key_pair pair = { .public_key = "" };
+
+    if (gp_key_new(&pair, NULL) != GP_OK)
+        GP_TEST_FAIL("no key");
+    return pair;
+}
+
+static const char *list_path(void)
+{
+    return scratch_path("allowed");
+}
+
+static void allow(const stage *s, bool alice, bool bob)
+{
+    static gp_allow_list list;
+    gp_error err = { .message = "" };
+
+    list.count = 0;
+    if ((alice && gp_allow_add(&list, GP_KEY_CLIENT, "alice", s->alice.public_key, &err) != GP_OK) ||
+        (bob && gp_allow_add(&list, GP_KEY_OBSERVER, "bob", s->bob.public_key, &err) != GP_OK) ||
+        gp_allow_write(list_path(), &list, &err) != GP_OK)
+        GP_TEST_FAIL("no list: %s", err.message);
+}
+
+static bool stage_open(stage *s)
+{
+    gp_error err = { .message = "" };
+
+    *s = (stage){ .key = fresh(), .alice = fresh(), .bob = fresh() };
+    allow(s, true, true);
+    gp_link_keys curve = { .own = &s->key };
+
+    if (gp_zap_open(&s->zap, list_path(), &err) == GP_OK) {
+        curve.zap = s->zap;
+        gp_channel_listen(&s->server, "tcp://127.0.0.1:0",
+                          &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &curve },
+                          s->endpoint, &err);
+    }
+    if (s->server == NULL)
+        GP_TEST_FAIL("no server: %s", err.message);
+    else
+        s->port = atoi(strrchr(s->endpoint, ':') + 1);
+    return s->server != NULL;
+}
+
+static void stage_close(stage *s)
+{
+    gp_channel_close(s->server, 0);
+    gp_zap_close(s->zap);
+    unlink(list_path());
+}
+
+/* One turn of a daemon's loop. */
+static void pump(stage *s)
+{
+    gp_incoming in;
+
+    while (gp_channel_receive(s->server, &in, NULL) == GP_OK) {
+        s->heard++;
+        s->from = in.owner;
+        s->peer = in.peer;
+        gp_incoming_close(&in);
+    }
+    gp_channel_watch(s->server);
+}
+
+/* Turns of the loop until the condition holds, or for so long. */
+#define PUMP_UNTIL(s, ms, condition)                                                                         \
+    for (int64_t until_ = gp_now_ms() + (ms); !(condition) && gp_now_ms() < until_; usleep(2000))            \
+    pump(s)
+
+static gp_status dial(gp_channel **out, const stage *s, const gp_key_pair *own, const char *server_key,
+                      gp_error *err)
+{
+    gp_link_keys curve = { .own = own, .server_key = server_key };
+
+    return gp_channel_connect(out, s->endpoint,
+                              &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &curve },
+                              PATIENCE_MS, err);
+}
+
+static gp_status say(gp_channel *channel)
+{
+    return gp_channel_send(channel, NULL, &(gp_envelope){ .correlation = 1 }, &gp_msg_status_get,
+                           &(gp_status_get){ 0 }, NULL, 0, NULL);
+}
+
+static bool say_wait(gp_channel *channel)
+{
+    int64_t until = gp_now_ms() + PATIENCE_MS;
+    gp_status status;
+
+    while ((status = say(channel)) == GP_EBUSY && gp_now_ms() < until)
+        usleep(2000);
+    return status == GP_OK;
+}
+
+/* Whether a well-behaved client is served. */
+static void check_served(stage *s, const gp_key_pair *own, const char *name)
+{
+    gp_channel *client = NULL;
+    gp_error err = { .message = "" };
+    uint64_t before = s->heard;
+
+    if (dial(&client, s, own, s->key.public_key, &err) != GP_OK || !say_wait(client)) {
+        GP_TEST_FAIL("%s is not served: %s", name, err.message);
+        gp_channel_close(client, 0);
+        return;
+    }
+    s->from.name[0] = '\0';
+    PUMP_UNTIL(s, PATIENCE_MS, s->heard > before && strcmp(s->from.name, name) == 0);
+    CHECK_TEXT(name, s->from.name);
+    gp_channel_close(client, 0);
+}
+
+/* ---- stock sockets ---- */
+
+typedef struct raw {
+    void *context, *socket;
+} raw;
+
+static void set_int(void *socket, int option, int value)
+{
+    if (zmq_setsockopt(socket, option, &value, sizeof(value)) != 0)
+        GP_TEST_FAIL("option %d: %s", option, zmq_strerror(errno));
+}
+
+static void set_text(void *socket, int option, const char *text)
+{
+    if (zmq_setsockopt(socket, option, text, strlen(text)) != 0)
+        GP_TEST_FAIL("option %d: %s", option, zmq_strerror(errno));
+}
+
+static raw raw_open(int type)
+{
+    raw made = { .context = zmq_ctx_new() };
+
+    made.socket = zmq_socket(made.context, type);
+    set_int(made.socket, ZMQ_LINGER, 0);
+    set_int(made.socket, ZMQ_RCVTIMEO, 300);
+    return made;
+}
+
+static void raw_close(raw *r)
+{
+    zmq_close(r->socket);
+    zmq_ctx_term(r->context);
+}
+
+/* own == NULL: without CURVE. */
+static raw raw_dial(const stage *s, const gp_key_pair *own, const char *routing_id)
+{
+    raw made = raw_open(ZMQ_DEALER);
+
+    if (own != NULL) {
+        set_text(made.socket, ZMQ_CURVE_SECRETKEY, own->secret_key);
+        set_text(made.socket, ZMQ_CURVE_PUBLICKEY, own->public_key);
+        set_text(made.socket, ZMQ_CURVE_SERVERKEY, s->key.public_key);
+    }
+    if (routing_id != NULL)
+        set_text(made.socket, ZMQ_ROUTING_ID, routing_id);
+    set_int(made.socket, ZMQ_SNDHWM, 0);
+    if (zmq_connect(made.socket, s->endpoint) != 0)
+        GP_TEST_FAIL("cannot connect: %s", zmq_strerror(errno));
+    return made;
+}
+
+/* A message as of ours, by a stock socket. */
+static void raw_say(void *socket)
+{
+    gp_buffer envelope, body;
+    gp_envelope head = { .message = GP_ID(status_get), .correlation = 1 };
+
+    gp_buffer_init(&envelope, GP_ENVELOPE_BYTES_MAX);
+    gp_buffer_init(&body, GP_BODY_BYTES_MAX);
+    gp_envelope_encode(&envelope, &head, NULL);
+    gp_message_encode(&body, &gp_msg_status_get, &(gp_status_get){ 0 }, NULL);
+    zmq_send(socket, envelope.data, envelope.bytes, ZMQ_SNDMORE);
+    zmq_send(socket, body.data, body.bytes, 0);
+    gp_buffer_deinit(&envelope);
+    gp_buffer_deinit(&body);
+}
+
+/* A CURVE server as the manual's first page has it, without a list. */
+static raw naive_server(const gp_key_pair *key, char endpoint[100])
+{
+    raw made = raw_open(ZMQ_ROUTER);
+    size_t bytes = 100;
+
+    set_int(made.socket, ZMQ_CURVE_SERVER, 1);
+    set_text(made.socket, ZMQ_CURVE_SECRETKEY, key->secret_key);
+    if (zmq_bind(made.socket, "tcp://127.0.0.1:*") != 0 ||
+        zmq_getsockopt(made.socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes) != 0)
+        GP_TEST_FAIL("no naive server: %s", zmq_strerror(errno));
+    return made;
+}
+
+static int plain_connect(int port)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+        GP_TEST_FAIL("cannot connect to port %d: %s", port, strerror(errno));
+    return fd;
+}
+
+/* Whether the other side hung up; what it says is read and forgotten. */
+static bool hung_up(int fd)
+{
+    char bytes[4096];
+    ssize_t got;
+
+    while ((got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+        ;
+    return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+static const uint8_t greeting[64] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'C', 'U', 'R', 'V', 'E' };
+
+/* ---- keys ---- */
+
+TEST(curve_alone_lets_any_key_in_and_our_list_turns_it_away)
+{
+    stage s;
+    gp_channel *client = NULL;
+    gp_key_pair naive = fresh(), stranger = fresh();
+    char endpoint[100], word[20] = "";
+    gp_error err;
+    raw server = naive_server(&naive, endpoint), guest = raw_open(ZMQ_DEALER);
+
+    set_text(guest.socket, ZMQ_CURVE_SECRETKEY, stranger.secret_key);
+    set_text(guest.socket, ZMQ_CURVE_PUBLICKEY, stranger.public_key);
+    set_text(guest.socket, ZMQ_CURVE_SERVERKEY, naive.public_key);
+    zmq_connect(guest.socket, endpoint);
+    zmq_send(guest.socket, "hello", 5, 0);
+    set_int(server.socket, ZMQ_RCVTIMEO, PATIENCE_MS);
+    zmq_recv(server.socket, word, sizeof(word), 0);
+    CHECK_INT(5, zmq_recv(server.socket, word, sizeof(word), 0)); /* the trap */
+    raw_close(&guest);
+    raw_close(&server);
+
+    if (!stage_open(&s))
+        return;
+    CHECK_INT(0, gp_zap_get_stats(s.zap).refused); /* its own test of itself is not counted */
+    CHECK_STATUS(GP_EPERM, dial(&client, &s, &stranger, s.key.public_key, &err));
+    CHECK_CONTAINS(err.message, "not on its list");
+    CHECK(client == NULL);
+    CHECK(gp_zap_get_stats(s.zap).refused >= 1);
+    pump(&s);
+    CHECK_INT(0, s.heard);
+    check_served(&s, &s.alice, "alice");
+    stage_close(&s);
+}
+
+TEST(an_enforced_domain_without_a_list_refuses_instead_of_letting_in)
+{
+    gp_key_pair naive = fresh(), stranger = fresh();
+    char endpoint[100], word[20];
+    raw server = raw_open(ZMQ_ROUTER), guest = raw_open(ZMQ_DEALER);
+    size_t bytes = sizeof(endpoint);
+
+    set_int(server.socket, ZMQ_CURVE_SERVER, 1);
+    set_text(server.socket, ZMQ_CURVE_SECRETKEY, naive.secret_key);
+    set_text(server.socket, ZMQ_ZAP_DOMAIN, "gradpool");
+    set_int(server.socket, ENFORCE_DOMAIN,
+            1); /* a draft in the header: here is the proof that the library obeys */
+    zmq_bind(server.socket, "tcp://127.0.0.1:*");
+    zmq_getsockopt(server.socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
+    set_text(guest.socket, ZMQ_CURVE_SECRETKEY, stranger.secret_key);
+    set_text(guest.socket, ZMQ_CURVE_PUBLICKEY, stranger.public_key);
+    set_text(guest.socket, ZMQ_CURVE_SERVERKEY, naive.public_key);
+    zmq_connect(guest.socket, endpoint);
+    zmq_send(guest.socket, "hello", 5, 0);
+    CHECK_INT(-1, zmq_recv(server.socket, word, sizeof(word), 0));
+    raw_close(&guest);
+    raw_close(&server);
+}
+
+TEST(nothing_listens_or_dials_on_tcp_without_keys)
+{
+    gp_key_pair pair = fresh();
+    gp_link_keys no_list = { .own = &pair }, no_server = { .own = &pair };
+    gp_channel *channel = NULL;
+    char bound[GP_TEXT_ENDPOINT];
+    gp_error err;
+
+    CHECK_STATUS(GP_EPERM,
+                 gp_channel_listen(&channel, "tcp://127.0.0.1:0",
+                                   &(gp_channel_options){ .security = GP_SECURITY_NONE }, bound, &err));
+    CHECK_CONTAINS(err.message, "CURVE");
+    CHECK_STATUS(GP_EPERM,
+                 gp_channel_listen(&channel, "tcp://127.0.0.1:0",
+                                   &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &no_list },
+                                   bound, &err));
+    CHECK_CONTAINS(err.message, "list of keys");
+    CHECK_STATUS(GP_EPERM,
+                 gp_channel_connect(&channel, "tcp://127.0.0.1:9",
+                                    &(gp_channel_options){ .security = GP_SECURITY_NONE }, 100, &err));
+    CHECK_STATUS(GP_EPERM,
+                 gp_channel_connect(
+                     &channel, "tcp://127.0.0.1:9",
+                     &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &no_server }, 100, &err));
+    CHECK(channel == NULL);
+}
+
+TEST(an_endpoint_is_tcp_an_address_and_a_port_and_nothing_else)
+{
+    static const char *const good[] = { "tcp://127.0.0.1:5555", "tcp://[::1]:1",
+                                        "tcp://gpu-box.example:65535" };
+    static const char *const bad[] = { "tcp://",
+                                       "tcp://:1",
+                                       "tcp://h",
+                                       "tcp://h:",
+                                       "tcp://h:0",
+                                       "tcp://h:65536",
+                                       "tcp://h:1x",
+                                       "tcp://h:-1",
+                                       "tcp://*:1",
+                                       "tcp://a b:1",
+                                       "tcp://h:1;tcp://g:2",
+                                       "tcp://::1:5",
+                                       "udp://h:1",
+                                       "tcp://h/../x:1",
+                                       "tcp://[::1:5",
+                                       "tcp://h:000001" };
+    gp_error err;
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        CHECK_STATUS(GP_OK, gp_endpoint_check(good[i], false, &err));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (gp_endpoint_check(bad[i], false, &err) != GP_EINVAL)
+            GP_TEST_FAIL("%s is taken", bad[i]);
+    CHECK_STATUS(GP_OK, gp_endpoint_check("tcp://*:5555", true, &err));
+    CHECK_STATUS(GP_OK, gp_endpoint_check("tcp://127.0.0.1:0", true, &err));
+}
+
+TEST(a_client_that_expects_another_pools_key_says_so_and_is_not_fooled)
+{
+    stage s;
+    gp_channel *client = NULL;
+    gp_key_pair other = fresh();
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, other.public_key, &err));
+    CHECK_CONTAINS(err.message, "server-key-file");
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).failed > 0);
+    CHECK(gp_channel_get_gate_stats(s.server).failed > 0);
+    CHECK_INT(0, s.heard);
+    stage_close(&s);
+}
+
+TEST(a_client_without_curve_is_not_heard)
+{
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    raw guest = raw_dial(&s, NULL, NULL);
+
+    raw_say(guest.socket);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).failed > 0);
+    CHECK(gp_channel_get_gate_stats(s.server).failed > 0);
+    CHECK_INT(0, s.heard);
+    raw_close(&guest);
+    stage_close(&s);
+}
+
+TEST(who_speaks_is_told_by_the_key_and_not_by_the_routing_id_it_gave_itself)
+{
+    gp_key_pair naive = fresh();
+    char endpoint[100], id[20] = "", word[20];
+    raw server = naive_server(&naive, endpoint), first = raw_open(ZMQ_DEALER), second = raw_open(ZMQ_DEALER);
+    raw both[] = { first, second };
+
+    /* The trap: with handover an impostor is "w0", and a server that goes by the id cannot tell. */
+    set_int(server.socket, ZMQ_ROUTER_HANDOVER, 1);
+    set_int(server.socket, ZMQ_RCVTIMEO, PATIENCE_MS);
+    for (int i = 0; i < 2; i++) {
+        gp_key_pair own = fresh();
+
+        set_text(both[i].socket, ZMQ_ROUTING_ID, "w0");
+        set_text(both[i].socket, ZMQ_CURVE_SECRETKEY, own.secret_key);
+        set_text(both[i].socket, ZMQ_CURVE_PUBLICKEY, own.public_key);
+        set_text(both[i].socket, ZMQ_CURVE_SERVERKEY, naive.public_key);
+        zmq_connect(both[i].socket, endpoint);
+        zmq_send(both[i].socket, "me", 2, 0);
+        CHECK_INT(2, zmq_recv(server.socket, id, sizeof(id), 0));
+        CHECK(memcmp(id, "w0", 2) == 0);
+        CHECK_INT(2, zmq_recv(server.socket, word, sizeof(word), 0));
+    }
+    raw_close(&second);
+    raw_close(&first);
+    raw_close(&server);
+
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    raw impostor = raw_dial(&s, &s.bob, "alice");
+
+    raw_say(impostor.socket);
+    PUMP_UNTIL(&s, PATIENCE_MS, s.heard > 0);
+    CHECK_TEXT("bob", s.from.name);
+    CHECK_INT(GP_KEY_OBSERVER, s.from.role);
+    CHECK_TEXT(s.bob.public_key, s.from.key);
+    raw_close(&impostor);
+    stage_close(&s);
+}
+
+TEST(a_key_that_is_removed_is_cut_off_while_it_is_connected_and_does_not_come_in_again)
+{
+    stage s;
+    gp_channel *alice = NULL, *again = NULL;
+    gp_peer gone;
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    REQUIRE_OK(dial(&alice, &s, &s.alice, s.key.public_key, &err), err);
+    CHECK(say_wait(alice));
+    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    gp_peer peer = s.peer;
+
+    allow(&s, false, true); /* no restart, no signal: the file is another one */
+    bool told = false;
+
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_REVOKED] > 0);
+    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_REVOKED]);
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; !told && gp_now_ms() < until; usleep(2000)) {
+        pump(&s);
+        while (gp_channel_next_gone(s.server, &gone))
+            told |= gp_peer_equal(&gone, &peer);
+    }
+    CHECK(told);
+    uint64_t heard = s.heard;
+
+    say(alice);
+    CHECK_STATUS(GP_EPERM, dial(&again, &s, &s.alice, s.key.public_key, &err));
+    PUMP_UNTIL(&s, 200, false);
+    CHECK_INT(heard, s.heard);
+    check_served(&s, &s.bob, "bob");
+    allow(&s, true, true);
+    check_served(&s, &s.alice, "alice");
+    gp_channel_close(alice, 0);
+    stage_close(&s);
+}
+
+TEST(a_list_that_others_can_write_lets_nobody_in_until_it_is_put_right)
+{
+    stage s;
+    gp_channel *client = NULL;
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    chmod(list_path(), 0666);
+    CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, s.key.public_key, &err));
+    CHECK_CONTAINS(gp_zap_get_stats(s.zap).broken, "chmod 600");
+    chmod(list_path(), 0600);
+    check_served(&s, &s.alice, "alice");
+    CHECK_TEXT("", gp_zap_get_stats(s.zap).broken);
+    stage_close(&s);
+}
+
+/* ---- bytes ---- */
+
+TEST(a_frame_over_the_limit_costs_its_sender_the_link_and_nobody_else)
+{
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    size_t bytes = GP_REMOTE_FRAME_BYTES_MAX + 1024;
+    char *frame = calloc(1, bytes);
+    raw guest = raw_dial(&s, &s.bob, NULL);
+    uint64_t accepted = gp_channel_get_gate_stats(s.server).accepted;
+
+    zmq_send(guest.socket, frame, bytes, 0);
+    free(frame);
+    /* It comes, is dropped by ZeroMQ, and dials again. */
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).accepted >= accepted + 2);
+    CHECK(gp_channel_get_gate_stats(s.server).accepted >= accepted + 2);
+    CHECK_INT(0, s.heard);
+    check_served(&s, &s.alice, "alice");
+    raw_close(&guest);
+    stage_close(&s);
+}
+
+static long resident_kib(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long size = 0, resident = 0;
+
+    if (file == NULL || fscanf(file, "%ld %ld", &size, &resident) != 2)
+        resident = 0;
+    if (file != NULL)
+        fclose(file);
+    return resident * 4;
+}
+
+/* 2048 frames of 64 KiB and then their end: to who waits for the end it is one that never comes. */
+static void send_without_end(void *socket)
+{
+    static const char frame[64 << 10];
+
+    for (int i = 0; i < 2048; i++)
+        zmq_send(socket, frame, sizeof(frame), i < 2047 ? ZMQ_SNDMORE : 0);
+}
+
+TEST(a_message_that_does_not_end_is_cut_off_at_megabytes_and_its_key_is_muted)
+{
+    stage s;
+    gp_channel *client = NULL;
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    raw guest = raw_dial(&s, &s.bob, NULL);
+
+    raw_say(guest.socket); /* it is known, and then goes wrong */
+    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    send_without_end(guest.socket); /* 128 MiB, in the sender's own memory */
+    long before = resident_kib(), most = 0;
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS;
+         gp_channel_get_gate_stats(s.server).cut[GP_CUT_ENDLESS] == 0 && gp_now_ms() < until; usleep(2000)) {
+        long now = resident_kib() - before;
+
+        pump(&s);
+        most = now > most ? now : most;
+    }
+    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_ENDLESS]);
+    CHECK_INT(1, s.heard);
+    if (most > 64 << 10)
+        GP_TEST_FAIL("%ld KiB were kept of a message that does not end", most);
+    CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.bob, s.key.public_key, &err));
+    check_served(&s, &s.alice, "alice");
+    raw_close(&guest);
+    stage_close(&s);
+}
+
+TEST(ten_messages_that_are_none_cost_the_link_and_nine_do_not)
+{
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    raw guest = raw_dial(&s, &s.bob, NULL);
+
+    for (int i = 0; i < 9; i++)
+        zmq_send(guest.socket, "garbage", 7, 0);
+    raw_say(guest.socket);
+    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    CHECK_INT(1, s.heard);
+    CHECK_INT(9, gp_channel_get_stats(s.server).refused);
+    CHECK_INT(0, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED]);
+    zmq_send(guest.socket, "garbage", 7, 0);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED] > 0);
+    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED]);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_zap_get_stats(s.zap).muted > 0); /* it dials again, and is turned away */
+    CHECK(gp_zap_get_stats(s.zap).muted > 0);
+    check_served(&s, &s.alice, "alice");
+    raw_close(&guest);
+    stage_close(&s);
+}
+
+TEST(a_key_over_its_rate_is_slowed_and_then_cut_off_while_others_are_served)
+{
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    raw guest = raw_dial(&s, &s.bob, NULL);
+
+    for (int i = 0; i < 30000; i++)
+        raw_say(guest.socket);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_RATE] > 0);
+    gp_gate_stats stats = gp_channel_get_gate_stats(s.server);
+
+    CHECK_INT(1, stats.cut[GP_CUT_RATE]);
+    CHECK(stats.over_rate >= 1000);
+    CHECK(s.heard >= 4000 && s.heard < 29000);
+    check_served(&s, &s.alice, "alice");
+    raw_close(&guest);
+    stage_close(&s);
+}
+
+TEST(a_key_has_sixteen_connections_and_no_more)
+{
+    stage s;
+    raw guests[17];
+
+    if (!stage_open(&s))
+        return;
+    for (int i = 0; i < 17; i++) {
+        guests[i] = raw_dial(&s, &s.bob, NULL);
+        raw_say(guests[i].socket);
+        if (i == 15) {
+            PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 16);
+            CHECK_INT(16, s.heard);
+        }
+    }
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_CROWDED] > 0);
+    CHECK(gp_channel_get_gate_stats(s.server).cut[GP_CUT_CROWDED] > 0);
+    CHECK_INT(16, s.heard);
+    check_served(&s, &s.alice, "alice");
+    for (int i = 0; i < 17; i++)
+        raw_close(&guests[i]);
+    stage_close(&s);
+}
+
+/* ---- time ---- */
+
+/* Silent, silent behind a greeting, a byte at a time; and one with a good key that has come in and says nothing. */
+TEST(who_has_said_nothing_within_seconds_is_cut_off_however_busy_it_looks)
+{
+    stage s;
+    int fds[3];
+    size_t sent = 0;
+
+    if (!stage_open(&s))
+        return;
+    raw guest = raw_dial(&s, &s.bob, NULL);
+
+    for (int i = 0; i < 3; i++)
+        fds[i] = plain_connect(s.port);
+    CHECK(send(fds[1], greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting));
+    bool ended[3] = { false };
+    int64_t trickled = gp_now_ms();
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS;
+         !(ended[0] && ended[1] && ended[2]) && gp_now_ms() < until; usleep(2000)) {
+        pump(&s);
+        for (int i = 0; i < 3; i++)
+            ended[i] = ended[i] || hung_up(fds[i]);
+        if (gp_now_ms() - trickled > 150 && !ended[2]) {
+            trickled = gp_now_ms();
+            (void)!send(fds[2], &greeting[sent++ % sizeof(greeting)], 1, MSG_NOSIGNAL);
+        }
+    }
+    CHECK(ended[0]);
+    CHECK(ended[1]);
+    CHECK(ended[2]);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_SILENT] > 0);
+    CHECK(gp_channel_get_gate_stats(s.server).cut[GP_CUT_SILENT] > 0);
+    raw_close(&guest);
+    check_served(&s, &s.alice, "alice");
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
+    stage_close(&s);
+}
+
+/* ---- between the two ---- */
+
+/* One connection through a listener of ours; what the client says is kept, the byte at `flip` changed. */
+typedef struct proxy {
+    int listener, port, server_port;
+    pthread_t thread;
+    uint8_t said[1 << 16];
+    size_t bytes;
+    ssize_t flip; /* -1 = none */
+    _Atomic bool end;
+} proxy;
+
+static void *proxy_run(void *context)
+{
+    proxy *p = context;
+    int client = accept(p->listener, NULL, NULL), server = plain_connect(p->server_port);
+
+    while (!p->end) {
+        struct pollfd fds[2] = { { .fd = client, .events = POLLIN }, { .fd = server, .events = POLLIN } };
+        uint8_t bytes[4096];
+
+        poll(fds, 2, 20);
+        for (int i = 0; i < 2; i++) {
+            ssize_t got = fds[i].revents == 0 ? -1 : recv(fds[i].fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+            if (got == 0)
+                p->end = true;
+            if (got <= 0)
+                continue;
+            if (i == 0 && p->bytes + (size_t)got <= sizeof(p->said)) {
+                if (p->flip >= (ssize_t)p->bytes && p->flip < (ssize_t)p->bytes + got)
+                    bytes[p->flip - (ssize_t)p->bytes] ^= 1;
+                memcpy(p->said + p->bytes, bytes, (size_t)got);
+                p->bytes += (size_t)got;
+            }
+            (void)!send(i == 0 ? server : client, bytes, (size_t)got, MSG_NOSIGNAL);
+        }
+    }
+    close(client);
+    close(server);
+    return NULL;
+}
+
+static void proxy_open(proxy *p, int server_port, ssize_t flip)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t bytes = sizeof(address);
+
+    *p = (proxy){ .server_port = server_port, .flip = flip };
+    p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(p->listener, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(p->listener, 1) != 0 ||
+        getsockname(p->listener, (struct sockaddr *)&address, &bytes) != 0)
+        abort();
+    p->port = ntohs(address.sin_port);
+    pthread_create(&p->thread, NULL, proxy_run, p);
+}
+
+static void proxy_close(proxy *p)
+{
+    p->end = true;
+    pthread_join(p->thread, NULL);
+    close(p->listener);
+}
+
+TEST(a_conversation_that_was_recorded_is_not_heard_a_second_time)
+{
+    static proxy p;
+    stage s, through;
+    gp_channel *alice = NULL;
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    proxy_open(&p, s.port, -1);
+    through = s;
+    snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
+    REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
+    CHECK(say_wait(alice));
+    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    CHECK_INT(1, s.heard);
+    gp_channel_close(alice, 0);
+    proxy_close(&p);
+    CHECK(p.bytes > 300); /* greeting, HELLO, INITIATE, the message */
+
+    uint64_t failed = gp_channel_get_gate_stats(s.server).failed;
+    int fd = plain_connect(s.port);
+    bool ended = false;
+
+    /* In the pieces in which it was said: greeting first, the rest as the server answers. */
+    for (size_t at = 0; at < p.bytes && !ended; at += 64) {
+        size_t piece = p.bytes - at < 64 ? p.bytes - at : 64;
+
+        (void)!send(fd, p.said + at, piece, MSG_NOSIGNAL);
+        PUMP_UNTIL(&s, 30, false);
+        ended = hung_up(fd);
+    }
+    PUMP_UNTIL(&s, PATIENCE_MS, ended || hung_up(fd));
+    CHECK(hung_up(fd));
+    CHECK(gp_channel_get_gate_stats(s.server).failed > failed);
+    CHECK_INT(1, s.heard);
+    close(fd);
+    stage_close(&s);
+}
+
+TEST(a_bit_that_is_changed_on_the_way_ends_the_link_before_anything_is_decoded)
+{
+    static proxy p;
+    stage s, through;
+    gp_channel *alice = NULL;
+    gp_error err;
+
+    if (!stage_open(&s))
+        return;
+    proxy_open(&p, s.port, -1); /* how much is said until the handshake is over */
+    through = s;
+    snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
+    REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
+    size_t handshake = p.bytes;
+
+    gp_channel_close(alice, 0);
+    proxy_close(&p);
+    proxy_open(&p, s.port, (ssize_t)handshake + 20); /* inside the first message */
+    snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
+    REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
+    CHECK(say_wait(alice));
+    PUMP_UNTIL(&s, PATIENCE_MS, p.end);
+    CHECK(p.end); /* the server hung up */
+    CHECK_INT(0, s.heard);
+    CHECK_INT(0, gp_channel_get_stats(s.server).refused);
+    gp_channel_close(alice, 0);
+    proxy_close(&p);
+    stage_close(&s);
+}
