@@ -31,6 +31,7 @@ void gp_trainer_free(gp_trainer *trainer)
     if (!trainer->sharded)
         gp_free(trainer->parameters);
     gp_free(trainer->best);
+    gp_free(trainer->factors);
     gp_free(trainer->buckets);
     gp_free(trainer->classes);
     gp_free(trainer->loads);
@@ -177,6 +178,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
     if (status == GP_OK)
         status = trainer_begin_state(trainer, setup->held, err);
+    if (status == GP_OK && gp_trainer_shards(trainer))
+        status = gp_trainer_choose_factors(trainer, err);
     if (status == GP_OK)
         status = gp_trainer_join(trainer, setup->group, err);
     if (status == GP_OK)
@@ -185,6 +188,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_trainer_agree(trainer, err);
     if (status == GP_OK && gp_trainer_shards(trainer))
         status = gp_trainer_shard_state(trainer, err);
+    if (status == GP_OK)
+        status = gp_trainer_place_factors(trainer, err);
     if (status == GP_OK)
         status = gp_trainer_check_data(trainer, err);
     if (status == GP_OK)
@@ -216,7 +221,8 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
     };
     gp_trainer_share(trainer, trainer->world_batch, trainer->rank, &first, &ready->batch_rank);
     if (trainer->sharded && trainer->rank == 0)
-        ready->memory_bytes += gp_trainer_shard_bytes(trainer) - 2 * blob_bytes;
+        ready->memory_bytes +=
+            gp_trainer_shard_bytes(trainer) + gp_trainer_factor_bytes(trainer) - 2 * blob_bytes;
     else if (trainer->sharded)
         ready->memory_bytes -= 2 * blob_bytes;
     if (trainer->options.reproducible)

@@ -88,7 +88,7 @@ gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, 
         return status;
     rendezvous.arena_bytes = header_bytes + blob_bytes + 128; /* two ranges, each aligned to 64 bytes */
     if (gp_trainer_shards(trainer)) {
-        rendezvous.arena_bytes += gp_trainer_shard_bytes(trainer);
+        rendezvous.arena_bytes += gp_trainer_shard_bytes(trainer) + gp_trainer_factor_bytes(trainer);
         rendezvous.sparse = true;
     }
     gp_train_control_set_comm(trainer->control, trainer->comm, rendezvous.generation);
@@ -293,7 +293,9 @@ gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
 {
     gp_plan_memory memory = { .parameters = trainer->parameters,
                               .gradients = trainer->gradients,
-                              .sums = trainer->header };
+                              .sums = trainer->header,
+                              .factors = trainer->factors,
+                              .factor_count = trainer->factor_count };
     gp_plan_options options = { .phase = GP_PHASE_TRAIN,
                                 .micro_batch = trainer->micro_batch,
                                 .sample_dtype = gp_store_get_info(trainer->data)->dtype,

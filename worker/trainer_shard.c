@@ -15,6 +15,8 @@
  * The barrier is the commit: if one living rank has passed it, all pass it (comm.h), and have step s + 1.  What is
  * overwritten by step s + 2 is what step s had left: nobody reads that any more who has sent his header of step s + 2.
  *
+ * Of large fully connected layers no gradient is there to be read: its slice is made on the way (trainer_factors.c).
+ *
  * Not with clipping, which wants the norm of the whole sum first; not with `reproducible`, which adds up integers; not
  * for small networks, where an update takes less than a barrier. */
 #include <string.h>
@@ -119,6 +121,21 @@ static void shard_update(const shard_call *call, uint32_t parameter, size_t firs
     }
 }
 
+/* A thread's part of our rank's slice of a tensor. */
+static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thread, uint32_t threads)
+{
+    const gp_trainer *trainer = call->trainer;
+    size_t count = (size_t)trainer->graph->parameters[parameter].count, first, end;
+
+    gp_comm_slice(trainer->comm, count, GP_F32, trainer->rank, &first, &end);
+
+    size_t blocks = (end - first + BLOCK - 1) / BLOCK;
+    size_t part = first + blocks * thread / threads * BLOCK,
+           part_end = first + blocks * (thread + 1) / threads * BLOCK;
+
+    shard_update(call, parameter, part, part_end < end ? part_end : end);
+}
+
 /* Of every tensor our rank's slice, and of that a part for each thread. */
 static void shard_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -126,10 +143,9 @@ static void shard_share(void *context, uint32_t thread, uint32_t threads)
     gp_trainer *trainer = call->trainer;
 
     for (uint32_t i = 0; i < trainer->graph->parameter_count; i++) {
-        const gp_parameter *parameter = &trainer->graph->parameters[i];
-        size_t first, end, blocks;
+        const gp_factor *factor = gp_trainer_factor(trainer, i);
 
-        if (!gp_parameter_learns(parameter))
+        if (!gp_parameter_learns(&trainer->graph->parameters[i]))
             continue;
         if (thread == 0 && i > 0)
             gp_fault_point("between-buckets");
@@ -137,12 +153,10 @@ static void shard_share(void *context, uint32_t thread, uint32_t threads)
             gp_fault_point("exchange");
             gp_trainer_progress(trainer);
         }
-        gp_comm_slice(trainer->comm, (size_t)parameter->count, GP_F32, trainer->rank, &first, &end);
-        blocks = (end - first + BLOCK - 1) / BLOCK;
-        size_t part = first + blocks * thread / threads * BLOCK,
-               part_end = first + blocks * (thread + 1) / threads * BLOCK;
-
-        shard_update(call, i, part, part_end < end ? part_end : end);
+        if (factor != NULL)
+            gp_trainer_update_factor(trainer, &call->pass, factor, thread, threads);
+        else
+            shard_slice(call, i, thread, threads);
     }
     gp_optim_flush();
 }

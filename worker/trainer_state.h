@@ -5,6 +5,7 @@
 #include "common/data/loader.h"
 #include "common/model/train_options.h"
 #include "worker/checkpoint.h"
+#include "worker/backend/cpu/factors.h"
 #include "worker/optim/optim.h"
 #include "worker/trainer.h"
 
@@ -55,6 +56,8 @@ struct gp_trainer {
     bool sharded;
     shards shards;
     size_t shard_minimum; /* parameters of the smallest network that is sharded */
+    gp_factor *factors;   /* [factor_count] weights whose gradients are never there (trainer_factors.c) */
+    uint32_t factor_count;
     float *best; /* the blob of the lowest validation loss so far; NULL where the last weights are kept */
     gp_plan *plan, *validation_plan;
     gp_coupling coupling; /* sums NULL: not synchronised */
@@ -138,6 +141,20 @@ size_t gp_trainer_shard_bytes(const gp_trainer *trainer);
 gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err);
 /* Add up and update our shares, and commit the step with all ranks: on failure nobody has committed. */
 gp_status gp_trainer_shard_commit(gp_trainer *trainer, double weight, double learn_rate, gp_error *err);
+
+/* ---- trainer_factors.c ---- */
+
+/* Which weights' gradients the ranks make from what they are products of, before they join: all come to the same list. */
+gp_status gp_trainer_choose_factors(gp_trainer *trainer, gp_error *err);
+/* Bytes of the arena for them. */
+size_t gp_trainer_factor_bytes(const gp_trainer *trainer);
+/* Where they are for all ranks to read and write, and the graph's ops put in order for them; in the group. */
+gp_status gp_trainer_place_factors(gp_trainer *trainer, gp_error *err);
+/* That of a parameter; NULL: it has a gradient. */
+const gp_factor *gp_trainer_factor(const gp_trainer *trainer, uint32_t parameter);
+/* A thread's part of our rank's rows of these weights: made and updated. */
+void gp_trainer_update_factor(const gp_trainer *trainer, const gp_optim_pass *pass, const gp_factor *factor,
+                              uint32_t thread, uint32_t threads);
 
 /* ---- trainer_held.c ---- */
 

@@ -275,6 +275,22 @@ gp_status gp_graph_new(gp_graph **out, const gp_netspec *spec, gp_error *err)
     return GP_OK;
 }
 
+void gp_graph_put_last(gp_graph *graph, uint32_t parameter)
+{
+    gp_ops *ops = &graph->ops[GP_PHASE_TRAIN];
+    uint32_t gradient = graph->parameters[parameter].gradient;
+
+    for (uint32_t i = ops->forward_count; i < ops->count; i++)
+        for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++)
+            if (ops->op[i].out[k] == gradient) {
+                gp_op op = ops->op[i];
+
+                memmove(ops->op + i, ops->op + i + 1, (ops->count - i - 1) * sizeof(op));
+                ops->op[ops->count - 1] = op;
+                return;
+            }
+}
+
 void gp_graph_free(gp_graph *graph)
 {
     if (graph == NULL)

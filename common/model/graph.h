@@ -109,6 +109,10 @@ typedef struct gp_graph {
 gp_status gp_graph_new(gp_graph **out, const gp_netspec *spec, gp_error *err);
 void gp_graph_free(gp_graph *graph);
 
+/* Of the ops of TRAIN, the one that makes this parameter's gradient stands last from now on: nothing reads what it writes.
+ * Before the graph is compiled. */
+void gp_graph_put_last(gp_graph *graph, uint32_t parameter);
+
 /* Fill a blob with initial values: the rule for weights ("glorot", "he": uniform and normal as in MATLAB's
  * glorot and he; "normal:0.01" sets biases too, as d2l does), by Philox (seed; INIT, layer). */
 typedef struct gp_init_rule {

@@ -21,6 +21,8 @@ typedef struct train_result {
     double check_losses[32];
     float weights[LENET], gradients[LENET];
     bool kept_previous; /* after a failure: the weights are those of the last record */
+    uint32_t factors;   /* weights that have no gradient but what it is the product of */
+    bool untouched;     /* and nobody wrote into its place */
     uint64_t allocations_early, allocations_late;
 } train_result;
 
@@ -31,6 +33,7 @@ typedef struct train_job {
     uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
     uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
     size_t shard_minimum;          /* as of gp_trainer_setup */
+    uint32_t threads;              /* of each rank; 0: one */
     bool from_weights, dropout;
     size_t initial_count; /* 0: LENET */
     float initial[LENET];
@@ -163,6 +166,18 @@ static gp_status lenet_json(gp_buffer *json, gp_error *err)
     return status;
 }
 
+static void look_at_factors(const gp_trainer *trainer, train_result *result)
+{
+    result->factors = trainer->factor_count;
+    result->untouched = true;
+    for (uint32_t i = 0; i < trainer->factor_count; i++) {
+        const gp_parameter *weights = &trainer->graph->parameters[trainer->factors[i].parameter];
+
+        for (int64_t k = 0; k < weights->count; k++)
+            result->untouched = result->untouched && trainer->gradients[weights->offset + (size_t)k] == 0.0f;
+    }
+}
+
 static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_error *err)
 {
     train_watcher watcher = { .result = result, .control = setup->control, .rank = setup->group->rank };
@@ -184,6 +199,7 @@ static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_
     gp_trainer_run(watcher.trainer, &sink, &result->done);
     memcpy(result->weights, gp_trainer_weights(watcher.trainer, &count), count * sizeof(float));
     memcpy(result->gradients, watcher.trainer->gradients, count * sizeof(float));
+    look_at_factors(watcher.trainer, result);
     result->kept_previous = memcmp(watcher.previous, result->weights, count * sizeof(float)) == 0;
     gp_free(watcher.previous);
     gp_trainer_free(watcher.trainer);
@@ -217,7 +233,10 @@ static void rank_body(rank_place *place)
     gp_train_control_init(&control);
     REQUIRE_OK(gp_fault_setup(shared->fault, GP_FAULT_worker, place->slot + 1, 1, &err), err);
     REQUIRE_OK(lenet_json(&json, &err), err);
-    REQUIRE_OK(gp_backend_cpu.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    REQUIRE_OK(
+        gp_backend_cpu.open(
+            &backend, &(gp_backend_options){ .threads = shared->threads == 0 ? 1 : shared->threads }, &err),
+        err);
     run_trainer(
         &(gp_trainer_setup){ .begin = &begin,
                              .netspec = gp_buffer_text(&json),
@@ -684,6 +703,124 @@ TEST(a_rank_killed_in_its_share_of_the_update_leaves_the_others_with_the_previou
             CHECK_STATUS(GP_EPEER, (gp_status)r->done.status);
             CHECK_INT(2, r->done.step);
             CHECK_INT(2, r->records);
+            CHECK(r->kept_previous);
+            CHECK(memcmp(job->results[alive].weights, r->weights, sizeof(r->weights)) == 0);
+        }
+        job_free(job);
+    }
+}
+
+/* ---- gradients from what they are the product of ---- */
+
+/* Two layers of which it pays for mini-batches of 6; columns and rows that fill no panel and no block. */
+static void use_factors_net(train_job *job, const char *head, const char *f1, const char *f2)
+{
+    snprintf(job->net, sizeof(job->net),
+             "%sf1 fc outputs=100%s | r1 relu | d dropout rate=0.2 | f2 fc outputs=96%s | r2 relu | "
+             "f3 fc outputs=10 | l crossentropy",
+             head, f1, f2);
+}
+
+/* What the kernels of small networks do not know, before it. */
+static const char factors_head[] = "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 batchnorm | a1 "
+                                   "relu | p1 maxpool kernel=2;stride=2 | ";
+
+/* 11 steps, the last one of a single sample. */
+static train_job *product_job(uint32_t ranks, const char *head, const char *f1, const char *f2,
+                              const char *options, size_t shard_minimum)
+{
+    char text[400];
+
+    snprintf(text, sizeof(text), "{\"max-epochs\": 1, \"mini-batch-size\": 6, \"lr\": 0.01%s}", options);
+    train_job *job = job_new("digits:61", text);
+
+    use_factors_net(job, head, f1, f2);
+    job->shard_minimum = shard_minimum;
+    job->threads = strstr(options, "adam") != NULL ? 2 : 1;
+    run_ranks(ranks, rank_body);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+        CHECK_INT(11, job->results[rank].records);
+    }
+    return job;
+}
+
+static void check_factors(uint32_t ranks, const char *head, const char *f1, const char *f2,
+                          const char *options, uint32_t factors, double tolerance)
+{
+    train_job *usual = product_job(ranks, head, f1, f2, options, SIZE_MAX),
+              *from = product_job(ranks, head, f1, f2, options, 1);
+    const train_result *expected = &usual->results[0];
+
+    CHECK_INT(0, expected->factors);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        const train_result *r = &from->results[rank];
+
+        CHECK_INT(factors, r->factors);
+        CHECK(r->untouched);
+        CHECK(memcmp(from->results[0].weights, r->weights, sizeof(r->weights)) == 0);
+        CHECK_NEAR(0.0, distance(expected->weights, r->weights), tolerance);
+        CHECK_NEAR(1.0, r->losses[10] / expected->losses[10], 100 * tolerance);
+    }
+    job_free(usual);
+    job_free(from);
+}
+
+TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange_makes_them)
+{
+    static const char *const heads[] = { "", factors_head };
+
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t ranks = 2; ranks <= 3; ranks++) {
+            check_factors(ranks, heads[i], "", "", "", 2, 1e-6);
+            check_factors(ranks, heads[i], ";weight-learn-rate-factor=3;bias-learn-rate-factor=2",
+                          ";weight-learn-rate-factor=0", ", \"l2-regularization\": 0.01", 1, 1e-6);
+        }
+        check_factors(2, heads[i], "", "", ", \"worker-load\": \"3,1\"", 2, 1e-6);
+        check_factors(3, heads[i], ";bias=false", "", ", \"worker-load\": \"1,0,4\", \"momentum\": 0", 2,
+                      1e-6);
+        check_factors(2, heads[i], "", "", ", \"precision\": \"bf16\"", 2, 1e-4);
+        check_factors(2, heads[i], "", "", ", \"gradient-threshold\": 1", 0, 0);
+    }
+    /* A share in several calls, of one sample each. */
+    check_factors(2, "", "", "", ", \"micro-batch-size\": 1", 2, 1e-6);
+    check_factors(3, "", "", "", ", \"micro-batch-size\": 1, \"solver\": \"adam\"", 2, 1e-4);
+}
+
+TEST(gradients_of_mini_batches_larger_than_the_layer_are_exchanged)
+{
+    train_job *job = job_new("digits:330", "{\"max-epochs\": 1, \"mini-batch-size\": 90}");
+
+    use_factors_net(job, "", "", "");
+    job->shard_minimum = 1;
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[1].done.status);
+    CHECK_INT(0, job->results[1].factors);
+    job_free(job);
+}
+
+TEST(a_rank_killed_while_it_makes_gradients_leaves_the_others_with_the_previous_step)
+{
+    /* 6 tensors: 5 passings a step between them. */
+    static const char *const faults[] = { "between-buckets:13:kill@1", "between-buckets:12:kill@2",
+                                          "exchange:13:kill@3", "forward:3:kill@1" };
+
+    for (size_t i = 0; i < 4; i++) {
+        train_job *job = job_new("digits:61", "{\"max-epochs\": 1, \"mini-batch-size\": 6}");
+        uint32_t dead = (uint32_t)(faults[i][strlen(faults[i]) - 1] - '1'), alive = dead == 0 ? 1 : 0;
+
+        use_factors_net(job, "", "", "");
+        job->shard_minimum = 1;
+        strcpy(job->fault, faults[i]);
+        run_killed(3, 1u << dead);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            train_result *r = &job->results[rank];
+
+            if (rank == dead)
+                continue;
+            CHECK_STATUS(GP_EPEER, (gp_status)r->done.status);
+            CHECK_INT(2, r->factors);
+            CHECK_INT(2, r->done.step);
             CHECK(r->kept_previous);
             CHECK(memcmp(job->results[alive].weights, r->weights, sizeof(r->weights)) == 0);
         }

@@ -44,6 +44,8 @@ typedef struct gp_plan_loss_call {
 
 typedef gp_status (*gp_plan_loss_fn)(void *context, const gp_plan_loss_call *call, gp_error *err);
 
+struct gp_factor; /* cpu/factors.h */
+
 /* Memory that outlives the plan and belongs to the caller. */
 typedef struct gp_plan_memory {
     const float *parameters; /* the blob (graph.h), read */
@@ -52,6 +54,10 @@ typedef struct gp_plan_memory {
     float *scores;        /* [micro_batch, graph->score_count]; INFER only; may be NULL */
     gp_plan_loss_fn loss; /* of networks that end in GP_OP_OWN_LOSS; TRAIN only */
     void *loss_context;
+    /* Weights whose gradient the plan leaves to the caller as what it is the product of: their place in `gradients` stays
+     * untouched.  TRAIN only, of backends that can rebind; their ops stand last (gp_graph_put_last). */
+    const struct gp_factor *factors;
+    uint32_t factor_count;
 } gp_plan_memory;
 
 /* How the moments of batch norm become those of all ranks' samples (synchronised batch norm): every rank comes to each

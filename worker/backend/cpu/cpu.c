@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/cpu/factors.h"
 #include "worker/backend/cpu/lanes.h"
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/profile.h"
@@ -226,6 +227,21 @@ static size_t cpu_claim(gp_backend *backend, const gp_graph *graph, const gp_op 
     return count == 0 ? 0 : next_segment(backend, graph, ops, count, &who, NULL);
 }
 
+static bool is_factor(const gp_plan *plan, const gp_op *op)
+{
+    return gp_factor_of(&plan->memory, plan->graph, op) != NULL;
+}
+
+/* How many ops from ops[0] on have gradients that are somebody else's to make, as it has, or have not. */
+static size_t alike(const gp_plan *plan, const gp_op *ops, size_t count)
+{
+    size_t n = 1;
+
+    while (n < count && is_factor(plan, &ops[n]) == is_factor(plan, &ops[0]))
+        n++;
+    return n;
+}
+
 static gp_status make_cuts(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -236,10 +252,14 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for the segments of %u ops", ops->count);
     for (uint32_t first = 0; first < ops->count;) {
         cut *next = &plan->cuts[plan->cut_count];
+        size_t run = alike(plan, ops->op + first, ops->count - first);
 
         next->first = first;
-        next->count = (uint32_t)next_segment(plan->backend, plan->graph, ops->op + first, ops->count - first,
-                                             &next->ops, &why);
+        next->ops = &gp_segment_factors;
+        next->count = (uint32_t)(is_factor(plan, ops->op + first)
+                                     ? run
+                                     : next_segment(plan->backend, plan->graph, ops->op + first, run,
+                                                    &next->ops, &why));
         if (next->count == 0) {
             if (err != NULL)
                 *err = why;

@@ -1,7 +1,8 @@
 /* segment.h -- a run of ops of one plan that one library of kernels executes together.
  *
  * cpu.c cuts a graph's op list into segments: our lanes kernels (lanes.h), which can run every op, and
- * oneDNN for large nets.  oneDNN's segment is a module, gradpool_onednn.so, that exports
+ * oneDNN for large nets; gradients that are left to the trainer are a segment too (factors.h).  oneDNN's is a
+ * module, gradpool_onednn.so, that exports
  *     const gp_segment_ops gp_segment_onednn;        (visibility default)
  * and is loaded when a plan first wants it, so that a worker training a small net never maps libdnnl.
  *

@@ -1,0 +1,269 @@
+#include "worker/backend/cpu/factors.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "worker/backend/cpu/clones.h"
+#include "worker/backend/cpu/loops.h"
+#include "worker/backend/cpu/threads.h"
+
+enum { ROWS = GP_FACTOR_ROWS, COLUMNS = GP_FACTOR_COLUMNS };
+
+/* Numbers below which waking a team costs more than the work. */
+enum { SHARED_MIN = 65536 };
+
+static size_t panels_of(const gp_factor *factor)
+{
+    return (factor->inputs + COLUMNS - 1) / COLUMNS;
+}
+
+static size_t blocks_of(const gp_factor *factor)
+{
+    return (factor->outputs + ROWS - 1) / ROWS;
+}
+
+static size_t x_count(const gp_factor *factor)
+{
+    return panels_of(factor) * factor->samples * COLUMNS;
+}
+
+size_t gp_factor_bytes(const gp_factor *factor)
+{
+    return (x_count(factor) + blocks_of(factor) * factor->samples * ROWS) * sizeof(float);
+}
+
+void gp_factor_place(gp_factor *factor, void *memory)
+{
+    factor->x = memory;
+    factor->dy = factor->x + x_count(factor);
+}
+
+const gp_factor *gp_factor_of(const gp_plan_memory *memory, const gp_graph *graph, const gp_op *op)
+{
+    if (op->code != GP_OP_FC_BACKWARD_WEIGHTS)
+        return NULL;
+    for (uint32_t i = 0; i < memory->factor_count; i++)
+        if (memory->factors[i].parameter == graph->values[op->out[0]].parameter)
+            return &memory->factors[i];
+    return NULL;
+}
+
+/* --- the product ------------------------------------------------------------------------------------- */
+
+/* One panel: out[r][c] = sum over s of dy[s][r] x[s][c].  A row at a time: its sums stay in the nearest cache. */
+LOOP_CLONES static void tile_plain(const float *restrict dy, const float *restrict x, size_t samples,
+                                   float *restrict out, size_t stride)
+{
+    for (size_t r = 0; r < ROWS; r++) {
+        float sum[COLUMNS] = { 0 };
+
+        for (size_t s = 0; s < samples; s++)
+            for (size_t c = 0; c < COLUMNS; c++)
+                sum[c] += dy[s * ROWS + r] * x[s * COLUMNS + c];
+        memcpy(out + r * stride, sum, sizeof(sum));
+    }
+}
+
+#if defined(__x86_64__)
+
+enum { WIDE = 16, VECTORS = COLUMNS / WIDE };
+
+typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* The same, all rows at once: their sums are 24 registers. */
+__attribute__((target("arch=skylake-avx512"))) static void tile_wide(const float *dy, const float *x,
+                                                                     size_t samples, float *out,
+                                                                     size_t stride)
+{
+    wide sum[ROWS][VECTORS] = { 0 };
+
+    for (size_t s = 0; s < samples; s++) {
+        wide of[VECTORS];
+
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            of[v] = *(const wide *)(x + s * COLUMNS + (size_t)v * WIDE);
+#pragma GCC unroll 6
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++)
+                sum[r][v] += dy[s * ROWS + (size_t)r] * of[v];
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            *(wide *)(out + (size_t)r * stride + (size_t)v * WIDE) = sum[r][v];
+}
+
+static bool wide_usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+
+#else
+
+#define tile_wide tile_plain
+
+static bool wide_usable(void)
+{
+    return false;
+}
+
+#endif
+
+void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, size_t columns,
+                       float *out, size_t stride)
+{
+    const float *dy = factor->dy + block * factor->samples * ROWS;
+    const bool usable = wide_usable();
+
+    for (size_t c = 0; c < columns; c += COLUMNS) {
+        const float *x = factor->x + (first + c) * factor->samples;
+
+        (usable ? tile_wide : tile_plain)(dy, x, samples, out + c, stride);
+    }
+}
+
+/* --- the segment ------------------------------------------------------------------------------------- */
+
+typedef struct factor_source {
+    const gp_factor *factor;
+    const float *x, *dy; /* of a call: rows of one sample, dense */
+    float *bias;         /* gradient; NULL: none */
+} factor_source;
+
+struct gp_segment {
+    uint32_t count, threads;
+    factor_source *sources;
+};
+
+static size_t factors_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
+                            uint32_t threads)
+{
+    (void)graph, (void)phase, (void)ops, (void)threads;
+    return count; /* cpu.c offers none but ours */
+}
+
+static void factors_free(gp_segment *segment)
+{
+    if (segment == NULL)
+        return;
+    gp_free(segment->sources);
+    gp_free(segment);
+}
+
+static gp_status factors_compile(gp_segment **out, const gp_segment_request *request, gp_error *err)
+{
+    const gp_graph *graph = request->graph;
+    gp_segment *segment = gp_calloc(1, sizeof(*segment));
+
+    if (segment != NULL)
+        segment->sources = gp_calloc(request->count, sizeof(*segment->sources));
+    if (segment == NULL || segment->sources == NULL) {
+        factors_free(segment);
+        return gp_fail(err, GP_ENOMEM, "no memory for a segment of %u ops", request->count);
+    }
+    segment->count = request->count;
+    segment->threads = request->threads;
+    for (uint32_t i = 0; i < request->count; i++) {
+        const gp_op *op = &request->ops[i];
+
+        segment->sources[i] = (factor_source){ .factor = gp_factor_of(request->memory, graph, op),
+                                               .x = request->values[op->in[0]],
+                                               .dy = request->values[op->in[1]] };
+        if (op->out[1] != GP_NO_VALUE)
+            segment->sources[i].bias =
+                request->memory->gradients + graph->parameters[graph->values[op->out[1]].parameter].offset;
+    }
+    *out = segment;
+    return GP_OK;
+}
+
+typedef struct factor_call {
+    const factor_source *source;
+    const gp_batch *batch;
+} factor_call;
+
+/* Panels of x, blocks of dy. */
+static void write_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const factor_call *call = context;
+    const factor_source *from = call->source;
+    const gp_factor *to = from->factor;
+    size_t at = (size_t)call->batch->position, panels = panels_of(to), blocks = blocks_of(to);
+
+    for (size_t p = panels * thread / threads; p < panels * (thread + 1) / threads; p++) {
+        size_t first = p * COLUMNS, count = to->inputs - first < COLUMNS ? to->inputs - first : COLUMNS;
+
+        for (size_t s = 0; s < call->batch->count; s++)
+            memcpy(to->x + (p * to->samples + at + s) * COLUMNS, from->x + s * to->inputs + first,
+                   count * sizeof(float));
+    }
+    for (size_t b = blocks * thread / threads; b < blocks * (thread + 1) / threads; b++) {
+        size_t first = b * ROWS, count = to->outputs - first < ROWS ? to->outputs - first : ROWS;
+
+        for (size_t s = 0; s < call->batch->count; s++)
+            memcpy(to->dy + (b * to->samples + at + s) * ROWS, from->dy + s * to->outputs + first,
+                   count * sizeof(float));
+    }
+}
+
+static void bias_write(const gp_segment *segment, const factor_source *source, const gp_batch *batch)
+{
+    size_t outputs = source->factor->outputs;
+    gp_loop_call call = { .batch = batch, .rows = batch->count, .threads = segment->threads, .packed = true };
+    gp_loop_operand dy = { .data = (float *)(uintptr_t)source->dy,
+                           .shape = gp_shape3((int64_t)outputs, 1, 1) };
+
+    if (batch->count != 0)
+        gp_loop_bias_gradient(&call, &dy, source->bias);
+    else if (batch->first)
+        memset(source->bias, 0, outputs * sizeof(float));
+}
+
+static gp_status factors_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
+{
+    int64_t start = gp_now_ns();
+
+    for (uint32_t i = 0; i < segment->count; i++) {
+        const factor_source *source = &segment->sources[i];
+        const gp_factor *factor = source->factor;
+        factor_call call = { source, batch };
+
+        if (batch->position + batch->count > factor->samples)
+            return gp_fail(err, GP_EINTERNAL, "samples up to %llu of a mini-batch of %zu",
+                           (unsigned long long)(batch->position + batch->count), factor->samples);
+        if (batch->count != 0)
+            gp_threads_run(batch->count * (factor->inputs + factor->outputs) < SHARED_MIN ? 1
+                                                                                          : segment->threads,
+                           write_share, &call);
+        if (source->bias != NULL)
+            bias_write(segment, source, batch);
+    }
+    times->backward_ns += gp_now_ns() - start;
+    return GP_OK;
+}
+
+static void factors_rebind(gp_segment *segment, const float *parameters)
+{
+    (void)segment, (void)parameters; /* it reads none */
+}
+
+static size_t factors_memory_bytes(const gp_segment *segment)
+{
+    return sizeof(*segment) + segment->count * sizeof(*segment->sources);
+}
+
+const gp_segment_ops gp_segment_factors = {
+    .name = "factors",
+    .reads_samples = false,
+    .claim = factors_claim,
+    .compile = factors_compile,
+    .free = factors_free,
+    .run = factors_run,
+    .rebind = factors_rebind,
+    .memory_bytes = factors_memory_bytes,
+};
