@@ -303,6 +303,24 @@ gp_status gp_key_write(const char *path, const gp_key_pair *pair, bool replace, 
     return status;
 }
 
+gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err)
+{
+    gp_error why;
+    gp_status status = gp_key_read(out, path, &why);
+
+    if (status == GP_ENOENT) {
+        gp_key_pair made;
+
+        status = gp_key_new(&made, err);
+        if (status == GP_OK)
+            status = gp_key_write(path, &made, false, &why);
+        gp_key_wipe(&made);
+        if (status == GP_OK || status == GP_EBUSY) /* another was faster: then it is that one */
+            status = gp_key_read(out, path, &why);
+    }
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
 gp_status gp_key_write_public(const char *path, const char *key, bool replace, gp_error *err)
 {
     gp_buffer text;

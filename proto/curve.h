@@ -69,6 +69,9 @@ gp_status gp_key_write_public(const char *path, const char *key, bool replace, g
  * GP_ENOENT.  GP_ECORRUPT: it holds no pair. */
 gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err);
 
+/* gp_key_ensure -- the pair in path; made if there is none.  The directory must be there. */
+gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err);
+
 /* gp_key_read_public -- the public key in path, which need not be secret, but nobody else may write it: GP_EPERM. */
 gp_status gp_key_read_public(char out[GP_KEY_TEXT], const char *path, gp_error *err);
 

@@ -1,0 +1,337 @@
+/* cmd_key.c -- keys of links to other hosts: pairs in files, and this pool's list of who may come in.
+ *
+ * Nothing here asks the scheduler: it sees that the files have changed.  Secret halves go from the library into a file of
+ * mode 0600 and are shown nowhere. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "common/base/alloc.h"
+#include "proto/curve.h"
+
+typedef struct key_options {
+    cli_common common;
+    int role;
+    char out[512];
+} key_options;
+
+static const char *const key_roles[] = { "client", "worker", "observer", NULL };
+
+static const gp_param key_params[] = {
+    { .name = "role",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(key_options, role),
+      .words = key_roles,
+      .help = "add: what the key may do. client: submit, cancel, end the pool; observer: look" },
+    { .name = "out",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(key_options, out),
+      .count = 512,
+      .help = "rotate NAME: make the new pair in this file" },
+    CLI_JSON_PARAM(key_options),
+    CLI_COMMON_PARAMS(key_options),
+    { 0 },
+};
+
+/* The pool's own key has this name in `rotate`, so no other has it. */
+static const char server_name[] = "server";
+
+/* What a verb works on. */
+typedef struct key_work {
+    const cli_call *call;
+    const key_options *options;
+    const char *const *words; /* behind the verb */
+    gp_places places;
+    gp_allow_list *list;
+} key_work;
+
+/* ---- parts ---- */
+
+/* A public key as a word, in a file, or from standard input ("-"). */
+static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *err)
+{
+    if (gp_key_sound(word)) {
+        memcpy(out, word, GP_KEY_TEXT);
+        return GP_OK;
+    }
+    gp_status status = gp_key_read_public(out, word, err);
+
+    return status == GP_ENOENT
+               ? gp_fail(err, GP_ENOENT,
+                         "'%.60s' is neither a public key, which has 40 characters, nor a file", word)
+               : status;
+}
+
+static gp_status directory_ready(const key_work *work, gp_error *err)
+{
+    gp_status status = gp_places_create(&work->places, err);
+
+    return status == GP_OK ? gp_directory_secure(work->places.key_dir, err) : status;
+}
+
+/* Read the list, change it, write it, while nobody else does. */
+static gp_status list_change(key_work *work, gp_status (*change)(key_work *work, gp_error *err),
+                             gp_error *err)
+{
+    int lock;
+    gp_status status = directory_ready(work, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_key_lock(&lock, work->places.key_dir, err);
+    if (status != GP_OK)
+        return status;
+    status = gp_allow_read(work->list, work->places.allowed, err);
+    if (status == GP_OK)
+        status = change(work, err);
+    if (status == GP_OK)
+        status = gp_allow_write(work->places.allowed, work->list, err);
+    close(lock);
+    return status;
+}
+
+/* ---- verbs ---- */
+
+static gp_status key_make(const char *path, bool replace, char public_key[GP_KEY_TEXT], gp_error *err)
+{
+    gp_key_pair pair;
+    gp_status status = gp_key_new(&pair, err);
+
+    if (status == GP_OK)
+        status = gp_key_write(path, &pair, replace, err);
+    if (status == GP_OK)
+        memcpy(public_key, pair.public_key, GP_KEY_TEXT);
+    gp_key_wipe(&pair);
+    return status;
+}
+
+static gp_status verb_new(key_work *work, gp_error *err)
+{
+    char key[GP_KEY_TEXT];
+    gp_status status = key_make(work->words[0], false, key, err);
+
+    if (status != GP_OK)
+        return status;
+    printf("%s\n", key);
+    if (!work->options->common.quiet)
+        fprintf(stderr,
+                "the pair is in %s, which only you may read; the line above is its public half: on the "
+                "pool's host, "
+                "gradpool key add NAME KEY\n",
+                work->words[0]);
+    return GP_OK;
+}
+
+/* In the form of a file, so that it can be sent into one. */
+static gp_status verb_show(key_work *work, gp_error *err)
+{
+    char key[GP_KEY_TEXT] = "";
+    gp_key_pair pair;
+    gp_status status;
+
+    if (work->words[0] != NULL) {
+        status = gp_key_read_public(key, work->words[0], err);
+    } else {
+        status = directory_ready(work, err);
+        if (status == GP_OK)
+            status = gp_key_ensure(&pair, work->places.server_key, err);
+        if (status == GP_OK)
+            memcpy(key, pair.public_key, GP_KEY_TEXT);
+        gp_key_wipe(&pair);
+    }
+    if (status != GP_OK)
+        return status;
+    if (work->options->common.json)
+        printf("{\"public\": \"%s\"}\n", key); /* Z85 has neither quotes nor backslashes */
+    else
+        printf("# The public key of %s%s.\npublic  %s\n", work->words[0] != NULL ? "" : "pool ",
+               work->words[0] != NULL ? work->words[0] : work->places.pool, key);
+    return GP_OK;
+}
+
+static gp_status verb_list(key_work *work, gp_error *err)
+{
+    gp_status status = gp_allow_read(work->list, work->places.allowed, err);
+    show_table *table;
+
+    if (status != GP_OK)
+        return status;
+    if (work->options->common.json) {
+        printf("[");
+        for (uint32_t i = 0; i < work->list->count; i++)
+            printf("%s\n  {\"name\": \"%s\", \"role\": \"%s\", \"public\": \"%s\"}", i == 0 ? "" : ",",
+                   work->list->entries[i].name, gp_key_role_word(work->list->entries[i].role),
+                   work->list->entries[i].key);
+        printf("%s]\n", work->list->count > 0 ? "\n" : "");
+        return GP_OK;
+    }
+    if (work->list->count == 0) {
+        printf("no keys: nobody comes in from other hosts; gradpool key add NAME KEY\n");
+        return GP_OK;
+    }
+    table = show_table_new(3, (const char *[]){ "name", "role", "public key" });
+    for (uint32_t i = 0; i < work->list->count; i++)
+        show_row(table,
+                 (const char *[]){ work->list->entries[i].name, gp_key_role_word(work->list->entries[i].role),
+                                   work->list->entries[i].key });
+    show_table_print_free(table);
+    return GP_OK;
+}
+
+static gp_status change_add(key_work *work, gp_error *err)
+{
+    char key[GP_KEY_TEXT];
+    gp_status status = key_given(key, work->words[1], err);
+
+    if (status == GP_OK && strcmp(work->words[0], server_name) == 0)
+        status = gp_fail(err, GP_EINVAL, "'%s' is the name of the pool's own key", server_name);
+    return status == GP_OK ? gp_allow_add(work->list, gp_key_role_find(key_roles[work->options->role]),
+                                          work->words[0], key, err)
+                           : status;
+}
+
+static gp_status verb_add(key_work *work, gp_error *err)
+{
+    gp_status status = list_change(work, change_add, err);
+
+    if (status == GP_OK && !work->options->common.quiet)
+        printf("%s may come in as %s\n", work->words[0], key_roles[work->options->role]);
+    return status;
+}
+
+static gp_status change_remove(key_work *work, gp_error *err)
+{
+    return gp_allow_remove(work->list, work->words[0])
+               ? GP_OK
+               : gp_fail(err, GP_ENOENT,
+                         "there is no key of the name '%.60s'; `gradpool key list` shows them",
+                         work->words[0]);
+}
+
+static gp_status verb_remove(key_work *work, gp_error *err)
+{
+    gp_status status = list_change(work, change_remove, err);
+
+    if (status == GP_OK && !work->options->common.quiet)
+        printf("%s was removed; who is connected with this key is cut off within a second\n", work->words[0]);
+    return status;
+}
+
+/* One line of the list changes, in one step: the old key ends when the new one begins. */
+static gp_status change_key(key_work *work, gp_error *err)
+{
+    gp_allowed *entry = gp_allow_find(work->list, work->words[0]), old;
+    char key[GP_KEY_TEXT] = "";
+    gp_status status;
+
+    if (entry == NULL)
+        return gp_fail(err, GP_ENOENT, "there is no key of the name '%.60s'; `gradpool key list` shows them",
+                       work->words[0]);
+    if ((work->words[1] != NULL) == (work->options->out[0] != '\0'))
+        return gp_fail(err, GP_EINVAL, "name the new public key, or a file for a new pair by --out FILE");
+    status = work->words[1] != NULL ? key_given(key, work->words[1], err)
+                                    : key_make(work->options->out, true, key, err);
+    if (status != GP_OK)
+        return status;
+    old = *entry;
+    gp_allow_remove(work->list, old.name);
+    return gp_allow_add(work->list, old.role, old.name, key, err);
+}
+
+static gp_status verb_rotate(key_work *work, gp_error *err)
+{
+    char key[GP_KEY_TEXT];
+    bool own = work->words[0] == NULL || strcmp(work->words[0], server_name) == 0;
+    gp_status status = own ? directory_ready(work, err) : list_change(work, change_key, err);
+
+    if (status == GP_OK && own)
+        status = key_make(work->places.server_key, true, key, err);
+    if (status != GP_OK || work->options->common.quiet)
+        return status;
+    if (own)
+        printf("pool %s has a new key; its clients need it: gradpool key show > pool.key\n",
+               work->places.pool);
+    else
+        printf("%s has a new key; the old one is cut off within a second\n", work->words[0]);
+    return GP_OK;
+}
+
+typedef struct key_verb {
+    const char *name, *usage;
+    int words_min, words_max;
+    gp_status (*run)(key_work *work, gp_error *err);
+} key_verb;
+
+static const key_verb key_verbs[] = {
+    { "new", "FILE", 1, 1, verb_new },
+    { "show", "[FILE]", 0, 1, verb_show },
+    { "list", "", 0, 0, verb_list },
+    { "add", "NAME KEY|FILE [--role client|observer|worker]", 2, 2, verb_add },
+    { "remove", "NAME", 1, 1, verb_remove },
+    { "rotate", "[server] | NAME KEY|FILE | NAME --out FILE", 0, 2, verb_rotate },
+};
+
+static const key_verb *verb_find(const cli_call *call)
+{
+    for (size_t i = 0; call->word_count > 0 && i < sizeof(key_verbs) / sizeof(key_verbs[0]); i++)
+        if (strcmp(call->words[0], key_verbs[i].name) == 0)
+            return &key_verbs[i];
+    return NULL;
+}
+
+static int key_check(cli_call *call)
+{
+    const key_verb *verb = verb_find(call);
+
+    if (verb == NULL)
+        return cli_usage(call, "%s; it is one of new, show, list, add, remove, rotate",
+                         call->word_count == 0 ? "what is to be done with keys?"
+                                               : "this is nothing to do with keys");
+    if (call->word_count - 1 < verb->words_min || call->word_count - 1 > verb->words_max)
+        return cli_usage(call, "usage: gradpool key %s %s", verb->name, verb->usage);
+    return CLI_OK;
+}
+
+static int key_run(cli_call *call)
+{
+    const key_options *options = call->options;
+    const char *pool = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    const char *words[3] = { call->word_count > 1 ? call->words[1] : NULL,
+                             call->word_count > 2 ? call->words[2] : NULL, NULL };
+    key_work work = { .call = call, .options = options, .words = words };
+    gp_error err;
+    gp_status status = gp_places_find(&work.places, pool, &err);
+
+    work.list = gp_calloc(1, sizeof(*work.list));
+    if (work.list == NULL)
+        status = gp_fail(&err, GP_ENOMEM, "no memory for a list of keys");
+    if (status == GP_OK)
+        status = verb_find(call)->run(&work, &err);
+    gp_free(work.list);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_key;
+const cli_command cli_command_key = {
+    .name = "key",
+    .summary = "keys of links to other hosts: make them, and say whose may come in",
+    .usage = "new FILE | show [FILE] | list | add NAME KEY | remove NAME | rotate [NAME ...]",
+    .examples = "  gradpool key new ~/.config/gradpool/laptop.key\n"
+                "                                   on the client: a pair in a file of mode 0600; prints the "
+                "public half\n"
+                "  gradpool key add laptop 'KEY'    on the pool's host: it may come in as a client\n"
+                "  gradpool key add wall 'KEY' --role observer\n"
+                "  ssh gpu-box gradpool key show > ~/.config/gradpool/gpu-box.pub\n"
+                "                                   on the client: the pool's own public key\n"
+                "  gradpool key rotate laptop 'NEW' one key for another, while the pool runs\n"
+                "  gradpool key remove laptop       cut off within a second\n",
+    .options = key_params,
+    .options_bytes = sizeof(key_options),
+    .words_max = 3,
+    .check = key_check,
+    .run = key_run,
+};
