@@ -35,7 +35,7 @@ typedef void (*gp_note_fn)(void *context, const char *sentence);
 
 /* Zero-initialise; zero means the default everywhere. */
 typedef struct gp_pool_options {
-    const char *pool;    /* name; NULL = $GRADPOOL_POOL, else "default" */
+    const char *pool;    /* name, or of another host tcp://HOST:PORT; NULL = $GRADPOOL_POOL, else "default" */
     uint32_t workers;    /* of a pool that must be started; 0 = one per GPU, else per share of the cores */
     const char *devices; /* of a pool that must be started: "auto" (NULL), "cpu", "1,3", "cuda:0", a UUID */
     int64_t idle_timeout_ms; /* of a pool that must be started; 0 = 30 minutes, -1 = never */
@@ -46,6 +46,12 @@ typedef struct gp_pool_options {
     const char *secret_env;
     gp_note_fn note;
     void *context; /* of note */
+    /* Of a pool that must be started: where other hosts reach it, "tcp://ADDRESS:PORT"; NULL = nowhere. */
+    const char *listen;
+    /* Of a pool on another host: its public key, and our pair; NULL = $GRADPOOL_SERVER_KEY_FILE, $GRADPOOL_KEY_FILE, or what
+     * its profile says.  Such a pool can be looked at, given jobs and ended; it is never started, and leases none of its
+     * workers (GP_EUNSUPPORTED). */
+    const char *server_key_file, *key_file;
 } gp_pool_options;
 
 /* gp_pool_open -- attach to the pool of that name, or start it.

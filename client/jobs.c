@@ -90,10 +90,13 @@ static gp_status pack_words(gp_buffer *out, const gp_job_request *request, gp_er
     return status;
 }
 
-static gp_status pack_environment(gp_buffer *out, const gp_job_request *request, gp_error *err)
+static gp_status pack_environment(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
 {
-    const char *const *list =
-        request->environment != NULL ? request->environment : (const char *const *)environ;
+    static const char *const nothing[] = { NULL };
+    /* Another host has an environment of its own. */
+    const char *const *list = request->environment != NULL ? request->environment
+                              : remote                     ? nothing
+                                                           : (const char *const *)environ;
     gp_status status = GP_OK;
     uint32_t count = 0;
 
@@ -123,10 +126,13 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
     return status;
 }
 
-static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, gp_error *err)
+static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
 {
     char here[GP_JOB_DIRECTORY_BYTES_MAX];
 
+    if (request->directory == NULL &&
+        remote) /* ours is not there: it begins in the home of the pool's user */
+        return append_text(out, "", "directory's characters", err);
     if (request->directory == NULL && getcwd(here, sizeof(here)) == NULL)
         return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
     if (request->directory != NULL && request->directory[0] != '/')
@@ -169,9 +175,9 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
     gp_buffer_clear(&parcel->directory);
     status = pack_words(&parcel->words, request, err);
     if (status == GP_OK)
-        status = pack_environment(&parcel->environment, request, err);
+        status = pack_environment(&parcel->environment, request, pool->remote != NULL, err);
     if (status == GP_OK)
-        status = pack_directory(&parcel->directory, request, err);
+        status = pack_directory(&parcel->directory, request, pool->remote != NULL, err);
     if (status != GP_OK)
         return status;
     payloads[0] = (gp_payload){ .data = parcel->words.data, .bytes = parcel->words.bytes };

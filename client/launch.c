@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/secret.h"
+#include "proto/curve.h"
 #include "proto/limits.h"
 #include "proto/messages.h"
 
@@ -114,6 +115,19 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     if (options->devices != NULL) {
         argv[count++] = "--devices";
         argv[count++] = options->devices;
+    }
+    if (options->listen != NULL) {
+        gp_key_pair own;
+
+        /* Its key is there before it is started; the scheduler only reads it. */
+        status = gp_directory_secure(places->key_dir, err);
+        if (status == GP_OK)
+            status = gp_key_ensure(&own, places->server_key, err);
+        gp_key_wipe(&own);
+        if (status != GP_OK)
+            return status;
+        argv[count++] = "--listen";
+        argv[count++] = options->listen;
     }
     if (options->idle_timeout_ms != 0) {
         snprintf(timeout, sizeof(timeout), "%" PRId64,

@@ -1,4 +1,4 @@
-#include "client/pool.h"
+#include "client/remote.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -88,6 +88,8 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
     gp_status status = gp_channel_receive(pool->scheduler, &out->in, err);
 
     if (status == GP_OK) {
+        if (pool->remote != NULL)
+            pool->remote->heard_ms = gp_now_ms();
         out->from = POOL_SCHEDULER;
         pool_take_news(pool, &out->in);
         return GP_OK;
@@ -126,7 +128,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
 
         if (status != GP_ETIMEDOUT)
             return status;
-        if (gp_door_gone(pool->door))
+        if (pool_is_gone(pool) || pool_remote_silent(pool))
             return pool_reunite(pool, err);
         fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
         fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
@@ -139,6 +141,8 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
             continue;
         if (left <= 0)
             return GP_OK;
+        if (pool->remote != NULL && left > POOL_SLICE_MS) /* its silence is to be noticed */
+            left = POOL_SLICE_MS;
         if (poll(fds, count, (int)left) < 0)
             return errno == EINTR ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot wait for the pool");
     }
@@ -167,7 +171,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
 
         if (status != GP_EBUSY)
             return status;
-        if (channel == pool->scheduler && gp_door_gone(pool->door)) /* that is why the link is down */
+        if (channel == pool->scheduler && pool_is_gone(pool)) /* that is why the link is down */
             return pool_scheduler_gone(pool, err);
         if (gp_now_ms() >= deadline)
             return status;
@@ -191,7 +195,8 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
                          gp_error *err)
 {
     for (;;) {
-        bool gone = gp_door_gone(pool->door);
+        bool gone =
+            pool_is_gone(pool) || pool_remote_silent(pool); /* after a pause it may have forgotten us */
         gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
         gp_envelope envelope = pool_envelope(pool);
 
@@ -200,6 +205,8 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
         if (status == GP_OK)
             status = pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count,
                                POOL_SEND_MS, err);
+        if (status == GP_OK && pool->remote != NULL)
+            pool->remote->heard_ms = gp_now_ms(); /* the answer has its time */
         if (status != GP_EPEER || gone)
             return status;
     }
@@ -298,7 +305,15 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
     pool->note = options->note;
     pool->note_context = options->context;
     name = options->pool != NULL ? options->pool : getenv("GRADPOOL_POOL");
-    gp_status status = gp_places_find(&pool->places, name, err);
+    gp_status status = pool_remote_find(&pool->remote, options, name, err);
+
+    if (status == GP_OK && pool->remote == NULL)
+        status = gp_places_find(&pool->places, name, err);
+    else if (status == GP_OK) /* for sentences */
+        snprintf(pool->places.scheduler_log, sizeof(pool->places.scheduler_log), "on the host of %s",
+                 pool->remote->endpoint);
+    if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
+        status = pool_needs_host(pool, "starting a pool or giving it secrets", err);
 
     if (status == GP_OK &&
         getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
@@ -325,6 +340,7 @@ void gp_pool_close(gp_pool *pool)
     gp_channel_close(pool->scheduler, 200);
     if (pool->door >= 0)
         close(pool->door);
+    pool_remote_free(pool->remote);
     gp_free(pool);
 }
 
@@ -444,7 +460,10 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 {
     gp_lease_ask ask;
     uint64_t correlation, asked;
-    gp_status status = lease_ask_fill(&ask, request, purpose, err);
+    gp_status status = pool_needs_host(pool, purpose, err);
+
+    if (status == GP_OK)
+        status = lease_ask_fill(&ask, request, purpose, err);
 
     if (status == GP_OK)
         status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
@@ -504,7 +523,7 @@ void pool_release(gp_pool *pool)
     pool_close_workers(pool);
     pool->leaving =
         true; /* a scheduler that dies now takes the lease with it: the next one finds nobody to claim it */
-    if (pool->lease != 0 && !pool->revoked && !gp_door_gone(pool->door))
+    if (pool->lease != 0 && !pool->revoked && !pool_is_gone(pool))
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
     pool->leaving = leaving;

@@ -33,7 +33,8 @@ struct gp_pool {
     gp_places places;
     gp_note_fn note;
     void *note_context;
-    int door; /* end of file = the scheduler is gone */
+    struct pool_remote *remote; /* of a pool on another host, which has no door; else NULL */
+    int door;                   /* end of file = the scheduler is gone */
     gp_channel *scheduler;
     uint8_t session[16];
     uint64_t epoch, correlation;
@@ -79,6 +80,9 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err);
 bool pool_missed(const gp_pool *pool);
 /* GP_EPEER, in words. */
 gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err);
+
+/* Whether the scheduler is known to be gone. */
+bool pool_is_gone(const gp_pool *pool);
 
 /* ---- pool.c ---- */
 

@@ -12,6 +12,7 @@
 
 #include "client/launch.h"
 #include "client/pool.h"
+#include "client/remote.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/secret.h"
@@ -20,6 +21,11 @@
 enum { RETRY_MS = 10 };
 
 static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
+
+bool pool_is_gone(const gp_pool *pool)
+{
+    return pool->remote == NULL && gp_door_gone(pool->door);
+}
 
 gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 {
@@ -133,6 +139,8 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
     int64_t deadline = gp_now_ms() + (options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS);
     gp_status status;
 
+    if (pool->remote != NULL)
+        return pool_remote_dial(pool, (int)(deadline - gp_now_ms()), err);
     pool->dialling = true;
     for (;;) {
         int64_t left = deadline - gp_now_ms();
@@ -188,6 +196,8 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     gp_error why = { .message = "" };
     gp_status status = GP_EPEER;
 
+    if (pool->remote != NULL)
+        return pool->dialling ? pool_scheduler_gone(pool, err) : pool_remote_try(pool, err);
     if (pool->dialling || pool->leaving || !pool_missed(pool))
         return pool_scheduler_gone(pool, err);
     pool->dialling = true;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/pool.h"
+#include "client/remote.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
@@ -78,10 +78,28 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
     return status == GP_EPEER && !pool_missed(pool) ? GP_OK : status;
 }
 
+enum { GONE_DIAL_MS = 250 };
+
+/* Nothing tells that one on another host is gone but that nobody answers any more. */
+static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+
+    while (gp_now_ms() < deadline) {
+        if (pool_remote_dial(pool, GONE_DIAL_MS, NULL) == GP_ENOPOOL)
+            return GP_OK;
+        gp_sleep_ms(GONE_DIAL_MS);
+    }
+    return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms", pool->remote->endpoint,
+                   timeout_ms);
+}
+
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
 
+    if (pool->remote != NULL)
+        return wait_gone_remote(pool, timeout_ms, err);
     for (;;) {
         struct pollfd door = { .fd = pool->door, .events = POLLIN };
         bool gone = gp_door_gone(pool->door);
@@ -98,6 +116,20 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
             return status;
         poll(&door, gone ? 0 : 1, gone ? 0 : 50);
     }
+}
+
+static void status_write_remote(gp_json_writer *writer, const gp_status_reply *status)
+{
+    if (status->listen[0] == '\0') {
+        gp_json_put_null(writer, "remote");
+        return;
+    }
+    gp_json_begin_object(writer, "remote");
+    gp_json_put_text(writer, "listen", status->listen);
+    gp_json_put_integer(writer, "connections", status->remote_links);
+    gp_json_put_integer(writer, "refused", (int64_t)status->remote_refused);
+    gp_json_put_integer(writer, "cut_off", (int64_t)status->remote_cut);
+    gp_json_end_object(writer);
 }
 
 static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };
@@ -143,6 +175,7 @@ gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *
     gp_json_put_integer(&writer, "idle_timeout_ms", (int64_t)status->idle_timeout_ms);
     gp_json_put_bool(&writer, "accepting", status->accepting);
     gp_json_end_object(&writer);
+    status_write_remote(&writer, status);
     gp_json_begin_array(&writer, "workers");
     for (uint32_t i = 0; i < status->workers_count; i++)
         status_write_worker(&writer, &status->workers[i]);

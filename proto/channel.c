@@ -321,8 +321,9 @@ static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bou
                              gp_error *err)
 {
     size_t bytes = GP_TEXT_ENDPOINT;
-    bool done =
-        option_set(channel->socket, ZMQ_IPV6, 1) && option_set(channel->socket, ZMQ_BACKLOG, REMOTE_BACKLOG);
+    bool wide = endpoint[6] == '[' || endpoint[6] == '*'; /* else it would be shown as [::ffff:10.0.0.5] */
+    bool done = option_set(channel->socket, ZMQ_IPV6, wide) &&
+                option_set(channel->socket, ZMQ_BACKLOG, REMOTE_BACKLOG);
 
     if (!done || zmq_bind(channel->socket, endpoint) != 0)
         return gp_fail(err,
@@ -710,7 +711,7 @@ gp_status gp_channel_reply_error(gp_channel *channel, const gp_peer *peer, const
 
 bool gp_peer_equal(const gp_peer *a, const gp_peer *b)
 {
-    return a->bytes == b->bytes && memcmp(a->id, b->id, a->bytes) == 0;
+    return a->remote == b->remote && a->bytes == b->bytes && memcmp(a->id, b->id, a->bytes) == 0;
 }
 
 static zmq_msg_t *incoming_frame(gp_incoming *in, uint32_t i)

@@ -382,6 +382,8 @@ static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base,
             *(uint64_t *)at = fields[i].fallback;
         else if (fields[i].kind == GP_KIND_BIN16)
             memset(at, 0, 16);
+        else if (fields[i].kind == GP_KIND_TEXT)
+            memset(at, 0, fields[i].size);
         else
             *(uint32_t *)at = (uint32_t)fields[i].fallback;
     }

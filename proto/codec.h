@@ -44,7 +44,7 @@ typedef struct gp_field {
     uint32_t count_max;
     const struct gp_field *fields; /* of STRUCT and LIST */
     bool prose;    /* TEXT for people: bytes that are not UTF-8 are sent as '?', not refused */
-    bool optional; /* U32, U64: when missing, the value is `fallback`; BIN16: zeros */
+    bool optional; /* U32, U64: when missing, the value is `fallback`; BIN16: zeros; TEXT: empty */
     uint64_t fallback;
 } gp_field;
 
@@ -67,6 +67,7 @@ typedef struct gp_field {
     { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max), .special = GP_OR_NAN }
 #define GP_FIELD_F64_ANY(type, member)       { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .special = GP_ANY_FLOAT }
 #define GP_FIELD_TEXT(type, member)          { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
+#define GP_FIELD_TEXT_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .optional = true }
 #define GP_FIELD_PROSE(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .prose = true }
 #define GP_FIELD_BIN16(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16 }
 #define GP_FIELD_BIN16_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16, .optional = true }

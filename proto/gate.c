@@ -19,7 +19,7 @@
 #include "proto/zmq_context.h"
 
 enum {
-    LINKS_MAX = 512,
+    LINKS_MAX = GP_REMOTE_LINKS_MAX,
     LINKS_SILENT_MAX = 256, /* connections without a message yet */
     LINKS_KEY_MAX = 16,
     SILENCE_MS = 5000, /* from the connection to the first message */

@@ -27,12 +27,13 @@
 #define GP_MSGPACK_TEXT_MAX  65536u
 
 /* Counts. */
-#define GP_WORKERS_MAX  256u      /* workers of a pool */
-#define GP_MEMBERS_MAX  64u       /* slots of one lease, ranks of one group */
-#define GP_LEASES_MAX   64u       /* leases granted and waiting */
-#define GP_RECORDS_MAX  64u       /* step records in one train_steps */
-#define GP_JOB_ROWS_MAX 256u      /* jobs in one jobs_reply */
-#define GP_JOBS_MAX     10000000u /* any count of jobs */
+#define GP_WORKERS_MAX      256u      /* workers of a pool */
+#define GP_MEMBERS_MAX      64u       /* slots of one lease, ranks of one group */
+#define GP_LEASES_MAX       64u       /* leases granted and waiting */
+#define GP_RECORDS_MAX      64u       /* step records in one train_steps */
+#define GP_JOB_ROWS_MAX     256u      /* jobs in one jobs_reply */
+#define GP_REMOTE_LINKS_MAX 512u      /* connections from other hosts */
+#define GP_JOBS_MAX         10000000u /* any count of jobs */
 
 /* A job's payloads. */
 #define GP_JOB_WORDS_BYTES_MAX       (64u << 10)

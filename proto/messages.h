@@ -123,7 +123,23 @@ typedef struct gp_status_reply {
     gp_worker_row workers[GP_WORKERS_MAX];
     uint32_t leases_count;
     gp_lease_row leases[GP_LEASES_MAX];
+    /* Of the door for other hosts; all optional on the wire. */
+    char listen[GP_TEXT_ENDPOINT]; /* where it listens; "" = nowhere */
+    uint32_t remote_links;         /* connections now */
+    uint64_t
+        remote_refused;  /* keys turned away, handshakes that failed, requests above a key's role or rate */
+    uint64_t remote_cut; /* connections cut off */
 } gp_status_reply;
+
+/* The devices that the scheduler found when it began.  Answered by devices_reply with one payload, the JSON of
+ * `gradpool devices --json`. */
+typedef struct gp_devices_get {
+    uint8_t none;
+} gp_devices_get;
+
+typedef struct gp_devices_reply {
+    uint32_t cores; /* for CPU workers */
+} gp_devices_reply;
 
 /* Ask for workers.  Answers: lease_grant; lease_wait, as often as the position or the reason changes, then
  * lease_grant; or error_reply (GP_ENODEV: can never be; GP_EBUSY: `wait` is false). */
@@ -532,6 +548,23 @@ typedef struct gp_job_changed {
     gp_job_row row;
     bool missed; /* changes before this one were not sent, because the receiver was slow: look again */
 } gp_job_changed;
+
+typedef enum gp_job_file { GP_JOB_FILE_LOG = 1, GP_JOB_FILE_METRICS = 2, GP_JOB_FILE_FACTS = 3 } gp_job_file;
+
+/* A piece of a file of a job's folder, for who does not see the folder.  Answered by job_piece with one payload, the bytes,
+ * or error_reply GP_ENOENT. */
+typedef struct gp_job_read {
+    uint64_t job;
+    uint32_t file; /* gp_job_file */
+    uint64_t offset;
+    uint32_t bytes; /* at most so many */
+} gp_job_read;
+
+typedef struct gp_job_piece {
+    uint64_t offset; /* of the payload */
+    uint64_t size;   /* of the file now */
+    uint64_t file;   /* names the file itself: another number, and it began anew; 0 = it is not there (yet) */
+} gp_job_piece;
 
 /* gp_msg_hello and so on: the types, with their tables. */
 #define GP_MSG(id, name, direction) extern const gp_message_type gp_msg_##name;

@@ -85,3 +85,18 @@ const gp_field gp_job_changed_fields[] = {
     GP_FIELD_BOOL(gp_job_changed, missed),
     GP_FIELD_END,
 };
+
+const gp_field gp_job_read_fields[] = {
+    GP_FIELD_U64(gp_job_read, job, 1, UINT64_MAX),
+    GP_FIELD_U32(gp_job_read, file, GP_JOB_FILE_LOG, GP_JOB_FILE_FACTS),
+    GP_FIELD_U64(gp_job_read, offset, 0, INT64_MAX),
+    GP_FIELD_U32(gp_job_read, bytes, 1, GP_JOB_PIECE_BYTES_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_job_piece_fields[] = {
+    GP_FIELD_U64(gp_job_piece, offset, 0, INT64_MAX),
+    GP_FIELD_U64(gp_job_piece, size, 0, INT64_MAX),
+    GP_FIELD_U64(gp_job_piece, file, 0, UINT64_MAX),
+    GP_FIELD_END,
+};

@@ -50,6 +50,17 @@ const gp_field gp_status_reply_fields[] = {
     GP_FIELD_BOOL(gp_status_reply, accepting),
     GP_FIELD_LIST(gp_status_reply, workers, gp_worker_row_fields, GP_WORKERS_MAX),
     GP_FIELD_LIST(gp_status_reply, leases, gp_lease_row_fields, GP_LEASES_MAX),
+    GP_FIELD_TEXT_OPTIONAL(gp_status_reply, listen),
+    GP_FIELD_U32_OPTIONAL(gp_status_reply, remote_links, 0, GP_REMOTE_LINKS_MAX, 0),
+    GP_FIELD_U64_OPTIONAL(gp_status_reply, remote_refused, 0, UINT64_MAX, 0),
+    GP_FIELD_U64_OPTIONAL(gp_status_reply, remote_cut, 0, UINT64_MAX, 0),
+    GP_FIELD_END,
+};
+
+const gp_field gp_devices_get_fields[] = { GP_FIELD_END };
+
+const gp_field gp_devices_reply_fields[] = {
+    GP_FIELD_U32(gp_devices_reply, cores, 0, GP_CORES_MAX),
     GP_FIELD_END,
 };
 

@@ -15,6 +15,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
+#include "proto/channel.h"
 #include "proto/device_probe.h"
 #include "scheduler/record.h"
 #include "scheduler/shell.h"
@@ -26,6 +27,7 @@ typedef struct arguments {
     const char *pool;
     gp_plan_request request;
     int64_t idle_timeout_ms;
+    const char *listen;
     int ready_fd;
     bool help;
 } arguments;
@@ -38,6 +40,8 @@ static void print_usage(FILE *out)
         "  --workers N|auto     how many (auto: one per GPU, else one per core, at most 16)\n"
         "  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or UUIDs (auto)\n"
         "  --idle-timeout MS    end when nobody used the pool for so long; 0 = never (1800000)\n"
+        "  --listen ENDPOINT    tcp://ADDRESS:PORT for clients on other hosts whose keys are on the list "
+        "(none)\n"
         "  --ready-fd N         write \"ready\", \"adopted\" or \"error: why\" there\n"
         "Exit codes: 0 ended as told, 1 could not start, 2 wrong arguments, 75 another one holds the pool\n",
         out);
@@ -78,6 +82,9 @@ static gp_status parse_option(arguments *out, int option, gp_error *err)
     case 'i':
         return parse_number(&out->idle_timeout_ms, "idle-timeout", optarg, 0, (int64_t)GP_DURATION_MS_MAX,
                             err);
+    case 'l':
+        out->listen = optarg;
+        return gp_endpoint_check(optarg, true, err);
     case 'r':
         status = parse_number(&number, "ready-fd", optarg, 0, 1 << 20, err);
         out->ready_fd = status == GP_OK ? (int)number : -1;
@@ -93,13 +100,10 @@ static gp_status parse_option(arguments *out, int option, gp_error *err)
 static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
 {
     static const struct option table[] = {
-        { "pool", required_argument, NULL, 'p' },
-        { "workers", required_argument, NULL, 'w' },
-        { "devices", required_argument, NULL, 'd' },
-        { "idle-timeout", required_argument, NULL, 'i' },
-        { "ready-fd", required_argument, NULL, 'r' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "pool", required_argument, NULL, 'p' },    { "workers", required_argument, NULL, 'w' },
+        { "devices", required_argument, NULL, 'd' }, { "idle-timeout", required_argument, NULL, 'i' },
+        { "listen", required_argument, NULL, 'l' },  { "ready-fd", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
     };
     gp_status first = GP_OK; /* the first error; the rest is read too: --ready-fd says where to tell it */
     gp_error ignored;
@@ -178,6 +182,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     options->request.workers = record->workers;
     options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
     options->idle_timeout_ms = record->idle_ms;
+    options->listen = record->listen[0] != '\0' ? record->listen : NULL;
 }
 
 static gp_status serve(const arguments *given, gp_error *err)
@@ -197,6 +202,7 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .request = given->request,
                                  .survivors = survivors,
                                  .idle_timeout_ms = given->idle_timeout_ms,
+                                 .listen = given->listen,
                                  .ready_fd = given->ready_fd };
     gp_status status = devices == NULL || cores == NULL || survivors == NULL
                            ? gp_fail(err, GP_ENOMEM, "no memory to start")

@@ -19,6 +19,10 @@ bool gp_record_read(gp_record *out, const gp_places *places)
         close(fd);
     text[got > 0 ? got : 0] = '\0';
     *out = (gp_record){ .workers = 0 };
+    const char *listen = strstr(text, "\nlisten ");
+
+    if (listen != NULL)
+        (void)sscanf(listen, "\nlisten %107[^\n]", out->listen);
     return sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64 "\ndevices %255[^\n]\n", &out->workers,
                   &out->idle_ms, out->devices) >= 2 &&
            out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
@@ -27,8 +31,10 @@ bool gp_record_read(gp_record *out, const gp_places *places)
 gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err)
 {
     char aside[GP_TEXT_ENDPOINT + 8], text[512];
-    int length = snprintf(text, sizeof(text), "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\n",
-                          record->workers, record->idle_ms, record->devices);
+    int length = snprintf(text, sizeof(text), "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\n%s%s%s",
+                          record->workers, record->idle_ms, record->devices,
+                          record->listen[0] != '\0' ? "listen " : "", record->listen,
+                          record->listen[0] != '\0' ? "\n" : "");
     int fd;
     bool written;
 

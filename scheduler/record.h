@@ -14,7 +14,8 @@
 typedef struct gp_record {
     uint32_t workers;
     int64_t idle_ms;
-    char devices[256]; /* as in --devices; "" = auto */
+    char devices[256];             /* as in --devices; "" = auto */
+    char listen[GP_TEXT_ENDPOINT]; /* where other hosts reach it; "" = nowhere */
 } gp_record;
 
 /* False: there is none, or it makes no sense. */

@@ -15,9 +15,15 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "scheduler/record.h"
-#include "scheduler/shell_parts.h"
+#include "scheduler/shell_remote.h"
 
-enum { LOCK_CHECK_MS = 1000, DRAIN_MS = 200, FIRST_JOB = 3 + GP_CORE_SLOTS_MAX, INCARNATION_BITS = 16 };
+enum {
+    LOCK_CHECK_MS = 1000,
+    DRAIN_MS = 200,
+    FIRST_WORKER = 5,
+    FIRST_JOB = FIRST_WORKER + GP_CORE_SLOTS_MAX,
+    INCARNATION_BITS = 16
+};
 
 /* ---- events and actions ---- */
 
@@ -65,6 +71,11 @@ static void step_once(shell *s, const gp_core_event *event)
 void shell_step(shell *s, const gp_core_event *event)
 {
     step_once(s, event);
+    shell_flush(s);
+}
+
+void shell_flush(shell *s)
+{
     for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow while we go */
         gp_core_event next = s->pending[i];
 
@@ -133,8 +144,12 @@ static int patience_ms(shell *s)
 
     if (shell_jobs_due(s) - gp_now_ms() < left)
         left = shell_jobs_due(s) - gp_now_ms();
+    int remote = shell_remote_patience_ms(s);
+
     if (left <= 0 || gp_channel_pending(s->channel))
         return 0;
+    if (remote >= 0 && remote < left)
+        return remote;
     return left > LOCK_CHECK_MS ? LOCK_CHECK_MS : (int)left;
 }
 
@@ -147,10 +162,13 @@ static void loop(shell *s)
             { .fd = gp_door_fd(s->door), .events = POLLIN },
             { .fd = gp_channel_fd(s->channel), .events = POLLIN },
             { .fd = s->signals, .events = POLLIN },
+            { .fd = s->remote.channel != NULL ? gp_channel_fd(s->remote.channel) : -1, .events = POLLIN },
+            { .fd = s->remote.channel != NULL ? gp_channel_watch_fd(s->remote.channel) : -1,
+              .events = POLLIN },
         };
 
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
-            fds[3 + i] = (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
+            fds[FIRST_WORKER + i] = (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
         uint32_t job_fds = shell_jobs_poll(s, &fds[FIRST_JOB]);
 
         poll(fds, FIRST_JOB + job_fds, patience_ms(s));
@@ -158,11 +176,12 @@ static void loop(shell *s)
         if (s->followed)
             break;
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
-            if (fds[3 + i].revents != 0)
+            if (fds[FIRST_WORKER + i].revents != 0)
                 shell_reap(s, i);
         }
         hear_channel(s);
         shell_serve_door(s);
+        shell_remote_serve(s);
         hear_signals(s);
         shell_jobs_serve(s, &fds[FIRST_JOB], job_fds);
         shell_step(s, &tick);
@@ -175,6 +194,7 @@ void shell_record(const shell *s, const char *devices)
     gp_error err;
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
+    snprintf(record.listen, sizeof(record.listen), "%s", s->remote.zap != NULL ? s->remote.bound : "");
     if (gp_record_write(&record, s->options->places, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "a scheduler that follows this one would not know its pool: %s", err.message);
 }
@@ -192,7 +212,7 @@ static gp_status open_core(shell *s, gp_error *err)
     if (plan == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the plan of the pool");
     config.epoch = options->hold->epoch;
-    config.clients_max = SHELL_CLIENTS_MAX;
+    config.clients_max = SHELL_CLIENTS_ALL;
     config.idle_ms = options->idle_timeout_ms;
     if (options->follows)
         config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
@@ -246,6 +266,7 @@ static void shell_free(shell *s)
         shell_hang_up(&s->workers[i]);
     shell_jobs_close(s);
     gp_door_close(s->door);
+    shell_remote_close(s, DRAIN_MS);
     gp_channel_close(s->channel, DRAIN_MS);
     if (s->signals >= 0)
         close(s->signals);
@@ -275,6 +296,8 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         status = open_sockets(s, err);
     if (status == GP_OK)
         status = shell_jobs_open(s, err);
+    if (status == GP_OK) /* last: who is let in finds all of it */
+        status = shell_remote_open(s, err);
     if (status == GP_OK) {
         gp_log(GP_LOG_INFO, "pool %s: %u workers, epoch %llu", options->places->pool, s->core->slot_count,
                (unsigned long long)options->hold->epoch);

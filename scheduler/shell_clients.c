@@ -16,14 +16,14 @@
 
 shell_client *shell_find_client(shell *s, const gp_core_id *session)
 {
-    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
+    for (uint32_t i = 0; i < SHELL_CLIENTS_ALL; i++) {
         if (s->clients[i].door != 0 && memcmp(&s->clients[i].session, session, sizeof(*session)) == 0)
             return &s->clients[i];
     }
     return NULL;
 }
 
-static void forget_client(shell *s, shell_client *client)
+void shell_forget_client(shell *s, shell_client *client)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
 
@@ -35,8 +35,11 @@ static void forget_client(shell *s, shell_client *client)
 
 void shell_drop_client(shell *s, shell_client *client)
 {
-    gp_door_drop(s->door, client->door);
-    forget_client(s, client);
+    if (client->peer.remote)
+        gp_channel_cut(s->remote.channel, &client->peer);
+    else
+        gp_door_drop(s->door, client->door);
+    shell_forget_client(s, client);
 }
 
 static void hear_knock(shell *s, const gp_door_event *knock)
@@ -77,7 +80,7 @@ static void hear_gone(shell *s, uint64_t id)
     for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
         if (s->clients[i].door == id) {
             gp_log(GP_LOG_INFO, "client with pid %d is gone", (int)s->clients[i].pid);
-            forget_client(s, &s->clients[i]);
+            shell_forget_client(s, &s->clients[i]);
             return;
         }
     }
@@ -235,13 +238,18 @@ static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
-static void hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
+void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     switch (in->envelope.message) {
     case GP_ID(status_get):
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
         shell_step(s, event);
         shell_send_status(s, &in->peer, &in->envelope);
+        break;
+    case GP_ID(devices_get):
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        shell_send_devices(s, &in->peer, &in->envelope);
         break;
     case GP_ID(lease_ask):
         hear_ask(s, in, event);
@@ -288,7 +296,7 @@ static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    if (client == NULL && hello.role != GP_ROLE_WORKER) {
+    if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
         shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
         return;
     }
@@ -312,6 +320,6 @@ void shell_hear_client(shell *s, const gp_incoming *in)
         shell_reply_error(s, in, GP_ESTALE, "this scheduler's epoch is %llu, the message is of %llu",
                           (unsigned long long)s->core->config.epoch, (unsigned long long)event.epoch);
     } else {
-        hear_request(s, in, &event);
+        shell_hear_request(s, in, &event);
     }
 }

@@ -1,12 +1,16 @@
 /* shell_job_messages.c -- what clients say about jobs, and what they are told. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "scheduler/shell_jobs.h"
+#include "scheduler/shell_remote.h"
 
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
 
@@ -69,7 +73,8 @@ static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, c
     if (client == NULL || client->peer.bytes == 0)
         return;
     memcpy(envelope.session, session->bytes, sizeof(envelope.session));
-    if (gp_channel_send(s->channel, &client->peer, &envelope, type, message, NULL, 0, &err) == GP_OK)
+    if (gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, type, message, NULL, 0,
+                        &err) == GP_OK)
         return;
     /* It waits for an answer that is lost: with its link gone it asks again. */
     gp_log(GP_LOG_WARN, "client with pid %d was not reached: %s", (int)client->pid, err.message);
@@ -96,8 +101,8 @@ static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job,
         return true;
     memcpy(envelope.session, watch->session.bytes, sizeof(envelope.session));
     fill_row(job, &changed.row);
-    return gp_channel_send(s->channel, &client->peer, &envelope, &gp_msg_job_changed, &changed, NULL, 0,
-                           NULL) != GP_EBUSY;
+    return gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_job_changed,
+                           &changed, NULL, 0, NULL) != GP_EBUSY;
 }
 
 static void push_to_all(shell *s, const gp_jobs_job *job)
@@ -202,6 +207,7 @@ static bool texts_are_sound(const gp_frame *frame, size_t bytes_max, uint32_t co
 static gp_status check_words(const gp_incoming *in, gp_error *err)
 {
     const gp_frame *words = &in->payloads[0], *variables = &in->payloads[1], *directory = &in->payloads[2];
+    bool here = !in->peer.remote; /* who sees another host's files may leave the directory to us */
 
     if (in->payload_count != 3)
         return gp_fail(err, GP_EPROTO, "job_put has %u payloads; it must have 3", in->payload_count);
@@ -217,6 +223,8 @@ static gp_status check_words(const gp_incoming *in, gp_error *err)
             "a job's environment has %zu bytes; it must be at most %u NAME=value that end with a NUL, "
             "of at most %u bytes together",
             variables->bytes, GP_JOB_VARIABLES_MAX, GP_JOB_ENVIRONMENT_BYTES_MAX);
+    if (!here && directory->bytes == 1 && directory->data[0] == '\0')
+        return GP_OK;
     if (directory->bytes < 2 || directory->bytes > GP_JOB_DIRECTORY_BYTES_MAX || directory->data[0] != '/' ||
         memchr(directory->data, '\0', directory->bytes) != directory->data + directory->bytes - 1)
         return gp_fail(err, GP_EINVAL,
@@ -251,16 +259,21 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     char command[GP_JOBS_COMMAND_BYTES];
     gp_jobs_submit submit = { .name = message.name, .command = command };
     gp_journal_words words;
+    gp_buffer environment;
     gp_error err;
     gp_status status = gp_incoming_decode(in, &message, &err);
 
+    gp_buffer_init(&environment, GP_JOB_ENVIRONMENT_BYTES_MAX);
     if (status == GP_OK)
         status = check_words(in, &err);
+    if (status == GP_OK && in->peer.remote)
+        status = shell_remote_environment(&in->payloads[1], &environment, &err);
     if (status == GP_OK && s->core->stopping != GP_CORE_RUNNING)
         status = gp_fail(&err, GP_ESTATE, "the pool is shutting down; run `gradpool up` to start a new one");
     if (status == GP_OK && s->jobs->journal != NULL && gp_journal_full(s->jobs->journal))
         status = gp_fail(&err, GP_EBUSY, "the job journal is behind; try again later");
     if (status != GP_OK) {
+        gp_buffer_deinit(&environment);
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
@@ -270,6 +283,12 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
                                 .environment_bytes = in->payloads[1].bytes,
                                 .directory = unconst(in->payloads[2].data),
                                 .umask = message.umask };
+    if (in->peer.remote) {
+        words.environment = (char *)environment.data;
+        words.environment_bytes = environment.bytes;
+        if (in->payloads[2].bytes == 1)
+            words.directory = (char *)(uintptr_t)shell_remote_home();
+    }
     summarize(command, sizeof(command), &in->payloads[0]);
     memcpy(submit.submitter, message.submitter, sizeof(submit.submitter));
     submit.seq = message.seq;
@@ -279,6 +298,7 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     s->jobs->submitting = &words;
     shell_jobs_step(s, event);
     s->jobs->submitting = NULL;
+    gp_buffer_deinit(&environment);
 }
 
 static void hear_cancel(shell *s, const gp_incoming *in, gp_jobs_event *event)
@@ -419,6 +439,57 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     send_to(s, session, watch.correlation, &gp_msg_job_changed, &changed);
 }
 
+/* A regular file in the job's folder and nothing that it points to: the job could have put a link there. */
+static int job_file_open(const shell *s, uint64_t job, uint32_t file, struct stat *facts)
+{
+    static const char *const names[] = {
+        [GP_JOB_FILE_LOG] = "log", [GP_JOB_FILE_METRICS] = "metrics.jsonl", [GP_JOB_FILE_FACTS] = "facts.json"
+    };
+    char path[GP_TEXT_FOLDER + 16], folder[GP_TEXT_FOLDER];
+    int fd;
+
+    gp_job_folder(s->options->places, job, folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/%s", folder, names[file]);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static void hear_read(shell *s, const gp_incoming *in)
+{
+    static uint8_t bytes[GP_JOB_PIECE_BYTES_MAX];
+    gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
+    gp_payload payload = { .data = bytes };
+    gp_job_read ask;
+    gp_job_piece piece;
+    struct stat facts;
+    gp_error err;
+    int fd;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    if (known_job(s, in, ask.job) == NULL)
+        return;
+    piece = (gp_job_piece){ .offset = ask.offset };
+    fd = job_file_open(s, ask.job, ask.file, &facts);
+    if (fd >= 0) {
+        ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
+
+        payload.bytes = got > 0 ? (size_t)got : 0;
+        piece.size = (uint64_t)facts.st_size;
+        piece.file = (uint64_t)facts.st_ino;
+        close(fd);
+    }
+    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload,
+                        1, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "a piece of a job's file was not sent: %s", err.message);
+}
+
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     gp_jobs_event event = { .correlation = in->envelope.correlation };
@@ -438,6 +509,9 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
     case GP_ID(job_ask):
         shell_jobs_note_workers(s);
         hear_get(s, in, session);
+        return true;
+    case GP_ID(job_read):
+        hear_read(s, in);
         return true;
     case GP_ID(job_watch):
         hear_watch(s, in, session);

@@ -2,11 +2,13 @@
  *
  *   shell.c         opening, the loop, carrying actions out      shell_clients.c  door, what clients say
  *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages
+ *   shell_remote.c: clients on other hosts (shell_remote.h)
  *   shell_jobs.c, shell_job_messages.c: background jobs (shell_jobs.h) */
 #ifndef GP_SHELL_PARTS_H
 #define GP_SHELL_PARTS_H
 
 #include <poll.h>
+#include <sys/stat.h>
 
 #include "proto/channel.h"
 #include "proto/door.h"
@@ -15,14 +17,39 @@
 #include "scheduler/shell.h"
 #include "scheduler/supervise.h"
 
-enum { SHELL_CLIENTS_MAX = 1024, SHELL_PENDING_MAX = 256 };
+enum {
+    SHELL_CLIENTS_MAX = 1024, /* of this host */
+    SHELL_REMOTE_MAX = 128,   /* of others: they cannot take the places of ours */
+    SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
+    SHELL_PENDING_MAX = 256
+};
+#define SHELL_REMOTE_DOOR UINT64_MAX /* of who came in over TCP: no connection has this id */
 
 typedef struct shell_client {
     uint64_t door; /* its connection; 0 = this entry is free */
     gp_core_id session;
     pid_t pid;
-    gp_peer peer; /* bytes = 0 until it said hello on the channel */
+    gp_peer peer;          /* bytes = 0 until it said hello on the channel */
+    char key[GP_KEY_TEXT]; /* of clients on other hosts; "" = of this one */
+    int64_t heard_ms;      /* the same: when it last spoke */
 } shell_client;
+
+typedef struct shell_remote_counts {
+    uint32_t links;
+    uint64_t refused, cut;
+} shell_remote_counts;
+
+/* The door for other hosts (shell_remote.c). */
+typedef struct shell_remote {
+    gp_zap *zap;         /* NULL: nobody asked for it */
+    gp_channel *channel; /* NULL: it is to be opened (again) at retry_ms */
+    char bound[GP_TEXT_ENDPOINT];
+    int64_t retry_ms, checked_ms;
+    struct stat key_seen;               /* of the pool's key when it was read */
+    uint64_t denied;                    /* requests that the key's role, or this door, does not have */
+    shell_remote_counts before;         /* of channels that were closed */
+    char trouble[GP_ERROR_MESSAGE_MAX]; /* last told */
+} shell_remote;
 
 typedef struct shell_worker {
     gp_child child;
@@ -44,7 +71,8 @@ typedef struct shell {
     bool holds, exit, followed;     /* followed: by a later scheduler */
     bool secrets_told; /* clients gave us new secrets, or an adopted worker those that the pool had */
     shell_worker workers[GP_CORE_SLOTS_MAX];
-    shell_client clients[SHELL_CLIENTS_MAX];
+    shell_client clients[SHELL_CLIENTS_ALL]; /* of this host, then of others */
+    shell_remote remote;
     gp_core_id refused; /* the session that the core did not want, with why */
     char refusal[GP_ERROR_MESSAGE_MAX];
     struct shell_jobs *jobs;
@@ -61,6 +89,8 @@ typedef struct shell {
 /* One event, its actions, and what those lead to. */
 void shell_step(shell *s, const gp_core_event *event);
 void shell_pend(shell *s, const gp_core_event *event);
+/* What is pending. */
+void shell_flush(shell *s);
 
 /* What a scheduler that follows this one must know. */
 void shell_record(const shell *s, const char *devices);
@@ -72,6 +102,10 @@ void shell_serve_door(shell *s);
 void shell_hear_client(shell *s, const gp_incoming *in);
 shell_client *shell_find_client(shell *s, const gp_core_id *session);
 void shell_drop_client(shell *s, shell_client *client);
+/* It has gone. */
+void shell_forget_client(shell *s, shell_client *client);
+/* A request of one that is in. */
+void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
 
 /* ---- shell_workers.c ---- */
 
@@ -85,9 +119,13 @@ void shell_hang_up(shell_worker *worker);
 
 /* ---- shell_send.c ---- */
 
+/* The channel that a peer is on. */
+gp_channel *shell_link(shell *s, const gp_peer *peer);
+
 void shell_send_to_worker(shell *s, const gp_core_action *action);
 void shell_send_to_client(shell *s, const gp_core_action *action);
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to);
+void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to);
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same envelope back, with our epoch. */

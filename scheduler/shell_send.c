@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
-#include "scheduler/shell_parts.h"
+#include "scheduler/shell_remote.h"
 
 #ifndef GP_BUILD
 #define GP_BUILD "gradpool"
@@ -26,6 +26,11 @@ gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to)
     return envelope;
 }
 
+gp_channel *shell_link(shell *s, const gp_peer *peer)
+{
+    return peer->remote ? s->remote.channel : s->channel;
+}
+
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
 {
     gp_error error = { .code = status };
@@ -34,8 +39,9 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
     va_start(arguments, format);
     vsnprintf(error.message, sizeof(error.message), format, arguments);
     va_end(arguments);
-    gp_log(GP_LOG_WARN, "refused a message: %s", error.message);
-    if (gp_channel_reply_error(s->channel, &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
+    /* What other hosts say is counted: it must not fill the log. */
+    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "refused a message: %s", error.message);
+    if (gp_channel_reply_error(shell_link(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
         gp_log(GP_LOG_DEBUG, "and its sender is gone");
 }
 
@@ -49,7 +55,8 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
     gp_error err;
 
     COPY_TEXT(welcome.pool, s->options->places->pool);
-    if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, 0, &err) != GP_OK)
+    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, 0,
+                        &err) != GP_OK)
         gp_log(GP_LOG_WARN, "welcome was not sent: %s", err.message);
 }
 
@@ -97,7 +104,7 @@ static gp_status send_grant(shell *s, const gp_core_action *action, const gp_env
         if (action->members[i].slot == action->slot)
             grant->rank = i;
     }
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_grant, grant, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_grant, grant, NULL, 0, err);
 }
 
 static gp_status send_peer_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
@@ -106,7 +113,7 @@ static gp_status send_peer_lost(shell *s, const gp_core_action *action, const gp
     gp_peer_lost lost = { .index = action->lost_slot + 1, .incarnation = action->lost_incarnation };
 
     COPY_TEXT(lost.cause, action->text);
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_peer_lost, &lost, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_peer_lost, &lost, NULL, 0, err);
 }
 
 void shell_send_to_worker(shell *s, const gp_core_action *action)
@@ -128,11 +135,11 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
     else if (action->kind == GP_CORE_PEER_LOST)
         status = send_peer_lost(s, action, &envelope, &worker->peer, &err);
     else if (action->kind == GP_CORE_REVOKE)
-        status =
-            gp_channel_send(s->channel, &worker->peer, &envelope, &gp_msg_revoke, &revoke, NULL, 0, &err);
+        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_revoke,
+                                 &revoke, NULL, 0, &err);
     else
-        status = gp_channel_send(s->channel, &worker->peer, &envelope, &gp_msg_quit, &(gp_quit){ 0 }, NULL, 0,
-                                 &err);
+        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_quit,
+                                 &(gp_quit){ 0 }, NULL, 0, &err);
     if (action->kind == GP_CORE_GRANT)
         gp_fault_point("granting");
     if (status != GP_OK)
@@ -151,7 +158,7 @@ static gp_status send_lease_grant(shell *s, const gp_core_action *action, const 
     grant->slots_count = action->member_count;
     for (uint32_t i = 0; i < action->member_count; i++)
         fill_slot(s, action->members[i].slot, &grant->slots[i]);
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_lease_grant, grant, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_grant, grant, NULL, 0, err);
 }
 
 static gp_status send_worker_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
@@ -171,7 +178,7 @@ static gp_status send_worker_lost(shell *s, const gp_core_action *action, const 
     }
     COPY_TEXT(lost.cause, action->text);
     COPY_TEXT(lost.log, s->core->slots[action->lost_slot].config.log);
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_worker_lost, &lost, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_lost, &lost, NULL, 0, err);
 }
 
 static gp_status send_lease_wait(shell *s, const gp_core_action *action, const gp_envelope *envelope,
@@ -180,7 +187,7 @@ static gp_status send_lease_wait(shell *s, const gp_core_action *action, const g
     gp_lease_wait wait = { .position = action->position };
 
     COPY_TEXT(wait.reason, action->text);
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_lease_wait, &wait, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_wait, &wait, NULL, 0, err);
 }
 
 static gp_status send_ended_or_error(shell *s, const gp_core_action *action, const gp_envelope *envelope,
@@ -192,10 +199,11 @@ static gp_status send_ended_or_error(shell *s, const gp_core_action *action, con
     if (action->kind == GP_CORE_LEASE_ENDED) {
         memset(&ended, 0, sizeof(ended));
         COPY_TEXT(ended.reason, action->text);
-        return gp_channel_send(s->channel, peer, envelope, &gp_msg_lease_ended, &ended, NULL, 0, err);
+        return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_ended, &ended, NULL, 0,
+                               err);
     }
     COPY_TEXT(error.message, action->text);
-    return gp_channel_send(s->channel, peer, envelope, &gp_msg_error_reply, &error, NULL, 0, err);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_error_reply, &error, NULL, 0, err);
 }
 
 void shell_send_to_client(shell *s, const gp_core_action *action)
@@ -233,8 +241,8 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
         status = send_ended_or_error(s, action, &envelope, &client->peer, &err);
         break;
     case GP_CORE_OK:
-        status = gp_channel_send(s->channel, &client->peer, &envelope, &gp_msg_ok_reply, &(gp_ok_reply){ 0 },
-                                 NULL, 0, &err);
+        status = gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_ok_reply,
+                                 &(gp_ok_reply){ 0 }, NULL, 0, &err);
         break;
     case GP_CORE_RESIZED:
         shell_send_status(s, &client->peer, &envelope);
@@ -305,6 +313,33 @@ static void fill_lease_rows(const shell *s, gp_status_reply *status)
     }
 }
 
+static void fill_remote(shell *s, gp_status_reply *status)
+{
+    shell_remote_counts counts = shell_remote_count(s);
+
+    if (s->remote.zap == NULL)
+        return;
+    COPY_TEXT(status->listen, s->remote.bound);
+    status->remote_links = counts.links;
+    status->remote_refused = counts.refused;
+    status->remote_cut = counts.cut;
+}
+
+void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
+{
+    gp_envelope envelope = shell_reply_envelope(s, to);
+    gp_devices_reply reply = { .cores = s->options->cores->count };
+    gp_buffer text;
+    gp_error err;
+
+    gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
+    if (gp_device_list_write(s->options->devices, &text, &err) != GP_OK ||
+        gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
+                        &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "the list of devices was not sent: %s", err.message);
+    gp_buffer_deinit(&text);
+}
+
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
 {
     gp_envelope envelope = shell_reply_envelope(s, to);
@@ -322,6 +357,8 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     for (uint32_t i = 0; i < status->workers_count; i++)
         fill_worker_row(s, i, &status->workers[i]);
     fill_lease_rows(s, status);
-    if (gp_channel_send(s->channel, peer, &envelope, &gp_msg_status_reply, status, NULL, 0, &err) != GP_OK)
+    fill_remote(s, status);
+    if (gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_status_reply, status, NULL, 0, &err) !=
+        GP_OK)
         gp_log(GP_LOG_WARN, "status was not sent: %s", err.message);
 }

@@ -26,7 +26,8 @@ enum {
 
 /* Of every command; the first member of each command's options struct. */
 typedef struct cli_common {
-    char pool[40];
+    char pool[108];
+    char server_key_file[512], key_file[512]; /* of a pool on another host */
     bool json, help, quiet;
 } cli_common;
 
@@ -94,7 +95,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     { .name = "pool",                                                                                        \
       .type = GP_PARAM_TEXT,                                                                                 \
       .offset = offsetof(options_type, common.pool),                                                         \
-      .count = 40,                                                                                           \
+      .count = 108,                                                                                          \
       .help = "name of the pool (default: $GRADPOOL_POOL, else default)" },                                  \
         { .name = "quiet",                                                                                   \
           .type = GP_PARAM_BOOL,                                                                             \
@@ -103,6 +104,18 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     {                                                                                                        \
         .name = "help", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help),                \
         .help = "show this text"                                                                             \
+    }
+
+/* Of commands that work on a pool of another host too. */
+#define CLI_REMOTE_PARAMS(options_type)                                                                      \
+    { .name = "server-key-file",                                                                             \
+      .type = GP_PARAM_TEXT,                                                                                 \
+      .offset = offsetof(options_type, common.server_key_file),                                              \
+      .count = 512,                                                                                          \
+      .help = "with --pool tcp://HOST:PORT: the pool's public key" },                                        \
+    {                                                                                                        \
+        .name = "key-file", .type = GP_PARAM_TEXT, .offset = offsetof(options_type, common.key_file),        \
+        .count = 512, .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                   \
     }
 
 /* Of commands that compute a network; the options have an int of that name. */
@@ -136,6 +149,9 @@ int cli_usage(const cli_call *call, const char *format, ...) __attribute__((form
 
 /* Open the pool of --pool; notes go to standard error unless --quiet. */
 gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err);
+
+/* Whether the pool of --pool is on another host; its keys are read, nobody is asked. */
+gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err);
 
 extern const gp_param cli_lease_options[]; /* of a cli_lease */
 

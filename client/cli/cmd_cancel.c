@@ -14,6 +14,7 @@ static const gp_param cancel_params[] = {
       .type = GP_PARAM_BOOL,
       .offset = offsetof(cancel_options, all),
       .help = "every job that has not ended" },
+    CLI_REMOTE_PARAMS(cancel_options),
     CLI_COMMON_PARAMS(cancel_options),
     { 0 },
 };

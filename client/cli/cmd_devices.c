@@ -7,6 +7,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
+#include "client/remote.h"
 #include "common/base/alloc.h"
 #include "proto/device_probe.h"
 
@@ -16,6 +17,7 @@ typedef struct devices_options {
 
 static const gp_param devices_params[] = {
     CLI_JSON_PARAM(devices_options),
+    CLI_REMOTE_PARAMS(devices_options),
     CLI_COMMON_PARAMS(devices_options),
     { 0 },
 };
@@ -27,7 +29,7 @@ static unsigned allowed_cores(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-static void devices_show(const gp_device_list *list)
+static void devices_show(const gp_device_list *list, unsigned cores)
 {
     show_table *table =
         show_table_new(6, (const char *[]){ "index", "ordinal", "name", "memory", "uuid", "" });
@@ -46,9 +48,26 @@ static void devices_show(const gp_device_list *list)
     }
     show_table_print_free(table);
     if (list->count == 0)
-        printf("no GPU; %u cores for CPU workers\n", allowed_cores());
+        printf("no GPU; %u cores for CPU workers\n", cores);
     if (list->note[0] != '\0')
         printf("note: %s\n", list->note);
+}
+
+/* Those of another host are what its scheduler found when it began. */
+static gp_status devices_elsewhere(const cli_call *call, gp_device_list *list, uint32_t *cores,
+                                   bool *elsewhere, gp_error *err)
+{
+    gp_pool *pool;
+    gp_status status = cli_elsewhere(call, elsewhere, err);
+
+    if (status != GP_OK || !*elsewhere)
+        return status;
+    status = cli_open(call, true, &pool, err);
+    if (status != GP_OK)
+        return status;
+    status = pool_devices(pool, list, cores, err);
+    gp_pool_close(pool);
+    return status;
 }
 
 static int devices_run(cli_call *call)
@@ -56,14 +75,18 @@ static int devices_run(cli_call *call)
     const devices_options *options = call->options;
     gp_device_list *list = gp_calloc(1, sizeof(*list));
     char program[4096];
+    uint32_t cores = allowed_cores();
+    bool elsewhere = false;
     gp_buffer text;
     gp_error err;
     gp_status status;
 
     if (list == NULL)
         return cli_fail(call, &(gp_error){ GP_ENOMEM, "no memory for the list of devices" });
-    status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), &err);
-    if (status == GP_OK)
+    status = devices_elsewhere(call, list, &cores, &elsewhere, &err);
+    if (status == GP_OK && !elsewhere)
+        status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), &err);
+    if (status == GP_OK && !elsewhere)
         status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, &err);
     if (status == GP_OK && options->common.json) {
         gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
@@ -71,7 +94,7 @@ static int devices_run(cli_call *call)
         printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
     } else if (status == GP_OK) {
-        devices_show(list);
+        devices_show(list, cores);
     }
     gp_free(list);
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
@@ -80,7 +103,7 @@ static int devices_run(cli_call *call)
 extern const cli_command cli_command_devices;
 const cli_command cli_command_devices = {
     .name = "devices",
-    .summary = "show this machine's GPUs and who uses them",
+    .summary = "show this machine's GPUs and who uses them, or with --pool those of another host",
     .usage = "[--json]",
     .examples = "  gradpool devices\n",
     .options = devices_params,

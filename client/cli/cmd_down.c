@@ -14,6 +14,7 @@ static const gp_param down_params[] = {
       .type = GP_PARAM_BOOL,
       .offset = offsetof(down_options, when_idle),
       .help = "let what runs finish first" },
+    CLI_REMOTE_PARAMS(down_options),
     CLI_COMMON_PARAMS(down_options),
     { 0 },
 };

@@ -16,6 +16,7 @@ static const gp_param jobs_params[] = {
       .offset = offsetof(jobs_options, all),
       .help = "also those that have ended" },
     CLI_JSON_PARAM(jobs_options),
+    CLI_REMOTE_PARAMS(jobs_options),
     CLI_COMMON_PARAMS(jobs_options),
     { 0 },
 };

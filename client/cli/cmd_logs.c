@@ -9,6 +9,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/job_view.h"
 #include "client/cli/job_wait.h"
+#include "client/remote.h"
 
 typedef struct logs_options {
     cli_common common;
@@ -29,17 +30,37 @@ static const gp_param logs_params[] = {
       .offset = offsetof(logs_options, plots),
       .words = plots_words,
       .help = "with --follow: a training's live picture on a terminal, or the text" },
+    CLI_REMOTE_PARAMS(logs_options),
     CLI_COMMON_PARAMS(logs_options),
     { 0 },
 };
 
-enum { FOLLOW_MS = 100 };
+enum { FOLLOW_MS = 100, FOLLOW_ELSEWHERE_MS = 300 };
 
 /* A log that is read by offset: many may look at the same time, nobody disturbs the job. */
 typedef struct gp_tail {
     char path[240];
     int fd; /* -1 = it is not there yet */
+    /* On another host: */
+    uint64_t job, offset, file; /* job: 0 = it is on this one; file: 0 = not there yet */
 } gp_tail;
+
+/* All that is there now, piece by piece. */
+static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_error *err)
+{
+    static pool_piece piece;
+    gp_status status = GP_OK;
+
+    do {
+        status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, tail->offset, &piece, err);
+        if (status != GP_OK)
+            break;
+        tail->file = piece.at.file;
+        tail->offset += piece.bytes;
+        *written = fwrite(piece.text, 1, piece.bytes, stdout) == piece.bytes && fflush(stdout) == 0;
+    } while (*written && piece.bytes > 0);
+    return status;
+}
 
 /* Whether all that is there now could be printed. */
 static bool tail_print(gp_tail *tail)
@@ -118,6 +139,36 @@ static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool l
     return true;
 }
 
+/* The text only: pictures are drawn from files. */
+static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *info)
+{
+    const logs_options *options = call->options;
+    gp_tail tail = { .fd = -1, .job = info->id };
+    uint64_t job = info->id;
+    bool written = true, ended = false;
+    gp_error err;
+    gp_status status;
+
+    cli_catch_interrupts();
+    do {
+        ended = gp_job_state_ended(info->state); /* known before the last look */
+        status = *pool != NULL ? tail_fetch(&tail, *pool, &written, &err) : GP_OK;
+        if (status == GP_OK && options->follow && !ended && written && cli_stop == 0) {
+            status = job_wait(call, pool, info, &job, 1, false, FOLLOW_ELSEWHERE_MS, &err);
+            status = status == GP_ETIMEDOUT ? GP_OK : status;
+        }
+    } while (status == GP_OK && options->follow && !ended && written && cli_stop == 0);
+    if (cli_stop != 0)
+        return detach(job);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (options->follow && !options->common.quiet)
+        job_say_end(stderr, info);
+    else if (tail.file == 0 && !options->common.quiet)
+        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info->state));
+    return written ? CLI_OK : CLI_FAILED;
+}
+
 static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_job_info *info)
 {
     const logs_options *options = call->options;
@@ -192,7 +243,9 @@ static int logs_run(cli_call *call)
         return cli_fail(call, &err);
     }
     snprintf(tail.path, sizeof(tail.path), "%s/log", info.folder);
-    if (options->follow)
+    if (pool->remote != NULL)
+        code = logs_elsewhere(call, &pool, &info);
+    else if (options->follow)
         code = logs_follow(call, &pool, &tail, &info);
     else if (!tail_print(&tail))
         code = CLI_FAILED;

@@ -10,6 +10,7 @@ typedef struct status_options {
 
 static const gp_param status_params[] = {
     CLI_JSON_PARAM(status_options),
+    CLI_REMOTE_PARAMS(status_options),
     CLI_COMMON_PARAMS(status_options),
     { 0 },
 };

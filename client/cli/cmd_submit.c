@@ -13,7 +13,7 @@ extern char **environ;
 
 typedef struct submit_options {
     cli_common common;
-    char name[64], env[1024];
+    char name[64], env[1024], directory[1024];
     int64_t priority;
 } submit_options;
 
@@ -34,7 +34,13 @@ static const gp_param submit_params[] = {
       .offset = offsetof(submit_options, env),
       .count = 1024,
       .help = "more variables for the job, by name: A,B (see the manual for those it gets anyway)" },
+    { .name = "directory",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(submit_options, directory),
+      .count = 1024,
+      .help = "where the job begins: an absolute path on the pool's host; default: here, or the home there" },
     CLI_JSON_PARAM(submit_options),
+    CLI_REMOTE_PARAMS(submit_options),
     CLI_COMMON_PARAMS(submit_options),
     { 0 },
 };
@@ -49,7 +55,8 @@ static int submit_check(cli_call *call)
     char *words[CLI_WORDS_MAX + 2] = { call->argv[0] };
     const char *near = NULL;
     unsigned distance = 0;
-    bool known = false;
+    bool known = false, elsewhere;
+    gp_error err;
 
     if (call->word_count == 0)
         return cli_usage(call, "what is to run is missing; usage: gradpool submit %s", call->command->usage);
@@ -69,7 +76,10 @@ static int submit_check(cli_call *call)
         if (known && (strcmp(call->words[i], "--pool") == 0 || strncmp(call->words[i], "--pool=", 7) == 0))
             return cli_usage(call, "a job runs in the pool that it is submitted to: put --pool before '--'");
     }
-    return cli_check_words(call->word_count + 1, words);
+    if (cli_elsewhere(call, &elsewhere, &err) != GP_OK)
+        return cli_fail(call, &err);
+    /* Files of another host are not ours to look for. */
+    return elsewhere ? CLI_OK : cli_check_words(call->word_count + 1, words);
 }
 
 /* Whether the list "A,B" names it. */
@@ -85,8 +95,9 @@ static bool is_named(const char *list, const char *name, size_t bytes)
     return false;
 }
 
-/* NULL-terminated; the texts are the environment's own. */
-static void choose_variables(const char *extra, const char *chosen[VARIABLES_MAX + 1])
+/* NULL-terminated; the texts are the environment's own.  Another host has its own PATH and HOME: of ours it is given what
+ * is named. */
+static void choose_variables(const char *extra, bool remote, const char *chosen[VARIABLES_MAX + 1])
 {
     size_t count = 0;
 
@@ -95,7 +106,7 @@ static void choose_variables(const char *extra, const char *chosen[VARIABLES_MAX
         char name[128];
 
         snprintf(name, sizeof(name), "%.*s", (int)bytes, *at);
-        if ((bytes < sizeof(name) && gp_job_variable_allowed(name)) || is_named(extra, *at, bytes))
+        if ((!remote && bytes < sizeof(name) && gp_job_variable_allowed(name)) || is_named(extra, *at, bytes))
             chosen[count++] = *at;
     }
     chosen[count] = NULL;
@@ -104,6 +115,8 @@ static void choose_variables(const char *extra, const char *chosen[VARIABLES_MAX
 /* The same key each time: a submit whose answer was lost with the scheduler finds its job. */
 static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64_t *job, gp_error *err)
 {
+    const submit_options *options = call->options;
+    const char *variables[VARIABLES_MAX + 1];
     int64_t deadline = gp_now_ms() + SUBMIT_MS;
     gp_status status;
 
@@ -113,8 +126,11 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
         gp_pool *pool = NULL;
 
         status = cli_open(call, false, &pool, err);
-        if (status == GP_OK)
+        if (status == GP_OK) {
+            choose_variables(options->env, pool->remote != NULL, variables);
+            request->environment = variables;
             status = gp_job_submit(job, pool, request, err);
+        }
         gp_pool_close(pool);
         if ((status != GP_EPEER && status != GP_ENOPOOL) || gp_now_ms() >= deadline)
             return status;
@@ -125,17 +141,16 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
 static int submit_run(cli_call *call)
 {
     const submit_options *options = call->options;
-    const char *words[CLI_WORDS_MAX + 1] = { NULL }, *variables[VARIABLES_MAX + 1];
+    const char *words[CLI_WORDS_MAX + 1] = { NULL };
     gp_job_request request = { .words = words,
                                .name = options->name,
                                .priority = (int32_t)options->priority,
-                               .environment = variables };
+                               .directory = options->directory[0] != '\0' ? options->directory : NULL };
     uint64_t job;
     gp_error err;
 
     for (int i = 0; i < call->word_count; i++)
         words[i] = call->words[i];
-    choose_variables(options->env, variables);
     if (submit_go(call, &request, &job, &err) != GP_OK)
         return cli_fail(call, &err);
     if (options->common.json)
@@ -152,9 +167,12 @@ const cli_command cli_command_submit = {
     .name = "submit",
     .summary = "run a command in the background: it outlives the terminal",
     .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
-    .examples = "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
-                "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
-                "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
+    .examples =
+        "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
+        "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
+        "  gradpool submit --pool gpu-box --directory /data/run1 -- train --network lenet --data digits\n"
+        "                                   on another host, by its profile: docs/security.md\n"
+        "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
     .options = submit_params,
     .options_bytes = sizeof(submit_options),
     .words_max = -1,

@@ -13,6 +13,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
+#include "client/remote.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
@@ -35,6 +36,7 @@ static const gp_param top_params[] = {
       .max = 3600,
       .unit = "seconds",
       .help = "between two frames" },
+    CLI_REMOTE_PARAMS(top_options),
     CLI_COMMON_PARAMS(top_options),
     { 0 },
 };
@@ -43,22 +45,49 @@ enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 2
 
 /* ---- one frame ---- */
 
-/* "step 120, loss 0.3214" of a training's last complete line, or nothing. */
-static void describe_progress(const gp_pool *pool, gp_job_info *job)
+/* The end of its metrics from the pool's host: where they end is asked first. */
+static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
 {
-    char path[300], text[METRICS_BYTES + 1], *line;
-    gp_json *json = NULL;
+    static pool_piece piece;
+    uint64_t from;
+
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, INT64_MAX, &piece, NULL) != GP_OK)
+        return 0;
+    from = piece.at.size > METRICS_BYTES ? piece.at.size - METRICS_BYTES : 0;
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, from, &piece, NULL) != GP_OK)
+        return 0;
+    if (piece.bytes > METRICS_BYTES) /* it has grown meanwhile */
+        piece.bytes = METRICS_BYTES;
+    memcpy(text, piece.text, piece.bytes);
+    return piece.bytes;
+}
+
+static size_t read_metrics(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
+{
+    char path[300];
     FILE *file;
     size_t got;
 
-    snprintf(path, sizeof(path), "%s/jobs/%" PRIu64 "/metrics.jsonl", pool->places.state_dir, job->id);
+    if (pool->remote != NULL)
+        return read_metrics_elsewhere(pool, job, text);
+    snprintf(path, sizeof(path), "%s/jobs/%" PRIu64 "/metrics.jsonl", pool->places.state_dir, job);
     file = fopen(path, "re");
     if (file == NULL)
-        return;
+        return 0;
     if (fseek(file, -METRICS_BYTES, SEEK_END) != 0)
         rewind(file);
     got = fread(text, 1, METRICS_BYTES, file);
     fclose(file);
+    return got;
+}
+
+/* "step 120, loss 0.3214" of a training's last complete line, or nothing. */
+static void describe_progress(gp_pool *pool, gp_job_info *job)
+{
+    char text[METRICS_BYTES + 1], *line;
+    gp_json *json = NULL;
+    size_t got = read_metrics(pool, job->id, text);
+
     while (got > 0 && text[got - 1] != '\n') /* being written */
         got--;
     if (got == 0)

@@ -1,9 +1,11 @@
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
+#include "client/remote.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
@@ -13,6 +15,7 @@ typedef struct up_options {
     char devices[256];
     char idle_timeout[24];
     char secret_env[512];
+    char listen[108];
 } up_options;
 
 static const gp_param up_params[] = {
@@ -39,6 +42,11 @@ static const gp_param up_params[] = {
       .offset = offsetof(up_options, secret_env),
       .count = 512,
       .help = "variables whose values the pool keeps for its life: A,B; again: renewed" },
+    { .name = "listen",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, listen),
+      .count = 108,
+      .help = "let clients on other hosts in by their keys, at tcp://ADDRESS:PORT (docs/security.md)" },
     CLI_JSON_PARAM(up_options),
     CLI_COMMON_PARAMS(up_options),
     { 0 },
@@ -76,6 +84,57 @@ static void up_note(void *context, const char *sentence)
     story->started |= strncmp(sentence, "started", 7) == 0;
 }
 
+/* A door is opened when a pool begins, or never: a running one says where it listens. */
+static gp_status up_check_listen(const cli_call *call, const gp_status_reply *reply, gp_error *err)
+{
+    const up_options *options = call->options;
+    const char *wanted = strrchr(options->listen, ':'), *there = strrchr(reply->listen, ':');
+
+    if (!cli_given(call, "listen") || strcmp(options->listen, reply->listen) == 0 ||
+        (wanted != NULL && there != NULL && (strcmp(wanted, there) == 0 || strcmp(wanted, ":0") == 0)))
+        return GP_OK;
+    return gp_fail(err, GP_EBUSY, "the pool runs already and listens %s%s; end it first: gradpool down",
+                   there != NULL ? "at " : "nowhere", reply->listen);
+}
+
+/* What is now open to whom. */
+static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
+{
+    const up_options *options = call->options;
+    gp_allow_list *list = gp_calloc(1, sizeof(*list));
+    char key[GP_KEY_TEXT] = "";
+    uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
+    gp_places places;
+    gp_error err;
+    gp_status status =
+        list == NULL
+            ? GP_ENOMEM
+            : gp_places_find(&places,
+                             options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL"),
+                             &err);
+
+    if (status == GP_OK)
+        status = gp_allow_read(list, places.allowed, &err);
+    if (status == GP_OK)
+        status = gp_key_read_public(key, places.server_key, &err);
+    for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
+        counts[list->entries[i].role]++;
+    gp_free(list);
+    if (status != GP_OK) {
+        fprintf(stderr, "gradpool up: the keys cannot be told: %s\n", err.message);
+        return;
+    }
+    printf("\nother hosts reach this pool at %s, encrypted, by their keys:\n"
+           "  %" PRIu32
+           " client%s  may submit jobs, which run as you on this host, cancel them, and end the pool\n"
+           "  %" PRIu32 " observer%s may look at its state, its jobs and their logs\n"
+           "its public key, for their --server-key-file: %s\n",
+           reply->listen, counts[GP_KEY_CLIENT], counts[GP_KEY_CLIENT] == 1 ? " " : "s",
+           counts[GP_KEY_OBSERVER], counts[GP_KEY_OBSERVER] == 1 ? " " : "s", key);
+    if (counts[GP_KEY_CLIENT] + counts[GP_KEY_OBSERVER] == 0)
+        printf("nobody comes in yet: gradpool key add NAME KEY\n");
+}
+
 /* A running pool of another size, or of which devices are asked, is resized. */
 static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error *err)
 {
@@ -86,6 +145,8 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     if (status != GP_OK)
         return status;
     uint32_t had = reply->workers_count;
+
+    status = up_check_listen(call, reply, err);
     bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
                 !cli_given(call, "devices");
 
@@ -95,6 +156,8 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     if (!story->started && cli_given(call, "idle-timeout") && !options->common.quiet)
         fprintf(stderr,
                 "gradpool up: --idle-timeout is of a pool that is started; this one goes on with its own\n");
+    if (status != GP_OK)
+        return status;
     return same ? GP_OK
                 : gp_pool_resize(pool, (uint32_t)options->workers,
                                  cli_given(call, "devices") ? options->devices : NULL, err);
@@ -128,6 +191,7 @@ static int up_run(cli_call *call)
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,
                              .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .listen = cli_given(call, "listen") ? options->listen : NULL,
                              .secret_env = cli_given(call, "secret-env") ? options->secret_env : NULL,
                              .note = up_note,
                              .context = &story };
@@ -139,7 +203,12 @@ static int up_run(cli_call *call)
     if (open.idle_timeout_ms == 0)
         return cli_usage(call, "--idle-timeout is '%s'; it must be a time such as 90s, 30m or 2h, or never",
                          options->idle_timeout);
+    if (open.listen != NULL && gp_endpoint_check(open.listen, true, &err) != GP_OK)
+        return cli_usage(call, "--listen: %s", err.message);
     gp_status status = gp_pool_open(&pool, &open, &err);
+
+    if (status == GP_OK && (status = pool_needs_host(pool, "gradpool up", &err)) != GP_OK)
+        gp_pool_close(pool);
 
     if (status != GP_OK)
         return cli_fail(call, &err);
@@ -162,6 +231,8 @@ static int up_run(cli_call *call)
         show_status(reply);
         printf("\n%s; ready in %s\n", story.started ? "started" : story.text,
                cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
+        if (cli_given(call, "listen"))
+            up_say_listen(call, reply);
     }
     gp_free(reply);
     return CLI_OK;
@@ -171,13 +242,15 @@ extern const cli_command cli_command_up;
 const cli_command cli_command_up = {
     .name = "up",
     .summary = "start the pool, or attach to it; resize an idle one",
-    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--secret-env NAMES]",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--secret-env NAMES] [--listen ENDPOINT]",
     .examples =
         "  gradpool up                      one worker per GPU, or per core\n"
         "  gradpool up --workers 1          one worker on all cores\n"
         "  gradpool up --devices cpu        CPU workers although there are GPUs\n"
         "  gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN\n"
-        "                                   what the workers show to S3; on a running pool, renewed\n",
+        "                                   what the workers show to S3; on a running pool, renewed\n"
+        "  gradpool up --listen tcp://10.0.0.5:5555\n"
+        "                                   jobs from other hosts, whose keys `gradpool key add` knows\n",
     .options = up_params,
     .options_bytes = sizeof(up_options),
     .run = up_run,

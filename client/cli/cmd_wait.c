@@ -23,6 +23,7 @@ static const gp_param wait_params[] = {
       .unit = "seconds",
       .help = "give up after so many seconds; 0 = never" },
     CLI_JSON_PARAM(wait_options),
+    CLI_REMOTE_PARAMS(wait_options),
     CLI_COMMON_PARAMS(wait_options),
     { 0 },
 };

@@ -7,6 +7,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/home.h"
+#include "client/remote.h"
 #include "client/cli/job_self.h"
 #include "common/base/alloc.h"
 #include "common/base/fault.h"
@@ -336,14 +337,39 @@ static void note_print(void *context, const char *sentence)
     fprintf(stderr, "%s\n", sentence);
 }
 
+gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err)
+{
+    const cli_common *common = call->options;
+    gp_pool_options options = { .server_key_file = common->server_key_file, .key_file = common->key_file };
+    struct pool_remote *remote = NULL;
+    gp_status status = pool_remote_find(
+        &remote, &options, common->pool[0] != '\0' ? common->pool : getenv("GRADPOOL_POOL"), err);
+
+    *elsewhere = remote != NULL;
+    pool_remote_free(remote);
+    return status;
+}
+
 gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err)
 {
     const cli_common *common = call->options;
     gp_pool_options options = { .pool = common->pool[0] != '\0' ? common->pool : NULL,
                                 .attach_only = attach_only,
-                                .note = common->quiet ? NULL : note_print };
+                                .note = common->quiet ? NULL : note_print,
+                                .server_key_file = common->server_key_file,
+                                .key_file = common->key_file };
+    char words[64];
+    gp_status status = gp_pool_open(pool, &options, err);
 
-    return gp_pool_open(pool, &options, err);
+    if (status == GP_OK && call->command->leases) { /* before data and networks are read for it */
+        snprintf(words, sizeof(words), "gradpool %s", call->command->name);
+        status = pool_needs_host(*pool, words, err);
+        if (status != GP_OK) {
+            gp_pool_close(*pool);
+            *pool = NULL;
+        }
+    }
+    return status;
 }
 
 /* ---- main ---- */

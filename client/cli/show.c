@@ -116,6 +116,10 @@ void show_status(const gp_status_reply *status)
     for (uint32_t i = 0; i < status->workers_count; i++)
         show_worker(workers, &status->workers[i]);
     show_table_print_free(workers);
+    if (status->listen[0] != '\0')
+        printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " cut off\n",
+               status->listen, status->remote_links, status->remote_links == 1 ? "" : "s",
+               status->remote_refused, status->remote_cut);
     if (status->leases_count == 0)
         return;
     show_table *leases =
