@@ -280,13 +280,26 @@ typedef struct gp_prediction {
     const int32_t *pixels;
 } gp_prediction;
 
-/* What is done with images that are not of the network's size, where the network gives a class for each pixel and
- * only classes are wanted (pixel_classes, gp_evaluate()).  Else images are brought to that size. */
+/* What of images the network is shown.  The first line is of networks that give one class (or values) for a sample, the second of
+ * those that give a class for each pixel, where only classes are wanted (pixel_classes, gp_evaluate()): they are given at the
+ * image's own size, and compared there.  Else those are as the first. */
 typedef enum gp_fit {
-    GP_FIT_MODEL, /* as the model was trained: GP_FIT_WINDOWS if on parts of images, else GP_FIT_RESIZE */
-    GP_FIT_INPUT, /* brought to the network's size; classes and labels have that size too */
-    GP_FIT_RESIZE, /* brought to the network's size, the scores back to the image's, labels are compared there */
-    GP_FIT_WINDOWS /* in overlapping windows of the network's size; the same otherwise (docs/segmentation.md) */
+    /* As the model was trained (with no crop: GP_FIT_INPUT; with crop=center or random: the middle of the images as they
+     * are, or were brought to image-size; with crop=fit or resized: GP_FIT_CROP).
+     * The same with GP_FIT_RESIZE; GP_FIT_WINDOWS; GP_FIT_CROP. */
+    GP_FIT_MODEL,
+    /* All of the image, brought to the network's size; with image_size the middle of what it was brought to.
+     * The same; classes and labels have that size too. */
+    GP_FIT_INPUT,
+    /* All of the image, brought to the network's size.
+     * The same, and the scores back to the image's. */
+    GP_FIT_RESIZE,
+    /* GP_EINVAL.
+     * Overlapping windows of the network's size (docs/segmentation.md). */
+    GP_FIT_WINDOWS,
+    /* The largest middle with the network's proportions, scaled to its size.
+     * Overlapping windows of the image at that scale. */
+    GP_FIT_CROP
 } gp_fit;
 
 typedef struct gp_predict_request {
@@ -297,6 +310,7 @@ typedef struct gp_predict_request {
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
     bool (*each)(void *context, const gp_prediction *prediction);
     void (*progress)(void *context, uint64_t done, uint64_t count);
+    void (*note)(void *context, const char *text); /* what the user should know: a sentence; NULL = none */
     void *context;
     const volatile sig_atomic_t *stop; /* not 0 = end with GP_ECANCELED; NULL = never */
     /* Samples from memory: sample_count of them, packed [C, H, W] as the model's input, in the unit of the data that it
@@ -307,9 +321,8 @@ typedef struct gp_predict_request {
     /* Of networks that score each pixel no scores, but the class of each: a byte a pixel crosses the wire in place of
      * 4 times the number of classes.  Others give scores all the same. */
     bool pixel_classes;
-    /* Height and width that images are brought to before windows are cut from them or, with GP_FIT_INPUT and where a sample has
-     * one class, their middle of the size that the model takes: as the validation of a training with image-size and a crop.
-     * 0, 0 = as the model was trained in windows; else the model's size, nothing is cropped. */
+    /* Height and width that images are brought to before their middle of the network's size is taken or windows of it are cut.
+     * 0, 0 = as fit says. */
     uint32_t image_size[2];
     gp_fit fit;
     uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */

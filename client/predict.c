@@ -28,7 +28,7 @@ typedef struct gp_predicting {
     uint32_t classes, scores; /* of one sample */
     gp_shape output;          /* of the first loss's scores */
     uint32_t places;          /* that have a class: 1, or pixels; 0: values */
-    bool by_pixel;            /* the only loss compares a class for each pixel of the input */
+    bool by_pixel;            /* gp_graph_scores_pixels() */
     int32_t *pixels;          /* [places]; NULL: scores come back */
     uint64_t pixels_max;      /* of whole images: room in pixels */
 } gp_predicting;
@@ -91,25 +91,107 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
     return GP_OK;
 }
 
-/* Whether images keep their size, and what is done with them. */
-static void fit_choose(gp_predicting *p)
+/* ---- what the network is shown of an image ---- */
+
+typedef struct view {
+    gp_predict_crop crop;
+    uint32_t size[2]; /* that images are brought to before; 0, 0: none */
+} view;
+
+/* As the model was trained. */
+static view view_of_model(const gp_netspec *spec)
+{
+    view v = { .crop = spec->windows ? GP_PREDICT_MIDDLE : spec->fitted ? GP_PREDICT_FIT : GP_PREDICT_ALL };
+
+    memcpy(v.size, spec->window_image, sizeof(v.size));
+    return v;
+}
+
+static view view_of_request(const gp_predict_request *request, const view *model)
+{
+    const bool sized = request->image_size[0] != 0;
+    view v = { .crop = sized ? GP_PREDICT_MIDDLE : GP_PREDICT_ALL };
+
+    memcpy(v.size, request->image_size, sizeof(v.size));
+    switch (request->fit) {
+    case GP_FIT_MODEL:
+        return sized ? v : *model;
+    case GP_FIT_WINDOWS:
+        if (!sized && model->crop == GP_PREDICT_MIDDLE)
+            return *model;
+        v.crop = GP_PREDICT_MIDDLE;
+        break;
+    case GP_FIT_CROP:
+        v.crop = GP_PREDICT_FIT;
+        break;
+    case GP_FIT_RESIZE:
+    case GP_FIT_INPUT:
+        break;
+    }
+    return v;
+}
+
+static const char *view_format(const view *v, const gp_shape *input, char *text, size_t bytes)
+{
+    static const char *const words[] = { [GP_PREDICT_ALL] = "stretched to",
+                                         [GP_PREDICT_MIDDLE] = "of which it sees parts of",
+                                         [GP_PREDICT_FIT] = "scaled until they just cover" };
+    char brought[40] = "";
+
+    if (v->size[0] != 0)
+        snprintf(brought, sizeof(brought), " brought to %" PRIu32 "x%" PRIu32, v->size[0], v->size[1]);
+    snprintf(text, bytes, "images%s %s %" PRId64 "x%" PRId64, brought, words[v->crop], input->dim[1],
+             input->dim[2]);
+    return text;
+}
+
+/* What the caller asked for is not what the model knows. */
+static void view_note(const gp_predicting *p, const view *asked, const view *model)
 {
     const gp_predict_request *request = p->request;
-    const gp_netspec *spec = p->network.spec;
-    const uint32_t height = (uint32_t)spec->input.dim[1], width = (uint32_t)spec->input.dim[2];
-    const bool windows = request->fit == GP_FIT_WINDOWS ||
-                         (request->fit == GP_FIT_MODEL && (spec->windows || request->image_size[0] != 0));
-    const uint32_t *size = request->image_size[0] != 0 ? request->image_size : spec->window_image;
+    char text[480], mine[160], other[160];
 
-    p->plan.whole = p->by_pixel && request->fit != GP_FIT_INPUT && request->data != NULL &&
-                    p->plan.answer != GP_ANSWER_SCORES;
-    if (!p->plan.whole)
+    if (request->note == NULL || model->crop == GP_PREDICT_ALL ||
+        (asked->crop == model->crop && memcmp(asked->size, model->size, sizeof(asked->size)) == 0))
         return;
-    p->plan.image_size[0] = windows ? size[0] : height;
-    p->plan.image_size[1] = windows ? size[1] : width;
-    p->plan.overlap = !windows                ? 0
-                      : request->overlap != 0 ? request->overlap
-                                              : (height < width ? height : width) / 4;
+    snprintf(
+        text, sizeof(text),
+        "%.120s was trained on %s, and is shown %s, as was asked for; leave fit and image-size out to show "
+        "it what it was trained on",
+        request->model, view_format(model, &p->network.spec->input, mine, sizeof(mine)),
+        view_format(asked, &p->network.spec->input, other, sizeof(other)));
+    request->note(request->context, text);
+}
+
+/* whole: images may keep their size. */
+static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
+{
+    const gp_predict_request *request = p->request;
+    const gp_shape *input = &p->network.spec->input;
+    const view model = view_of_model(p->network.spec), asked = view_of_request(request, &model);
+
+    if (request->data == NULL)
+        return GP_OK;
+    if (!p->by_pixel && request->fit == GP_FIT_WINDOWS)
+        return gp_fail(
+            err, GP_EINVAL,
+            "windows are of networks that score each pixel; %s does not. Give fit model, resize or "
+            "crop",
+            request->model);
+    p->plan.whole = whole && p->by_pixel && request->fit != GP_FIT_INPUT;
+    p->plan.crop = (uint32_t)asked.crop;
+    memcpy(p->plan.image_size, asked.size, sizeof(asked.size));
+    view_note(p, &asked, &model);
+    if (!p->plan.whole || asked.crop == GP_PREDICT_FIT || asked.crop == GP_PREDICT_MIDDLE) {
+        p->plan.overlap = !p->plan.whole ? 0
+                          : request->overlap != 0
+                              ? request->overlap
+                              : (uint32_t)(input->dim[1] < input->dim[2] ? input->dim[1] : input->dim[2]) / 4;
+        return GP_OK;
+    }
+    p->plan.image_size[0] = (uint32_t)input->dim[1]; /* stretched, and the scores back */
+    p->plan.image_size[1] = (uint32_t)input->dim[2];
+    return GP_OK;
 }
 
 /* What comes back of a sample.  alike: of each as many. */
@@ -120,9 +202,10 @@ static gp_status answer_choose(gp_predicting *p, bool wanted, bool alike, gp_err
                                                                                         : GP_ANSWER_SCORES;
     if (p->plan.answer == GP_ANSWER_SCORES)
         p->plan.row_bytes = p->scores * sizeof(float);
-    memcpy(p->plan.image_size, p->request->image_size, sizeof(p->plan.image_size));
-    if (!alike)
-        fit_choose(p);
+    const gp_status status = view_choose(p, !alike && p->plan.answer != GP_ANSWER_SCORES, err);
+
+    if (status != GP_OK)
+        return status;
     if (p->plan.answer != GP_ANSWER_CLASSES)
         return GP_OK;
     p->plan.class_bytes = p->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t);
@@ -148,9 +231,7 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
     p->output = graph->outputs[end->layer];
     p->classes = graph->class_count;
     p->places = end->target.dtype == GP_I32 ? (uint32_t)gp_shape_count(&end->target.shape) : 0;
-    p->by_pixel = graph->end_count == 1 && end->target.dtype == GP_I32 && end->target.shape.rank == 2 &&
-                  end->target.shape.dim[0] == p->network.spec->input.dim[1] &&
-                  end->target.shape.dim[1] == p->network.spec->input.dim[2];
+    p->by_pixel = gp_graph_scores_pixels(graph);
     gp_graph_free(graph);
     return GP_OK;
 }

@@ -87,7 +87,8 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .image_height = plan->image_size[0],
                                .image_width = plan->image_size[1],
                                .whole = plan->whole,
-                               .overlap = plan->overlap };
+                               .overlap = plan->overlap,
+                               .crop = plan->crop };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = plan->weights, .bytes = plan->weights_count * sizeof(float) },

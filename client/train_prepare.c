@@ -235,11 +235,13 @@ static gp_status run_check_validation(gp_run *run, gp_error *err)
 }
 
 /* What the model's users will have to do with images: as it was in training. */
-static void run_note_windows(gp_run *run)
+static void run_note_view(gp_run *run)
 {
+    const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
     gp_netspec *spec = run->training->network.spec;
 
-    spec->windows = run->augment.crop == GP_CROP_CENTER || run->augment.crop == GP_CROP_RANDOM;
+    spec->windows = fixed.crop == GP_CROP_CENTER;
+    spec->fitted = fixed.crop == GP_CROP_FIT;
     for (int i = 0; i < 2; i++)
         spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
 }
@@ -278,6 +280,6 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
         status = run_check_validation(run, err);
     run->begin.seed = (uint64_t)run->options.seed;
     if (status == GP_OK)
-        run_note_windows(run);
+        run_note_view(run);
     return status == GP_OK ? run_write_network(run, err) : status;
 }

@@ -386,13 +386,21 @@ typedef struct gp_predict_begin {
     uint32_t answer;    /* gp_predict_answer */
     uint32_t floats;    /* samples that a predict_ask brings: 0 uint8, 1 float32 */
     uint64_t samples;   /* that predict_asks will bring in all */
-    /* Images are brought to this and cropped to what the network takes; 0, 0: no crop. */
+    /* What images are brought to before anything is cut from them; 0, 0: as crop says. */
     uint32_t image_height, image_width;
-    /* 1: of a network that scores pixels, images of any size, of which image_height and image_width crop nothing;
-     * answer is not GP_ANSWER_SCORES. */
+    /* 1: of a network that scores pixels, images of any size; answer is not GP_ANSWER_SCORES. */
     uint32_t whole;
     uint32_t overlap; /* of the windows that what is larger than the input is cut into, pixels */
+    uint32_t crop;    /* gp_predict_crop */
 } gp_predict_begin;
+
+/* What the network is shown of an image. */
+typedef enum gp_predict_crop {
+    GP_PREDICT_ALL, /* all of it, brought to the network's size; but of an image_height its middle, as below */
+    GP_PREDICT_MIDDLE, /* of its image_height and image_width (0, 0: as it is stored) the middle of the network's size */
+    GP_PREDICT_FIT, /* its largest middle that has the network's proportions, scaled to the network's size */
+    GP_PREDICT_CROP_COUNT
+} gp_predict_crop;
 
 typedef struct gp_predict_ready {
     uint64_t samples; /* 0: they come with the asking */

@@ -10,15 +10,15 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/data/store.h"
-#include "worker/center_crop.h"
 #include "common/base/fault.h"
+#include "common/base/json.h"
+#include "common/data/loader.h"
 #include "worker/stitch.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
  * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
 enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
+enum { READ_AHEAD = 2 };              /* calls' samples: those of the call, and of the next one of the part */
 enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
 
 struct gp_predictor {
@@ -27,7 +27,10 @@ struct gp_predictor {
     gp_netspec *spec;
     gp_graph *graph;
     gp_store *data; /* NULL: the client sends the samples */
-    gp_center_crop crop;
+    /* What of an image the network sees, without chance: as the validation of a training reads it. */
+    gp_augment view;
+    gp_store_info shape; /* of what comes out */
+    gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
     gp_dtype sample_dtype;
     size_t sample_bytes;
     gp_predict_answer answer;
@@ -35,9 +38,7 @@ struct gp_predictor {
     gp_plan *plan;
     double sums[GP_SUMS];
     uint32_t part_max;  /* samples of the largest part */
-    uint32_t *index;    /* [micro_batch] */
-    void *samples;      /* [micro_batch] samples */
-    void *targets;      /* [micro_batch] samples' targets, packed; NULL: nothing is compared */
+    void *samples;      /* [micro_batch] samples, from the client */
     int32_t *labels;    /* [part_max]: the class where a sample has one */
     uint8_t *scores;    /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
     float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
@@ -63,15 +64,13 @@ void gp_predictor_free(gp_predictor *predictor)
         predictor->backend_ops->free(predictor->plan);
     gp_graph_free(predictor->graph);
     gp_netspec_free(predictor->spec);
-    gp_center_crop_deinit(&predictor->crop);
+    gp_loader_free(predictor->loader);
     gp_stitch_free(predictor->stitch);
     gp_buffer_deinit(&predictor->rows);
     gp_store_close(predictor->data);
     gp_confusion_free(predictor->confusion);
     gp_free(predictor->parameters);
-    gp_free(predictor->index);
     gp_free(predictor->samples);
-    gp_free(predictor->targets);
     gp_free(predictor->labels);
     gp_free(predictor->scores);
     gp_free(predictor->call_scores);
@@ -92,7 +91,7 @@ static gp_status weights_check(const gp_predictor *predictor, size_t weights_cou
 
 static gp_status sample_check(const gp_predictor *predictor, gp_error *err)
 {
-    const gp_store_info *info = &predictor->crop.out;
+    const gp_store_info *info = &predictor->shape;
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
     char have[64], want[64];
 
@@ -106,12 +105,21 @@ static gp_status sample_check(const gp_predictor *predictor, gp_error *err)
 /* Whether the data's targets can be compared with; the number of classes may differ. */
 static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
 {
-    bool fit = info->target_count == graph->end_count;
+    bool fit = info->target_count == graph->target_count;
 
-    for (uint32_t i = 0; i < graph->end_count && fit; i++)
-        fit = info->targets[i].dtype == graph->ends[i].target.dtype &&
-              gp_shape_equal(&info->targets[i].shape, &graph->ends[i].target.shape);
+    for (uint32_t i = 0; i < graph->target_count && fit; i++)
+        fit = info->targets[i].dtype == graph->targets[i].dtype &&
+              gp_shape_equal(&info->targets[i].shape, &graph->targets[i].shape);
     return fit;
+}
+
+/* Whether images of any size have a class for each of their pixels. */
+static bool labels_fit(const gp_store_info *info)
+{
+    const gp_shape pixels = gp_shape2(info->height, info->width);
+
+    return info->target_count == 1 && info->targets[0].dtype == GP_I32 &&
+           gp_shape_equal(&info->targets[0].shape, &pixels);
 }
 
 static bool takes_classes(const gp_graph *graph)
@@ -145,22 +153,20 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
                  answers = predictor->part_max * predictor->sample_answer_bytes;
 
     predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
-    predictor->index = gp_calloc(micro_batch, sizeof(*predictor->index));
-    predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
+    if (predictor->data == NULL)
+        predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
     predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
     predictor->call_scores =
         gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
-    if (predictor->compares)
-        predictor->targets = gp_aligned_calloc(64, micro_batch * predictor->graph->target_bytes);
     if (answers > 0)
         predictor->scores = gp_malloc(answers);
     if (predictor->place_count > 0) {
         predictor->largest = gp_aligned_calloc(64, predictor->place_count * sizeof(float));
         predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
     }
-    if (predictor->parameters == NULL || predictor->index == NULL || predictor->samples == NULL ||
+    if (predictor->parameters == NULL || (predictor->data == NULL && predictor->samples == NULL) ||
         predictor->labels == NULL || predictor->call_scores == NULL ||
-        (predictor->compares && predictor->targets == NULL) || (answers > 0 && predictor->scores == NULL) ||
+        (answers > 0 && predictor->scores == NULL) ||
         (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
         return gp_fail(err, GP_ENOMEM,
                        "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
@@ -204,14 +210,37 @@ static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
     return size < part_max ? size : part_max;
 }
 
+/* What of an image the network is shown; images keep their size where windows are cut from them. */
+static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
+{
+    static const char *const crops[] = { [GP_PREDICT_MIDDLE] = "center", [GP_PREDICT_FIT] = "fit" };
+    const gp_shape *input = &predictor->spec->input;
+    const gp_predict_crop crop = begin->whole               ? GP_PREDICT_ALL
+                                 : begin->crop != 0         ? (gp_predict_crop)begin->crop
+                                 : begin->image_height != 0 ? GP_PREDICT_MIDDLE
+                                                            : GP_PREDICT_ALL;
+    char text[80] = "";
+
+    if (crop != GP_PREDICT_ALL && input->rank != 3)
+        return gp_fail(err, GP_EINVAL, "image-size and fit are of images; the model takes a vector");
+    if (crop == GP_PREDICT_MIDDLE && begin->image_height != 0 &&
+        (begin->image_height < input->dim[1] || begin->image_width < input->dim[2]))
+        return gp_fail(err, GP_EINVAL,
+                       "image-size is %" PRIu32 ",%" PRIu32 "; the model takes %" PRId64 ",%" PRId64
+                       " of them, so it must be at least that",
+                       begin->image_height, begin->image_width, input->dim[1], input->dim[2]);
+    if (crop != GP_PREDICT_ALL)
+        snprintf(text, sizeof(text), "crop=%s crop-size=%" PRId64 ",%" PRId64, crops[crop], input->dim[1],
+                 input->dim[2]);
+    return gp_augment_parse(&predictor->view, text, err);
+}
+
 /* The source that predict_begin names, or the samples that the client will send. */
 static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     const gp_predict_begin *begin = setup->begin;
-    /* Whole images are cut into windows, not cropped. */
-    const uint32_t size[2] = { begin->whole ? 0 : begin->image_height,
-                               begin->whole ? 0 : begin->image_width };
-    gp_store_options images;
+    const int64_t size[2] = { begin->whole ? 0 : begin->image_height, begin->whole ? 0 : begin->image_width };
+    gp_store_options images = { 0 };
 
     if (begin->data[0] == '\0') {
         predictor->micro_batch = micro_batch_of(begin->samples, predictor->part_max);
@@ -220,24 +249,43 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
             (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
         return GP_OK;
     }
-    gp_status status = gp_center_crop_images(&predictor->crop, &images, size, &predictor->spec->input, err);
+    gp_status status = view_take(predictor, begin, err);
 
+    if (status == GP_OK)
+        status = gp_augment_images(&images, &predictor->view, size, &predictor->spec->input, err);
     images.any_class = true;
     if (status == GP_OK)
         status = data_open(predictor, setup, &images, err);
-    if (status == GP_OK) {
-        predictor->micro_batch =
-            micro_batch_of(gp_store_get_info(predictor->data)->count, predictor->part_max);
-        status = gp_center_crop_open(&predictor->crop, predictor->data, predictor->micro_batch, err);
-    }
-    if (status == GP_OK)
-        status = sample_check(predictor, err);
     if (status != GP_OK)
         return status;
-    predictor->sample_dtype = predictor->crop.out.dtype;
-    predictor->sample_bytes = predictor->crop.out.sample_bytes;
-    predictor->compares = targets_fit(predictor->graph, &predictor->crop.out);
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+
+    predictor->micro_batch = micro_batch_of(info->count, predictor->part_max);
+    status = gp_augment_shape(&predictor->shape, &predictor->view, info, err);
+    if (status == GP_OK && !begin->whole)
+        status = sample_check(predictor, err);
+    if (status == GP_OK && begin->whole && info->channels != predictor->spec->input.dim[0])
+        status =
+            gp_fail(err, GP_EINVAL, "the samples of %s have %" PRIu32 " channels; the model takes %" PRId64,
+                    info->source, info->channels, predictor->spec->input.dim[0]);
+    if (status != GP_OK)
+        return status;
+    predictor->sample_dtype = predictor->shape.dtype;
+    predictor->sample_bytes = predictor->shape.sample_bytes;
+    predictor->compares = begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape);
     return GP_OK;
+}
+
+/* Samples are read in the order of the data, on all threads of the rank. */
+static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
+{
+    const gp_loader_options options = { .depth = READ_AHEAD,
+                                        .capacity = predictor->micro_batch,
+                                        .augment = &predictor->view };
+    gp_sampler sampler;
+
+    gp_sampler_init(&sampler, predictor->shape.count, GP_SHUFFLE_NEVER, 0);
+    return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
 }
 
 /* ---- images of any size ---- */
@@ -262,27 +310,14 @@ static gp_status windows_run(void *context, const void *windows, uint32_t count,
     return status;
 }
 
-/* The loss's op; NULL: it is no cross-entropy of classes. */
-static const gp_op *loss_find(const gp_graph *graph)
-{
-    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
-
-    for (uint32_t i = 0; i < ops->count; i++)
-        if (ops->op[i].code == GP_OP_WEIGHTED_XENT)
-            return &ops->op[i];
-    return NULL;
-}
-
 static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
 {
     const gp_graph *graph = predictor->graph;
     const gp_shape *input = &graph->spec->input;
-    const gp_target *target = &graph->ends[0].target;
-    const gp_op *loss = loss_find(graph);
+    const bool cover = begin->crop == GP_PREDICT_FIT;
     char shape[64];
 
-    if (graph->end_count != 1 || target->dtype != GP_I32 || target->shape.rank != 2 ||
-        target->shape.dim[0] != input->dim[1] || target->shape.dim[1] != input->dim[2])
+    if (!gp_graph_scores_pixels(graph))
         return gp_fail(
             err, GP_EINVAL,
             "network %s does not give a class for each pixel of its input, %s: images must be of that "
@@ -290,21 +325,24 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
             graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
     if (predictor->data == NULL || predictor->answer == GP_ANSWER_SCORES)
         return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
+    gp_stitch_setup setup = {
+        .store = predictor->data,
+        .height = (uint32_t)input->dim[1],
+        .width = (uint32_t)input->dim[2],
+        .classes = graph->ends[0].target.classes,
+        .score_count = graph->score_count,
+        .read = { .height = cover ? (uint32_t)input->dim[1] : begin->image_height,
+                  .width = cover ? (uint32_t)input->dim[2] : begin->image_width,
+                  .cover = cover },
+        .overlap = begin->overlap,
+        .batch = predictor->micro_batch,
+        .run = windows_run,
+        .context = predictor,
+    };
+
+    setup.loss_count = gp_pixel_losses_of(graph, setup.losses);
     gp_buffer_init(&predictor->rows, GP_PAYLOAD_BYTES_MAX);
-    return gp_stitch_new(&predictor->stitch,
-                         &(gp_stitch_setup){ .store = predictor->data,
-                                             .height = (uint32_t)input->dim[1],
-                                             .width = (uint32_t)input->dim[2],
-                                             .classes = target->classes,
-                                             .read_height = begin->image_height,
-                                             .read_width = begin->image_width,
-                                             .overlap = begin->overlap,
-                                             .batch = predictor->micro_batch,
-                                             .class_weights = loss != NULL ? loss->weights : NULL,
-                                             .ignored = loss != NULL ? loss->number[0] : -1,
-                                             .run = windows_run,
-                                             .context = predictor },
-                         err);
+    return gp_stitch_new(&predictor->stitch, &setup, err);
 }
 
 /* Its classes behind its size. */
@@ -330,16 +368,14 @@ static gp_status row_put(gp_predictor *predictor, const gp_stitched *image, gp_e
 static void image_compare(gp_predictor *predictor, const gp_stitched *image)
 {
     const size_t count = (size_t)image->height * image->width;
-    const gp_op *loss = loss_find(predictor->graph);
-    const bool known = loss != NULL && loss->factor[0] == 0; /* label smoothing needs all scores */
     uint64_t right = 0, classed = 0;
 
     for (size_t i = 0; i < count; i++) {
         classed += image->labels[i] >= 0;
         right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
     }
-    predictor->sums[GP_SUM_LOSS] += known ? image->loss : 0;
-    predictor->sums[GP_SUM_WEIGHT] += known ? image->weight : 0;
+    predictor->sums[GP_SUM_LOSS] += image->loss;
+    predictor->sums[GP_SUM_WEIGHT] += image->weight;
     predictor->sums[GP_SUM_CORRECT] += (double)right;
     predictor->sums[GP_SUM_CLASSED] += (double)classed;
     predictor->labelled += classed > 0;
@@ -399,7 +435,9 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                                      .scores = predictor->call_scores,
                                                  },
                                                  err);
-    return status == GP_OK && setup->begin->whole ? stitch_begin(predictor, setup->begin, err) : status;
+    if (status == GP_OK && setup->begin->whole)
+        return stitch_begin(predictor, setup->begin, err);
+    return status == GP_OK && predictor->data != NULL ? loader_begin(predictor, err) : status;
 }
 
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
@@ -464,8 +502,9 @@ static void places_put(const gp_predictor *predictor, uint8_t *out)
         out[i] = (uint8_t)predictor->predicted[i];
 }
 
-/* What the call computed of its samples, from place `at` of the part on. */
-static void answers_take(gp_predictor *predictor, uint32_t count, uint32_t at)
+/* What the call computed of its samples, from place `at` of the part on.
+ *   targets  of them, packed; NULL: unknown */
+static void answers_take(gp_predictor *predictor, const void *targets, uint32_t count, uint32_t at)
 {
     const size_t scores = predictor->graph->score_count, bytes = predictor->sample_answer_bytes;
     const bool wants_classes = predictor->answer == GP_ANSWER_CLASSES || predictor->confusion != NULL;
@@ -477,7 +516,7 @@ static void answers_take(gp_predictor *predictor, uint32_t count, uint32_t at)
             places_put(predictor, predictor->scores + (at + n) * bytes);
         if (predictor->confusion != NULL)
             gp_confusion_count(predictor->confusion,
-                               (const int32_t *)predictor->targets +
+                               (const int32_t *)targets +
                                    n * (predictor->graph->target_bytes / sizeof(int32_t)),
                                predictor->predicted, predictor->place_count);
     }
@@ -488,16 +527,16 @@ static void answers_take(gp_predictor *predictor, uint32_t count, uint32_t at)
 /* ---- parts ---- */
 
 /* What the losses compare with; a class that the model does not know counts as none. */
-static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
+static void targets_take(gp_predictor *predictor, void *targets, uint32_t count, uint32_t at)
 {
     const gp_graph *graph = predictor->graph;
 
     for (uint32_t n = 0; n < count; n++) {
-        int32_t *target = (int32_t *)((uint8_t *)predictor->targets + n * graph->target_bytes);
+        int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
         bool any = false;
 
-        for (uint32_t i = 0; i < graph->end_count; i++) {
-            const gp_target *about = &graph->ends[i].target;
+        for (uint32_t i = 0; i < graph->target_count; i++) {
+            const gp_target *about = &graph->targets[i];
             int64_t elements = gp_shape_count(&about->shape);
 
             for (int64_t e = 0; e < elements && about->dtype == GP_F32; e++)
@@ -515,39 +554,70 @@ static void targets_take(gp_predictor *predictor, uint32_t count, uint32_t at)
     }
 }
 
-/* One call: samples [from, from + count) of those asked for. */
-static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from,
-                                uint32_t count, gp_error *err)
+/* One call: samples [from, from + count) of those asked for, which are here. */
+static gp_status samples_predict(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
+                                 uint32_t count, gp_error *err)
 {
-    gp_status status = GP_OK;
-
-    if (predictor->data == NULL) {
-        memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
-               count * predictor->sample_bytes);
-    } else {
-        for (uint32_t i = 0; i < count; i++)
-            predictor->index[i] = (uint32_t)(ask->first + from + i);
-        status = gp_center_crop_read(&predictor->crop, predictor->data, predictor->index, count,
-                                     predictor->samples, predictor->targets, err);
-    }
-    if (status != GP_OK)
-        return status;
-    if (predictor->compares)
-        targets_take(predictor, count, from);
+    if (targets != NULL)
+        targets_take(predictor, targets, count, from);
     gp_fault_point("predict");
-    status = predictor->backend_ops->run(predictor->plan,
-                                         &(gp_batch){ .samples = predictor->samples,
-                                                      .targets = predictor->targets,
-                                                      .count = count,
-                                                      .first = from == 0,
-                                                      .unchanged = predictor->called,
-                                                      .last = true },
-                                         NULL, NULL, err);
+    gp_status status = predictor->backend_ops->run(predictor->plan,
+                                                   &(gp_batch){ .samples = samples,
+                                                                .targets = targets,
+                                                                .count = count,
+                                                                .first = from == 0,
+                                                                .unchanged = predictor->called,
+                                                                .last = true },
+                                                   NULL, NULL, err);
+
     if (status == GP_OK)
         status = predictor->backend_ops->sync(predictor->backend, err);
     predictor->called = status == GP_OK;
     if (status == GP_OK)
-        answers_take(predictor, count, from);
+        answers_take(predictor, targets, count, from);
+    return status;
+}
+
+static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from,
+                                uint32_t count, gp_error *err)
+{
+    gp_loader_batch *batch;
+    gp_status status;
+
+    if (predictor->data == NULL) { /* packed by the sender: aligned here */
+        memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
+               count * predictor->sample_bytes);
+        return samples_predict(predictor, predictor->samples, NULL, from, count, err);
+    }
+    status = gp_loader_take(predictor->loader, &batch, NULL, err);
+    if (status != GP_OK)
+        return status;
+    status = samples_predict(predictor, batch->samples, predictor->compares ? batch->targets : NULL, from,
+                             count, err);
+    gp_loader_release(predictor->loader, batch);
+    return status;
+}
+
+static uint32_t call_size(const gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from)
+{
+    const uint32_t left = ask->count - from;
+
+    return left < predictor->micro_batch ? left : predictor->micro_batch;
+}
+
+/* All calls of a part; the loader is told of all before the first. */
+static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t at = 0; predictor->loader != NULL && at < ask->count && status == GP_OK;
+         at += predictor->micro_batch)
+        status = gp_loader_request(predictor->loader, 0, (uint32_t)ask->first + at,
+                                   call_size(predictor, ask, at), err);
+    for (uint32_t at = 0; at < ask->count && status == GP_OK; at += predictor->micro_batch)
+        status = predictor_call(predictor, ask, at, call_size(predictor, ask, at), err);
+    if (status != GP_OK && predictor->loader != NULL)
+        gp_loader_cancel(predictor->loader);
     return status;
 }
 
@@ -576,15 +646,9 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     predictor->labelled = 0;
     if (predictor->confusion != NULL)
         gp_confusion_clear(predictor->confusion);
-    if (predictor->stitch != NULL && status == GP_OK)
-        status = images_predict(predictor, ask, err);
-    for (uint32_t done = 0; predictor->stitch == NULL && done < ask->count && status == GP_OK;
-         done += predictor->micro_batch) {
-        const uint32_t left = ask->count - done;
-
-        status = predictor_call(predictor, ask, done,
-                                left < predictor->micro_batch ? left : predictor->micro_batch, err);
-    }
+    if (status == GP_OK)
+        status = predictor->stitch != NULL ? images_predict(predictor, ask, err)
+                                           : samples_part(predictor, ask, err);
     if (status != GP_OK)
         return status;
     *out = (gp_predicted){ .part = { .first = ask->first,

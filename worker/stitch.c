@@ -1,6 +1,5 @@
 #include "worker/stitch.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,14 +17,17 @@ struct gp_stitch {
     gp_stitch_setup setup;
     gp_whole image;
     gp_window_axis y, x;
-    uint8_t *windows;   /* [batch] samples */
-    float *map;         /* [classes, read_height, read_width] of the image */
-    size_t map_bytes;   /* taken */
+    uint8_t *windows; /* [batch] samples */
+    /* [map_count, classes, read_height, read_width] of the image: losses that read the same scores share a map. */
+    float *map;
+    size_t map_bytes;                                                /* taken */
+    uint32_t map_count, map_first[GP_ENDS_MAX], map_of[GP_ENDS_MAX]; /* first: of its scores; of: a loss */
+    gp_pixel_sums *sums;
     int32_t *predicted; /* [height, width] of the image in its file */
     size_t predicted_bytes;
-    between *across;               /* [width] */
-    float *row, *largest, *scored; /* [width]: of one class; the largest so far; of the label's class */
-    uint32_t width;                /* that these four are for, at most */
+    between *across;      /* [width] */
+    float *row, *largest; /* [width]: of one class; the largest so far */
+    uint32_t width;       /* that these three are for, at most */
 };
 
 static void rows_free(gp_stitch *s)
@@ -33,7 +35,6 @@ static void rows_free(gp_stitch *s)
     gp_free(s->across);
     gp_free(s->row);
     gp_free(s->largest);
-    gp_free(s->scored);
 }
 
 void gp_stitch_free(gp_stitch *stitch)
@@ -46,8 +47,23 @@ void gp_stitch_free(gp_stitch *stitch)
     gp_free(stitch->windows);
     gp_free(stitch->map);
     gp_free(stitch->predicted);
+    gp_pixel_sums_free(stitch->sums);
     rows_free(stitch);
     gp_free(stitch);
+}
+
+/* Which scores are put together, and for which loss. */
+static void maps_choose(gp_stitch *s)
+{
+    for (uint32_t i = 0; i < s->setup.loss_count; i++) {
+        uint32_t m = 0;
+
+        while (m < s->map_count && s->map_first[m] != s->setup.losses[i].score_first)
+            m++;
+        s->map_first[m] = s->setup.losses[i].score_first;
+        s->map_of[i] = m;
+        s->map_count += m == s->map_count;
+    }
 }
 
 gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error *err)
@@ -60,6 +76,7 @@ gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error 
     if (s == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to put windows together");
     s->setup = *setup;
+    maps_choose(s);
     s->windows = gp_aligned_calloc(64, setup->batch * window);
     if (s->windows == NULL)
         status =
@@ -69,6 +86,8 @@ gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error 
         status = gp_window_axis_set(&s->y, setup->height, setup->height, setup->overlap, err);
     if (status == GP_OK)
         status = gp_window_axis_set(&s->x, setup->width, setup->width, setup->overlap, err);
+    if (status == GP_OK)
+        status = gp_pixel_sums_new(&s->sums, s->setup.losses, setup->loss_count, setup->classes, err);
     if (status != GP_OK) {
         gp_stitch_free(s);
         return status;
@@ -105,17 +124,21 @@ static gp_status rows_reserve(gp_stitch *s, uint32_t width, gp_error *err)
     s->across = gp_calloc(width, sizeof(*s->across));
     s->row = gp_calloc(width, sizeof(*s->row));
     s->largest = gp_calloc(width, sizeof(*s->largest));
-    s->scored = gp_calloc(width, sizeof(*s->scored));
-    if (s->across == NULL || s->row == NULL || s->largest == NULL || s->scored == NULL)
+    if (s->across == NULL || s->row == NULL || s->largest == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a row of %" PRIu32 " pixels", width);
     s->width = width;
     return GP_OK;
 }
 
+static uint64_t map_elements(const gp_stitch *s)
+{
+    return (uint64_t)s->setup.classes * s->image.read_height * s->image.read_width;
+}
+
 static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
 {
     const gp_whole *image = &s->image;
-    const uint64_t map = (uint64_t)s->setup.classes * image->read_height * image->read_width * sizeof(float);
+    const uint64_t map = map_elements(s) * s->map_count * sizeof(float);
     gp_status status;
 
     if (map > GP_STITCH_BYTES_MAX) {
@@ -151,8 +174,7 @@ static gp_status windows_run(gp_stitch *s, gp_error *err)
     const uint32_t count = s->y.count * s->x.count;
     gp_status status = GP_OK;
 
-    memset(s->map, 0,
-           (size_t)s->setup.classes * s->image.read_height * s->image.read_width * sizeof(*s->map));
+    memset(s->map, 0, (size_t)map_elements(s) * s->map_count * sizeof(*s->map));
     for (uint32_t done = 0; done < count && status == GP_OK;) {
         const uint32_t part = count - done < s->setup.batch ? count - done : s->setup.batch;
         const float *scores;
@@ -162,9 +184,12 @@ static gp_status windows_run(gp_stitch *s, gp_error *err)
                           info->channels, value_bytes, &s->y, &s->x, (done + i) / s->x.count,
                           (done + i) % s->x.count);
         status = s->setup.run(s->setup.context, s->windows, part, &scores, err);
-        for (uint32_t i = 0; i < part && status == GP_OK; i++)
-            gp_window_add(s->map, scores + i * s->setup.classes * plane, s->setup.classes, &s->y, &s->x,
-                          (done + i) / s->x.count, (done + i) % s->x.count);
+        for (uint32_t i = 0; i < part * s->map_count && status == GP_OK; i++)
+            gp_window_add(s->map + map_elements(s) * (i % s->map_count),
+                          scores + (size_t)(i / s->map_count) * s->setup.score_count +
+                              s->map_first[i % s->map_count],
+                          s->setup.classes, &s->y, &s->x, (done + i / s->map_count) / s->x.count,
+                          (done + i / s->map_count) % s->x.count);
         done += part;
     }
     return status;
@@ -183,11 +208,11 @@ static between between_of(uint32_t at, uint32_t length, uint32_t read_length)
                       .share = place <= 0 ? 0 : (float)(place - low) };
 }
 
-/* One class's scores of a row of the image in its file. */
-static const float *row_of(const gp_stitch *s, uint32_t k, const between *down)
+/* One class's scores in a map of a row of the image in its file. */
+static const float *row_of(const gp_stitch *s, uint32_t m, uint32_t k, const between *down)
 {
     const uint32_t read_width = s->image.read_width, width = s->image.width;
-    const float *map = s->map + (size_t)k * s->image.read_height * read_width;
+    const float *map = s->map + map_elements(s) * m + (size_t)k * s->image.read_height * read_width;
     const float *upper = map + (size_t)down->low * read_width, *lower = map + (size_t)down->high * read_width;
 
     if (s->image.height == s->image.read_height && width == read_width)
@@ -203,44 +228,53 @@ static const float *row_of(const gp_stitch *s, uint32_t k, const between *down)
 }
 
 /* The first of the largest on ties. */
-static void row_predict(gp_stitch *s, uint32_t row, const int32_t *labels)
+static void row_predict(gp_stitch *s, uint32_t row, uint32_t k, const float *restrict scores)
 {
     const uint32_t width = s->image.width;
-    const between down = between_of(row, s->image.height, s->image.read_height);
     int32_t *restrict predicted = s->predicted + (size_t)row * width;
-    float *restrict largest = s->largest, *restrict scored = s->scored;
+    float *restrict largest = s->largest;
 
-    for (uint32_t k = 0; k < s->setup.classes; k++) {
-        const float *restrict scores = row_of(s, k, &down);
+    for (uint32_t i = 0; i < width; i++) {
+        const bool more = k == 0 || scores[i] > largest[i];
 
-        for (uint32_t i = 0; i < width; i++) {
-            const bool more = k == 0 || scores[i] > largest[i];
-
-            largest[i] = more ? scores[i] : largest[i];
-            predicted[i] = more ? (int32_t)k : predicted[i];
-        }
-        for (uint32_t i = 0; i < width && labels != NULL; i++)
-            scored[i] = labels[i] == (int32_t)k ? scores[i] : scored[i];
+        largest[i] = more ? scores[i] : largest[i];
+        predicted[i] = more ? (int32_t)k : predicted[i];
     }
 }
 
-static void row_compare(const gp_stitch *s, const int32_t *labels, gp_stitched *out)
+/* What a row of the image adds to all that is asked for. */
+static void row_take(gp_stitch *s, uint32_t row)
 {
-    for (uint32_t i = 0; i < s->image.width; i++) {
-        if (labels[i] < 0)
-            continue;
-        const double weight = s->setup.class_weights == NULL ? 1 : s->setup.class_weights[labels[i]];
+    const uint32_t width = s->image.width;
+    const between down = between_of(row, s->image.height, s->image.read_height);
+    const int32_t *labels = s->image.labels == NULL ? NULL : s->image.labels + (size_t)row * width;
 
-        out->loss -= weight * log((double)fmaxf(s->scored[i], FLT_MIN));
-        out->weight += weight;
-    }
+    for (uint32_t m = 0; m < s->map_count; m++)
+        for (uint32_t k = 0; k < s->setup.classes; k++) {
+            const float *scores = row_of(s, m, k, &down);
+
+            if (m == 0)
+                row_predict(s, row, k, scores);
+            for (uint32_t i = 0; i < s->setup.loss_count && labels != NULL; i++)
+                if (s->map_of[i] == m)
+                    gp_pixel_sums_add(s->sums, i, k, scores, labels, width);
+        }
+}
+
+/* Labels that are above `most`, or are this one, are none. */
+static void labels_drop(gp_stitch *s, int32_t most, int32_t this)
+{
+    const size_t count = (size_t)s->image.height * s->image.width;
+
+    for (size_t i = 0; s->image.labels != NULL && i < count; i++)
+        if (s->image.labels[i] > most || s->image.labels[i] == this)
+            s->image.labels[i] = -1;
 }
 
 gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, gp_error *err)
 {
     gp_stitch *s = stitch;
-    gp_status status =
-        gp_store_read_whole(s->setup.store, index, s->setup.read_height, s->setup.read_width, &s->image, err);
+    gp_status status = gp_store_read_whole(s->setup.store, index, &s->setup.read, &s->image, err);
 
     if (status == GP_OK)
         status = image_reserve(s, index, err);
@@ -253,17 +287,13 @@ gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, g
     *out = (gp_stitched){
         .height = height, .width = width, .predicted = s->predicted, .labels = s->image.labels
     };
-    for (size_t i = 0; s->image.labels != NULL && i < (size_t)height * width; i++)
-        if (s->image.labels[i] >= (int32_t)s->setup.classes || s->image.labels[i] == s->setup.ignored)
-            s->image.labels[i] = -1;
+    gp_pixel_sums_clear(s->sums);
+    labels_drop(s, (int32_t)s->setup.classes - 1, -1);
     for (uint32_t i = 0; i < width; i++)
         s->across[i] = between_of(i, width, s->image.read_width);
-    for (uint32_t row = 0; row < height; row++) {
-        const int32_t *labels = s->image.labels == NULL ? NULL : s->image.labels + (size_t)row * width;
-
-        row_predict(s, row, labels);
-        if (labels != NULL)
-            row_compare(s, labels, out);
-    }
+    for (uint32_t row = 0; row < height; row++)
+        row_take(s, row);
+    gp_pixel_sums_finish(s->sums, (size_t)height * width, &out->loss, &out->weight);
+    labels_drop(s, (int32_t)s->setup.classes - 1, s->setup.losses[0].ignored);
     return GP_OK;
 }

@@ -9,6 +9,7 @@
 #define GP_STITCH_H
 
 #include "common/data/store.h"
+#include "worker/pixel_loss.h"
 
 typedef struct gp_stitch gp_stitch;
 
@@ -18,14 +19,16 @@ enum { GP_STITCH_CLASSES_MAX = 4096 };
 /* All but the numbers is borrowed until gp_stitch_free(). */
 typedef struct gp_stitch_setup {
     const gp_store *store;
-    uint32_t height, width;           /* of a window: what the network takes, and gives scores of */
-    uint32_t classes;                 /* scores of a pixel, which add up to 1 */
-    uint32_t read_height, read_width; /* what images are brought to; 0, 0: as they are */
-    uint32_t overlap;                 /* at least so many pixels of neighbouring windows */
-    uint32_t batch;                   /* most windows of one call */
-    const double *class_weights;      /* [classes], of the loss; NULL: all 1 */
-    int32_t ignored;                  /* a label that counts for none; -1: there is no such */
-    /* count windows, [channels, height, width] of the store's dtype each, to scores [classes, height, width] each. */
+    uint32_t height, width; /* of a window: what the network takes, and gives scores of */
+    uint32_t classes;       /* scores of a pixel, which add up to 1 */
+    uint32_t score_count;   /* of a window: those of its losses, one behind the other */
+    gp_whole_size read;     /* what images are brought to */
+    uint32_t overlap;       /* at least so many pixels of neighbouring windows */
+    uint32_t batch;         /* most windows of one call */
+    /* At least one; the scores of the first say what is predicted, and the label that it ignores counts for none. */
+    gp_pixel_loss losses[GP_ENDS_MAX];
+    uint32_t loss_count;
+    /* count windows, [channels, height, width] of the store's dtype each, to score_count scores each. */
     gp_status (*run)(void *context, const void *windows, uint32_t count, const float **scores, gp_error *err);
     void *context;
 } gp_stitch_setup;
@@ -40,7 +43,7 @@ typedef struct gp_stitched {
     const int32_t *predicted; /* [height, width] */
     const int32_t *
         labels; /* the same, -1: none; NULL: the data have none.  One that is no class of the network is -1 */
-    double loss, weight; /* sums over the pixels with a label: weighted cross-entropy, weights */
+    double loss, weight; /* of the pixels with a label (gp_pixel_sums_finish()) */
 } gp_stitched;
 
 /* gp_stitch_image -- GP_ELIMIT: the scores of the image would take more than GP_STITCH_BYTES_MAX. */

@@ -207,7 +207,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
 
     if (status != GP_OK)
         return status;
-    fit_request(&request, &options->fit);
+    fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &progress);
     status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
     cli_progress_end(&progress);

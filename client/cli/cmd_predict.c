@@ -158,7 +158,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, gp_evaluation
                              err);
     if (status != GP_OK)
         return status;
-    fit_request(&request, &options->fit);
+    fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &d.progress);
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&d.progress);
@@ -189,7 +189,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     if (status != GP_OK)
         return status;
     request.pixel_classes = form == ROWS_ARRAY;
-    request.fit = GP_FIT_INPUT; /* an array's samples have one size */
+    fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &sink.progress);
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&sink.progress);
@@ -210,12 +210,14 @@ static int predict_check(cli_call *call)
         return options->top == 0 ? fit_check(call, &options->fit, options->image_size)
                                  : cli_usage(call, "--top-k is of rows, and pictures are asked for");
     }
-    if (cli_given(call, "fit") || cli_given(call, "overlap") || options->class_file[0] != '\0')
-        return cli_usage(call, "--%s is of pictures; give --out FOLDER/ or --overlays FOLDER",
-                         options->class_file[0] != '\0' ? "class-file" : "fit");
+    if (options->class_file[0] != '\0')
+        return cli_usage(call, "--class-file is of pictures; give --out FOLDER/ or --overlays FOLDER");
     if (predict_form(&form, options, &err) != GP_OK)
         return cli_usage(call, "%s", err.message);
-    return CLI_OK;
+    if (form != ROWS_ARRAY && (options->fit.fit == GP_FIT_WINDOWS || cli_given(call, "overlap")))
+        return cli_usage(call,
+                         "windows are of pictures; give --out FOLDER/, --overlays FOLDER or --out FILE.npy");
+    return fit_check(call, &options->fit, options->image_size);
 }
 
 static int predict_run(cli_call *call)

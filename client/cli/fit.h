@@ -1,4 +1,4 @@
-/* fit.h -- what predict and evaluate do with images that are not of the network's size (docs/segmentation.md). */
+/* fit.h -- what of images predict and evaluate show the network (docs/predict.md, docs/segmentation.md). */
 #ifndef GP_CLI_FIT_H
 #define GP_CLI_FIT_H
 
@@ -19,8 +19,8 @@ extern const char *const fit_words[];
       .type = GP_PARAM_WORD,                                                                                 \
       .offset = offsetof(options_type, fit.fit),                                                             \
       .words = fit_words,                                                                                    \
-      .help = "of networks that score pixels, images of another size: windows, resize, or model: as it was " \
-              "trained" },                                                                                   \
+      .help = "what of images the network is shown; model: what it was trained on; resize: all, stretched; " \
+              "crop: the largest middle of its proportions; windows (of networks that score pixels)" },      \
     {                                                                                                        \
         .name = "overlap", .type = GP_PARAM_I64, .offset = offsetof(options_type, fit.overlap), .max = 4096, \
         .unit = "pixels",                                                                                    \
@@ -30,6 +30,6 @@ extern const char *const fit_words[];
 
 /* CLI_OK, or what a wrong combination ends the command with. */
 int fit_check(cli_call *call, const fit_options *fit, const int64_t image_size[2]);
-void fit_request(gp_predict_request *request, const fit_options *fit);
+void fit_request(const cli_call *call, gp_predict_request *request, const fit_options *fit);
 
 #endif

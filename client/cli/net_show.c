@@ -93,6 +93,22 @@ static void show_memory(const net_view *view)
     show_table_print_free(table);
 }
 
+/* What of images it was trained on, where that is not all of them. */
+static void show_view(const gp_netspec *spec)
+{
+    char brought[40] = "";
+
+    if (spec->window_image[0] != 0)
+        snprintf(brought, sizeof(brought), " brought to %" PRIu32 "x%" PRIu32, spec->window_image[0],
+                 spec->window_image[1]);
+    if (spec->windows)
+        printf("trained on images%s of which it sees parts of %" PRId64 "x%" PRId64 "\n", brought,
+               spec->input.dim[1], spec->input.dim[2]);
+    if (spec->fitted)
+        printf("trained on images scaled until they just cover %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
+               spec->input.dim[2]);
+}
+
 static void show_text(const net_view *view)
 {
     const double forward = (double)view->sum.forward_macs, backward = (double)view->sum.backward_macs;
@@ -101,6 +117,7 @@ static void show_text(const net_view *view)
     show_layers(view);
     printf("\n%zu parameters (%.1f KiB), %" PRIu32 " classes\n", view->graph->learned_count,
            (double)view->graph->learned_count * 4 / 1024, view->graph->class_count);
+    show_view(view->graph->spec);
     printf("one sample: %s multiply-adds forward, %s backward; %s FLOPs to predict, %s to train\n",
            count_format(forward, one, sizeof(one)), count_format(backward, two, sizeof(two)),
            count_format(2 * forward, flops, sizeof(flops)),

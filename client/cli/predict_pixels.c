@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/data/s3_source.h"
 #include "common/model/network.h"
 
 /* ---- names ---- */
@@ -137,8 +138,11 @@ static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_er
             status = gp_fail(err, GP_ENOENT, "%s has no class file", request->class_file);
         return status;
     }
-    if (gp_store_find(path, sizeof(path), request->data, NULL) == GP_OK &&
-        gp_palette_read(palette, &found, path, p->class_names, p->classes, NULL) != GP_OK)
+    const bool there =
+        gp_s3_is(request->data) || gp_store_find(path, sizeof(path), request->data, NULL) == GP_OK;
+
+    if (there && gp_palette_read(palette, &found, gp_s3_is(request->data) ? request->data : path,
+                                 p->class_names, p->classes, NULL) != GP_OK)
         found = false;
     return found ? GP_OK : gp_palette_default(palette, p->class_names, p->classes, err);
 }
@@ -178,7 +182,8 @@ static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const 
     gp_whole *image = &sink->image;
     uint8_t *png;
     size_t bytes;
-    gp_status status = gp_store_read_whole(sink->store, (uint32_t)p->index, 0, 0, image, err);
+    gp_status status =
+        gp_store_read_whole(sink->store, (uint32_t)p->index, &(gp_whole_size){ 0 }, image, err);
 
     if (status == GP_OK &&
         (image->height != p->dims[1] || image->width != p->dims[2] || info->dtype != GP_U8))

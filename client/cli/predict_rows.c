@@ -253,8 +253,20 @@ static bool array_row(rows *r, const gp_prediction *p)
         return false;
     if (p->pixels == NULL)
         return bytes_put(r, p->scores, p->score_count * sizeof(float));
-    for (uint32_t d = 1; d < p->rank; d++)
+    for (uint32_t d = 1; d < p->rank; d++) {
         pixels *= (size_t)p->dims[d];
+        if (p->index == 0 && d < 3)
+            r->size[d - 1] = p->dims[d];
+        else if (d < 3 && p->dims[d] != r->size[d - 1]) {
+            gp_fail(
+                &r->error, GP_EINVAL,
+                "%s is %" PRIu64 "x%" PRIu64 " (height x width), unlike the %" PRIu64 "x%" PRIu64
+                " before it, and an array's samples have one size: give --out FOLDER/ for label images, or "
+                "--fit input for classes at the network's size",
+                p->name, p->dims[1], p->dims[2], r->size[0], r->size[1]);
+            return false;
+        }
+    }
     if (r->classes == NULL)
         return bytes_put(r, p->pixels, pixels * sizeof(int32_t));
     for (size_t i = 0; i < pixels; i++)

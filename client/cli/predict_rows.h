@@ -25,6 +25,7 @@ typedef struct rows {
     /* Of an array. */
     char shape[64];   /* "<f4, 3, 8": type and what stands behind the number of samples */
     uint8_t *classes; /* of a sample's pixels */
+    uint64_t size[2]; /* height and width of them */
 } rows;
 
 /* The form that the suffix of `path` names; "" and what is no regular file: CSV.

@@ -161,6 +161,8 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                          source, info.channels);
     if (status == GP_OK && images->list.objects != NULL)
         status = gp_objects_start(images->list.objects, &images->list, err);
+    if (status == GP_OK && images->labels != NULL && images->labels->list.objects != NULL)
+        status = gp_objects_start(images->labels->list.objects, &images->labels->list, err);
     if (status == GP_OK)
         status = shape_decide(images, &info, err);
     if (status == GP_OK)

@@ -2,6 +2,7 @@
 #include "common/data/image_store.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -150,7 +151,14 @@ static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r,
     return GP_OK;
 }
 
-/* What is not decoded yet is fetched. */
+/* What is not decoded yet is fetched: label images, and the images that they are of. */
+static void labels_expect(const gp_image_store *images, const uint32_t *index, uint32_t count)
+{
+    for (uint32_t i = 0; images->list.objects != NULL && images->labels != NULL && i < count; i++)
+        if (gp_image_cache_get(&images->cache, index[i]) == NULL)
+            gp_objects_want(images->labels->list.objects, &index[i], 1);
+}
+
 static void image_expect(const gp_store *store, const uint32_t *index, uint32_t count)
 {
     const gp_image_store *images = (const gp_image_store *)store;
@@ -158,6 +166,7 @@ static void image_expect(const gp_store *store, const uint32_t *index, uint32_t 
     for (uint32_t i = 0; images->list.objects != NULL && i < count; i++)
         if (gp_image_cache_get(&images->cache, index[i]) == NULL)
             gp_objects_want(images->list.objects, &index[i], 1);
+    labels_expect(images, index, count);
 }
 
 static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -172,6 +181,8 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
         return status;
     if (samples != NULL && count > 1)
         image_expect(store, index, count);
+    else if (samples == NULL)
+        labels_expect(images, index, count);
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         status = sample_read_or_skip(
             images, r, index[i], samples == NULL ? NULL : (uint8_t *)samples + i * store->info.sample_bytes,
@@ -183,13 +194,37 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
 
 /* ---- samples at their own size ---- */
 
+/* What an image is brought to. */
+static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whole *whole, gp_error *err)
+{
+    const double height = whole->height, width = whole->width;
+
+    whole->read_height = size->height != 0 ? size->height : whole->height;
+    whole->read_width = size->width != 0 ? size->width : whole->width;
+    if (!size->cover)
+        return GP_OK;
+    const double scale = fmax(size->height / height, size->width / width), tall = rint(scale * height),
+                 wide = rint(scale * width);
+
+    if (tall * wide > GP_IMAGE_PIXELS_MAX)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "%s is %ux%u (height x width); %.0fx%.0f pixels would cover the network's %ux%u, and at "
+            "most %d million are taken: --fit resize stretches it",
+            name, whole->height, whole->width, tall, wide, size->height, size->width,
+            GP_IMAGE_PIXELS_MAX >> 20);
+    whole->read_height = tall > size->height ? (uint32_t)tall : size->height;
+    whole->read_width = wide > size->width ? (uint32_t)wide : size->width;
+    return GP_OK;
+}
+
 static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, uint32_t index,
-                              uint32_t height, uint32_t width, gp_whole *whole, gp_error *err)
+                              const gp_whole_size *size, gp_whole *whole, gp_error *err)
 {
     const uint32_t channels = images->store.info.channels;
     const gp_image_want want = { .channels = channels,
-                                 .width = GP_IMAGE_SPARE * width,
-                                 .height = GP_IMAGE_SPARE * height };
+                                 .width = GP_IMAGE_SPARE * size->width,
+                                 .height = GP_IMAGE_SPARE * size->height };
     gp_pixels pixels;
     size_t bytes;
     gp_status status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
@@ -200,12 +235,12 @@ static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, 
         return status;
     whole->height = pixels.file_height;
     whole->width = pixels.file_width;
-    whole->read_height = height != 0 ? height : pixels.height;
-    whole->read_width = width != 0 ? width : pixels.width;
     const size_t count = (size_t)whole->height * whole->width;
 
-    status = gp_whole_reserve(whole, (size_t)channels * whole->read_height * whole->read_width,
-                              images->labels == NULL ? 0 : count * sizeof(int32_t), err);
+    status = whole_size(size, r->name, whole, err);
+    if (status == GP_OK)
+        status = gp_whole_reserve(whole, (size_t)channels * whole->read_height * whole->read_width,
+                                  images->labels == NULL ? 0 : count * sizeof(int32_t), err);
     if (status == GP_OK)
         status =
             gp_resample(r->resampler, whole->sample, whole->read_height, whole->read_width, &pixels, err);
@@ -216,7 +251,7 @@ static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, 
     return status;
 }
 
-static gp_status image_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+static gp_status image_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                                   gp_whole *whole, gp_error *err)
 {
     gp_image_store *images = (gp_image_store *)(uintptr_t)store; /* the readers change */
@@ -225,7 +260,7 @@ static gp_status image_read_whole(const gp_store *store, uint32_t index, uint32_
 
     if (status != GP_OK)
         return status;
-    status = whole_decode(images, r, index, height, width, whole, err);
+    status = whole_decode(images, r, index, size, whole, err);
     gp_image_reader_give(&images->readers, r);
     return status;
 }

@@ -61,13 +61,36 @@ gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role rol
                          const gp_store_options *options, gp_error *err);
 bool gp_pixels_is(const char *directory);
 
+/* What such a directory is made of, wherever it lies.  Folders and files are named as below it. */
+struct gp_csv;
+typedef struct gp_pixels_place {
+    const char *root; /* what it is called */
+    void *context;
+    bool (*has)(void *context, const char *folder);
+    /* The images below a folder, none of which has a label, into a list that this begins; to deinit on failure too. */
+    gp_status (*list)(void *context, gp_image_list *list, const char *folder, const gp_store_options *options,
+                      gp_error *err);
+    /* A file; path is what it is called, which lives as long as csv.  GP_ENOENT without a sentence: there is none. */
+    gp_status (*read)(void *context, struct gp_csv *csv, const char *file, const char *path, gp_error *err);
+    /* The list has the images and the order that it will be read in. */
+    gp_status (*finish)(void *context, gp_image_list *list, gp_error *err);
+} gp_pixels_place;
+
+gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
+                            const gp_store_options *options, gp_error *err);
+bool gp_pixels_is_at(const gp_pixels_place *place);
+gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+                               gp_error *err);
+
 /* gp_plain_images_open -- images without labels (plain_images.c); gp_plain_images_is: whether a path is such a thing. */
 gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role role,
                                const gp_store_options *options, gp_error *err);
 bool gp_plain_images_is(const char *path);
+/* GP_EINVAL: they are not for that. */
+gp_status gp_plain_images_role(const char *path, gp_data_role role, gp_error *err);
 
 /* gp_pixels_classes -- what a class file says: the numbers into *labels, the classes into the list, both begun by the caller.
- *   place  the file, or the directory that it is in
+ *   place  the file, or the directory or the source in S3 that it is in
  * GP_ENOENT: the directory has none.  GP_EIO: there is no such file. */
 gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *place, gp_error *err);
 

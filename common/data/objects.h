@@ -49,6 +49,11 @@ struct gp_store;
 gp_status gp_s3_store_open(struct gp_store **out, const char *source, gp_data_role role,
                            const gp_store_options *options, gp_error *err);
 
+/* gp_s3_pixels_classes -- gp_pixels_classes() of a source in S3. */
+struct gp_pixel_labels;
+gp_status gp_s3_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *list, const char *source,
+                               gp_error *err);
+
 /* gp_s3_list_lines -- a list of whose names some are s3://BUCKET/KEY: objects of that one bucket. */
 gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err);
 

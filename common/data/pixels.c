@@ -22,6 +22,8 @@
 #include "common/base/log.h"
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
+#include "common/data/objects.h"
+#include "common/data/s3_source.h"
 
 typedef struct layout {
     const char *images, *labels; /* below SOURCE; %s is the part */
@@ -52,13 +54,55 @@ static const char camvid_classes[] =
 
 /* ---- where things are ---- */
 
-static bool path_join(char *path, const char *directory, const char *format, const char *part)
-{
-    char below[64];
+enum { FOLDER_BYTES = 64 };
 
-    snprintf(below, sizeof(below), format, part); /* the formats are those above */
-    return (size_t)snprintf(path, PATH_MAX, "%s/%s", directory, below) < PATH_MAX;
+/* The formats are those above. */
+static void folder_format(char folder[FOLDER_BYTES], const char *format, const char *part)
+{
+    snprintf(folder, FOLDER_BYTES, format, part);
 }
+
+/* Whether both folders of a layout's part are there; what they are called. */
+static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+                    const layout *l, const char *part)
+{
+    folder_format(images, l->images, part);
+    folder_format(labels, l->labels, part);
+    return place->has(place->context, images) && place->has(place->context, labels);
+}
+
+/* The layout of the place, NULL: none.  Any part tells. */
+static const layout *layout_find(const gp_pixels_place *place)
+{
+    char images[FOLDER_BYTES], labels[FOLDER_BYTES];
+
+    for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
+        for (int k = 0; k < 5; k++)
+            if (part_is(images, labels, place, &divided[i], part_order[GP_DATA_GIVEN][k]))
+                return &divided[i];
+    return part_is(images, labels, place, &whole, "") ? &whole : NULL;
+}
+
+bool gp_pixels_is_at(const gp_pixels_place *place)
+{
+    return layout_find(place) != NULL;
+}
+
+static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+                           gp_data_role role, gp_error *err)
+{
+    const layout *l = layout_find(place);
+
+    if (l == &whole && role != GP_DATA_TEST && part_is(images, labels, place, l, ""))
+        return GP_OK;
+    for (int k = 0; l != NULL && l != &whole && k < 5 && part_order[role][k] != NULL; k++)
+        if (part_is(images, labels, place, l, part_order[role][k]))
+            return GP_OK;
+    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images beside them", place->root,
+                   role == GP_DATA_TRAIN ? "training" : "test");
+}
+
+/* ---- on disk ---- */
 
 static bool is_directory(const char *path)
 {
@@ -67,43 +111,59 @@ static bool is_directory(const char *path)
     return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
 }
 
-/* Whether both directories of a layout's part are there; their paths. */
-static bool part_is(char images[PATH_MAX], char labels[PATH_MAX], const char *directory, const layout *l,
-                    const char *part)
+static bool path_join(char path[PATH_MAX], const char *directory, const char *name)
 {
-    return path_join(images, directory, l->images, part) && is_directory(images) &&
-           path_join(labels, directory, l->labels, part) && is_directory(labels);
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX;
 }
 
-/* The layout of the directory, NULL: none.  Any part tells. */
-static const layout *layout_find(const char *directory)
+static bool disk_has(void *context, const char *folder)
 {
-    char images[PATH_MAX], labels[PATH_MAX];
+    char path[PATH_MAX];
 
-    for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
-        for (int k = 0; k < 5; k++)
-            if (part_is(images, labels, directory, &divided[i], part_order[GP_DATA_GIVEN][k]))
-                return &divided[i];
-    return part_is(images, labels, directory, &whole, "") ? &whole : NULL;
+    return path_join(path, context, folder) && is_directory(path);
+}
+
+static gp_status disk_list(void *context, gp_image_list *list, const char *folder,
+                           const gp_store_options *options, gp_error *err)
+{
+    char path[PATH_MAX];
+
+    gp_image_list_init(list);
+    return path_join(path, context, folder)
+               ? gp_folder_list_all(list, path, options, err)
+               : gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", (const char *)context);
+}
+
+static gp_status disk_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
+{
+    (void)context;
+    (void)file;
+    return gp_csv_open(csv, path, err);
+}
+
+static gp_status disk_finish(void *context, gp_image_list *list, gp_error *err)
+{
+    (void)context;
+    (void)list;
+    (void)err;
+    return GP_OK;
+}
+
+static gp_pixels_place disk_place(const char *directory)
+{
+    return (gp_pixels_place){ .root = directory,
+                              .context = (void *)(uintptr_t)directory,
+                              .has = disk_has,
+                              .list = disk_list,
+                              .read = disk_read,
+                              .finish = disk_finish };
 }
 
 bool gp_pixels_is(const char *directory)
 {
-    return layout_find(directory) != NULL;
-}
+    const gp_pixels_place place = disk_place(directory);
 
-static gp_status part_find(char images[PATH_MAX], char labels[PATH_MAX], const char *directory,
-                           gp_data_role role, gp_error *err)
-{
-    const layout *l = layout_find(directory);
-
-    if (l == &whole && role != GP_DATA_TEST && part_is(images, labels, directory, l, ""))
-        return GP_OK;
-    for (int k = 0; l != &whole && k < 5 && part_order[role][k] != NULL; k++)
-        if (part_is(images, labels, directory, l, part_order[role][k]))
-            return GP_OK;
-    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images beside them", directory,
-                   role == GP_DATA_TRAIN ? "training" : "test");
+    return gp_pixels_is_at(&place);
 }
 
 /* ---- classes ---- */
@@ -179,62 +239,83 @@ static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_c
     return status;
 }
 
-static bool is_camvid(const char *directory)
+/* By its last name; of a directory by that which its links lead to. */
+static bool is_camvid(const char *root)
 {
-    char *real = realpath(directory, NULL);
-    bool is = real != NULL && strcasecmp(strrchr(real, '/') + 1, "camvid") == 0;
+    char *real = realpath(root, NULL);
+    const char *path = real != NULL ? real : root, *slash = strrchr(path, '/');
+    const bool is = strcasecmp(slash != NULL ? slash + 1 : path, "camvid") == 0;
 
     free(real);
     return is;
 }
 
-/* The class file of a directory, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
-static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const char *directory, gp_error *err)
+/* The class file of a place, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
+static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_place *place, gp_error *err)
 {
     static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
     gp_status status = GP_ENOENT;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
-        status = path_join(path, directory, "%s", names[i]) ? gp_csv_open(csv, path, err) : GP_ENOENT;
-    if (status == GP_ENOENT && is_camvid(directory)) {
+        status = path_join(path, place->root, names[i])
+                     ? place->read(place->context, csv, names[i], path, err)
+                     : GP_ENOENT;
+    if (status == GP_ENOENT && is_camvid(place->root)) {
         char *text = gp_strdup(camvid_classes);
 
         strcpy(path, "CamVid");
         if (text == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", directory);
+            return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", place->root);
         gp_csv_init(csv, path, text, sizeof(camvid_classes) - 1);
         status = GP_OK;
     }
     return status;
 }
 
-gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *place, gp_error *err)
+/* What is in the file, which is closed; path: what it is called. */
+static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, const char *path,
+                              gp_error *err)
 {
-    char path[PATH_MAX] = "";
-    gp_csv csv;
-    gp_status status = is_directory(place) ? classes_find(&csv, path, place, err) : GP_OK;
+    gp_status status = classes_take(labels, list, csv, err);
 
-    if (!is_directory(place)) {
-        snprintf(path, sizeof(path), "%s", place);
-        status = gp_csv_open(&csv, path, err);
-        if (status == GP_ENOENT)
-            status = gp_fail(err, GP_EIO, "there is no class file %s", path);
-    }
-    if (status != GP_OK)
-        return status;
-    status = classes_take(labels, list, &csv, err);
-    gp_csv_close(&csv);
+    gp_csv_close(csv);
     labels->owned = gp_strdup(path);
     labels->classes_path = labels->owned;
     if (status == GP_OK && labels->owned == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", place);
+        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", path);
     return status;
 }
 
-static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const char *directory,
+gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+                               gp_error *err)
+{
+    char path[PATH_MAX] = "";
+    gp_csv csv;
+    gp_status status = classes_find(&csv, path, place, err);
+
+    return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
+}
+
+gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *path, gp_error *err)
+{
+    const gp_pixels_place place = disk_place(path);
+    gp_csv csv;
+    gp_status status;
+
+    if (gp_s3_is(path))
+        return gp_s3_pixels_classes(labels, list, path, err);
+    if (is_directory(path))
+        return gp_pixels_classes_at(labels, list, &place, err);
+    status = gp_csv_open(&csv, path, err);
+    if (status == GP_ENOENT)
+        return gp_fail(err, GP_EIO, "there is no class file %s", path);
+    return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
+}
+
+static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
                               gp_error *err)
 {
-    gp_status status = gp_pixels_classes(labels, list, directory, err);
+    gp_status status = gp_pixels_classes_at(labels, list, place, err);
 
     return status != GP_ENOENT
                ? status
@@ -242,7 +323,7 @@ static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, cons
                          "%s has pixel labels, but no classes.csv that says what they mean; write one line "
                          "for each "
                          "number from 0: name or name,red,green,blue; a line named void is ignored",
-                         directory);
+                         place->root);
 }
 
 /* ---- pairs ---- */
@@ -344,31 +425,46 @@ static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t
     return status;
 }
 
-gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
-                         const gp_store_options *options, gp_error *err)
+gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
 {
-    char images[PATH_MAX], label_images[PATH_MAX];
+    const size_t root = strlen(place->root) + 1;
+    char images[FOLDER_BYTES], label_images[FOLDER_BYTES];
     gp_image_list list;
     gp_pixel_labels labels = { 0 };
     gp_status status;
 
     gp_image_list_init(&list);
     gp_image_list_init(&labels.list);
-    status = part_find(images, label_images, directory, role, err);
+    status = part_find(images, label_images, place, role, err);
     if (status == GP_OK)
-        status = gp_folder_list_all(&list, images, options, err);
+        status = place->list(place->context, &list, images, options, err);
     if (status == GP_OK)
-        status = gp_folder_list_all(&labels.list, label_images, options, err);
+        status = place->list(place->context, &labels.list, label_images, options, err);
     if (status == GP_OK)
-        status = classes_read(&labels, &list, directory, err);
+        status = classes_read(&labels, &list, place, err);
     if (status == GP_OK)
-        status = pairs_make(&list, &labels.list, strlen(images), strlen(label_images), options, err);
+        status =
+            pairs_make(&list, &labels.list, root + strlen(images), root + strlen(label_images), options, err);
     if (status == GP_OK && list.count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s", images);
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s/%s", place->root,
+                         images);
+    if (status == GP_OK)
+        status = place->finish(place->context, &list, err);
+    if (status == GP_OK)
+        status = place->finish(place->context, &labels.list, err);
     if (status != GP_OK) {
         gp_image_list_deinit(&list);
         gp_pixel_labels_deinit(&labels);
         return status;
     }
-    return gp_image_store_open(out, "pixels", directory, &list, &labels, options, err);
+    return gp_image_store_open(out, "pixels", place->root, &list, &labels, options, err);
+}
+
+gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
+                         const gp_store_options *options, gp_error *err)
+{
+    const gp_pixels_place place = disk_place(directory);
+
+    return gp_pixels_open_at(out, &place, role, options, err);
 }

@@ -46,19 +46,25 @@ static gp_status file_add(gp_image_list *list, const char *path, gp_error *err)
     return status;
 }
 
+gp_status gp_plain_images_role(const char *path, gp_data_role role, gp_error *err)
+{
+    if (role == GP_DATA_GIVEN)
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "%s has images, but nothing says what is on them: class folders (%s/CLASS/NAME.jpg), "
+                   "label images or a CSV file would; such images can be predicted only",
+                   path, path);
+}
+
 gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role role,
                                const gp_store_options *options, gp_error *err)
 {
     gp_image_list list;
     struct stat stat_;
-    gp_status status;
+    gp_status status = gp_plain_images_role(path, role, err);
 
-    if (role != GP_DATA_GIVEN)
-        return gp_fail(err, GP_EINVAL,
-                       "%s has images, but nothing says what is on them: class folders (%s/CLASS/NAME.jpg), "
-                       "label images "
-                       "or a CSV file would; such images can be predicted only",
-                       path, path);
+    if (status != GP_OK)
+        return status;
     gp_image_list_init(&list);
     if (stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode))
         status = file_add(&list, path, err);

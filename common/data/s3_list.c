@@ -1,7 +1,8 @@
 /* s3_list.c -- what a source in S3 is, and its objects as a list of images: as a directory of the same names would be.
  *
  *   s3://BUCKET/X.csv, X.tar, X.npy    that object
- *   s3://BUCKET/PREFIX                 what lies below PREFIX/: x.npy and its like, .tar archives, else class folders
+ *   s3://BUCKET/PREFIX                 what lies below PREFIX/: x.npy and its like, .tar archives, images and label images,
+ *                                      images and nothing else, else class folders
  *
  * A prefix is listed once, whole.  S3 gives keys in the order of their bytes, in which "a-b/c" comes before "a/c"; they are
  * brought into the order of folder.c, so that the same data gives the same batches wherever it lies. */
@@ -87,11 +88,8 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
 }
 
 /* By components: a folder's files, then its folders, each in the order of their bytes. */
-static int entry_compare(const void *left, const void *right, void *text)
+static int names_compare(const char *a, const char *b)
 {
-    const char *a = (const char *)text + ((const s3_entry *)left)->name;
-    const char *b = (const char *)text + ((const s3_entry *)right)->name;
-
     for (;;) {
         size_t bytes_a = strcspn(a, "/"), bytes_b = strcspn(b, "/");
         bool file_a = a[bytes_a] == '\0', file_b = b[bytes_b] == '\0';
@@ -106,6 +104,12 @@ static int entry_compare(const void *left, const void *right, void *text)
         a += bytes_a + 1;
         b += bytes_b + 1;
     }
+}
+
+static int entry_compare(const void *left, const void *right, void *text)
+{
+    return names_compare((const char *)text + ((const s3_entry *)left)->name,
+                         (const char *)text + ((const s3_entry *)right)->name);
 }
 
 static gp_status listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err)
@@ -308,19 +312,6 @@ static gp_status images_add(gp_image_list *list, s3_listing *listing, const char
     return status;
 }
 
-/* Images with a class for each pixel have two folders that are no classes. */
-static bool is_pixels(const s3_listing *listing)
-{
-    bool images = false, labels = false;
-
-    for (uint32_t i = 0; i < listing->count; i++) {
-        images |= below(name_of(listing, i), "images") != NULL;
-        labels |=
-            below(name_of(listing, i), "labels") != NULL || below(name_of(listing, i), "trainannot") != NULL;
-    }
-    return images ? labels : labels && part_find(listing, train_names) != NULL;
-}
-
 static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
@@ -328,11 +319,6 @@ static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_r
     uint32_t *counts = NULL;
     gp_status status;
 
-    if (is_pixels(listing))
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "%s has images beside label images; these are not read from S3 yet: copy them to a directory",
-            listing->bare);
     status = parts_decide(listing, role, &ours, &names, err);
     if (status == GP_OK)
         status = classes_add(list, listing, names, err);
@@ -345,6 +331,165 @@ static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_r
         status = classes_check(list, listing, counts, options, err);
     gp_free(counts);
     return status;
+}
+
+/* ---- images with label images, and without anything ---- */
+
+static bool pixels_has(void *context, const char *folder)
+{
+    const s3_listing *listing = context;
+
+    for (uint32_t i = 0; i < listing->count; i++)
+        if (below(name_of(listing, i), folder) != NULL)
+            return true;
+    return false;
+}
+
+/* Those below a folder; "" = all. */
+static gp_status pixels_list(void *context, gp_image_list *list, const char *folder,
+                             const gp_store_options *options, gp_error *err)
+{
+    const s3_listing *listing = context;
+    char path[GP_S3_SOURCE_BYTES_MAX + 80];
+    uint32_t place;
+
+    (void)options;
+    gp_image_list_init(list);
+    snprintf(path, sizeof(path), "%s%s%s", listing->bare, folder[0] == '\0' ? "" : "/", folder);
+    gp_status status = gp_image_list_add_place(list, path, &place, err);
+
+    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
+        const char *name = name_of(listing, i);
+        const char *rest = folder[0] == '\0' ? name : below(name, folder);
+
+        if (rest != NULL && gp_image_list_wants(rest))
+            status = gp_image_list_add(list, place, rest, -1, err);
+        else
+            list->others += rest != NULL;
+    }
+    return status;
+}
+
+static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
+{
+    const s3_listing *listing = context;
+    char key[GP_S3_KEY_BYTES_MAX + 32];
+    gp_s3_range range = { .key = key, .bytes = GP_S3_REST };
+    gp_buffer bytes;
+    size_t count;
+    uint32_t at = 0;
+
+    while (at < listing->count && strcmp(name_of(listing, at), file) != 0)
+        at++;
+    if (at == listing->count)
+        return GP_ENOENT;
+    snprintf(key, sizeof(key), "%s%s%s", listing->source.key, listing->skip == 0 ? "" : "/", file);
+    gp_buffer_init(&bytes, CSV_BYTES_MAX);
+    gp_status status = gp_s3_read(gp_objects_s3(listing->objects), &range, &bytes, err);
+
+    if (status == GP_OK)
+        status = gp_buffer_append(&bytes, "", 1, err); /* the NUL */
+    if (status == GP_OK) {
+        char *text = (char *)gp_buffer_take(&bytes, &count);
+
+        gp_csv_init(csv, path, text, count - 1);
+    }
+    gp_buffer_deinit(&bytes);
+    return status;
+}
+
+/* The entry of an image of a list that was made of the listing. */
+static const s3_entry *entry_of(const s3_listing *listing, const gp_image_list *list, uint32_t index)
+{
+    const size_t root = strlen(listing->bare);
+    const char *place = gp_image_list_place(list, list->entries[index].place) + root;
+    char name[GP_IMAGE_NAME_BYTES_MAX];
+    uint32_t low = 0, high = listing->count;
+
+    snprintf(name, sizeof(name), "%s%s%s", place[0] == '/' ? place + 1 : place, place[0] == '/' ? "/" : "",
+             gp_image_list_name(list, index));
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int order = names_compare(name, name_of(listing, middle));
+
+        if (order == 0)
+            return &listing->entries[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static gp_status pixels_finish(void *context, gp_image_list *list, gp_error *err)
+{
+    const s3_listing *listing = context;
+    gp_status status = gp_objects_open(&list->objects, &listing->source, err);
+
+    for (uint32_t i = 0; i < list->count && status == GP_OK; i++) {
+        const s3_entry *entry = entry_of(listing, list, i);
+
+        status = gp_objects_add(list->objects, entry == NULL ? 0 : entry->bytes,
+                                entry == NULL ? 0 : entry->tag, err);
+    }
+    return status;
+}
+
+static gp_pixels_place pixels_place(s3_listing *listing)
+{
+    return (gp_pixels_place){ .root = listing->bare,
+                              .context = listing,
+                              .has = pixels_has,
+                              .list = pixels_list,
+                              .read = pixels_read,
+                              .finish = pixels_finish };
+}
+
+gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *text, gp_error *err)
+{
+    s3_listing listing = { .objects = NULL };
+    const gp_pixels_place place = pixels_place(&listing);
+    gp_s3_source source;
+    gp_status status = gp_s3_source_parse(&source, text, err);
+
+    if (status == GP_OK)
+        status = gp_s3_source_complete(&source, err);
+    if (status == GP_OK)
+        status = listing_open(&listing, &source, err);
+    if (status == GP_OK)
+        status = listing_read(&listing, err);
+    if (status == GP_OK)
+        status = gp_pixels_classes_at(labels, list, &place, err);
+    listing_close(&listing);
+    return status;
+}
+
+/* Images right below the prefix, and no folder. */
+static bool is_plain(const s3_listing *listing)
+{
+    bool images = false;
+
+    for (uint32_t i = 0; i < listing->count; i++) {
+        if (strchr(name_of(listing, i), '/') != NULL)
+            return false;
+        images |= gp_image_list_wants(name_of(listing, i));
+    }
+    return images;
+}
+
+static gp_status plain_list(gp_image_list *list, s3_listing *listing, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    gp_status status = gp_plain_images_role(listing->bare, role, err);
+
+    gp_image_list_deinit(list); /* begun anew */
+    gp_image_list_init(list);
+    if (status == GP_OK)
+        status = pixels_list(listing, list, "", options, err);
+    if (status == GP_OK)
+        status = gp_image_list_add_class(list, "(none)", err); /* a store has one at least */
+    return status == GP_OK ? pixels_finish(listing, list, err) : status;
 }
 
 /* ---- archives ---- */
@@ -569,7 +714,7 @@ static bool npy_exists(void *context, const char *path)
     return false;
 }
 
-/* A list of the objects is made, which takes them over; what kind it is, or NULL: arrays. */
+/* A list of the objects is made, but of images with label images; what kind it is, or NULL: arrays. */
 static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_role role,
                            const gp_store_options *options, const char **kind, gp_error *err)
 {
@@ -597,7 +742,32 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = "tar";
         return gp_tar_list_with(list, listing->bare, role, archives_fill, listing, err);
     }
+    const gp_pixels_place place = pixels_place(listing);
+
+    if (gp_pixels_is_at(&place)) {
+        *kind = "pixels";
+        return GP_OK;
+    }
+    if (is_plain(listing)) {
+        *kind = "images";
+        return plain_list(list, listing, role, options, err);
+    }
     return folder_list(list, listing, role, options, err);
+}
+
+/* What a list was made of: its images and those who know them. */
+static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *list, const char *kind,
+                           const gp_store_options *options, gp_error *err)
+{
+    gp_image_list_trim(list);
+    if (list->objects == NULL) {
+        list->objects = listing->objects;
+        listing->objects = NULL;
+    }
+    gp_status status = gp_image_store_open(out, kind, listing->bare, list, NULL, options, err);
+
+    gp_image_list_init(list); /* it was taken over */
+    return status;
 }
 
 gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
@@ -620,12 +790,12 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
     if (status == GP_OK && kind == NULL) {
         status = gp_s3_npy_open(out, listing.bare, listing.objects, listing.count > 0 ? npy_exists : NULL,
                                 &listing, role, err);
+    } else if (status == GP_OK && strcmp(kind, "pixels") == 0) {
+        const gp_pixels_place place = pixels_place(&listing);
+
+        status = gp_pixels_open_at(out, &place, role, options, err);
     } else if (status == GP_OK) {
-        gp_image_list_trim(&list);
-        list.objects = listing.objects;
-        listing.objects = NULL;
-        status = gp_image_store_open(out, kind, listing.bare, &list, NULL, options, err);
-        gp_image_list_init(&list); /* it was taken over */
+        status = list_open(out, &listing, &list, kind, options, err);
     }
     gp_image_list_deinit(&list);
     listing_close(&listing);

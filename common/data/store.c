@@ -275,17 +275,20 @@ void gp_whole_deinit(gp_whole *whole)
 }
 
 /* Of stores whose samples have one size: as they are. */
-static gp_status whole_copy(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
-                            gp_whole *whole, gp_error *err)
+static gp_status whole_copy(const gp_store *store, uint32_t index, const gp_whole_size *size, gp_whole *whole,
+                            gp_error *err)
 {
     const gp_store_info *info = &store->info;
-    const bool labelled =
-        info->target_count == 1 && info->targets[0].shape.rank == 2 && info->targets[0].dtype == GP_I32;
+    const gp_shape pixels = gp_shape2(info->height, info->width);
+    const bool labelled = info->target_count == 1 && info->targets[0].dtype == GP_I32 &&
+                          gp_shape_equal(&info->targets[0].shape, &pixels);
 
-    if ((height != 0 && height != info->height) || (width != 0 && width != info->width))
+    if ((size->height != 0 && size->height != info->height) ||
+        (size->width != 0 && size->width != info->width))
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "the samples of %s are arrays of %ux%u, which are not resized to %ux%u", info->source,
-                       info->height, info->width, height, width);
+                       "the samples of %s are arrays of %ux%u, which are not resized to %ux%u; --fit windows "
+                       "takes them as they are",
+                       info->source, info->height, info->width, size->height, size->width);
     gp_status status = gp_whole_reserve(whole, info->sample_bytes, labelled ? info->target_bytes : 0, err);
 
     if (status != GP_OK)
@@ -295,14 +298,14 @@ static gp_status whole_copy(const gp_store *store, uint32_t index, uint32_t heig
     return store->ops->read(store, &index, 1, whole->sample, labelled ? whole->labels : NULL, err);
 }
 
-gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err)
 {
     if (index >= store->info.count)
         return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index,
                        store->info.source, store->info.count);
     gp_status status = (store->ops->read_whole != NULL ? store->ops->read_whole
-                                                       : whole_copy)(store, index, height, width, whole, err);
+                                                       : whole_copy)(store, index, size, whole, err);
 
     if (status == GP_OK && store->renumber != NULL && whole->labels != NULL)
         for (size_t i = 0; i < (size_t)whole->height * whole->width; i++)

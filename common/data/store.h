@@ -142,11 +142,17 @@ typedef struct gp_whole {
     size_t sample_bytes, label_bytes; /* taken */
 } gp_whole;
 
-/* gp_store_read_whole -- one sample and its pixels' labels.  Buffers grow as they must; gp_whole_deinit() frees them.
- *   height, width  what the sample is brought to; 0, 0: its own size.  The labels keep theirs
+/* What it is brought to.  0, 0: its own size. */
+typedef struct gp_whole_size {
+    uint32_t height, width;
+    bool cover; /* the smallest size that has the image's proportions and is at least that */
+} gp_whole_size;
+
+/* gp_store_read_whole -- one sample and its pixels' labels, which keep their size.  Buffers grow as they must;
+ * gp_whole_deinit() frees them.
  * Nothing of it is kept in the store's memory.  Safe from several threads at once.
- * GP_EUNSUPPORTED: another size of samples that are no images of files. */
-gp_status gp_store_read_whole(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
+ * GP_EUNSUPPORTED: another size of samples that are no images of files.  GP_ELIMIT: it would be larger than an image may. */
+gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err);
 gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err);
 void gp_whole_deinit(gp_whole *whole);

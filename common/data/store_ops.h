@@ -11,8 +11,8 @@ typedef struct gp_store_ops {
                       void *targets, gp_error *err);
     void (*close)(gp_store *store); /* frees the store too; gp_store_deinit() first */
     /* Each of the others may be NULL: samples have one size, no names, and nothing is ever skipped. */
-    gp_status (*read_whole)(const gp_store *store, uint32_t index, uint32_t height, uint32_t width,
-                            gp_whole *whole, gp_error *err);
+    gp_status (*read_whole)(const gp_store *store, uint32_t index, const gp_whole_size *size, gp_whole *whole,
+                            gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
     uint64_t (*skipped)(const gp_store *store);
     uint32_t (*skipped_first)(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);

@@ -369,3 +369,17 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
     }
     return GP_OK;
 }
+
+bool gp_graph_scores_pixels(const gp_graph *graph)
+{
+    const gp_shape *input = &graph->spec->input;
+    bool scores = graph->target_count == 1;
+
+    for (uint32_t i = 0; i < graph->end_count && scores; i++) {
+        const gp_target *target = &graph->ends[i].target;
+
+        scores = target->dtype == GP_I32 && target->shape.rank == 2 &&
+                 target->shape.dim[0] == input->dim[1] && target->shape.dim[1] == input->dim[2];
+    }
+    return scores;
+}

@@ -132,4 +132,8 @@ int64_t gp_graph_forward_macs(const gp_graph *graph);
 gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
                                  const char *source, gp_error *err);
 
+/* Whether every loss compares a class for each pixel of the network's input, all with the same target: then images of any size
+ * can be predicted in windows. */
+bool gp_graph_scores_pixels(const gp_graph *graph);
+
 #endif

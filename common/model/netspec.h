@@ -6,7 +6,7 @@
  *    "layers": [{"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 20, "kernel": [3, 3]},
  *               ...]}
  * "inputs" may be left out: the layer before.  Settings equal to their default are not written.  "windows": [height, width]
- * says that it was trained on parts of images.
+ * says that it was trained on parts of images, "fitted": true that it was on windows scaled to its input.
  *
  * A network of several inputs reads them out of one sample, packed one behind the other; in place of "input", "scale" and
  * "offset" it may have
@@ -54,9 +54,11 @@ typedef struct gp_netspec {
     uint32_t normalize_count; /* 1, or one per channel; at most 16 */
     double scale[GP_NORMALIZE_MAX],
         offset[GP_NORMALIZE_MAX]; /* network input = stored value * scale + offset */
-    /* Trained on parts of images: larger images are predicted in windows of the input's size, after they were brought to
-     * window_image, height and width; 0, 0: as they are.  No layer knows of it. */
-    bool windows;
+    /* What of images it saw in training, and has to see in prediction; no layer knows of it.
+     * windows: parts of the input's size, after the images were brought to window_image, height and width; 0, 0: as they are.
+     * fitted: windows of any size with the input's proportions, scaled to it; in the middle where nothing is left to chance.
+     * Neither: all of the image, stretched to the input's size. */
+    bool windows, fitted;
     uint32_t window_image[2];
     gp_layer *layers; /* owned */
     uint32_t layer_count;

@@ -13,7 +13,8 @@
 
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
-    static const char *const keys[] = { "name", "input", "inputs", "scale", "offset", "windows", "layers" };
+    static const char *const keys[] = { "name",   "input",   "inputs", "scale",
+                                        "offset", "windows", "fitted", "layers" };
     const char *near = NULL;
     unsigned distance = 0;
 
@@ -241,12 +242,17 @@ static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *
     return GP_OK;
 }
 
-static gp_status read_windows(gp_netspec *spec, const gp_json *document, gp_error *err)
+static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *err)
 {
-    const gp_json *value = gp_json_member(document, "windows");
+    const gp_json *value = gp_json_member(document, "windows"), *fitted = gp_json_member(document, "fitted");
 
+    if (fitted != NULL && !gp_json_is_bool(fitted))
+        return gp_fail(err, GP_EINVAL, "\"fitted\" must be true or false");
+    spec->fitted = fitted != NULL && gp_json_bool(fitted, false);
     if (value == NULL)
         return GP_OK;
+    if (spec->fitted)
+        return gp_fail(err, GP_EINVAL, "a network has \"windows\" or \"fitted\", not both");
     spec->windows = true;
     for (size_t i = 0; i < 2; i++) {
         const int64_t side = gp_json_is_array(value) && gp_json_count(value) == 2
@@ -291,7 +297,7 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
         return status;
     status = read_normalization(spec, document, err);
     if (status == GP_OK)
-        status = read_windows(spec, document, err);
+        status = read_view(spec, document, err);
     for (size_t i = 0; i < gp_json_count(layers) && status == GP_OK; i++)
         status = read_layer(spec, gp_json_element(layers, i), err);
     if (status != GP_OK) {
@@ -369,6 +375,8 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
             gp_json_put_integer(&writer, NULL, spec->window_image[i]);
         gp_json_end_array(&writer);
     }
+    if (spec->fitted)
+        gp_json_put_bool(&writer, "fitted", true);
     gp_json_begin_array(&writer, "layers");
     for (uint32_t i = 0; i < spec->layer_count; i++)
         write_layer(&writer, spec, i);

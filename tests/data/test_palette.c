@@ -122,21 +122,21 @@ TEST(images_and_their_labels_are_read_at_their_own_size)
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t height = i == 0 ? 6 : 12, width = i == 0 ? 9 : 5;
 
-        REQUIRE_OK(gp_store_read_whole(store, i, 0, 0, &whole, &e), e);
+        REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 0, 0, false }, &whole, &e), e);
         CHECK_INT(height, whole.height);
         CHECK_INT(width, whole.read_width);
         for (uint32_t p = 0; p < height * width; p++) {
             CHECK_INT(p, ((const uint8_t *)whole.sample)[p]);
             CHECK_INT(p % width % 3, whole.labels[p]);
         }
-        REQUIRE_OK(gp_store_read_whole(store, i, 3, 3, &whole, &e), e);
+        REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 3, 3, false }, &whole, &e), e);
         CHECK_INT(height, whole.height);
         CHECK_INT(3, whole.read_height);
         CHECK_INT(2, whole.labels[2]); /* as large as before */
     }
-    CHECK_STATUS(GP_EINVAL, gp_store_read_whole(store, 2, 0, 0, &whole, &e));
+    CHECK_STATUS(GP_EINVAL, gp_store_read_whole(store, 2, &(gp_whole_size){ 0, 0, false }, &whole, &e));
     picture_put("images/a.png", NULL, 6, 8);
-    CHECK_STATUS(GP_ECORRUPT, gp_store_read_whole(store, 0, 0, 0, &whole, &e));
+    CHECK_STATUS(GP_ECORRUPT, gp_store_read_whole(store, 0, &(gp_whole_size){ 0, 0, false }, &whole, &e));
     CHECK_CONTAINS(e.message, "labels/a.png is 6x9 (height x width), but the image that it labels is 6x8");
     gp_whole_deinit(&whole);
     gp_store_close(store);

@@ -169,8 +169,9 @@ TEST(what_a_prefix_lacks_is_said_in_the_words_of_a_directory)
         { "data/nothing", "0", "no objects below s3://data/nothing/" },
         { "data/flat", "1", "has no test images" },
         { "data/photos/train/2", "0", "there is no .jpg or .png" },
-        { "data/flat/cat", "0", "no class folders" },
-        { "data/pairs", "0", "label images" },
+        { "data/flat/cat", "0", "nothing says what is on them" },
+        { "data/pairs", "0", "no classes.csv that says what they mean" },
+        { "data/bare", "0", "nothing says what is on them" },
     };
     gp_store *store;
     gp_error err;
@@ -178,6 +179,7 @@ TEST(what_a_prefix_lacks_is_said_in_the_words_of_a_directory)
     folders_make(server);
     s3_tell(server, "put data pairs/images/a.png x");
     s3_tell(server, "put data pairs/labels/a.png x");
+    s3_tell(server, "put data bare/a.png x");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gp_status status = gp_store_open(&store, s3_source(server, cases[i][0], "0"),
                                          cases[i][1][0] == '1' ? GP_DATA_TEST : GP_DATA_TRAIN, &err);
@@ -245,6 +247,135 @@ TEST(an_image_that_was_replaced_during_a_training_is_an_error)
     CHECK_STATUS(GP_ECORRUPT, gp_store_read(store, all, 2, samples, NULL, &err));
     CHECK_CONTAINS(err.message, "s3://swapped/swap/a/2.png has changed since it was listed");
     gp_store_close(store);
+}
+
+/* ---- images with label images ---- */
+
+/* A grey PNG of 3x2 pixels that are 0, 1 or 2. */
+static void label_put(const char *name, uint8_t first)
+{
+    uint8_t data[6];
+
+    for (int i = 0; i < 6; i++)
+        data[i] = (uint8_t)((first + i) % 3);
+    shell("cd '%s' && mkdir -p \"$(dirname '%s')\"", name);
+    make_png(in_folder(name), &(made_image){ .width = 3, .height = 2, .channels = 1, .data = data });
+}
+
+static void scenes_make(s3_server *server)
+{
+    static const char *const names[] = { "train/a", "train/b-c/d e", "train/b/\xc3\xbc",
+                                         "train/z", "val/v",         "val/w" };
+    static bool made;
+    char path[200];
+
+    if (made)
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *slash = strchr(names[i], '/');
+
+        snprintf(path, sizeof(path), "scenes/%s.png", names[i]);
+        tile_put(path, (uint8_t)(9 * i));
+        snprintf(path, sizeof(path), "scenes/%.*s_labels%s%s.png", (int)(slash - names[i]), names[i], slash,
+                 i % 2 == 0 ? "" : "_L");
+        label_put(path, (uint8_t)i);
+    }
+    text_put("scenes/classes.csv", "sky\nvoid\nroad\n");
+    text_put("scenes/train/notes.txt", "not an image");
+    shell(
+        "cd '%s' && mkdir -p whole && cp -r %s whole/images && cp -r scenes/train_labels whole/labels && cp "
+        "scenes/classes.csv whole/class_dict.csv",
+        "scenes/train");
+    s3_tell(server, "bucket roads");
+    s3_tell(server, "upload roads scenes %s", in_folder("scenes"));
+    s3_tell(server, "upload roads whole %s", in_folder("whole"));
+    made = true;
+}
+
+TEST(images_with_label_images_are_the_same_store_as_on_disk)
+{
+    NEED(server);
+    scenes_make(server);
+    stores_compare(in_folder("scenes"), s3_source(server, "roads/scenes", "0"), GP_DATA_TRAIN, true);
+    stores_compare(in_folder("scenes"), s3_source(server, "roads/scenes", "64MiB"), GP_DATA_TEST, true);
+    stores_compare(in_folder("scenes"), s3_source(server, "roads/scenes", "64MiB"), GP_DATA_GIVEN, true);
+    stores_compare(in_folder("whole"), s3_source(server, "roads/whole/", "0"), GP_DATA_TRAIN, true);
+}
+
+TEST(each_image_and_label_image_is_fetched_once_whatever_is_wanted_of_it)
+{
+    NEED(server);
+    const gp_store_options options = { .channels = 3, .height = 2, .width = 3 };
+    gp_store *store;
+    uint32_t all[4] = { 0, 1, 2, 3 };
+    uint8_t samples[4 * 18];
+    int32_t labels[4 * 6];
+    gp_whole whole = { 0 };
+    gp_error err;
+
+    scenes_make(server);
+    shell("rm -rf '%s/%s'", "cache");
+    REQUIRE_OK(
+        gp_store_open_with(&store, s3_source(server, "roads/scenes", "64MiB"), GP_DATA_TRAIN, &options, &err),
+        err);
+    gp_store_expect(store, all, 4);
+    REQUIRE_OK(gp_store_read(store, all, 4, samples, labels, &err), err);
+    REQUIRE_OK(gp_store_read(store, all, 4, NULL, labels, &err), err);
+    for (uint32_t i = 0; i < 4; i++)
+        REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 0 }, &whole, &err), err);
+    CHECK_TEXT("10 9", s3_tell(server, "requests")); /* a listing, the class file, 4 images, 4 label images */
+    gp_whole_deinit(&whole);
+    gp_store_close(store);
+}
+
+TEST(a_label_image_of_another_size_or_without_a_match_is_an_error_by_name_or_skipped)
+{
+    NEED(server);
+    gp_store_options options = { .channels = 3, .height = 2, .width = 3 };
+    uint32_t all[2] = { 0, 1 };
+    uint8_t samples[2 * 18];
+    int32_t labels[2 * 6];
+    gp_store *store;
+    gp_error err;
+
+    tile_put("odd/images/a.png", 1);
+    tile_put("odd/images/b.png", 2);
+    tile_put("odd/images/c.png", 3);
+    label_put("odd/labels/a.png", 1);
+    make_png(in_folder("odd/labels/b.png"),
+             &(made_image){ .width = 2, .height = 2, .channels = 1, .data = (uint8_t[4]){ 0 } });
+    text_put("odd/classes.csv", "sky\nvoid\nroad\n");
+    s3_tell(server, "bucket odd");
+    s3_tell(server, "upload odd odd %s", in_folder("odd"));
+    CHECK_STATUS(GP_ENOENT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
+                                               &options, &err));
+    CHECK_CONTAINS(err.message, "s3://odd/odd/images/c.png has no label image");
+    options.on_bad = GP_BAD_SKIP;
+    REQUIRE_OK(gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN, &options, &err),
+               err);
+    CHECK_INT(2, gp_store_get_info(store)->count);
+    REQUIRE_OK(gp_store_read(store, all, 2, samples, labels, &err), err);
+    CHECK_INT(1, gp_store_skipped(store));
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(-1, labels[6 + i]);
+    gp_store_close(store);
+    options.on_bad = GP_BAD_ERROR;
+    s3_tell(server, "delete odd odd/images/c.png");
+    CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
+                                                 &options, &err));
+    CHECK_CONTAINS(err.message,
+                   "odd/labels/b.png is 2x2 (height x width), but the image that it labels is 2x3");
+}
+
+TEST(images_that_nothing_is_said_of_can_be_predicted_from_s3)
+{
+    NEED(server);
+    tile_put("plain/1.png", 1);
+    tile_put("plain/2.png", 2);
+    text_put("plain/readme.txt", "not an image");
+    s3_tell(server, "bucket plain");
+    s3_tell(server, "upload plain plain %s", in_folder("plain"));
+    stores_compare(in_folder("plain"), s3_source(server, "plain/plain", "0"), GP_DATA_GIVEN, true);
 }
 
 /* ---- archives, lists, arrays ---- */
@@ -628,9 +759,15 @@ TEST(no_more_is_ready_than_the_limits_allow_and_a_new_one_is_walked_over_failing
     for (uint32_t i = 0; i < 90; i++)
         numbers[i] = i + 10 == 13 ? 0 : i + 10 > 99 ? 1 : i + 10;
     gp_ahead_want(ahead, numbers, 90);
-    gp_sleep_ms(150);
+    for (uint32_t fetches = 0, before = 1; fetches < 10 || fetches != before;) { /* a machine may be busy */
+        before = fetches;
+        gp_sleep_ms(50);
+        pthread_mutex_lock(&world.lock);
+        fetches = world.fetches;
+        pthread_mutex_unlock(&world.lock);
+    }
     pthread_mutex_lock(&world.lock);
-    CHECK(world.fetches >= 10 && world.fetches <= 13); /* two bytes each, and those that had begun */
+    CHECK(world.fetches <= 13); /* two bytes each, and those that had begun */
     pthread_mutex_unlock(&world.lock);
     gp_ahead_free(ahead);
     CHECK_EVERY_ALLOCATION(gp_ahead_new(&ahead, 2, 64, 100, 20, slow_fetch, &world, &err),

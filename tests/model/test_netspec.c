@@ -128,6 +128,25 @@ TEST(a_network_of_parts_of_images_says_so)
                  parse(&spec, "{\"input\": [3, 8, 8], \"windows\": [8, 9000], \"layers\": []}", &err));
 }
 
+TEST(a_network_of_images_that_were_scaled_to_fit_says_so)
+{
+    static const char text[] = "{\"name\": \"fits\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
+                               "\"fitted\": true, \"layers\": [{\"name\": \"r\", \"kind\": \"relu\"}]}";
+    gp_netspec *spec;
+    gp_error err;
+
+    REQUIRE_OK(parse(&spec, text, &err), err);
+    CHECK(spec->fitted && !spec->windows);
+    check_json(text, spec);
+    gp_netspec_free(spec);
+    CHECK_STATUS(GP_EINVAL, parse(&spec, "{\"input\": [3, 8, 8], \"fitted\": 1, \"layers\": []}", &err));
+    CHECK_CONTAINS(err.message, "true or false");
+    CHECK_STATUS(
+        GP_EINVAL,
+        parse(&spec, "{\"input\": [3, 8, 8], \"fitted\": true, \"windows\": [8, 8], \"layers\": []}", &err));
+    CHECK_CONTAINS(err.message, "not both");
+}
+
 TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)
 {
     static const char text[] =

@@ -245,6 +245,10 @@ TEST(what_pictures_cannot_be_made_of_is_said)
     CHECK_CONTAINS(err, "overlap by at most half");
     RUN_CODE(2, "predict", "--model", "u.onnx", "--data", "scenes", "--fit", "windows");
     CHECK_CONTAINS(err, "give --out FOLDER/");
+    RUN_CODE(1, "evaluate", "--model", "lenet.onnx", "--data", "digits:8", "--fit", "windows");
+    CHECK_CONTAINS(err, "windows are of networks that score each pixel");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "scenes.npy");
+    CHECK_CONTAINS(err, "images/s1.png is 41x64 (height x width), unlike the 70x50 before it");
     RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "resize", "--overlap", "8");
     CHECK_CONTAINS(err, "--overlap is of windows");
     shell("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");

@@ -144,18 +144,21 @@ static gp_stitched stitch(fake *net, const gp_store *store, uint32_t overlap, co
     gp_stitched got = { 0 };
     gp_error e;
 
-    CHECK_STATUS(GP_OK, gp_stitch_new(&s,
-                                      &(gp_stitch_setup){ .store = store,
-                                                          .height = net->height,
-                                                          .width = net->width,
-                                                          .classes = CLASSES,
-                                                          .overlap = overlap,
-                                                          .batch = 4,
-                                                          .ignored = -1,
-                                                          .class_weights = class_weights,
-                                                          .run = fake_run,
-                                                          .context = net },
-                                      &e));
+    CHECK_STATUS(
+        GP_OK, gp_stitch_new(&s,
+                             &(gp_stitch_setup){
+                                 .store = store,
+                                 .height = net->height,
+                                 .width = net->width,
+                                 .classes = CLASSES,
+                                 .score_count = CLASSES * net->height * net->width,
+                                 .overlap = overlap,
+                                 .batch = 4,
+                                 .losses = { { .class_weights = class_weights, .ignored = -1, .factor = 1 } },
+                                 .loss_count = 1,
+                                 .run = fake_run,
+                                 .context = net },
+                             &e));
     CHECK_STATUS(GP_OK, gp_stitch_image(s, 0, &got, &e));
     CHECK_INT(H, got.height);
     CHECK_INT(W, got.width);
