@@ -31,8 +31,7 @@ static gp_status shared_new(gp_shared **out, size_t bytes, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for a shared payload");
     shared->fd = memfd_create("gradpool-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (shared->fd < 0) {
-        gp_status status = gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
-                                         "no memory file for a payload of %zu bytes", bytes);
+        gp_status status = gp_fail_errno(err, GP_EIO, "no memory file for a payload of %zu bytes", bytes);
 
         gp_free(shared);
         return status;

@@ -66,8 +66,7 @@ static gp_status door_make_fds(gp_door *door, const char *path, gp_error *err)
     door->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (door->epoll < 0 || door->timer < 0 || door->spare < 0)
-        return gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
-                             "cannot make the descriptors of the door %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot make the descriptors of the door %s", path);
     gp_status status = gp_listener_open(&door->listener, path, SOCK_SEQPACKET, BACKLOG, err);
 
     if (status != GP_OK)

@@ -95,8 +95,7 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
-        return gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
-                             "cannot make a socket for %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
     sent.magic = GP_DOOR_MAGIC;
     gp_status status = connect_until(fd, path, deadline_ms, err);
 

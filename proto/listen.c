@@ -74,8 +74,7 @@ gp_status gp_listener_open(gp_listener *out, const char *path, int type, int bac
     snprintf(temporary, sizeof(temporary), "%.100s.%06x", address.sun_path, (unsigned)getpid() & 0xffffffu);
     made.fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made.fd < 0)
-        return gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
-                             "cannot make a socket for %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
     status = listener_bind(made.fd, temporary, path, backlog, &made, err);
     if (status != GP_OK) {
         close(made.fd);

@@ -74,8 +74,7 @@ gp_status gp_runner_spec_write(int *fd, uint32_t *bytes, const gp_runner_spec *s
     if (status == GP_OK)
         made = memfd_create("gradpool-command", MFD_CLOEXEC);
     if (status == GP_OK && (made < 0 || write(made, buffer.data, buffer.bytes) != (ssize_t)buffer.bytes))
-        status = gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
-                               "cannot write a command into shared memory");
+        status = gp_fail_errno(err, GP_EIO, "cannot write a command into shared memory");
     if (status == GP_OK) {
         *fd = made;
         *bytes = (uint32_t)buffer.bytes;

@@ -348,6 +348,8 @@ static gp_status record_load(gp_json **out, const char *directory, uint64_t step
     for (char part[4096]; status == GP_OK && !feof(file) && !ferror(file);)
         status = gp_buffer_append(&text, part, fread(part, 1, sizeof(part), file), err);
     fclose(file);
+    if (status == GP_ELIMIT)
+        status = gp_fail(err, GP_ECORRUPT, "it is damaged: no record is so long");
     char found[CHECK_DIGITS + 1], wanted[CHECK_DIGITS + 1];
 
     snprintf(wanted, sizeof(wanted), "%08" PRIx32, record_sum(&text, found));
@@ -510,6 +512,8 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
         for (size_t done = 0; done < pieces[i].bytes && status == GP_OK;) {
             ssize_t got = read(fd, into + done, pieces[i].bytes - done);
 
+            if (got < 0 && errno == EINTR)
+                continue;
             if (got <= 0)
                 status = damaged(err, path, got == 0 ? "it is too short" : strerrordesc_np(errno));
             else
@@ -604,6 +608,8 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     gp_error why;
     gp_status status = record_load(&record, directory, step, &why);
 
+    if (status == GP_ENOMEM || status == GP_ELIMIT) /* it may be whole: an older one is no answer */
+        return gp_fail(err, status, "%s", why.message);
     if (status != GP_OK)
         return gp_fail(err, GP_ECORRUPT, "%s", why.message);
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);

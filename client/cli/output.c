@@ -144,7 +144,7 @@ static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *er
         fcntl(s->fd, F_SETFL, O_NONBLOCK); /* this end's description is ours alone */
     }
     if (s->fd < 0 || *end < 0)
-        return gp_fail_errno(err, errno == EMFILE || errno == ENFILE ? GP_ELIMIT : GP_EIO,
+        return gp_fail_errno(err, GP_EIO,
                              kind == OUTPUT_WHOLE ? "no temporary file for a job's output; set TMPDIR"
                                                   : "no pipe for a job's output");
     return GP_OK;

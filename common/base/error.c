@@ -43,6 +43,10 @@ gp_status(gp_fail_errno)(gp_error *err, gp_status code, const char *format, ...)
 {
     int saved = errno;
 
+    if (saved == ENOMEM)
+        code = GP_ENOMEM;
+    else if (saved == EMFILE || saved == ENFILE)
+        code = GP_ELIMIT;
     if (err != NULL) {
         va_list arguments;
         char text[GP_ERROR_MESSAGE_MAX];

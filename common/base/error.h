@@ -30,7 +30,8 @@ typedef struct gp_error {
 gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* gp_fail_errno -- the same for a failed system call: appends ": " and the text of errno. */
+/* gp_fail_errno -- the same for a failed system call: appends ": " and the text of errno.  Whatever failed for want of
+ * memory is GP_ENOMEM, for want of descriptors GP_ELIMIT. */
 gp_status(gp_fail_errno)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -40,8 +41,14 @@ static inline gp_status gp_status_same(gp_status code, gp_status returned)
     (void)returned;
     return code;
 }
+static inline gp_status gp_status_failed(gp_status returned)
+{
+    if (returned == GP_OK)
+        __builtin_unreachable();
+    return returned;
+}
 #define gp_fail(err, code, ...)       gp_status_same((code), (gp_fail)((err), (code), __VA_ARGS__))
-#define gp_fail_errno(err, code, ...) gp_status_same((code), (gp_fail_errno)((err), (code), __VA_ARGS__))
+#define gp_fail_errno(err, code, ...) gp_status_failed((gp_fail_errno)((err), (code), __VA_ARGS__))
 
 /* gp_error_prefix -- put "prefix: " before a message that is already there (a file name, a worker). */
 void gp_error_prefix(gp_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 #include "common/base/json.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -50,8 +51,14 @@ gp_status gp_json_parse(gp_json **out, const char *text, size_t bytes, gp_error 
 
     if (status != GP_OK)
         return status;
+    errno = 0;
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
 
+    /* jansson makes a syntax error of it, or nothing at all, or a document with a name or text cut short. */
+    if (errno == ENOMEM) {
+        json_decref(document);
+        return gp_fail(err, GP_ENOMEM, "no memory for JSON of %zu bytes", bytes);
+    }
     if (document == NULL)
         return gp_fail(err, GP_EINVAL, "not valid JSON at line %d, column %d: %s", problem.line,
                        problem.column, problem.text);

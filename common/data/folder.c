@@ -405,10 +405,12 @@ bool gp_folder_is(const char *path)
     struct dirent *entry;
     bool found = false;
 
-    while (directory != NULL && !found && (entry = readdir(directory)) != NULL)
+    if (directory ==
+        NULL) /* one that cannot be looked into is taken for one: whoever lists it hears why not */
+        return errno != ENOENT && errno != ENOTDIR;
+    while (!found && (entry = readdir(directory)) != NULL)
         found = entry->d_name[0] != '.' && entry_type(dirfd(directory), entry) == DT_DIR;
-    if (directory != NULL)
-        closedir(directory);
+    closedir(directory);
     return found;
 }
 

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <png.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdio.h> /* before jpeglib.h, which uses FILE */
 
@@ -59,6 +60,8 @@ static const char *format_name(const gp_image_decoder *decoder)
 
 static _Noreturn void decoder_fail_damaged(gp_image_decoder *decoder, size_t at, const char *cause)
 {
+    if (errno == ENOMEM) /* a library's word for it may be any */
+        decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name));
     decoder_fail(decoder, gp_fail(decoder->err, GP_ECORRUPT, "%s: damaged %s, seen at byte %zu of %zu: %s",
                                   decoder->name, format_name(decoder), at, decoder->bytes, cause));
 }
@@ -253,6 +256,7 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
 
     if (setjmp(decoder->jump) != 0)
         return decoder->status;
+    errno = 0;
     jpeg_mem_src(jpeg, decoder->data, decoder->bytes);
     jpeg_read_header(jpeg, TRUE);
     decoder->info.width = jpeg->image_width;
@@ -389,6 +393,7 @@ static gp_status png_guarded(gp_image_decoder *decoder)
 
     if (setjmp(decoder->jump) != 0)
         return decoder->status;
+    errno = 0;
     decoder->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, decoder, png_fail, png_silence);
     if (decoder->png != NULL)
         decoder->png_info = png_create_info_struct(decoder->png);
@@ -568,6 +573,7 @@ static gp_status png_write(uint8_t **file, size_t *bytes, png_image *image, cons
     uint8_t *memory = NULL;
 
     /* The first call only counts. */
+    errno = 0;
     if (png_image_write_to_memory(image, NULL, &size, 0, pixels, 0, colours) != 0) {
         memory = gp_malloc(size);
         if (memory == NULL)
@@ -579,6 +585,8 @@ static gp_status png_write(uint8_t **file, size_t *bytes, png_image *image, cons
         }
     }
     gp_free(memory);
+    if (errno == ENOMEM)
+        return gp_fail(err, GP_ENOMEM, "no memory to write a picture as PNG");
     return gp_fail(err, GP_EINTERNAL, "a picture of %ux%u could not be written as PNG: %s", image->width,
                    image->height, image->message);
 }

@@ -11,7 +11,7 @@
 static inline gp_status net_parse(gp_netspec **out, const gp_shape *input, const char *text, gp_error *err)
 {
     char copy[1024], *rest = copy;
-    gp_netspec *spec;
+    gp_netspec *spec = NULL;
     gp_status status = gp_netspec_new(&spec, "net", input, err);
 
     snprintf(copy, sizeof(copy), "%s", text);
