@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/pool.h"
+#include "client/submits.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
@@ -186,66 +187,65 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
     return pool_tell_with(pool, &gp_msg_job_put, &submit, payloads, 3, correlation, err);
 }
 
-/* One message of the scheduler; correlations of a call are one behind the other from `first` on. */
-static gp_status hear_accepted(gp_pool *pool, uint64_t first, size_t sent, uint64_t *jobs, size_t *answered,
-                               int64_t deadline, gp_error *err)
+static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_error *err)
+{
+    return gp_fail(err, GP_ETIMEDOUT,
+                   "the scheduler of pool %s has not recorded %zu jobs within %d s, and whether it will is "
+                   "not known; its "
+                   "log is %s",
+                   pool->places.pool, s->count - s->answered, ANSWER_MS / 1000, pool->places.scheduler_log);
+}
+
+/* One message of the scheduler; correlations of what is sent are one behind the other from `first` on. */
+static gp_status hear_accepted(gp_pool *pool, submits *s, uint64_t first, gp_error *err)
 {
     pool_message in;
     gp_job_accepted accepted;
-    int64_t left = deadline - gp_now_ms();
-    gp_status status =
-        left > 0 ? pool_next(pool, &in, (int)left, err)
-                 : gp_fail(err, GP_ETIMEDOUT,
-                           "the scheduler of pool %s has not recorded %zu jobs within %d s; its log is %s",
-                           pool->places.pool, sent - *answered, ANSWER_MS / 1000, pool->places.scheduler_log);
+    int64_t left = s->heard_ms + s->patience_ms - gp_now_ms();
+    gp_status status = left > 0 ? pool_next(pool, &in, (int)left, err) : submits_late_fail(pool, s, err);
 
     if (status != GP_OK || in.from == POOL_NOBODY)
         return status;
-    uint64_t index = in.in.envelope.correlation - first;
+    uint64_t place = in.in.envelope.correlation - first;
 
-    if (in.from == POOL_SCHEDULER && index < sent && jobs[index] == 0) {
+    if (in.from == POOL_SCHEDULER && place < s->sent) {
         if (in.in.type == &gp_msg_error_reply) {
             status = pool_error_from(&in.in, err);
         } else if (in.in.type == &gp_msg_job_accepted) {
             status = gp_incoming_decode(&in.in, &accepted, err);
-            if (status == GP_OK) {
-                jobs[index] = accepted.job;
-                (*answered)++;
-            }
+            if (status == GP_OK)
+                submits_answered(s, place, accepted.job, gp_now_ms());
         }
     }
     pool_message_close(&in);
     return status;
 }
 
-static gp_status submit_all(uint64_t *jobs, gp_pool *pool, gp_parcel *parcel, const gp_job_request *requests,
-                            size_t count, gp_error *err)
+static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const gp_job_request *requests,
+                            gp_error *err)
 {
-    size_t sent = 0, answered = 0;
     uint64_t first = 0, correlation, asked = pool->reunions;
-    int64_t deadline = gp_now_ms() + ANSWER_MS;
     gp_status status = GP_OK;
+    size_t number;
 
-    while (status == GP_OK && answered < count) {
+    while (status == GP_OK && !submits_done(s)) {
         if (pool->reunions != asked) { /* what was recorded is found by its key, and not recorded again */
             asked = pool->reunions;
-            sent = answered = 0;
-            deadline = gp_now_ms() + ANSWER_MS;
-            for (size_t i = 0; i < count; i++)
-                jobs[i] = 0;
+            submits_again(s);
         }
-        if (sent < count && sent - answered < WINDOW) {
-            status = send_submit(pool, parcel, &requests[sent], sent, &correlation, err);
-            if (status == GP_OK && sent++ == 0)
-                first = correlation;
-            gp_fault_point("submitting");
+        if (!submits_next(s, &number)) {
+            status = hear_accepted(pool, s, first, err);
             continue;
         }
-        size_t before = answered;
-
-        status = hear_accepted(pool, first, sent, jobs, &answered, deadline, err);
-        if (answered != before)
-            deadline = gp_now_ms() + ANSWER_MS;
+        status = submits_late(s, gp_now_ms())
+                     ? submits_late_fail(pool, s, err)
+                     : send_submit(pool, parcel, &requests[number], number, &correlation, err);
+        if (status == GP_OK) {
+            if (s->sent == 0)
+                first = correlation;
+            submits_sent(s, number);
+        }
+        gp_fault_point("submitting");
     }
     return status;
 }
@@ -254,6 +254,7 @@ gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request
                              gp_error *err)
 {
     gp_parcel parcel = { .umask = current_umask() };
+    submits numbers = { .order = NULL };
     gp_status status = GP_OK;
 
     for (size_t i = 0; i < count; i++)
@@ -264,7 +265,10 @@ gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request
     if (getrandom(parcel.key, sizeof(parcel.key), 0) != (ssize_t)sizeof(parcel.key))
         status = gp_fail_errno(err, GP_EIO, "no random bytes for a key");
     if (status == GP_OK)
-        status = submit_all(jobs, pool, &parcel, requests, count, err);
+        status = submits_init(&numbers, jobs, count, WINDOW, ANSWER_MS, gp_now_ms(), err);
+    if (status == GP_OK)
+        status = submit_all(&numbers, pool, &parcel, requests, err);
+    submits_deinit(&numbers);
     gp_buffer_deinit(&parcel.words);
     gp_buffer_deinit(&parcel.environment);
     gp_buffer_deinit(&parcel.directory);

@@ -9,7 +9,12 @@
 #include "common/base/alloc.h"
 #include "scheduler/jobs_parts.h"
 
-enum { PRUNE_EVERY_MS = 60 * 1000, KILL_AGAIN_MS = 1000 };
+enum {
+    PRUNE_EVERY_MS = 1000,
+    KILL_AGAIN_MS = 1000,
+    STOPPED_MS =
+        2000, /* a longer gap between steps means that we were stopped: requests wait in our socket since */
+};
 
 #ifdef GP_CORE_MUTANTS
 gp_jobs_mutant gp_jobs_mutation;
@@ -22,6 +27,7 @@ gp_jobs_config gp_jobs_config_default(void)
     return (gp_jobs_config){ .unfinished_max = 100000,
                              .finished_max = 1000,
                              .finished_age_ms = 30ll * 24 * 3600 * 1000,
+                             .repeat_ms = 60 * 1000,
                              .replies_max = 65536,
                              .capacity = 1,
                              .cancel_ms = 10000,
@@ -175,6 +181,16 @@ static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
 
+/* Were it forgotten, its submit would become another job.  By the monotonic clock: the wall clock may jump.  Of what ended
+ * under an earlier scheduler it is not known when that was by this clock: not before our own beginning, nor before we went on
+ * after we had been stopped. */
+static bool may_be_repeated(const gp_jobs *jobs, const gp_jobs_job *job)
+{
+    int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
+
+    return jobs->now_ms - since_ms < jobs->config.repeat_ms;
+}
+
 static void prune(gp_jobs *jobs)
 {
     int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
@@ -187,6 +203,8 @@ static void prune(gp_jobs *jobs)
 
         if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
             break;
+        if (may_be_repeated(jobs, job) && !JOBS_MUTANT(HASTY_PRUNE))
+            break; /* nor may those that ended after it be */
         count--;
         drop_job(jobs, job);
     }
@@ -275,7 +293,10 @@ static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
     else if (job == NULL && JOBS_MUTANT(TWICE))
         job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq + (jobs->next_id << 32));
     if (job == NULL) {
-        snprintf(text, sizeof(text), "%u jobs wait or run, which is the limit; try again later",
+        snprintf(text, sizeof(text),
+                 unfinished(jobs) < jobs->config.unfinished_max
+                     ? "%u jobs wait or run, and as many ended within the last minute; try again later"
+                     : "%u jobs wait or run, which is the limit; try again later",
                  unfinished(jobs));
         tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
         return;
@@ -531,6 +552,9 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     gp_jobs_job *job;
 
     assert(now_ms >= jobs->now_ms);
+    if (!jobs->began || now_ms - jobs->now_ms > STOPPED_MS)
+        jobs->began_ms = now_ms;
+    jobs->began = true;
     jobs->now_ms = now_ms;
     jobs->clock_ms = event->clock_ms;
     switch (event->kind) {

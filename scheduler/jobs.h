@@ -82,6 +82,7 @@ typedef struct gp_jobs_job {
     bool spawned, told;                  /* at the gate; was sent TERM */
     bool foreign;                        /* its attempt began under an earlier scheduler */
     int64_t due_ms;                      /* told: KILL then */
+    int64_t done_ms;                     /* monotonic: when it came to be one of the ended here */
     uint32_t heap_place;                 /* from 1; 0 = it does not wait */
     uint32_t previous, next;             /* by id */
     uint32_t dirty_previous, dirty_next; /* by written */
@@ -170,6 +171,8 @@ typedef struct gp_jobs_config {
     uint32_t unfinished_max; /* a submit over it is refused with GP_EBUSY */
     uint32_t finished_max;   /* of the finished ones so many, the last to end, are kept */
     int64_t finished_age_ms; /* and none that ended longer ago */
+    int64_t
+        repeat_ms; /* but all that ended less than this ago: a submit may be repeated so long after its job's end */
     uint32_t replies_max; /* answers that wait for the journal; a request over it is refused with GP_EBUSY */
     uint32_t capacity;    /* processes at once */
     int64_t cancel_ms;    /* TERM -> KILL of a canceled one */
@@ -178,7 +181,7 @@ typedef struct gp_jobs_config {
 
 typedef struct gp_jobs gp_jobs;
 
-/* 100,000 unfinished; 1,000 finished, 30 days; 65,536 replies; 1 process; 10 s; 2 s. */
+/* 100,000 unfinished; 1,000 finished, 30 days, 1 minute; 65,536 replies; 1 process; 10 s; 2 s. */
 gp_jobs_config gp_jobs_config_default(void);
 
 /* gp_jobs_new -- memory for all that config allows is reserved here, and touched only when it is used.

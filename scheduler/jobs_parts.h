@@ -19,6 +19,7 @@ typedef enum gp_jobs_mutant {
     GP_JOBS_MUTANT_REUSED_ID,    /* ids go on from the largest that is left */
     GP_JOBS_MUTANT_RETRY_FAILED, /* a job that failed by itself is started again */
     GP_JOBS_MUTANT_OVERBOOKED,   /* one process more than the capacity */
+    GP_JOBS_MUTANT_HASTY_PRUNE,  /* a job is forgotten while its submit may yet be repeated */
     GP_JOBS_MUTANT_COUNT,
 } gp_jobs_mutant;
 
@@ -54,6 +55,8 @@ struct gp_jobs {
     void *context;
     int64_t now_ms, clock_ms, pruned_ms;
     int64_t alarm_ms; /* the first KILL that is due; INT64_MAX = none */
+    int64_t began_ms; /* the first step, or the first after it was stopped */
+    bool began;
     uint64_t next_id, number, persisted;
     bool holding, stopping, failed;
     gp_error failure;

@@ -183,6 +183,7 @@ void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
 {
     uint32_t entry = jobs_entry(jobs, job);
 
+    job->done_ms = jobs->now_ms;
     LIST_APPEND(jobs, &jobs->done, entry, done_previous, done_next);
 }
 

@@ -474,12 +474,22 @@ TEST(holding_lets_what_runs_end_and_begins_no_more)
     end();
 }
 
+/* Time as it goes by where nobody is stopped. */
+static void wait_ms(int64_t ms)
+{
+    for (; ms > 0; ms -= 500) {
+        now_ms += 500;
+        step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    }
+}
+
 TEST(finished_jobs_are_dropped_by_count_and_by_age)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
     config.finished_max = 2;
     config.finished_age_ms = 1000;
+    config.repeat_ms = 0;
     begin_with(config);
     gp_jobs_begin(jobs, 1);
     for (uint64_t seq = 1; seq <= 3; seq++) {
@@ -495,6 +505,30 @@ TEST(finished_jobs_are_dropped_by_count_and_by_age)
     now_ms += 60000;
     step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
     CHECK(gp_jobs_find(jobs, 2) == NULL && gp_jobs_find(jobs, 3) == NULL);
+    end();
+}
+
+TEST(a_job_is_kept_for_as_long_as_its_submit_may_be_repeated)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.finished_max = 0;
+    config.repeat_ms = 10000;
+    begin_with(config);
+    gp_jobs_begin(jobs, 1);
+    run_one(1);
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    persisted();
+    clock_ms += 400ll * 24 * 3600 * 1000; /* the wall clock jumps: it is not asked */
+    wait_ms(9000);
+    submit_as(1, 0);
+    CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
+    CHECK(seen(GP_JOBS_ACCEPTED)->known);
+    now_ms += 60000; /* stopped for a minute: what was sent meanwhile is only read now */
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(gp_jobs_find(jobs, 1) != NULL);
+    wait_ms(11000);
+    CHECK(gp_jobs_find(jobs, 1) == NULL);
     end();
 }
 
