@@ -5,6 +5,14 @@
 
 #include "common/base/alloc.h"
 
+/* Bugs to plant: the simulation must find each (tests/sim).  Ordinary builds have none of this. */
+#ifdef GP_CORE_MUTANTS
+dispatch_mutant dispatch_mutation;
+#define MUTANT(name) (dispatch_mutation == DISPATCH_MUTANT_##name)
+#else
+#define MUTANT(name) false
+#endif
+
 enum { WORDS = (DISPATCH_LEVELS + 63) / 64, LONG_NS = DISPATCH_FILL_NS, TIMERS_FIRST = 64 };
 
 /* Units by priority, highest first, then in the order of coming.  `used` has a bit for each level that has any. */
@@ -438,7 +446,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
             if (status != GP_OK) {
                 waiting->orphan = true;
                 dispatch_over(d, waiting, GP_ECANCELED);
-            } else if (--waiting->holds == 0) {
+            } else if (--waiting->holds == 0 || MUTANT(EARLY_FOLLOWER)) {
                 unit_list_remove(&d->held, waiting);
                 d->held_count--;
                 ready_put(d, waiting, false);
@@ -662,6 +670,8 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
     lane *l = &d->lanes[worker - 1];
 
     l->up = false;
+    if (MUTANT(FORGOTTEN_DEATH))
+        return;
     /* From the last to the first, so that those which go back keep their order. */
     for (team_unit *unit = l->sent.last, *previous; unit != NULL; unit = previous) {
         previous = unit->previous;
@@ -674,7 +684,7 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
             unit_list_append(&l->dying, unit);
         } else if (unit->once || unit->canceled) {
             over_at(d, unit, unit->canceled ? GP_ECANCELED : GP_ESTALE, now_ns);
-        } else if (begun && unit->attempts >= unit->attempts_max) {
+        } else if (begun && unit->attempts >= unit->attempts_max && !MUTANT(FREE_ATTEMPT)) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
         } else {
@@ -701,7 +711,7 @@ void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns)
     if (unit->state == UNIT_HELD || unit->state == UNIT_READY || unit->state == UNIT_DYING) {
         over_at(d, unit, GP_ECANCELED, now_ns);
     } else if (unit->state == UNIT_SENT && !unit->canceled) {
-        if (take_back(d, unit, now_ns)) {
+        if (MUTANT(CANCEL_RUNS) || take_back(d, unit, now_ns)) {
             over_at(d, unit, GP_ECANCELED, now_ns);
             return;
         }
@@ -798,8 +808,9 @@ void dispatch_over_all(dispatch *d, gp_status status)
     for (uint32_t w = 1; w <= d->workers; w++) {
         while (d->lanes[w - 1].urgent.first != NULL)
             dispatch_over(d, d->lanes[w - 1].urgent.first, status);
-        while (d->lanes[w - 1].sent.first != NULL)
-            dispatch_over(d, d->lanes[w - 1].sent.first, status);
+        for (team_unit *unit; (unit = d->lanes[w - 1].sent.first) != NULL; dispatch_over(d, unit, status))
+            if (!MUTANT(LEFT_IN_RING)) /* what was not begun never will be: its end is told now */
+                (void)d->hooks.revoke(d->hooks.context, w, unit);
         while (d->lanes[w - 1].dying.first != NULL)
             dispatch_over(d, d->lanes[w - 1].dying.first, status);
     }

@@ -93,6 +93,19 @@ typedef struct unit_list {
 void unit_list_append(unit_list *list, team_unit *unit);
 void unit_list_remove(unit_list *list, team_unit *unit);
 
+#ifdef GP_CORE_MUTANTS
+typedef enum dispatch_mutant {
+    DISPATCH_MUTANT_NONE,
+    DISPATCH_MUTANT_EARLY_FOLLOWER,  /* one of those that it comes after is enough */
+    DISPATCH_MUTANT_FREE_ATTEMPT,    /* a call that has killed as many workers as it may is tried again */
+    DISPATCH_MUTANT_LEFT_IN_RING,    /* what is over at the team's end can still be begun */
+    DISPATCH_MUTANT_CANCEL_RUNS,     /* one that runs is over at once when it is canceled */
+    DISPATCH_MUTANT_FORGOTTEN_DEATH, /* what a dead worker had is waited for */
+    DISPATCH_MUTANT_COUNT,
+} dispatch_mutant;
+extern dispatch_mutant dispatch_mutation;
+#endif
+
 typedef struct dispatch_hooks {
     /* Put it into the ring: false = there is no room now. */
     bool (*send)(void *context, uint32_t worker, team_unit *unit);
@@ -161,7 +174,7 @@ uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **fir
 /* Whether there may be something to send that found no room. */
 bool dispatch_stuck(const dispatch *d);
 
-/* Every unit that has not ended is over with that status. */
+/* Every unit that has not ended is over with that status; what was not begun is taken back. */
 void dispatch_over_all(dispatch *d, gp_status status);
 
 #endif
