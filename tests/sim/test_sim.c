@@ -1,158 +1,177 @@
-/* test_sim.c -- the promises of the scheduler under thousands of faults, and proof that breaking them shows.
- *
- *   test_sim_core                       all tests
- *   GP_SIM_SEED=N test_sim_core replay  one run again, with what it was (GP_SIM_MUTANT=M plants bug M)
- *   GP_SIM_RUNS=N test_sim_core promise more runs than ctest has time for */
+/* test_sim.c -- the promises under faults, and proof that breaking them shows.  tests/sim/run does the same for longer. */
 #include "tests/gp_test.h"
-#include "tests/sim/sim.h"
+#include "tests/sim/planted.h"
 
-enum { RUNS = 300, MUTANT_RUNS = 300 };
+enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 400 };
 
-static sim world;
+static sim *world;
 
-static bool sim_setup(void)
+static bool world_there(void)
 {
-    if (world.queue == NULL)
-        world.queue = malloc(SIM_QUEUE * sizeof(*world.queue));
-    if (world.actions == NULL) /* the default configuration's bound is above the simulation's */
-        world.actions = malloc(1024 * sizeof(*world.actions));
-    return world.queue != NULL && world.actions != NULL;
+    if (world == NULL)
+        world = sim_new();
+    sim_plant(NULL);
+    return world != NULL;
 }
 
-TEST(every_promise_holds_under_deaths_hangs_restarts_and_late_messages)
+/* The line for found.def. */
+static void fail_with(sim_script *script, sim_outcome *outcome)
 {
-    const char *more = getenv("GP_SIM_RUNS");
-    uint64_t steps = 0, grants = 0, deaths = 0, hangs = 0, restarts = 0, claims = 0;
-    uint64_t runs = more == NULL ? RUNS : strtoull(more, NULL, 10);
+    static char text[SIM_SCRIPT_BYTES];
+    uint32_t runs = sim_shrink(script, outcome, sim_run, world);
 
-    REQUIRE(sim_setup());
-    gp_core_mutation = GP_MUTANT_NONE;
-    for (uint64_t seed = 1; seed <= runs; seed++) {
-        if (!sim_run(&world, seed))
-            GP_TEST_FAIL("seed %llu at %lld ms: %s; again: GP_SIM_SEED=%llu test_sim_core replay",
-                         (unsigned long long)seed, (long long)world.now_ms, world.failure,
-                         (unsigned long long)seed);
-        steps += world.steps;
-        grants += world.grants;
-        deaths += world.deaths;
-        hangs += world.hangs;
-        restarts += world.restarts;
-        claims += world.claims;
+    sim_script_print(script, text);
+    GP_TEST_FAIL("%s: %s (at %lld ms; shrunk in %u runs)\nSIM_FOUND(\"%s\",\n          \"%s\")",
+                 outcome->check, outcome->why, (long long)outcome->at_ms, runs, outcome->why, text);
+}
+
+TEST(every_promise_holds_under_faults_of_every_kind)
+{
+    sim_tally sum = { 0 };
+    sim_script script;
+    sim_outcome outcome;
+
+    REQUIRE(world_there());
+    for (uint64_t seed = 1; seed <= RUNS && gp_test_failures == 0; seed++) {
+        sim_script_draw(&script, seed, RATE);
+        sim_run(world, &script, &outcome);
+        if (!outcome.kept)
+            fail_with(&script, &outcome);
+        sum.events += outcome.events;
+        sum.faults += world->tally.faults;
+        sum.grants += world->tally.grants;
+        sum.deaths += world->tally.deaths;
+        sum.restarts += world->tally.restarts;
+        sum.claims += world->tally.claims;
+        sum.calls += world->tally.calls;
+        sum.reruns += world->tally.reruns;
+        sum.jobs += world->tally.jobs;
+        for (int kind = 0; kind < SIM_FAULT_KINDS; kind++)
+            sum.of[kind] += world->tally.of[kind];
     }
-    printf("     %llu runs: %llu events, %llu grants, %llu deaths, %llu hangs, %llu restarts, %llu leases "
-           "adopted\n",
-           (unsigned long long)runs, (unsigned long long)steps, (unsigned long long)grants,
-           (unsigned long long)deaths, (unsigned long long)hangs, (unsigned long long)restarts,
-           (unsigned long long)claims);
-    CHECK(steps >= 200000);
-    CHECK(grants >= 2000 && deaths >= 5000 && hangs >= 500 && restarts >= 100 && claims >= 100);
+    printf("     %llu events, %llu faults: %llu deaths of workers, %llu of the scheduler; %llu leases, %llu "
+           "adopted; "
+           "%llu results of calls, %llu jobs, %llu begun again\n",
+           (unsigned long long)sum.events, (unsigned long long)sum.faults, (unsigned long long)sum.deaths,
+           (unsigned long long)sum.restarts, (unsigned long long)sum.grants, (unsigned long long)sum.claims,
+           (unsigned long long)sum.calls, (unsigned long long)sum.jobs, (unsigned long long)sum.reruns);
+    CHECK(sum.events >= 800000 && sum.faults >= 50000);
+    CHECK(sum.deaths >= 2000 && sum.restarts >= 500 && sum.grants >= 1000 && sum.claims >= 60);
+    CHECK(sum.calls >= 5000 && sum.jobs >= 2000 && sum.reruns >= 200);
+    for (int kind = 0; kind < SIM_FAULT_KINDS; kind++)
+        CHECK(sum.of[kind] > 0);
 }
 
-TEST(the_same_seed_is_the_same_run)
+TEST(the_same_script_is_the_same_run_to_the_last_event)
 {
-    uint64_t steps, draws;
+    sim_script script, again;
+    sim_outcome first, second, other;
+    char text[SIM_SCRIPT_BYTES], why[120];
 
-    REQUIRE(sim_setup());
-    gp_core_mutation = GP_MUTANT_NONE;
-    CHECK(sim_run(&world, 77));
-    steps = world.steps;
-    draws = world.draws;
-    CHECK(sim_run(&world, 77));
-    CHECK_INT(steps, world.steps);
-    CHECK_INT(draws, world.draws);
+    REQUIRE(world_there());
+    sim_script_draw(&script, 77, RATE);
+    sim_run(world, &script, &first);
+    sim_script_draw(&again, 78, RATE);
+    sim_run(world, &again, &other);
+    sim_script_print(&script, text); /* and also when it went through text */
+    REQUIRE(sim_script_parse(&again, text, why));
+    sim_run(world, &again, &second);
+    CHECK(first.kept && second.kept);
+    CHECK_INT(first.events, second.events);
+    CHECK(first.trace == second.trace && first.trace != other.trace);
 }
 
-/* Runs seeds until one fails; prints which and why. */
-static bool mutant_is_found(gp_core_mutant mutant)
+TEST(what_is_no_script_is_refused_in_words)
 {
-    bool found = false;
+    sim_script script;
+    char why[120] = "";
 
-    gp_core_mutation = mutant;
-    for (uint64_t seed = 1; !found && seed <= MUTANT_RUNS; seed++) {
-        found = !sim_run(&world, seed);
-        if (found)
-            printf("     mutant %d, seed %llu: %s\n", (int)mutant, (unsigned long long)seed, world.failure);
+    CHECK(!sim_script_parse(&script, "seed 1", why));
+    CHECK_CONTAINS(why, "begins with");
+    CHECK(!sim_script_parse(&script, "seed 1 slots 1 clients 1 submitters 0 calm 10: 5 kill-everyone 0 0",
+                            why));
+    CHECK_CONTAINS(why, "kill-everyone");
+    CHECK(!sim_script_parse(&script, "seed 1 slots 1 clients 1 submitters 0 calm 10: 5 kill-worker", why));
+    CHECK_CONTAINS(why, "MS FAULT TARGET AMOUNT");
+}
+
+TEST(what_was_found_once_is_not_found_again)
+{
+    static const struct {
+        const char *was, *script;
+    } scripts[] = {
+#define SIM_FOUND(was, script) { was, script },
+#include "tests/sim/found.def"
+#undef SIM_FOUND
+    };
+    sim_script script;
+    sim_outcome outcome;
+    char why[120];
+
+    REQUIRE(world_there());
+    for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+        if (!sim_script_parse(&script, scripts[i].script, why)) {
+            GP_TEST_FAIL("script %zu: %s", i + 1, why);
+            continue;
+        }
+        sim_run(world, &script, &outcome);
+        if (!outcome.kept)
+            GP_TEST_FAIL("%s: %s; it was: %s", outcome.check, outcome.why, scripts[i].was);
     }
-    gp_core_mutation = GP_MUTANT_NONE;
-    return found;
 }
 
-TEST(a_double_grant_is_found)
+TEST(every_planted_bug_is_found)
 {
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_DOUBLE_GRANT));
+    sim_script script;
+    sim_outcome outcome;
+
+    REQUIRE(world_there());
+    for (int i = 0; i < SIM_PLANTED; i++) {
+        uint64_t seed = 0;
+
+        sim_plant(&sim_planted_bugs[i]);
+        do {
+            sim_script_draw(&script, ++seed, RATE);
+            sim_run(world, &script, &outcome);
+        } while (outcome.kept && seed < PLANTED_SEEDS);
+        if (outcome.kept)
+            GP_TEST_FAIL("%s was not found within %d seeds", sim_planted_bugs[i].name, PLANTED_SEEDS);
+        else
+            printf("     %-18s seed %3llu, %s: %.100s\n", sim_planted_bugs[i].name, (unsigned long long)seed,
+                   outcome.check, outcome.why);
+    }
+    sim_plant(NULL);
 }
 
-TEST(a_lost_release_is_found)
+/* Of hundreds of faults those few are left that matter, and the script alone makes it happen again. */
+TEST(a_failing_run_is_shrunk_to_what_matters)
 {
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_LOST_RELEASE));
-}
+    static const char *const bugs[] = { "unread-answers", "amnesia", "kept-claim" };
+    sim_script script;
+    sim_outcome outcome, again;
+    char text[SIM_SCRIPT_BYTES], why[120];
 
-TEST(an_acknowledgement_of_an_old_generation_that_counts_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_STALE_ACK));
-}
+    REQUIRE(world_there());
+    for (size_t i = 0; i < sizeof(bugs) / sizeof(bugs[0]); i++) {
+        uint64_t seed = 0;
 
-TEST(a_client_told_of_half_a_gang_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_PARTIAL_GANG));
-}
+        sim_plant(sim_find_planted(bugs[i]));
+        do {
+            sim_script_draw(&script, ++seed, RATE);
+            sim_run(world, &script, &outcome);
+        } while (outcome.kept && seed < PLANTED_SEEDS);
+        REQUIRE(!outcome.kept);
+        uint32_t before = script.count, runs = sim_shrink(&script, &outcome, sim_run, world);
 
-TEST(a_dead_worker_that_speaks_for_its_replacement_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_OLD_INCARNATION));
-}
-
-TEST(a_lease_that_outlives_its_client_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_DEAF_TO_EOF));
-}
-
-TEST(overtaking_in_the_queue_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_OVERTAKE));
-}
-
-TEST(a_hung_worker_that_is_waited_for_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_FORGOTTEN_DEADLINE));
-}
-
-TEST(a_grant_of_a_worker_whose_lease_may_yet_be_claimed_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_HASTY_GRANT));
-}
-
-TEST(a_lease_that_nobody_claims_and_nobody_revokes_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_KEPT_CLAIM));
-}
-
-TEST(a_claim_that_is_believed_against_its_workers_is_found)
-{
-    REQUIRE(sim_setup());
-    CHECK(mutant_is_found(GP_MUTANT_BLIND_CLAIM));
-}
-
-TEST(replay)
-{
-    const char *seed = getenv("GP_SIM_SEED"), *mutant = getenv("GP_SIM_MUTANT");
-
-    if (seed == NULL)
-        SKIP("GP_SIM_SEED names the run to replay");
-    REQUIRE(sim_setup());
-    gp_core_mutation = mutant == NULL ? GP_MUTANT_NONE : (gp_core_mutant)atoi(mutant);
-    if (!sim_run(&world, strtoull(seed, NULL, 10)))
-        GP_TEST_FAIL("at %lld ms, after %llu events: %s", (long long)world.now_ms,
-                     (unsigned long long)world.steps, world.failure);
-    gp_core_mutation = GP_MUTANT_NONE;
+        sim_script_print(&script, text);
+        printf("     %s: %u faults of %u, in %u runs: %s\n", bugs[i], script.count, before, runs, text);
+        CHECK(script.count <= 4);
+        REQUIRE(sim_script_parse(&script, text, why));
+        sim_run(world, &script, &again);
+        CHECK(!again.kept && again.trace == outcome.trace);
+        CHECK_TEXT(outcome.why, again.why);
+        sim_plant(NULL); /* and without the bug it does not */
+        sim_run(world, &script, &again);
+        CHECK(again.kept);
+    }
 }

@@ -1,19 +1,24 @@
-/* sim_check.c -- the promises, checked against what the invented processes really hold. */
-#include <stdarg.h>
-#include <stdio.h>
+/* check.c -- the promises, checked against what the invented processes really hold. */
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
-void sim_fail(sim *s, const char *format, ...)
+/* Nobody who asked before is passed over. */
+static void check_order(sim *s, const gp_core_action *action)
 {
-    va_list arguments;
+    const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
+    sim_client *client = lease == NULL ? NULL : sim_find_client(s, &lease->session);
 
-    if (s->failure[0] != '\0')
-        return;
-    va_start(arguments, format);
-    vsnprintf(s->failure, sizeof(s->failure), format, arguments);
-    va_end(arguments);
+    for (uint32_t i = 0; client != NULL && i < SIM_CLIENTS; i++) {
+        const sim_client *other = &s->clients[i];
+
+        if (other->state != SIM_WAITING || other->asked == 0 || other->asked >= client->asked)
+            continue;
+        for (uint32_t a = 0; a < s->core->ask_count; a++)
+            if (gp_core_id_equal(&s->core->asks[a].session, &other->session))
+                sim_fail(s, "overtaken", "lease %llu overtook client %u, who asked before",
+                         (unsigned long long)action->lease, i);
+    }
 }
 
 /* A worker is granted a lease: generations only grow, ids are new, nobody is overtaken. */
@@ -22,26 +27,15 @@ static void check_grant(sim *s, const gp_core_action *action)
     uint32_t entry = action->lease & 63;
 
     if (action->lease > s->lease_last) {
-        const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
-        sim_client *client = lease == NULL ? NULL : sim_find_client(s, &lease->session);
-
         s->lease_last = action->lease;
         s->generation_of[entry] = action->lease;
         s->generation_last[entry] = 0;
-        for (uint32_t i = 0; client != NULL && i < SIM_CLIENTS; i++) {
-            const sim_client *other = &s->clients[i];
-
-            if (other->state == SIM_WAITING && other->asked != 0 && other->asked < client->asked)
-                for (uint32_t a = 0; a < s->core->ask_count; a++)
-                    if (gp_core_id_equal(&s->core->asks[a].session, &other->session))
-                        sim_fail(s, "lease %llu overtook client %u, who asked before",
-                                 (unsigned long long)action->lease, i);
-        }
+        check_order(s, action);
     } else if (s->generation_of[entry] != action->lease) {
-        sim_fail(s, "lease id %llu was used again", (unsigned long long)action->lease);
+        sim_fail(s, "reused-lease", "lease id %llu was used again", (unsigned long long)action->lease);
     }
     if (action->generation < s->generation_last[entry])
-        sim_fail(s, "lease %llu went back to generation %u", (unsigned long long)action->lease,
+        sim_fail(s, "generation", "lease %llu went back to generation %u", (unsigned long long)action->lease,
                  action->generation);
     s->generation_last[entry] = action->generation;
 }
@@ -50,22 +44,22 @@ static void check_grant(sim *s, const gp_core_action *action)
 static void check_gang(sim *s, const gp_core_action *action)
 {
     if (action->member_count == 0)
-        sim_fail(s, "lease %llu has no members", (unsigned long long)action->lease);
+        sim_fail(s, "gang", "lease %llu has no members", (unsigned long long)action->lease);
     for (uint32_t i = 0; i < action->member_count; i++) {
         const gp_core_member *member = &action->members[i];
         const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
 
         if (process == NULL)
-            sim_fail(s, "lease %llu names worker %u incarnation %u, which never was",
+            sim_fail(s, "gang", "lease %llu names worker %u incarnation %u, which never was",
                      (unsigned long long)action->lease, member->slot + 1, member->incarnation);
         else if (process->lease != action->lease || process->generation != action->generation)
-            sim_fail(s,
+            sim_fail(s, "gang",
                      "the client of lease %llu generation %u was told of worker %u, which holds lease %llu "
                      "generation %u",
                      (unsigned long long)action->lease, action->generation, member->slot + 1,
                      (unsigned long long)process->lease, process->generation);
     }
-    s->grants++;
+    s->tally.grants++;
 }
 
 void sim_check_action(sim *s, const gp_core_action *action)
@@ -76,43 +70,50 @@ void sim_check_action(sim *s, const gp_core_action *action)
         check_gang(s, action);
 }
 
+static void check_member(sim *s, const gp_core_lease *lease, uint32_t slot)
+{
+    const gp_core_slot *member = &s->core->slots[slot];
+    const sim_process *process;
+
+    if (member->lease != lease->id)
+        sim_fail(s, "member", "slot %u of lease %llu says it is in lease %llu", slot + 1,
+                 (unsigned long long)lease->id, (unsigned long long)member->lease);
+    if (lease->phase != GP_CORE_HELD || member->process != GP_CORE_READY)
+        return;
+    process = sim_find_process(s, slot, member->incarnation);
+    if (process == NULL || process->lease != lease->id || process->generation != lease->generation)
+        sim_fail(s, "not-served", "lease %llu generation %u is held, but worker %u does not serve it",
+                 (unsigned long long)lease->id, lease->generation, slot + 1);
+}
+
 /* No slot in two leases; each member knows its lease; the queue is bounded; the dead hold nothing. */
 void sim_check_state(sim *s)
 {
     const gp_core *core = s->core;
     uint64_t taken = 0;
 
-    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+    for (uint32_t i = 0; i < SIM_SLOTS + 1;
+         i++) { /* a lease takes the first free entry, and has a slot of its own */
         const gp_core_lease *lease = &core->leases[i];
 
         if (lease->id == 0)
             continue;
         if ((taken & lease->members) != 0)
-            sim_fail(s, "a slot is in lease %llu and in another (mask %llx)", (unsigned long long)lease->id,
-                     (unsigned long long)(taken & lease->members));
+            sim_fail(s, "two-leases", "a slot is in lease %llu and in another (mask %llx)",
+                     (unsigned long long)lease->id, (unsigned long long)(taken & lease->members));
         taken |= lease->members;
-        GP_CORE_EACH_MEMBER(slot, lease->members)
-        {
-            const sim_process *process = sim_find_process(s, slot, core->slots[slot].incarnation);
-
-            if (core->slots[slot].lease != lease->id)
-                sim_fail(s, "slot %u of lease %llu says it is in lease %llu", slot + 1,
-                         (unsigned long long)lease->id, (unsigned long long)core->slots[slot].lease);
-            if (lease->phase == GP_CORE_HELD && core->slots[slot].process == GP_CORE_READY &&
-                (process == NULL || process->lease != lease->id || process->generation != lease->generation))
-                sim_fail(s, "lease %llu generation %u is held, but worker %u does not serve it",
-                         (unsigned long long)lease->id, lease->generation, slot + 1);
-        }
+        for (uint64_t left = lease->members; left != 0; left &= left - 1)
+            check_member(s, lease, (uint32_t)__builtin_ctzll(left));
     }
-    for (uint32_t slot = 0; slot < GP_CORE_SLOTS_MAX; slot++) {
+    for (uint32_t slot = 0; slot < SIM_SLOTS; slot++) {
         if (core->slots[slot].lease != 0 && (taken >> slot & 1) == 0)
-            sim_fail(s, "slot %u is held by lease %llu, which is no more", slot + 1,
+            sim_fail(s, "ghost-lease", "slot %u is held by lease %llu, which is no more", slot + 1,
                      (unsigned long long)core->slots[slot].lease);
     }
     if (core->ask_count > core->config.waits_max)
-        sim_fail(s, "%u asks wait, the limit is %u", core->ask_count, core->config.waits_max);
-    if (s->core->client_count > core->config.clients_max)
-        sim_fail(s, "%u clients, the limit is %u", core->client_count, core->config.clients_max);
+        sim_fail(s, "bounds", "%u asks wait, the limit is %u", core->ask_count, core->config.waits_max);
+    if (core->client_count > core->config.clients_max)
+        sim_fail(s, "bounds", "%u clients, the limit is %u", core->client_count, core->config.clients_max);
 }
 
 bool sim_settled(const sim *s, char why[480])

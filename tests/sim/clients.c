@@ -1,0 +1,364 @@
+/* clients.c -- invented users: they ask for workers, hold them, give them back, or die. */
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+static uint32_t number_of(const sim *s, const sim_client *client)
+{
+    return (uint32_t)(client - s->clients);
+}
+
+static gp_core_id draw_id(sim_dice *dice)
+{
+    uint64_t words[2] = { sim_draw64(dice), sim_draw64(dice) };
+    gp_core_id id;
+
+    memcpy(id.bytes, words, sizeof(id.bytes));
+    return id;
+}
+
+sim_client *sim_find_client(sim *s, const gp_core_id *session)
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        if (s->clients[i].state != SIM_AWAY && gp_core_id_equal(&s->clients[i].session, session))
+            return &s->clients[i];
+    }
+    return NULL;
+}
+
+void sim_lease_hurt(sim *s, uint64_t lease)
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        if (lease != 0 && s->clients[i].lease == lease)
+            s->clients[i].whole = false;
+    }
+}
+
+bool sim_lease_is_whole(sim *s, const sim_client *client)
+{
+    for (uint32_t i = 0; i < client->claim.member_count; i++) {
+        const gp_core_member *member = &client->claim.members[i];
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        if (process == NULL || !process->alive || process->gate.until_us > s->now_us || process->fuse != 0 ||
+            process->out_us > s->now_us + 500 * MS || process->lease != client->lease ||
+            process->generation != client->generation)
+            return false;
+    }
+    return client->state == SIM_HOLDING && client->gate.until_us <= s->now_us && client->fuse == 0 &&
+           client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
+}
+
+/* ---- saying ---- */
+
+static void client_posts(sim *s, sim_client *client, const gp_core_event *event, const gp_core_wish *wish)
+{
+    int64_t at_us = s->now_us + sim_transit(s);
+    sim_happening *h;
+
+    if (at_us > client->out_us)
+        client->out_us = at_us;
+    h = sim_push_at(s, client->out_us, SIM_TO_CORE, 0);
+    h->link = client->link;
+    h->core.event = *event;
+    h->core.event.session = client->session;
+    h->core.event.epoch = s->epoch;
+    if (wish != NULL)
+        h->core.wish = *wish;
+}
+
+static void client_says(sim *s, sim_client *client, const gp_core_event *event, const gp_core_wish *wish)
+{
+    client_posts(s, client, event, wish);
+    sim_client_burns(s, client);
+}
+
+bool sim_client_burns(sim *s, sim_client *client)
+{
+    if (client->fuse == 0 || --client->fuse > 0)
+        return false;
+    sim_client_leaves(s, client);
+    return true;
+}
+
+void sim_client_leaves(sim *s, sim_client *client)
+{
+    gp_core_event gone = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
+
+    sim_note(s, "client-leaves", number_of(s, client), 0, 0);
+    sim_team_dies(s, client);
+    client->state = SIM_AWAY;
+    client->whole = false;
+    client->fuse = 0;
+    sim_gate_open(&client->gate);
+    if (s->up &&
+        client->epoch == s->epoch) /* else this scheduler never saw it; may overtake what it said last */
+        sim_push(s, sim_draw(&client->dice, 60 * MS), SIM_TO_CORE, 0)->core.event = gone;
+}
+
+/* The door: the shell's own word. */
+static void connect_to_core(sim *s, const sim_client *client, const gp_core_event *connected)
+{
+    sim_happening *h = sim_push(s, 0, SIM_TO_CORE, 0);
+
+    h->link = client->link;
+    h->core.event = *connected;
+}
+
+static void client_connects(sim *s, sim_client *client)
+{
+    gp_core_event connected = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = 1000 };
+    sim_dice dice = client->dice;
+    uint32_t link = client->link + 1;
+    sim_gate gate = client->gate;
+    int64_t pump_us = client->pump_us;
+
+    memset(client, 0, sizeof(*client));
+    client->session = draw_id(&dice);
+    client->dice = dice;
+    client->link = link;
+    client->gate = gate;
+    client->pump_us = pump_us;
+    client->state = SIM_THINKING;
+    client->serial = ++s->sessions;
+    client->epoch = s->epoch;
+    connected.session = client->session;
+    connect_to_core(s, client, &connected);
+    client->out_us = s->now_us + MS;
+}
+
+static void client_asks(sim *s, sim_client *client)
+{
+    sim_dice *dice = &client->dice;
+    uint32_t slots = s->script.slots;
+    gp_core_event ask = { .kind = GP_CORE_EVENT_LEASE_ASK, .correlation = sim_draw64(dice) | 1 };
+    gp_core_wish wish = { .token = draw_id(dice), .description = "simulate" };
+
+    switch (sim_draw(dice, 8)) {
+    case 0:
+        snprintf(wish.devices, sizeof(wish.devices), "%u,%u", 1 + sim_draw(dice, slots),
+                 1 + sim_draw(dice, slots));
+        break;
+    case 1:
+        wish.environment = GP_CORE_ONLY_GPU;
+        break;
+    case 2:
+        wish.min = wish.max = 1 + sim_draw(dice, slots + 1);
+        break;
+    case 3:
+    case 4:
+        wish.min = 1 + sim_draw(dice, slots);
+        wish.max = wish.min + sim_draw(dice, 3);
+        break;
+    case 5:
+        wish.no_wait = true;
+        break;
+    default:
+        break;
+    }
+    client->state = SIM_WAITING;
+    client->correlation = ask.correlation;
+    client->asked = 0;
+    client->lease = 0;
+    client->repairing = client->leaving = false;
+    client_says(s, client, &ask, &wish);
+}
+
+static void client_releases(sim *s, sim_client *client)
+{
+    gp_core_event release = { .kind = GP_CORE_EVENT_LEASE_RELEASE, .correlation = 7, .lease = client->lease };
+
+    sim_team_close(s, client, GP_ECANCELED);
+    client->state = SIM_THINKING;
+    client->whole = false;
+    client_says(s, client, &release, NULL);
+}
+
+/* A worker of its lease, or one that it only thinks is: the core must tell them apart. */
+void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t incarnation)
+{
+    gp_core_event replace = { .kind = GP_CORE_EVENT_WORKER_REPLACE,
+                              .correlation = 10,
+                              .lease = client->lease,
+                              .slot = slot,
+                              .incarnation = incarnation,
+                              .reason = "its task does not end" };
+
+    client->whole = false;
+    if (s->up && client->epoch == s->epoch)
+        client_posts(s, client, &replace, NULL); /* asked for from within the dispatch: nobody dies here */
+}
+
+static void client_replaces_any(sim *s, sim_client *client)
+{
+    uint32_t slot = sim_draw(&client->dice, s->script.slots);
+
+    sim_client_replaces(s, client, slot,
+                        s->core->slots[slot].incarnation - (sim_chance(&client->dice, 25) ? 1 : 0));
+}
+
+/* ---- acting ---- */
+
+static void client_thinks(sim *s, sim_client *client)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_RESIZE, .correlation = 9 };
+
+    if (sim_calm(s) || sim_chance(&client->dice, 10)) {
+        sim_client_leaves(s, client);
+    } else if (sim_chance(&client->dice, 4)) {
+        event.plan_count = 1 + sim_draw(&client->dice, s->script.slots);
+        client_says(s, client, &event, NULL);
+    } else {
+        client_asks(s, client);
+    }
+}
+
+static void client_holds(sim *s, sim_client *client)
+{
+    sim_dice *dice = &client->dice;
+
+    if (!sim_calm(s) && sim_chance(dice, 4))
+        client_replaces_any(s, client);
+    else if (client->repairing
+                 ? !sim_calm(s) && sim_chance(dice, 10) /* in calm it waits until it is whole again */
+                 : sim_team_idle(client) || (!sim_calm(s) && sim_chance(dice, 8)))
+        client_releases(s, client);
+}
+
+void sim_client_acts(sim *s, sim_client *client)
+{
+    gp_core_event leave = { .kind = GP_CORE_EVENT_LEASE_LEAVE, .correlation = 8 };
+
+    sim_push(s, 5 * MS + sim_draw(&client->dice, 400 * MS), SIM_CLIENT_ACTS, number_of(s, client));
+    if (!s->up || (client->state != SIM_AWAY && client->epoch != s->epoch)) {
+        if (client->state != SIM_AWAY && !sim_calm(s) && sim_chance(&client->dice, 3))
+            sim_client_leaves(s, client);
+        return; /* it has yet to dial */
+    }
+    switch (client->state) {
+    case SIM_AWAY:
+        if (!sim_calm(s) && !s->downed)
+            client_connects(s, client);
+        break;
+    case SIM_THINKING:
+        client_thinks(s, client);
+        break;
+    case SIM_WAITING:
+        if (!sim_calm(s) && !client->leaving && sim_chance(&client->dice, 5)) {
+            client->leaving = true;
+            client_says(s, client, &leave, NULL);
+        }
+        break;
+    case SIM_HOLDING:
+        client_holds(s, client);
+        break;
+    }
+}
+
+/* ---- dialling ---- */
+
+/* It knows the scheduler and is known there. */
+static void client_dialled(sim *s, sim_client *client)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = 1000, .session = client->session };
+
+    client->epoch = s->epoch;
+    client->asked = 0;
+    client->link++;
+    client->out_us = client->in_us = s->now_us + MS;
+    connect_to_core(s, client, &event);
+    if (client->state != SIM_HOLDING) {
+        client->state = SIM_THINKING;
+        return;
+    }
+    event = (gp_core_event){ .kind = GP_CORE_EVENT_LEASE_CLAIM,
+                             .correlation = 11,
+                             .lease = client->lease,
+                             .generation = client->generation };
+    client_says(s, client, &event, NULL);
+}
+
+void sim_client_dials(sim *s, sim_client *client, uint64_t epoch)
+{
+    if (client->state != SIM_AWAY && s->up && epoch == s->epoch && client->epoch != s->epoch)
+        client_dialled(s, client);
+}
+
+/* To the scheduler its client is gone, then somebody with the same session is there who claims a lease that has ended. */
+void sim_client_breaks(sim *s, sim_client *client)
+{
+    gp_core_event gone = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
+
+    if (!s->up || client->epoch != s->epoch)
+        return;
+    sim_push(s, 0, SIM_TO_CORE, 0)->core.event = gone;
+    client_dialled(s, client);
+}
+
+/* ---- hearing ---- */
+
+static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
+{
+    if (letter->correlation == 0 && (client->state != SIM_HOLDING || letter->lease != client->lease))
+        return; /* a new formation of a lease that it has just given back */
+    if (letter->correlation == 0 && letter->generation <= client->generation)
+        sim_fail(s, "client-generation", "a client was told generation %u of lease %llu after %u",
+                 letter->generation, (unsigned long long)letter->lease, client->generation);
+    if (letter->correlation != 0 &&
+        (client->state != SIM_WAITING || letter->correlation != client->correlation))
+        sim_fail(s, "stray-grant", "a client got lease %llu for an ask that it does not wait for",
+                 (unsigned long long)letter->lease);
+    if (client->whole)
+        sim_fail(s, "not-adopted",
+                 "lease %llu was formed anew, but nothing had happened to it but the scheduler's death",
+                 (unsigned long long)letter->lease);
+    client->state = SIM_HOLDING;
+    client->lease = letter->lease;
+    client->generation = letter->generation;
+    client->repairing = false;
+    client->claim = (gp_core_claim){ .token = letter->token, .min = 1, .member_count = letter->member_count };
+    memcpy(client->claim.members, letter->members, sizeof(letter->members));
+    sim_team_granted(s, client);
+}
+
+static void client_loses(sim *s, sim_client *client)
+{
+    if (client->whole)
+        sim_fail(s, "not-adopted",
+                 "lease %llu ended, but nothing had happened to it but the scheduler's death",
+                 (unsigned long long)client->lease);
+    sim_team_close(s, client, GP_ECANCELED);
+    client->state = SIM_THINKING;
+}
+
+void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
+{
+    switch (letter->kind) {
+    case GP_CORE_LEASE_GRANT:
+        client_granted(s, client, letter);
+        break;
+    case GP_CORE_LEASE_ENDED:
+        if (client->state == SIM_HOLDING && client->lease == letter->lease)
+            client_loses(s, client);
+        break;
+    case GP_CORE_WORKER_LOST:
+        if (client->state == SIM_HOLDING && client->lease == letter->lease)
+            client->repairing = true;
+        break;
+    case GP_CORE_OK:
+        s->tally.claims += letter->correlation == 11;
+        if (client->state == SIM_WAITING && client->leaving && letter->correlation == 8)
+            client->state = SIM_THINKING;
+        break;
+    case GP_CORE_ERROR:
+        if (letter->correlation == 0) /* the pool has too many clients: it was not let in */
+            sim_client_leaves(s, client);
+        else if (client->state == SIM_WAITING && letter->correlation == client->correlation)
+            client->state = SIM_THINKING;
+        else if (client->state == SIM_HOLDING && letter->correlation == 11)
+            client_loses(s, client);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,234 @@
+/* workers.c -- invented worker processes, as the scheduler and its supervision see them. */
+#include "tests/sim/cluster.h"
+
+enum { ACTOR_PROCESS = 20, TRIES_AGAIN_MS = 200 };
+
+sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation)
+{
+    uint32_t youngest = slot < SIM_SLOTS ? s->process_at[slot] : 0;
+
+    if (youngest != 0 && s->processes[youngest - 1].incarnation == incarnation)
+        return &s->processes[youngest - 1];
+    for (uint32_t i = s->process_count; i-- > 0;) {
+        if (s->processes[i].slot == slot && s->processes[i].incarnation == incarnation)
+            return &s->processes[i];
+    }
+    return NULL;
+}
+
+sim_process *sim_process_in(sim *s, uint32_t slot)
+{
+    for (uint32_t i = s->process_count; i-- > 0;) {
+        if (s->processes[i].slot == slot && s->processes[i].alive)
+            return &s->processes[i];
+    }
+    return NULL;
+}
+
+static bool device_taken(const sim *s, uint32_t slot)
+{
+    for (uint32_t i = 0; i < s->process_count; i++) {
+        if (s->processes[i].alive && s->processes[i].claims && s->processes[i].slot == slot)
+            return true;
+    }
+    return false;
+}
+
+static uint32_t number_of(const sim *s, const sim_process *process)
+{
+    return (uint32_t)(process - s->processes);
+}
+
+/* The shell's own word (spawned, died): not lost, not from the wire. */
+static void tell_core(sim *s, int64_t after_us, const gp_core_event *event)
+{
+    sim_push(s, after_us, SIM_TO_CORE, 0)->core.event = *event;
+}
+
+bool sim_process_burns(sim *s, sim_process *process)
+{
+    if (process->fuse == 0 || --process->fuse > 0)
+        return false;
+    sim_process_dies(s, process, GP_CORE_DIED_SIGNAL, 11);
+    return true;
+}
+
+static void process_says(sim *s, sim_process *process, int64_t after_us, gp_core_event event)
+{
+    bool twice = process->twice > 0 && event.kind >= GP_CORE_EVENT_WORKER_GRANTED;
+
+    event.slot = process->slot;
+    event.incarnation = process->incarnation;
+    event.epoch = process->epoch;
+    if (s->now_us + after_us > process->out_us)
+        process->out_us = s->now_us + after_us;
+    process->out_us += sim_transit(s) / 16;
+    process->twice -= twice;
+    for (int i = 0; i <= (int)twice; i++) {
+        sim_happening *h =
+            sim_push_at(s, process->out_us + (int64_t)i * sim_transit(s), SIM_TO_CORE, number_of(s, process));
+
+        h->link = process->link;
+        h->core.event = event;
+    }
+    sim_process_burns(s, process);
+}
+
+void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, int number)
+{
+    gp_core_event died = { .kind = GP_CORE_EVENT_WORKER_DIED,
+                           .slot = process->slot,
+                           .incarnation = process->incarnation,
+                           .death = death,
+                           .number = number };
+
+    if (!process->alive)
+        return;
+    sim_note(s, "worker-dies", process->slot, process->incarnation, (uint64_t)number);
+    process->alive = false;
+    s->tally.deaths++;
+    sim_lease_hurt(s, process->lease);
+    sim_seat_leave(s, process);
+    if (s->up && process->watched == s->epoch) /* else nobody saw it */
+        tell_core(s, sim_draw(&process->dice, 50 * MS), &died);
+}
+
+void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_SPAWNED, .slot = slot, .incarnation = incarnation };
+    sim_dice dice = sim_dice_of(s->script.seed, ACTOR_PROCESS + slot, incarnation);
+    sim_process *process;
+
+    if (s->process_count == SIM_PROCESSES) {
+        sim_fail(s, "respawns", "%d processes were spawned: the core respawns without end", SIM_PROCESSES);
+        return;
+    }
+    if (!sim_calm(s) && sim_chance(&dice, 3)) {
+        event.kind = GP_CORE_EVENT_WORKER_DIED;
+        event.death = GP_CORE_DIED_UNBORN;
+        event.number = 11;
+        tell_core(s, 0, &event);
+        return;
+    }
+    process = &s->processes[s->process_count++];
+    *process = (sim_process){ .dice = dice,
+                              .slot = slot,
+                              .incarnation = incarnation,
+                              .epoch = s->epoch,
+                              .watched = s->epoch,
+                              .alive = true };
+    s->process_at[slot] = s->process_count;
+    event.pid = (int32_t)s->process_count;
+    tell_core(s, 0, &event);
+    sim_push(s, 5 * MS + sim_draw(&process->dice, 200 * MS), SIM_SPAWN_DONE, number_of(s, process));
+}
+
+void sim_spawn_done(sim *s, sim_process *process)
+{
+    gp_core_event ready = { .kind = GP_CORE_EVENT_WORKER_READY, .usable = true };
+
+    if (!process->alive)
+        return;
+    if (!s->up) {
+        sim_push(s, TRIES_AGAIN_MS * MS, SIM_SPAWN_DONE, number_of(s, process));
+        return;
+    }
+    if (process->epoch != s->epoch) { /* it was not there yet when the next one looked: refused, it ends */
+        sim_process_dies(s, process, GP_CORE_DIED_EXIT, 1);
+        return;
+    }
+    if (!sim_calm(s) && sim_chance(&process->dice, 8)) {
+        sim_process_dies(s, process, GP_CORE_DIED_EXIT, 1);
+        return;
+    }
+    if (device_taken(s, process->slot)) {
+        ready.usable = false;
+        ready.reason = "its device is taken by another process";
+    }
+    process->ready = true;
+    process->claims = ready.usable;
+    process_says(s, process, sim_transit(s), ready);
+}
+
+static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
+{
+    gp_core_event answer = { .kind = GP_CORE_EVENT_WORKER_GRANTED,
+                             .lease = letter->lease,
+                             .generation = letter->generation };
+    int64_t after_us =
+        process->lease == 0 ? 0 : sim_draw(&process->dice, 800 * MS); /* it ends a step first */
+
+    if (!process->ready || !process->claims)
+        sim_fail(s, "early-grant", "worker %u was granted lease %llu before it was ready", process->slot + 1,
+                 (unsigned long long)letter->lease);
+    if (process->lease != 0 && process->lease != letter->lease)
+        sim_fail(s, "double-grant", "worker %u was granted lease %llu while it holds lease %llu",
+                 process->slot + 1, (unsigned long long)letter->lease, (unsigned long long)process->lease);
+    if (process->lease == letter->lease && process->generation >= letter->generation)
+        sim_fail(s, "generation", "worker %u was granted generation %u after %u", process->slot + 1,
+                 letter->generation, process->generation);
+    process->lease = letter->lease;
+    process->generation = letter->generation;
+    process->token = letter->token;
+    process_says(s, process, after_us + sim_transit(s), answer);
+}
+
+void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
+{
+    gp_core_event answer = { .kind = GP_CORE_EVENT_WORKER_REVOKED,
+                             .lease = letter->lease,
+                             .generation = letter->generation };
+
+    if (!process->alive || process->epoch != s->epoch)
+        return;
+    switch (letter->kind) {
+    case GP_CORE_GRANT:
+        hear_grant(s, process, letter);
+        break;
+    case GP_CORE_REVOKE:
+        process->lease = 0;
+        sim_seat_leave(s, process);
+        answer.recycle = sim_chance(&process->dice, 30);
+        process_says(s, process,
+                     sim_transit(s) +
+                         (sim_chance(&process->dice, 5) ? 1200 * MS : sim_draw(&process->dice, 100 * MS)),
+                     answer);
+        break;
+    case GP_CORE_QUIT:
+        sim_process_dies(s, process, GP_CORE_DIED_EXIT, 0);
+        break;
+    default:
+        break;
+    }
+}
+
+static void report(sim *s, sim_process *process)
+{
+    gp_core_event ready = { .kind = GP_CORE_EVENT_WORKER_READY,
+                            .usable = process->claims,
+                            .reason = "its device is taken by another process",
+                            .lease = process->lease,
+                            .generation = process->generation,
+                            .token = process->token };
+
+    process_says(s, process, sim_transit(s), ready);
+}
+
+/* The next scheduler: what it is told counts from here on. */
+void sim_worker_dials(sim *s, sim_process *process, uint64_t epoch)
+{
+    if (!process->alive || !s->up || epoch != s->epoch || process->epoch == s->epoch)
+        return;
+    process->epoch = s->epoch;
+    process->link++;
+    report(s, process);
+}
+
+/* The same scheduler on another link: what was on the way on the old one is lost, both ways. */
+void sim_process_breaks(sim *s, sim_process *process)
+{
+    if (!s->up || process->epoch != s->epoch || !process->ready)
+        return;
+    process->link++;
+    report(s, process);
+}
