@@ -13,12 +13,20 @@
 #include "common/base/alloc.h"
 #include "worker/trainer_state.h"
 
-/* COST: numbers of factors that cost what one of a gradient does.  Written once and read by every rank some times over, in
- * panels that stay in the second-level cache; measured to pay from 4 on, and this leaves a margin. */
+/* COST: numbers of a gradient that cost what one of the factors does, which is read again for every tile. */
 enum { COST = 8, OWNER = 0 };
 
-/* Numbers of a slice of x that is multiplied while it is in the second-level cache, and columns of a tile in the first. */
-enum { CHUNK_NUMBERS = 65536, CHUNK_COLUMNS_MAX = 512 };
+/* Numbers of a tile, in the second-level cache: whole rows and some of them, so that weights and state are read and written as
+ * they lie (runs of 2 KB instead take three times as long).  A panel of x is multiplied with all of them while it is near. */
+enum {
+    TILE_NUMBERS = 131072,
+    COLUMNS_MAX = TILE_NUMBERS / GP_FACTOR_ROWS / GP_FACTOR_COLUMNS * GP_FACTOR_COLUMNS
+};
+
+static size_t whole_panels(size_t columns)
+{
+    return (columns + GP_FACTOR_COLUMNS - 1) / GP_FACTOR_COLUMNS * GP_FACTOR_COLUMNS;
+}
 
 static bool factor_pays(const gp_factor *factor)
 {
@@ -87,34 +95,34 @@ const gp_factor *gp_trainer_factor(const gp_trainer *trainer, uint32_t parameter
     return NULL;
 }
 
-/* Columns [first, first + columns) of some rows. */
-static void update_tile(const gp_optim_pass *pass, const gp_factor *factor, size_t samples, size_t block,
-                        size_t first, size_t columns)
+/* Columns [first, first + columns) of the rows of some blocks: made, then updated. */
+static void update_rows(const gp_optim_pass *pass, const gp_factor *factor, size_t samples, size_t block,
+                        size_t blocks, size_t first, size_t columns)
 {
-    _Alignas(64) float tile[GP_FACTOR_ROWS * CHUNK_COLUMNS_MAX];
-    size_t row = block * GP_FACTOR_ROWS, rows = factor->outputs - row;
+    _Alignas(64) float tile[TILE_NUMBERS];
+    size_t row = block * GP_FACTOR_ROWS, rows = blocks * GP_FACTOR_ROWS, stride = whole_panels(columns);
 
-    gp_factor_product(factor, samples, block, first, columns, tile, CHUNK_COLUMNS_MAX);
-    for (size_t r = 0; r < rows && r < GP_FACTOR_ROWS; r++)
+    for (size_t c = 0; c < columns; c += GP_FACTOR_COLUMNS)
+        for (size_t b = 0; b < blocks; b++)
+            gp_factor_product(factor, samples, block + b, first + c, tile + b * GP_FACTOR_ROWS * stride + c,
+                              stride);
+    for (size_t r = 0; r < rows && row + r < factor->outputs; r++)
         gp_optim_update(pass, factor->parameter, (row + r) * factor->inputs + first, columns,
-                        tile + r * CHUNK_COLUMNS_MAX);
+                        tile + r * stride);
 }
 
 void gp_trainer_update_factor(const gp_trainer *trainer, const gp_optim_pass *pass, const gp_factor *factor,
                               uint32_t thread, uint32_t threads)
 {
-    size_t samples = (size_t)trainer->header[HEADER_SAMPLES];
-    size_t blocks = (factor->outputs + GP_FACTOR_ROWS - 1) / GP_FACTOR_ROWS;
-    size_t parts = (size_t)trainer->world * threads, part = (size_t)trainer->rank * threads + thread;
-    size_t chunk = CHUNK_NUMBERS / (samples + 1) / GP_FACTOR_COLUMNS * GP_FACTOR_COLUMNS;
+    const size_t samples = (size_t)trainer->header[HEADER_SAMPLES];
+    const size_t blocks = (factor->outputs + GP_FACTOR_ROWS - 1) / GP_FACTOR_ROWS;
+    const size_t parts = (size_t)trainer->world * threads, part = (size_t)trainer->rank * threads + thread;
+    const size_t cuts = (factor->inputs + COLUMNS_MAX - 1) / COLUMNS_MAX;
+    const size_t width = whole_panels((factor->inputs + cuts - 1) / cuts);
+    const size_t most = TILE_NUMBERS / width / GP_FACTOR_ROWS, end = blocks * (part + 1) / parts;
 
-    chunk = chunk < GP_FACTOR_COLUMNS   ? GP_FACTOR_COLUMNS
-            : chunk > CHUNK_COLUMNS_MAX ? CHUNK_COLUMNS_MAX
-                                        : chunk;
-    for (size_t first = 0; first < factor->inputs; first += chunk) {
-        size_t columns = factor->inputs - first < chunk ? factor->inputs - first : chunk;
-
-        for (size_t block = blocks * part / parts; block < blocks * (part + 1) / parts; block++)
-            update_tile(pass, factor, samples, block, first, columns);
-    }
+    for (size_t block = blocks * part / parts; block < end; block += most)
+        for (size_t first = 0; first < factor->inputs; first += width)
+            update_rows(pass, factor, samples, block, end - block < most ? end - block : most, first,
+                        factor->inputs - first < width ? factor->inputs - first : width);
 }

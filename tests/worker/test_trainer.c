@@ -787,6 +787,58 @@ TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange
     check_factors(3, "", "", "", ", \"micro-batch-size\": 1, \"solver\": \"adam\"", 2, 1e-4);
 }
 
+/* Of dW = dY^T X by plain loops: wider than a tile, rows that fill no block, parts of two ranks of two threads. */
+TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
+{
+    static const char plain[] = "{\"momentum\": 0, \"l2-regularization\": 0}";
+    enum { INPUTS = 21900, OUTPUTS = 27, SAMPLES = 5, COUNTED = 4 };
+    gp_shape shape = gp_shape3(1, 100, 219);
+    double header[HEADER_COUNT] = { [HEADER_SAMPLES] = COUNTED };
+    gp_trainer trainer = { .world = 2, .world_batch = SAMPLES, .header = header };
+    gp_train_options options;
+    gp_optim_pass pass;
+    gp_netspec *spec;
+    gp_error err;
+    double worst = 0;
+
+    REQUIRE_OK(net_parse(&spec, &shape, "f fc outputs=27;bias=false | l crossentropy", &err), err);
+    REQUIRE_OK(gp_graph_new(&trainer.graph, spec, &err), err);
+    REQUIRE_OK(gp_train_options_from_json(&options, plain, strlen(plain), &err), err);
+    REQUIRE_OK(gp_optim_new(&trainer.optim, trainer.graph, &options, &err), err);
+
+    gp_factor factor = { .inputs = INPUTS, .outputs = OUTPUTS, .samples = SAMPLES };
+    float *x = gp_calloc(SAMPLES * INPUTS, sizeof(*x)), *dy = gp_calloc(SAMPLES * OUTPUTS, sizeof(*dy));
+    float *weights = gp_calloc(INPUTS * OUTPUTS, sizeof(*weights));
+
+    for (size_t i = 0; i < SAMPLES * INPUTS; i++)
+        x[i] = (float)(i % 31) - 15.0f;
+    for (size_t i = 0; i < SAMPLES * OUTPUTS; i++)
+        dy[i] = (float)(i % 17) - 8.0f;
+    gp_factor_place(&factor, gp_aligned_calloc(64, gp_factor_bytes(&factor)));
+    gp_factor_write(&factor, &(gp_batch){ .count = 2, .position = 3 }, x + 3 * INPUTS, dy + 3 * OUTPUTS, 2);
+    gp_factor_write(&factor, &(gp_batch){ .count = 3, .position = 0 }, x, dy, 1);
+    gp_optim_begin(&pass, trainer.optim, weights, 1, 1);
+    for (trainer.rank = 0; trainer.rank < 2; trainer.rank++)
+        for (uint32_t thread = 0; thread < 2; thread++)
+            gp_trainer_update_factor(&trainer, &pass, &factor, thread, 2);
+    for (size_t o = 0; o < OUTPUTS; o++)
+        for (size_t i = 0; i < INPUTS; i++) {
+            double sum = 0;
+
+            for (size_t s = 0; s < COUNTED; s++)
+                sum += (double)dy[s * OUTPUTS + o] * x[s * INPUTS + i];
+            worst = fmax(worst, fabs(weights[o * INPUTS + i] + sum));
+        }
+    CHECK(worst == 0); /* whole numbers, all of them */
+    gp_free(factor.x);
+    gp_free(weights);
+    gp_free(dy);
+    gp_free(x);
+    gp_optim_free(trainer.optim);
+    gp_graph_free(trainer.graph);
+    gp_netspec_free(spec);
+}
+
 TEST(gradients_of_mini_batches_larger_than_the_layer_are_exchanged)
 {
     train_job *job = job_new("digits:330", "{\"max-epochs\": 1, \"mini-batch-size\": 90}");

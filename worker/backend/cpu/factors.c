@@ -49,6 +49,46 @@ const gp_factor *gp_factor_of(const gp_plan_memory *memory, const gp_graph *grap
     return NULL;
 }
 
+/* --- the factors ------------------------------------------------------------------------------------- */
+
+typedef struct write_call {
+    const gp_factor *to;
+    const gp_batch *batch;
+    const float *x, *dy;
+} write_call;
+
+/* Panels of x, blocks of dy. */
+static void write_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const write_call *call = context;
+    const gp_factor *to = call->to;
+    size_t at = (size_t)call->batch->position, panels = panels_of(to), blocks = blocks_of(to);
+
+    for (size_t p = panels * thread / threads; p < panels * (thread + 1) / threads; p++) {
+        size_t first = p * COLUMNS, count = to->inputs - first < COLUMNS ? to->inputs - first : COLUMNS;
+
+        for (size_t s = 0; s < call->batch->count; s++)
+            memcpy(to->x + (p * to->samples + at + s) * COLUMNS, call->x + s * to->inputs + first,
+                   count * sizeof(float));
+    }
+    for (size_t b = blocks * thread / threads; b < blocks * (thread + 1) / threads; b++) {
+        size_t first = b * ROWS, count = to->outputs - first < ROWS ? to->outputs - first : ROWS;
+
+        for (size_t s = 0; s < call->batch->count; s++)
+            memcpy(to->dy + (b * to->samples + at + s) * ROWS, call->dy + s * to->outputs + first,
+                   count * sizeof(float));
+    }
+}
+
+void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float *x, const float *dy,
+                     uint32_t threads)
+{
+    write_call call = { factor, batch, x, dy };
+
+    gp_threads_run(batch->count * (factor->inputs + factor->outputs) < SHARED_MIN ? 1 : threads, write_share,
+                   &call);
+}
+
 /* --- the product ------------------------------------------------------------------------------------- */
 
 /* One panel: out[r][c] = sum over s of dy[s][r] x[s][c].  A row at a time: its sums stay in the nearest cache. */
@@ -114,17 +154,12 @@ static bool wide_usable(void)
 
 #endif
 
-void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, size_t columns,
-                       float *out, size_t stride)
+void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, float *out,
+                       size_t stride)
 {
-    const float *dy = factor->dy + block * factor->samples * ROWS;
-    const bool usable = wide_usable();
+    const float *dy = factor->dy + block * factor->samples * ROWS, *x = factor->x + first * factor->samples;
 
-    for (size_t c = 0; c < columns; c += COLUMNS) {
-        const float *x = factor->x + (first + c) * factor->samples;
-
-        (usable ? tile_wide : tile_plain)(dy, x, samples, out + c, stride);
-    }
+    (wide_usable() ? tile_wide : tile_plain)(dy, x, samples, out, stride);
 }
 
 /* --- the segment ------------------------------------------------------------------------------------- */
@@ -182,35 +217,6 @@ static gp_status factors_compile(gp_segment **out, const gp_segment_request *req
     return GP_OK;
 }
 
-typedef struct factor_call {
-    const factor_source *source;
-    const gp_batch *batch;
-} factor_call;
-
-/* Panels of x, blocks of dy. */
-static void write_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const factor_call *call = context;
-    const factor_source *from = call->source;
-    const gp_factor *to = from->factor;
-    size_t at = (size_t)call->batch->position, panels = panels_of(to), blocks = blocks_of(to);
-
-    for (size_t p = panels * thread / threads; p < panels * (thread + 1) / threads; p++) {
-        size_t first = p * COLUMNS, count = to->inputs - first < COLUMNS ? to->inputs - first : COLUMNS;
-
-        for (size_t s = 0; s < call->batch->count; s++)
-            memcpy(to->x + (p * to->samples + at + s) * COLUMNS, from->x + s * to->inputs + first,
-                   count * sizeof(float));
-    }
-    for (size_t b = blocks * thread / threads; b < blocks * (thread + 1) / threads; b++) {
-        size_t first = b * ROWS, count = to->outputs - first < ROWS ? to->outputs - first : ROWS;
-
-        for (size_t s = 0; s < call->batch->count; s++)
-            memcpy(to->dy + (b * to->samples + at + s) * ROWS, from->dy + s * to->outputs + first,
-                   count * sizeof(float));
-    }
-}
-
 static void bias_write(const gp_segment *segment, const factor_source *source, const gp_batch *batch)
 {
     size_t outputs = source->factor->outputs;
@@ -231,15 +237,11 @@ static gp_status factors_run(gp_segment *segment, const gp_batch *batch, gp_plan
     for (uint32_t i = 0; i < segment->count; i++) {
         const factor_source *source = &segment->sources[i];
         const gp_factor *factor = source->factor;
-        factor_call call = { source, batch };
 
         if (batch->position + batch->count > factor->samples)
             return gp_fail(err, GP_EINTERNAL, "samples up to %llu of a mini-batch of %zu",
                            (unsigned long long)(batch->position + batch->count), factor->samples);
-        if (batch->count != 0)
-            gp_threads_run(batch->count * (factor->inputs + factor->outputs) < SHARED_MIN ? 1
-                                                                                          : segment->threads,
-                           write_share, &call);
+        gp_factor_write(factor, batch, source->x, source->dy, segment->threads);
         if (source->bias != NULL)
             bias_write(segment, source, batch);
     }

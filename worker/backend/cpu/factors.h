@@ -30,12 +30,15 @@ size_t gp_factor_bytes(const gp_factor *factor);
 /* They lie there: 64-byte aligned, zero. */
 void gp_factor_place(gp_factor *factor, void *memory);
 
-/* gp_factor_product -- a tile of dW over samples [0, samples).
- *   block    of GP_FACTOR_ROWS rows; rows behind the last one are zeros
- *   first    column, of a panel the first one       columns  whole panels, or up to the last column
- *   out      [GP_FACTOR_ROWS][stride], overwritten; stride: whole panels */
-void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, size_t columns,
-                       float *out, size_t stride);
+/* Rows of a call: x [count, inputs] and dy [count, outputs], dense, become rows [position, position + count). */
+void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float *x, const float *dy,
+                     uint32_t threads);
+
+/* gp_factor_product -- a tile of dW over samples [0, samples): a block of rows, a panel of columns.
+ *   first   its first column, a multiple of GP_FACTOR_COLUMNS
+ *   out     [GP_FACTOR_ROWS][stride], GP_FACTOR_COLUMNS of each overwritten; zeros where dW has no row or column */
+void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, float *out,
+                       size_t stride);
 
 /* Whether that op makes the gradient of a factor's parameter; NULL: it does not. */
 const gp_factor *gp_factor_of(const gp_plan_memory *memory, const gp_graph *graph, const gp_op *op);

@@ -1,0 +1,177 @@
+/* bench_commit.c -- what a rank's share of sum and update costs where the ranks exchange gradients, and where they make them
+ * from their factors (worker/trainer_factors.c): processor time of one thread, the two by turns.
+ *
+ *   bench_commit [--network alexnet] [--samples 32] [--world 2] [--rounds 10]
+ *
+ * Of the fully connected layers of a network of the zoo for which the factors pay.  Memory is shared pages, as that of a
+ * training.  The exchange's own writing of gradients, in the backward pass, is not in it: bench_step --profile has it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+#include "common/model/network.h"
+#include "worker/comm/reduce.h"
+#include "worker/trainer_state.h"
+
+enum { BLOCK = 256, WORLD_MAX = 16 };
+
+typedef struct bench {
+    gp_netspec *spec;
+    gp_trainer trainer; /* only what the update reads */
+    double header[HEADER_COUNT];
+    float *blobs[2][2], *gradients[WORLD_MAX];
+    gp_optim_pass pass;
+} bench;
+
+static void *shared_pages(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        perror("bench_commit: mmap");
+        exit(1);
+    }
+    for (size_t i = 0; i < bytes / sizeof(float); i++)
+        ((float *)at)[i] = (float)(i % 251) * 1e-3f;
+    return at;
+}
+
+static gp_status bench_open(bench *b, const char *network, uint32_t samples, uint32_t world, gp_error *err)
+{
+    static gp_train_options options;
+    gp_trainer *trainer = &b->trainer;
+    gp_status status = gp_zoo_build(&b->spec, network, NULL, 0, err);
+
+    if (status == GP_OK)
+        status = gp_graph_new(&trainer->graph, b->spec, err);
+    if (status == GP_OK)
+        status = gp_train_options_from_json(&options, "{}", 2, err);
+    if (status == GP_OK)
+        status = gp_optim_new(&trainer->optim, trainer->graph, &options, err);
+    trainer->world = world;
+    trainer->world_batch = samples;
+    trainer->header = b->header;
+    trainer->header[HEADER_SAMPLES] = samples;
+    if (status == GP_OK)
+        status = gp_trainer_choose_factors(trainer, err);
+    if (status != GP_OK)
+        return status;
+    size_t bytes = trainer->graph->blob_count * sizeof(float);
+
+    for (int i = 0; i < 4; i++)
+        b->blobs[i / 2][i % 2] = shared_pages(bytes);
+    for (uint32_t k = 0; k < world; k++)
+        b->gradients[k] = shared_pages(bytes);
+    for (uint32_t i = 0; i < trainer->factor_count; i++)
+        gp_factor_place(&trainer->factors[i], shared_pages(gp_factor_bytes(&trainer->factors[i])));
+    gp_optim_place_state(trainer->optim, b->blobs[0][1]);
+    return GP_OK;
+}
+
+/* As trainer_shard.c does. */
+static void update_exchanged(const bench *b, const gp_factor *factor)
+{
+    size_t offset = b->trainer.graph->parameters[factor->parameter].offset;
+    size_t count = factor->outputs * factor->inputs / b->trainer.world;
+    _Alignas(64) float sum[BLOCK];
+
+    for (size_t at = 0; at + BLOCK <= count; at += BLOCK) {
+        gp_reduce_into(sum, (void *const *)b->gradients, b->trainer.world, offset + at, offset + at + BLOCK,
+                       GP_F32, GP_COMM_SUM);
+        gp_optim_update(&b->pass, factor->parameter, at, BLOCK, sum);
+    }
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void bench_run(bench *b, int rounds)
+{
+    static const char *const names[] = { "sum of exchanged gradients and update",
+                                         "product of factors and update", "product alone" };
+    static double ms[3][1000];
+    static float tile[GP_FACTOR_ROWS * GP_FACTOR_COLUMNS];
+    gp_trainer *trainer = &b->trainer;
+
+    for (int round = 0; round < rounds; round++)
+        for (int way = 0; way < 3; way++) {
+            double began = now_ms();
+
+            gp_optim_begin(&b->pass, trainer->optim, b->blobs[0][0], 1, 1e-3);
+            b->pass.next_parameters = b->blobs[1][0];
+            b->pass.next_state = b->blobs[1][1];
+            for (uint32_t i = 0; i < trainer->factor_count; i++) {
+                const gp_factor *factor = &trainer->factors[i];
+                size_t blocks = factor->outputs / GP_FACTOR_ROWS / trainer->world;
+
+                if (way == 0)
+                    update_exchanged(b, factor);
+                else if (way == 1)
+                    gp_trainer_update_factor(trainer, &b->pass, factor, 0, 1);
+                else
+                    for (size_t c = 0; c < factor->inputs; c += GP_FACTOR_COLUMNS)
+                        for (size_t block = 0; block < blocks; block++)
+                            gp_factor_product(factor, factor->samples, block, c, tile, GP_FACTOR_COLUMNS);
+            }
+            gp_optim_flush();
+            ms[way][round] = now_ms() - began;
+        }
+    for (int way = 0; way < 3; way++) {
+        qsort(ms[way], (size_t)rounds, sizeof(double), by_size);
+        printf("%-40s best %8.2f ms, median %8.2f\n", names[way], ms[way][0], ms[way][rounds / 2]);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    const char *network = "alexnet";
+    uint32_t samples = 32, world = 2;
+    int rounds = 10;
+    bench *b = gp_calloc(1, sizeof(*b));
+    gp_error err;
+
+    for (int i = 1; i + 1 < count; i += 2) {
+        const char *name = arguments[i], *value = arguments[i + 1];
+
+        if (strcmp(name, "--network") == 0)
+            network = value;
+        else if (strcmp(name, "--samples") == 0)
+            samples = (uint32_t)atoi(value);
+        else if (strcmp(name, "--world") == 0)
+            world = (uint32_t)atoi(value);
+        else if (strcmp(name, "--rounds") == 0)
+            rounds = atoi(value);
+    }
+    if (b == NULL || count % 2 == 0 || samples < 1 || world < 1 || world > WORLD_MAX || rounds < 1 ||
+        rounds > 1000) {
+        fprintf(stderr, "usage: bench_commit [--network alexnet] [--samples 32] [--world 2] [--rounds 10]\n");
+        return 2;
+    }
+    if (bench_open(b, network, samples, world, &err) != GP_OK) {
+        fprintf(stderr, "bench_commit: %s\n", err.message);
+        return 1;
+    }
+    printf("%s, %u samples, 1 of %u ranks, %u layers:\n", network, samples, world, b->trainer.factor_count);
+    bench_run(b, rounds);
+    gp_optim_free(b->trainer.optim);
+    gp_free(b->trainer.factors);
+    gp_graph_free(b->trainer.graph);
+    gp_netspec_free(b->spec);
+    gp_free(b);
+    return 0;
+}
