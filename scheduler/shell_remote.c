@@ -76,15 +76,14 @@ gp_status shell_remote_open(shell *s, gp_error *err)
     if (endpoint == NULL)
         return GP_OK;
     gp_secret_guard(); /* a core would have the pool's key */
-    status = gp_zap_open(&s->remote.zap, s->options->places->allowed, err);
+    status = gp_zap_open(&s->remote.zap, s->options->places->allowed, &why);
     if (status == GP_OK)
         status = remote_listen(s, endpoint, &why);
     if (status == GP_OK)
         return GP_OK;
-    if (s->remote.zap == NULL)
-        return status;
-    if (!s->options->follows) /* who asked for it hears why not */
-        return gp_fail(err, status, "%s", why.message);
+    if (!s->options
+             ->follows) /* who asked for it hears why not; BUSY would say that another scheduler has the pool */
+        return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
     /* The pool lives: that its door is shut for a while is no reason to end it. */
     gp_log(GP_LOG_ERROR, "%s; it is tried again", why.message);
     snprintf(s->remote.bound, sizeof(s->remote.bound), "%s", endpoint);

@@ -54,7 +54,8 @@ typedef struct key_work {
 /* A public key as a word, in a file, or from standard input ("-"). */
 static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *err)
 {
-    if (gp_key_sound(word)) {
+    /* A path can have 40 characters, all of them Z85's: what is there is a file. */
+    if (gp_key_sound(word) && access(word, F_OK) != 0) {
         memcpy(out, word, GP_KEY_TEXT);
         return GP_OK;
     }

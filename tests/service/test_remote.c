@@ -1,0 +1,703 @@
+/* A pool and clients that come from another host: over TCP, by keys.  Here both are one machine, with nothing between them
+ * but the port: the clients have directories of their own and no way to the pool's sockets. */
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+#include "client/remote.h"
+#include "proto/curve.h"
+#include "tests/service/commands.h"
+
+enum { PATIENCE_MS = 20000 };
+
+static char server_dirs[2][200]; /* runtime, state */
+static char endpoint[GP_TEXT_ENDPOINT];
+static gp_json *remote_json;
+
+/* ---- two hosts ---- */
+
+static void on_host(void)
+{
+    setenv("GRADPOOL_RUNTIME_DIR", server_dirs[0], 1);
+    setenv("GRADPOOL_STATE_DIR", server_dirs[1], 1);
+}
+
+/* Directories in which there is no pool. */
+static void elsewhere(void)
+{
+    setenv("GRADPOOL_RUNTIME_DIR", in_root("far"), 1);
+    setenv("GRADPOOL_STATE_DIR", in_root("far-state"), 1);
+}
+
+static void hosts_begin(void)
+{
+    pools_begin(NULL);
+    snprintf(server_dirs[0], sizeof(server_dirs[0]), "%s", getenv("GRADPOOL_RUNTIME_DIR"));
+    snprintf(server_dirs[1], sizeof(server_dirs[1]), "%s", getenv("GRADPOOL_STATE_DIR"));
+    setenv("HOME", pools_root, 1);
+    setenv("XDG_CONFIG_HOME", in_root("config"), 1);
+    unsetenv("GRADPOOL_KEY_FILE");
+    unsetenv("GRADPOOL_SERVER_KEY_FILE");
+    if (mkdir(in_root("w"), 0700) != 0 || mkdir(in_root("config"), 0700) != 0 ||
+        mkdir(in_root("config/gradpool"), 0700) != 0)
+        abort();
+}
+
+/* "alice" and "wall" may come in, their profiles are "box" and "look". */
+static void keys_begin(void)
+{
+    RUN_CODE(0, "key", "new", in_root("config/gradpool/alice.key"), "--quiet");
+    RUN_CODE(0, "key", "add", "alice", in_root("config/gradpool/alice.key"));
+    RUN_CODE(0, "key", "new", in_root("config/gradpool/wall.key"), "--quiet");
+    RUN_CODE(0, "key", "add", "wall", in_root("config/gradpool/wall.key"), "--role", "observer");
+}
+
+static void fetch_server_key(void)
+{
+    on_host();
+    RUN_CODE(0, "key", "show");
+    write_file("config/gradpool/box.pub", out);
+    chmod(in_root("config/gradpool/box.pub"), 0644);
+}
+
+static void write_profile(const char *name, const char *key)
+{
+    char text[400], file[100];
+
+    snprintf(text, sizeof(text),
+             "# a pool elsewhere\nconnect = %s\nserver-key-file = box.pub # its own\nkey-file = %s\n",
+             endpoint, key);
+    snprintf(file, sizeof(file), "config/gradpool/%s.conf", name);
+    write_file(file, text);
+    chmod(in_root(file), 0600);
+}
+
+static const gp_json *remote_status(void)
+{
+    on_host();
+    gp_json_free(remote_json);
+    RUN_CODE(0, "status", "--json");
+    remote_json = pools_json(out);
+    return gp_json_member(remote_json, "remote");
+}
+
+static bool listen_begin(void)
+{
+    keys_begin();
+    RUN_CODE(0, "up", "--workers", "2", "--listen", "tcp://127.0.0.1:0");
+    snprintf(endpoint, sizeof(endpoint), "%s", gp_json_text(gp_json_member(remote_status(), "listen"), ""));
+    if (endpoint[0] == '\0')
+        GP_TEST_FAIL("nothing listens: %s", err);
+    fetch_server_key();
+    write_profile("box", "alice.key");
+    write_profile("look", "wall.key");
+    return endpoint[0] != '\0';
+}
+
+static void hosts_end(void)
+{
+    on_host();
+    gp_json_free(remote_json);
+    remote_json = NULL;
+    pools_end();
+}
+
+/* ---- ports ---- */
+
+/* Listening TCP sockets of a process. */
+static int listening(pid_t pid)
+{
+    char path[64], line[400];
+    int count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *fds = opendir(path);
+
+    for (struct dirent *entry; fds != NULL && (entry = readdir(fds)) != NULL;) {
+        char link[340], target[64] = "";
+        unsigned long inode;
+
+        snprintf(link, sizeof(link), "%s/%s", path, entry->d_name);
+        if (readlink(link, target, sizeof(target) - 1) <= 0 || sscanf(target, "socket:[%lu]", &inode) != 1)
+            continue;
+        for (int i = 0; i < 2; i++) {
+            FILE *table = fopen(i == 0 ? "/proc/net/tcp" : "/proc/net/tcp6", "r");
+
+            while (table != NULL && fgets(line, sizeof(line), table) != NULL) {
+                unsigned long seen = 0;
+                unsigned state = 0;
+
+                if (sscanf(line, " %*d: %*s %*s %x %*s %*s %*s %*d %*d %lu", &state, &seen) == 2 &&
+                    state == 0x0a)
+                    count += seen == inode;
+            }
+            if (table != NULL)
+                fclose(table);
+        }
+    }
+    if (fds != NULL)
+        closedir(fds);
+    return count;
+}
+
+TEST(no_tcp_port_is_open_unless_it_is_asked_for_and_then_one)
+{
+    hosts_begin();
+    RUN_CODE(0, "up", "--workers", "2");
+    for (uint32_t i = 0; i <= 2; i++)
+        CHECK_INT(0, listening(pid_of(i)));
+    CHECK(gp_json_member(remote_status(), "listen") == NULL);
+    RUN_CODE(1, "up", "--listen", "tcp://127.0.0.1:0"); /* not opened behind anybody's back */
+    CHECK_CONTAINS(err, "gradpool down");
+    RUN_CODE(0, "down");
+    CHECK(listen_begin());
+    CHECK_INT(1, listening(pid_of(0)));
+    CHECK_INT(0, listening(pid_of(1)));
+    CHECK_INT(0, listening(pid_of(2)));
+    hosts_end();
+}
+
+TEST(a_port_that_is_taken_and_an_address_that_is_not_ours_are_told_and_leave_no_pool)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t bytes = sizeof(address);
+    int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char text[60];
+
+    hosts_begin();
+    if (bind(taken, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(taken, 1) != 0 ||
+        getsockname(taken, (struct sockaddr *)&address, &bytes) != 0)
+        abort();
+    snprintf(text, sizeof(text), "tcp://127.0.0.1:%d", ntohs(address.sin_port));
+    RUN_CODE(1, "up", "--workers", "1", "--listen", text);
+    CHECK_CONTAINS(err, "in use");
+    RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://192.0.2.1:5555");
+    RUN_CODE(2, "up", "--workers", "1", "--listen", "127.0.0.1:5555");
+    CHECK_CONTAINS(err, "tcp://");
+    RUN_CODE(1, "status");
+    close(taken);
+    hosts_end();
+}
+
+/* ---- what a client may ---- */
+
+TEST(a_client_elsewhere_looks_submits_reads_waits_cancels_and_ends_the_pool)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    setenv("CANARY_VARIABLE", "named", 1);
+    setenv("OTHER_VARIABLE", "not named", 1);
+    elsewhere();
+    RUN_CODE(0, "status", "--pool", "box");
+    CHECK_CONTAINS(out, "2 workers");
+    CHECK_CONTAINS(out, "other hosts: tcp://127.0.0.1:");
+    RUN_CODE(0, "devices", "--pool", "box");
+    RUN_CODE(0, "submit", "--pool", "box", "--env", "CANARY_VARIABLE", "--", "spmd", "-n", "1", "--", "sh",
+             "-c", "pwd; echo $CANARY_VARIABLE $OTHER_VARIABLE; command -v ls");
+    CHECK_TEXT("1\n", out);
+    RUN_CODE(0, "wait", "1", "--pool", "box");
+    RUN_CODE(0, "logs", "1", "--pool", "box");
+    char expected[300];
+
+    snprintf(expected, sizeof(expected), "1: %s\n1: named\n1: /",
+             pools_root); /* the home there, and its PATH */
+    CHECK_CONTAINS(out, expected);
+    RUN_CODE(0, "submit", "--pool", "box", "--directory", "/", "--", "spmd", "-n", "1", "--", "sh", "-c",
+             "pwd; i=0; while [ $i -lt 4000 ]; do echo line $i 0123456789012345678901234567890123456789; "
+             "i=$((i+1)); done; sleep 0.5; echo the end");
+    RUN_CODE(0, "logs", "2", "-f", "--pool", "box"); /* 200 KiB: more than a piece, while it grows */
+    CHECK(strncmp(out, "1: /\n1: line 0 ", 15) == 0);
+    CHECK_CONTAINS(out, "line 3999 ");
+    CHECK_CONTAINS(out, "the end");
+    CHECK_CONTAINS(err, "job 2: done");
+    RUN_CODE(0, "jobs", "--all", "--json", "--pool", "box");
+    CHECK_CONTAINS(out, "\"job\": 2");
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sleep", "60");
+    RUN_CODE(0, "cancel", "3", "--pool", "box");
+    RUN_CODE(130, "wait", "3", "--pool", "box");
+    RUN_CODE(0, "top", "--once", "--pool", "box");
+    RUN_CODE(1, "logs", "99", "--pool", "box");
+    CHECK_CONTAINS(err, "no job 99");
+    RUN_CODE(0, "down", "--pool", "box");
+    RUN_CODE(1, "status", "--pool", "box");
+    on_host();
+    RUN_CODE(1, "status");
+    hosts_end();
+}
+
+TEST(an_observer_looks_and_nothing_else_and_what_it_tried_is_counted)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    elsewhere();
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "echo", "seen");
+    RUN_CODE(0, "wait", "1", "--pool", "look");
+    RUN_CODE(0, "logs", "1", "--pool", "look");
+    CHECK_CONTAINS(out, "seen");
+    RUN_CODE(0, "jobs", "--all", "--pool", "look");
+    RUN_CODE(1, "submit", "--pool", "look", "--", "spmd", "-n", "1", "--", "true");
+    CHECK_CONTAINS(err, "observer");
+    RUN_CODE(1, "cancel", "--all", "--pool", "look");
+    CHECK_CONTAINS(err, "observer");
+    RUN_CODE(1, "down", "--pool", "look");
+    CHECK_CONTAINS(err, "observer");
+    CHECK(gp_json_integer(gp_json_member(remote_status(), "refused"), 0) >= 3);
+    RUN_CODE(0, "jobs", "--all", "--json");
+    CHECK(strstr(out, "\"job\": 2") == NULL);
+    hosts_end();
+}
+
+TEST(what_needs_the_workers_memory_says_where_it_runs_and_starts_no_pool_here)
+{
+    static const char *const calls[][8] = {
+        { "train", "--pool", "box", "--network", "lenet", "--data", "digits", NULL },
+        { "spmd", "--pool", "box", "--", "true", NULL },
+        { "parfor", "--pool", "box", "1:3", "--", "echo", "{}", NULL },
+        { "up", "--pool", "box", NULL },
+    };
+
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    elsewhere();
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        CHECK(finish(start(-1, -1, calls[i])) != 0);
+        CHECK_CONTAINS(err, "on the pool's host");
+        CHECK_CONTAINS(err, "gradpool submit");
+    }
+    RUN_CODE(1, "status");
+    CHECK_CONTAINS(err, "no pool");
+    hosts_end();
+}
+
+/* ---- keys that change ---- */
+
+TEST(a_key_that_is_removed_ends_what_waits_with_it_and_the_scheduler_is_the_same)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    pid_t scheduler = pid_of(0);
+
+    elsewhere();
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sleep", "60");
+    pid_t waiting = START("wait", "1", "--pool", "box");
+
+    gp_sleep_ms(500);
+    on_host();
+    int64_t began = gp_now_ms();
+    const char *words[] = { "key", "remove", "alice", NULL };
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC), code;
+
+    CHECK(waitpid(start(-1, null, words), &code, 0) > 0 && WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    code = finish(waiting);
+    CHECK(code != 0 && code != -1);
+    CHECK((double)(gp_now_ms() - began) < pools_patience(10) * 1e3);
+    CHECK(gp_json_integer(gp_json_member(remote_status(), "cut_off"), 0) >= 1);
+    elsewhere();
+    RUN_CODE(1, "status", "--pool", "box");
+    CHECK_CONTAINS(err, "turns this key away");
+    RUN_CODE(0, "status", "--pool", "look"); /* others go on */
+    on_host();
+    CHECK_INT(scheduler, pid_of(0));
+    close(null);
+    hosts_end();
+}
+
+TEST(a_file_whose_path_looks_like_a_key_is_a_file)
+{
+    char path[100];
+
+    hosts_begin();
+    /* 40 characters, none that Z85 does not have: "/tmp/gpt-XXXXXX/w/" and as many as are missing. */
+    snprintf(path, sizeof(path), "%s/w/kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk", pools_root);
+    path[GP_KEY_TEXT - 1] = '\0';
+    CHECK(gp_key_sound(path));
+    RUN_CODE(0, "key", "new", path, "--quiet");
+    char key[GP_KEY_TEXT];
+
+    memcpy(key, out, GP_KEY_TEXT - 1);
+    key[GP_KEY_TEXT - 1] = '\0';
+    RUN_CODE(0, "key", "add", "path", path);
+    RUN_CODE(0, "key", "list", "--json");
+    CHECK_CONTAINS(out, key);
+    hosts_end();
+}
+
+TEST(a_client_key_and_the_pools_own_are_rotated_while_it_runs)
+{
+    char old[GP_TEXT_ENDPOINT];
+
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    pid_t scheduler = pid_of(0);
+
+    RUN_CODE(0, "key", "rotate", "wall", "--out", in_root("config/gradpool/new.key"));
+    elsewhere();
+    RUN_CODE(1, "status", "--pool", "look");
+    CHECK_CONTAINS(err, "turns this key away");
+    write_profile("look", "new.key");
+    RUN_CODE(0, "status", "--pool", "look");
+
+    snprintf(old, sizeof(old), "%s", endpoint);
+    on_host();
+    RUN_CODE(0, "key", "rotate");
+    elsewhere();
+    int code = 0;
+
+    /* The old pool key is good for a quarter of a second more. */
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; code == 0 && gp_now_ms() < until; gp_sleep_ms(100))
+        code = RUN("status", "--pool", "box");
+    CHECK_INT(1, code);
+    fetch_server_key();
+    elsewhere();
+    code = 1;
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; code != 0 && gp_now_ms() < until; gp_sleep_ms(100))
+        code = RUN("status", "--pool", "box");
+    CHECK_INT(0, code);
+    CHECK_TEXT(old, gp_json_text(gp_json_member(remote_status(), "listen"), ""));
+    on_host();
+    CHECK_INT(scheduler, pid_of(0));
+    hosts_end();
+}
+
+TEST(key_files_that_others_can_read_are_refused_on_both_sides)
+{
+    hosts_begin();
+    keys_begin();
+    RUN_CODE(0, "key", "show");
+    char key[300];
+
+    snprintf(key, sizeof(key), "%s/state", pools_root);
+    /* The pool's own key. */
+    char command[600];
+
+    snprintf(command, sizeof(command), "chmod 644 $(find %s -name server.key)", key);
+    CHECK_INT(0, system(command));
+    RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
+    CHECK_CONTAINS(err, "chmod 600");
+    RUN_CODE(1, "status");
+    snprintf(command, sizeof(command), "chmod 600 $(find %s -name server.key)", key);
+    CHECK_INT(0, system(command));
+    /* Its directory: open to others, and a link. */
+    snprintf(command, sizeof(command), "chmod 755 $(find %s -name keys)", key);
+    CHECK_INT(0, system(command));
+    RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
+    CHECK_CONTAINS(err, "chmod 700");
+    snprintf(command, sizeof(command),
+             "d=$(find %s -name keys); chmod 700 $d; mv $d $d.real; ln -s $d.real $d", key);
+    CHECK_INT(0, system(command));
+    RUN_CODE(1, "key", "add", "x", "0000000000000000000000000000000000000000");
+    CHECK_CONTAINS(err, "symbolic link");
+    snprintf(command, sizeof(command), "d=$(find %s -name keys); rm $d; mv $d.real $d", key);
+    CHECK_INT(0, system(command));
+    RUN_CODE(0, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
+    /* The client's. */
+    snprintf(endpoint, sizeof(endpoint), "%s", gp_json_text(gp_json_member(remote_status(), "listen"), ""));
+    fetch_server_key();
+    write_profile("box", "alice.key");
+    elsewhere();
+    RUN_CODE(0, "status", "--pool", "box");
+    chmod(in_root("config/gradpool/alice.key"), 0640);
+    RUN_CODE(1, "status", "--pool", "box");
+    CHECK_CONTAINS(err, "chmod 600");
+    chmod(in_root("config/gradpool/alice.key"), 0600);
+    chmod(in_root("config/gradpool/box.conf"), 0666);
+    RUN_CODE(1, "status", "--pool", "box");
+    CHECK_CONTAINS(err, "written by others");
+    hosts_end();
+}
+
+/* ---- a scheduler that dies ---- */
+
+TEST(the_scheduler_that_follows_one_that_died_listens_at_the_same_place_and_who_waits_goes_on)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    pid_t scheduler = pid_of(0);
+
+    elsewhere();
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sleep", "4");
+    gp_sleep_ms(700); /* it runs: its process is who starts the next scheduler */
+    pid_t waiting = START("wait", "1", "--pool", "box");
+
+    gp_sleep_ms(300);
+    kill(scheduler, SIGKILL);
+    CHECK_INT(0, finish(waiting));
+    CHECK_TEXT(endpoint, gp_json_text(gp_json_member(remote_status(), "listen"), ""));
+    CHECK(pid_of(0) != scheduler);
+    hosts_end();
+}
+
+/* ---- the wire ---- */
+
+typedef struct caller {
+    gp_channel *channel;
+    gp_key_pair own;
+    char server[GP_KEY_TEXT];
+    uint64_t correlation;
+} caller;
+
+static bool caller_open(caller *c, const char *key)
+{
+    gp_error why = { .message = "" };
+
+    *c = (caller){ .channel = NULL };
+    gp_key_read(&c->own, in_root(key), &why);
+    gp_key_read_public(c->server, in_root("config/gradpool/box.pub"), &why);
+    gp_link_keys keys = { .own = &c->own, .server_key = c->server };
+
+    gp_channel_connect(&c->channel, endpoint,
+                       &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &keys }, PATIENCE_MS,
+                       &why);
+    if (c->channel == NULL)
+        GP_TEST_FAIL("no link: %s", why.message);
+    return c->channel != NULL;
+}
+
+/* The answer's status: GP_OK for anything but an error_reply; *reply may be NULL. */
+static gp_status call(caller *c, uint8_t session, const gp_message_type *type, const void *message,
+                      gp_error_reply *reply)
+{
+    gp_envelope envelope = { .correlation = ++c->correlation };
+    gp_error_reply got = { .code = GP_OK };
+    gp_incoming in;
+
+    memset(envelope.session, session, sizeof(envelope.session));
+    if (gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, NULL) != GP_OK)
+        return GP_EIO;
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
+        if (gp_channel_receive(c->channel, &in, NULL) != GP_OK)
+            continue;
+        bool ours = in.envelope.correlation == c->correlation, failed = in.type == &gp_msg_error_reply;
+
+        if (ours && failed)
+            gp_incoming_decode(&in, &got, NULL);
+        gp_incoming_close(&in);
+        if (!ours)
+            continue;
+        if (reply != NULL)
+            *reply = got;
+        return (gp_status)got.code;
+    }
+    return GP_ETIMEDOUT;
+}
+
+static gp_status greet(caller *c, uint8_t session)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .pid = 1 };
+
+    return call(c, session, &gp_msg_hello, &hello, NULL);
+}
+
+/* Deny by default: the list here is the one of the manual, and every other message there is, now or later, is refused. */
+TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
+{
+    static const char *const open[] = { "hello",     "status_get", "devices_get", "jobs_get", "job_ask",
+                                        "job_watch", "job_read",   "job_put",     "job_stop", "shutdown" };
+    size_t count;
+    const gp_message_type *const *types = gp_message_all(&count);
+    caller alice;
+    gp_error_reply reply;
+
+    hosts_begin();
+    if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key"))
+        return;
+    CHECK_STATUS(GP_EPERM,
+                 call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply)); /* no hello yet */
+    CHECK_STATUS(GP_OK, greet(&alice, 7));
+    CHECK_STATUS(GP_OK, call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
+    for (size_t i = 0; i < count; i++) {
+        gp_message_type empty = *types[i];
+        bool listed = false;
+
+        for (size_t j = 0; j < sizeof(open) / sizeof(open[0]); j++)
+            listed |= strcmp(types[i]->name, open[j]) == 0;
+        if (listed)
+            continue;
+        empty.fields =
+            gp_msg_status_get.fields; /* a body without fields: it is refused before it is looked at */
+        gp_status status = call(&alice, 7, &empty, &(gp_status_get){ 0 }, &reply);
+
+        if (status != GP_EUNSUPPORTED)
+            GP_TEST_FAIL("%s gave %s", types[i]->name, gp_status_name(status));
+    }
+    gp_channel_close(alice.channel, 0);
+    hosts_end();
+}
+
+TEST(a_session_is_of_the_key_that_began_it)
+{
+    caller alice, wall;
+    gp_error_reply reply;
+
+    hosts_begin();
+    if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key") ||
+        !caller_open(&wall, "config/gradpool/wall.key"))
+        return;
+    CHECK_STATUS(GP_OK, greet(&alice, 9));
+    CHECK_STATUS(GP_EPERM, greet(&wall, 9));
+    CHECK_STATUS(GP_EPERM, call(&wall, 9, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
+    CHECK_CONTAINS(reply.message, "another's");
+    CHECK_STATUS(GP_OK, call(&alice, 9, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
+    CHECK_STATUS(GP_EINVAL, greet(&wall, 0)); /* zeros are nobody's */
+    /* Sixteen sessions of a key, and the places of this host's clients are not among them. */
+    for (uint8_t i = 1; i <= 16; i++)
+        CHECK_STATUS(GP_OK, greet(&wall, (uint8_t)(100 + i)));
+    CHECK_STATUS(GP_EBUSY, greet(&wall, 200));
+    CHECK_STATUS(GP_OK, greet(&alice, 201));
+    on_host();
+    RUN_CODE(0, "status");
+    gp_channel_close(wall.channel, 0);
+    gp_channel_close(alice.channel, 0);
+    hosts_end();
+}
+
+TEST(an_offender_is_cut_off_and_shown_while_the_pool_serves_others)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
+    gp_key_pair own;
+    char server[GP_KEY_TEXT];
+    int none = 0;
+
+    CHECK_STATUS(GP_OK, gp_key_read(&own, in_root("config/gradpool/wall.key"), NULL));
+    CHECK_STATUS(GP_OK, gp_key_read_public(server, in_root("config/gradpool/box.pub"), NULL));
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof(none));
+    zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, own.secret_key, 40);
+    zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, own.public_key, 40);
+    zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server, 40);
+    zmq_connect(socket, endpoint);
+    for (int i = 0; i < 12; i++)
+        zmq_send(socket, "no message", 10, 0);
+    int64_t cut = 0;
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; cut == 0 && gp_now_ms() < until; gp_sleep_ms(20))
+        cut = gp_json_integer(gp_json_member(remote_status(), "cut_off"), 0);
+    CHECK(cut >= 1);
+    RUN_CODE(0, "status");
+    CHECK_CONTAINS(out, " cut off");
+    elsewhere();
+    RUN_CODE(1, "status", "--pool", "look"); /* its key waits outside for a while */
+    RUN_CODE(0, "status", "--pool", "box");
+    zmq_close(socket);
+    zmq_ctx_term(context);
+    hosts_end();
+}
+
+TEST(a_link_in_the_place_of_a_log_shows_nothing_of_what_it_points_to)
+{
+    char command[400];
+
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    elsewhere();
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "true");
+    RUN_CODE(0, "wait", "1", "--pool", "box");
+    write_file("treasure", "the treasure\n");
+    snprintf(command, sizeof(command), "l=$(find %s/state -path '*/jobs/1/log'); rm $l; ln -s %s $l",
+             pools_root, in_root("treasure"));
+    CHECK_INT(0, system(command));
+    RUN_CODE(0, "logs", "1", "--pool", "look");
+    CHECK(strstr(out, "treasure") == NULL);
+    hosts_end();
+}
+
+/* ---- secrets ---- */
+
+/* How many times the text is in a file; in memory, because grep's own command line would be found. */
+static int times_in(const char *path, const char *text)
+{
+    static char bytes[8 << 20];
+    FILE *file = fopen(path, "rb");
+    size_t got = file == NULL ? 0 : fread(bytes, 1, sizeof(bytes), file);
+    int count = 0;
+
+    if (file != NULL)
+        fclose(file);
+    for (char *at = bytes; (at = memmem(at, got - (size_t)(at - bytes), text, strlen(text))) != NULL; at++)
+        count++;
+    return count;
+}
+
+static const char *searched_text;
+static int found_in_files;
+
+static int search_file(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)at;
+    if (kind == FTW_F && S_ISREG(facts->st_mode) && strstr(path, ".key") == NULL &&
+        times_in(path, searched_text) > 0) {
+        GP_TEST_FAIL("a secret is in %s", path);
+        found_in_files++;
+    }
+    return 0;
+}
+
+static void search_everywhere(const char *text)
+{
+    DIR *processes = opendir("/proc");
+
+    searched_text = text;
+    nftw(pools_root, search_file, 16, FTW_PHYS);
+    for (struct dirent *entry; processes != NULL && (entry = readdir(processes)) != NULL;) {
+        char path[300];
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || atoi(entry->d_name) == getpid())
+            continue;
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof(path), "/proc/%s/%s", entry->d_name, i == 0 ? "cmdline" : "environ");
+            if (times_in(path, text) > 0)
+                GP_TEST_FAIL("a secret is in %s", path);
+        }
+    }
+    if (processes != NULL)
+        closedir(processes);
+}
+
+TEST(no_secret_half_and_no_credential_is_in_an_argument_a_variable_a_log_or_the_journal)
+{
+    static const char canary[] = "canaryX9remoteQ7credential";
+    char path[300] = "", command[300];
+    gp_key_pair alice, server;
+
+    hosts_begin();
+    setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", canary, 1);
+    if (!listen_begin())
+        return;
+    elsewhere();
+    RUN_CODE(1, "submit", "--pool", "box", "--env", "AWS_SECRET_ACCESS_KEY", "--", "spmd", "-n", "1", "--",
+             "true");
+    CHECK_CONTAINS(err, "secret-env");
+    RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sleep", "30");
+    unsetenv("AWS_SECRET_ACCESS_KEY"); /* from here on nobody has it by us */
+    pid_t waiting = START("wait", "1", "--pool", "box");
+
+    gp_sleep_ms(700);
+    CHECK_STATUS(GP_OK, gp_key_read(&alice, in_root("config/gradpool/alice.key"), NULL));
+    snprintf(command, sizeof(command), "find %s/state -name server.key", pools_root);
+    FILE *found = popen(command, "r");
+
+    CHECK(found != NULL && fgets(path, sizeof(path), found) != NULL);
+    pclose(found);
+    path[strcspn(path, "\n")] = '\0';
+    CHECK_STATUS(GP_OK, gp_key_read(&server, path, NULL));
+    search_everywhere(alice.secret_key);
+    search_everywhere(server.secret_key);
+    search_everywhere(canary);
+    /* The search finds what is there: the public half is on the list. */
+    snprintf(path + strlen(path) - strlen("server.key"), 20, "allowed");
+    CHECK(times_in(path, alice.public_key) > 0);
+    RUN_CODE(0, "cancel", "--all", "--pool", "box");
+    finish(waiting);
+    unsetenv("AWS_ACCESS_KEY_ID");
+    hosts_end();
+}
