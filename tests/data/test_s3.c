@@ -1,13 +1,16 @@
 /* Objects over HTTP: moto's server behind a proxy that checks each signature, stalls, cuts and refuses. */
 #include "common/data/s3.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "common/base/secret.h"
 #include "common/data/s3_credentials.h"
+#include "tests/data/folder.h"
 #include "tests/fake/s3.h"
 #include "tests/gp_test.h"
 
@@ -205,6 +208,100 @@ TEST(a_profile_is_found_in_either_file_and_the_environment_comes_before_it)
     CHECK_STATUS(GP_EPERM, gp_s3_credentials_find(&found, "", &err));
     CHECK_CONTAINS(err.message, "gradpool up --secret-env");
     unlink(path);
+}
+
+/* ---- core files ---- */
+
+#define CORE_CANARY "canary-of-a-core-77e1"
+
+enum guard { UNGUARDED, GUARDED, GUARDED_FILES };
+
+/* A process that has the credentials in its environment and in its memory, and aborts in the folder. */
+static void abort_with_credentials(enum guard guard)
+{
+    static gp_s3_credentials found;
+    const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
+    pid_t child = fork();
+
+    if (child == 0) {
+        credentials_set("ENV", CORE_CANARY, NULL);
+        if (chdir(folder) != 0 || setrlimit(RLIMIT_CORE, &all) != 0 ||
+            prctl(PR_SET_DUMPABLE, 1) != 0) /* this process has had credentials before */
+            _exit(1);
+        if (guard == UNGUARDED)
+            found.secret[0] = 'x';
+        else if (gp_s3_credentials_find(&found, "", NULL) != GP_OK)
+            _exit(1);
+        if (guard == GUARDED_FILES)
+            gp_secret_guard_files();
+        signal(SIGABRT, SIG_DFL);
+        abort();
+    }
+    int state;
+
+    waitpid(child, &state, 0);
+    CHECK(WIFSIGNALED(state) && WTERMSIG(state) == SIGABRT);
+}
+
+/* The bytes of the core file in the folder, which goes; *found: whether the canary is in it. */
+static long core_search(bool *found)
+{
+    DIR *directory = opendir(folder);
+    struct dirent *entry;
+    long bytes = 0;
+
+    *found = false;
+    while ((entry = readdir(directory)) != NULL) {
+        static char data[1 << 20];
+        size_t got, kept = 0;
+        FILE *file;
+
+        if (strncmp(entry->d_name, "core", 4) != 0 || (file = fopen(in_folder(entry->d_name), "r")) == NULL)
+            continue;
+        while ((got = fread(data + kept, 1, sizeof(data) - kept, file)) > 0) {
+            bytes += (long)got;
+            got += kept;
+            *found |= memmem(data, got, CORE_CANARY, strlen(CORE_CANARY)) != NULL;
+            kept = got < 64 ? got : 64;
+            memmove(data, data + got - kept, kept);
+        }
+        fclose(file);
+        unlink(in_folder(entry->d_name));
+    }
+    closedir(directory);
+    return bytes;
+}
+
+TEST(a_core_file_of_a_process_that_has_credentials_has_none_of_its_memory)
+{
+    char pattern[200] = "";
+    FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
+    struct rlimit limit;
+    bool found;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    SKIP("a sanitizer's shadow would be in the core");
+#endif
+    if (file == NULL || fgets(pattern, sizeof(pattern), file) == NULL)
+        pattern[0] = '|';
+    if (file != NULL)
+        fclose(file);
+    if (pattern[0] == '|' || pattern[0] == '/' || getrlimit(RLIMIT_CORE, &limit) != 0 ||
+        limit.rlim_max != RLIM_INFINITY)
+        SKIP("core files are not left where a process is (%.40s)", pattern);
+    folder_make();
+    abort_with_credentials(UNGUARDED); /* the search finds what is there */
+    if (core_search(&found) == 0) {
+        folder_remove();
+        SKIP("no core file is left here");
+    }
+    CHECK(found);
+    abort_with_credentials(GUARDED);
+    CHECK_INT(0, core_search(&found));
+    abort_with_credentials(GUARDED_FILES);
+    core_search(&found);
+    CHECK(!found);
+    folder_remove();
 }
 
 TEST(a_process_that_has_credentials_leaves_no_core_file)

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <ftw.h>
 #include <stdbool.h>
+#include <sys/resource.h>
 
 #include "tests/data/make_images.h"
 #include "tests/fake/s3.h"
@@ -165,6 +166,46 @@ static int processes_search(void)
     return daemons;
 }
 
+/* What the kernel would write of a process's memory if it aborted now: all, nothing (its files belong to root then, or its core
+ * filter is 0). */
+static bool leaves_memory(pid_t pid)
+{
+    char path[64], filter[32] = "";
+    int mem;
+
+    snprintf(path, sizeof(path), "/proc/%d/coredump_filter", (int)pid);
+    slurp(path, filter, sizeof(filter));
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+    mem = geteuid() == 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC); /* root may always look */
+    if (mem >= 0)
+        close(mem);
+    return strtoul(filter, NULL, 16) != 0 && mem >= 0;
+}
+
+/* Daemons abort with as large a core file as they like, where they are: "/".  Only root's are written there. */
+static void abort_search(pid_t pid, const char *what)
+{
+    const char *names[] = { "/core", NULL };
+    char numbered[40], pattern[200] = "";
+    struct stat stat_;
+
+    slurp("/proc/sys/kernel/core_pattern", pattern, sizeof(pattern));
+    snprintf(numbered, sizeof(numbered), "/core.%d", (int)pid);
+    names[1] = numbered;
+    CHECK(!leaves_memory(pid));
+    if (geteuid() != 0 || strncmp(pattern, "core\n", 5) != 0 || stat("/core", &stat_) == 0)
+        return;
+    CHECK(kill(pid, SIGABRT) == 0);
+    for (int i = 0; i < 2000 && process_alive(pid); i++)
+        gp_sleep_ms(5);
+    for (int i = 0; i < 2; i++)
+        if (stat(names[i], &stat_) == 0) {
+            if (bytes_contain(names[i]))
+                GP_TEST_FAIL("the core file of %s has the secrets", what);
+            unlink(names[i]);
+        }
+}
+
 static void canary_search(void)
 {
     found_in[0] = '\0';
@@ -183,6 +224,8 @@ TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are
     static char local[STEPS][40], remote[STEPS][40];
 
     setenv("GRADPOOL_LOG", "debug", 1);
+    setrlimit(RLIMIT_CORE,
+              &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY }); /* for all that follows, if it may be */
     tiles_begin(server);
     unsetenv("GRADPOOL_LOG");
     s3_tell(server, "dump %s", in_root("http"));
@@ -203,6 +246,9 @@ TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are
     CHECK(bytes_contain(in_root("http"))); /* S3 is shown the token, and the search finds what is there */
     unlink(in_root("http"));
     canary_search();
+    abort_search(pid_of(1), "a worker");
+    abort_search(pid_of(2), "a worker");
+    abort_search(pid_of(0), "the scheduler");
     pools_end();
 }
 
@@ -221,6 +267,7 @@ TEST(renewed_secrets_reach_the_workers_that_run_and_expired_ones_are_told_by_the
     CHECK(RUN("up", "--secret-env", "AWS_ACCESS_KEY_ID,NO_SUCH_VARIABLE") != 0);
     CHECK_CONTAINS(err, "the variable NO_SUCH_VARIABLE is not set");
     canary_search();
+    abort_search(pid_of(0), "the scheduler"); /* which has passed the new ones on */
     pools_end();
 }
 
