@@ -18,8 +18,9 @@ tool = sys.argv[1]
 failures = 0
 
 
-def ours(path, channels, size=None, part=None):
+def ours(path, channels, size=None, part=None, augment=None):
     arguments = [tool, path, str(channels)] + (["%dx%d" % size] if size else []) + (["%d,%d,%d,%d" % part] if part else [])
+    arguments += [augment] if augment else []
     return numpy.frombuffer(subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout, numpy.uint8)
 
 
@@ -51,6 +52,42 @@ def check_part(name, path, size, part, worst, mean):
     good = apart.max() <= worst and apart.mean() <= mean
     failures += not good
     print("ok  " if good else "FAIL", name, part, "differs by %d, %.2f on average" % (apart.max(), apart.mean()))
+
+
+def check_warp(name, path, image, text, forward, size=None):
+    """Where a pixel of the result lies within the image, against Pillow's warp of the inverse of `forward`, a 3x3 matrix about the
+    middles; beyond the image both are black."""
+    global failures
+    height, width = size or (image.height, image.width)
+    middle_in = numpy.array([[1, 0, image.width / 2], [0, 1, image.height / 2], [0, 0, 1.0]])
+    middle_out = numpy.array([[1, 0, width / 2], [0, 1, height / 2], [0, 0, 1.0]])
+    back = middle_in @ numpy.linalg.inv(forward) @ numpy.linalg.inv(middle_out)
+    expected = numpy.asarray(image.transform((width, height), Image.AFFINE, tuple(back[:2].ravel()), Image.BILINEAR))
+    out = subprocess.run([tool, path, "3", text], check=True, stdout=subprocess.PIPE).stdout
+    got = numpy.frombuffer(out, numpy.uint8).reshape(3, height, width).transpose(1, 2, 0)
+    y, x = numpy.mgrid[0:height, 0:width] + 0.5
+    at_x, at_y = (back[i, 0] * x + back[i, 1] * y + back[i, 2] for i in (0, 1))
+    inside = (at_x >= 0.5) & (at_x <= image.width - 0.5) & (at_y >= 0.5) & (at_y <= image.height - 0.5)
+    outside = (at_x < -0.5) | (at_x > image.width + 0.5) | (at_y < -0.5) | (at_y > image.height + 0.5)
+    apart = abs(expected.astype(int) - got.astype(int))
+    good = inside.sum() > inside.size / 4 and apart[inside].max() <= 1 and not got[outside].any()
+    failures += not good
+    print("ok  " if good else "FAIL", name, text, "differs by", apart[inside].max() if inside.any() else "everything",
+          "in %d of %d pixels" % (inside.sum(), inside.size))
+
+
+def turn(degrees):
+    """Counter-clockwise where y points down."""
+    a = numpy.radians(degrees)
+    return numpy.array([[numpy.cos(a), numpy.sin(a), 0], [-numpy.sin(a), numpy.cos(a), 0], [0, 0, 1]])
+
+
+def linear(a, b, c, d):
+    return numpy.array([[a, b, 0], [c, d, 0], [0, 0, 1.0]])
+
+
+def shift(x, y):
+    return numpy.array([[1, 0, x], [0, 1, y], [0, 0, 1.0]])
 
 
 def picture(height, width):
@@ -97,4 +134,23 @@ with tempfile.TemporaryDirectory() as folder:
     # Those of at least four times the result at 1/2: the cosine transform makes them smaller first, by another filter.
     for part in ((0, 0, 500, 375), (31, 17, 420, 350)):
         check_part("420.jpg at 1/2", files["420.jpg"], (80, 80), part, 10, 1.5)
-sys.exit(failures != 0)
+    path, image = files["rgb.png"], large
+    for degrees in (20, -137, 90):
+        check_warp("turned", path, image, "rotation=%d" % degrees, turn(degrees))
+    check_warp("enlarged", path, image, "scale=1.3", linear(1.3, 0, 0, 1.3))
+    check_warp("smaller", path, image, "x-scale=0.8 y-scale=0.9", linear(0.8, 0, 0, 0.9))
+    tan = numpy.tan(numpy.radians(15))
+    check_warp("sheared", path, image, "x-shear=15", linear(1, tan, 0, 1))
+    check_warp("sheared", path, image, "y-shear=15", linear(1, 0, tan, 1))
+    check_warp("shifted", path, image, "x-translation=7.25 y-translation=-3.5", shift(7.25, -3.5))
+    check_warp("mirrored", path, image, "x-reflection=1 rotation=10", turn(10) @ linear(-1, 0, 0, 1))
+    check_warp("all", path, image, "y-reflection=1 scale=1.2 x-shear=8 rotation=25 x-translation=12",
+               shift(12, 0) @ turn(25) @ linear(1, numpy.tan(numpy.radians(8)), 0, 1) @ linear(1.2, 0, 0, -1.2))
+    check_warp("cut", path, image, "crop=center crop-size=225,300 rotation=-30", turn(-30), (225, 300))
+    # Against Pillow's own rotation, whose middle and direction are its own.
+    turned = numpy.asarray(image.rotate(33, Image.BILINEAR)).astype(int)
+    ours_turned = ours(path, 3, None, None, "rotation=33").reshape(3, 375, 500).transpose(1, 2, 0).astype(int)
+    apart = abs(turned - ours_turned)[120:250, 180:320]
+    failures += apart.max() > 1
+    print("ok  " if apart.max() <= 1 else "FAIL", "rotate(33) differs by", apart.max())
+sys.exit(1 if failures else 0)

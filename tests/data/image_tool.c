@@ -1,11 +1,47 @@
-/* image_tool.c -- one image as raw planes on standard output, for image_oracle.py:  image_tool FILE CHANNELS [HxW [LEFT,TOP,RIGHT,BOTTOM]]
- * With a part, no more is decoded than it needs, at a fraction only where twice the size is left. */
+/* image_tool.c -- one image as raw planes on standard output, for image_oracle.py:
+ *   image_tool FILE CHANNELS [HxW [LEFT,TOP,RIGHT,BOTTOM]]    with a part, no more is decoded than it needs, at a fraction only
+ *                                                             where twice the size is left
+ *   image_tool FILE CHANNELS 'SETTING=VALUE ...'              augmented; ranges of one number leave nothing to chance */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/data/augment.h"
 #include "common/data/image.h"
 #include "common/data/resample.h"
+
+/* Through the warp of a training. */
+static int augmented(const char *text, const gp_pixels *pixels)
+{
+    const size_t plane = (size_t)pixels->width * pixels->height;
+    const gp_store_info info = { .source = "the image",
+                                 .count = 1,
+                                 .channels = pixels->channels,
+                                 .height = pixels->height,
+                                 .width = pixels->width,
+                                 .dtype = GP_U8,
+                                 .sample_bytes = plane * pixels->channels,
+                                 .target_count = 1,
+                                 .targets = { { .dtype = GP_I32 } } };
+    static uint8_t from[16 << 20], to[16 << 20];
+    gp_augment_draw draw;
+    gp_augment augment;
+    gp_store_info shape;
+    gp_error err;
+
+    if (gp_augment_parse(&augment, text, &err) != GP_OK ||
+        gp_augment_shape(&shape, &augment, &info, &err) != GP_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 2;
+    }
+    for (uint32_t c = 0; c < info.channels; c++)
+        for (size_t i = 0; i < plane; i++)
+            from[c * plane + i] = pixels->data[i * info.channels + c];
+    gp_augment_draw_sample(&draw, &augment, &info, &shape, 1, 0, 0);
+    gp_augment_image(&draw, &info, &shape, augment.fill, from, to);
+    return fwrite(to, 1, shape.sample_bytes, stdout) == shape.sample_bytes ? 0 : 1;
+}
 
 int main(int count, char **arguments)
 {
@@ -18,7 +54,9 @@ int main(int count, char **arguments)
     gp_error err = { GP_OK, "usage: image_tool FILE CHANNELS [HxW]" };
     FILE *in = count > 2 ? fopen(arguments[1], "rb") : NULL;
 
-    if (in == NULL || (count > 3 && sscanf(arguments[3], "%ux%u", &height, &width) != 2) ||
+    const bool warps = count == 4 && strchr(arguments[3], '=') != NULL;
+
+    if (in == NULL || (count > 3 && !warps && sscanf(arguments[3], "%ux%u", &height, &width) != 2) ||
         (count > 4 &&
          sscanf(arguments[4], "%u,%u,%u,%u", &part.left, &part.top, &part.right, &part.bottom) != 4) ||
         gp_image_decoder_new(&decoder, &err) != GP_OK || gp_resampler_new(&resampler, &err) != GP_OK) {
@@ -34,6 +72,8 @@ int main(int count, char **arguments)
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
+    if (warps)
+        return augmented(arguments[3], &pixels);
     height = height == 0 ? pixels.height : height;
     width = width == 0 ? pixels.width : width;
     gp_pixel_window window = { 0, 0, pixels.width, pixels.height };

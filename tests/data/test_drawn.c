@@ -132,6 +132,71 @@ TEST(drawn_windows_have_the_same_bits_for_any_threads_workers_cache_and_start)
     folder_remove();
 }
 
+TEST(warped_images_and_their_label_images_have_the_same_bits_for_any_threads_and_workers)
+{
+    enum { SCENES = 9, SAMPLES = SCENES * 2, SIDE = 40, BYTES = 3 * SIDE * SIDE, LABELS = SIDE * SIDE };
+    static uint8_t rgb[70 * 60 * 3], label[70 * 60], expected[SAMPLES * BYTES], got[SAMPLES * BYTES];
+    static int32_t labels[SAMPLES * LABELS], seen[SAMPLES * LABELS];
+    const gp_augment augment = augment_of(
+        "crop=random crop-size=40,40 patches-per-image=2 rotation=-20,20 scale=0.8,1.2 x-shear=-5,5 "
+        "x-reflection=0.5 y-translation=-3,3 brightness=0.8,1.2 contrast=0.8,1.2 saturation=0.5,1.5 "
+        "hue=-20,20");
+    const gp_store_options images = { .channels = 3, .height = 50, .width = 64, .cache_bytes = 1 };
+    gp_loader_options options = { .depth = 2, .capacity = SAMPLES, .augment = &augment, .seed = 5 };
+    gp_sampler sampler;
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    mkdir(in_folder("images"), 0700);
+    mkdir(in_folder("labels"), 0700);
+    for (uint32_t i = 0; i < SCENES; i++) {
+        char name[64];
+
+        for (uint32_t k = 0; k < sizeof(label); k++) {
+            label[k] = (uint8_t)((k / 7 + i) % 3);
+            for (uint32_t c = 0; c < 3; c++)
+                rgb[3 * k + c] = (uint8_t)((k * (c + 3) + i * 31) * 2654435761u >> 19);
+        }
+        snprintf(name, sizeof(name), "images/%u.jpg", i);
+        make_jpeg(in_folder(name), &(made_image){ 70, 60, 3, .data = rgb }, 90);
+        snprintf(name, sizeof(name), "labels/%u.png", i);
+        make_png(in_folder(name), &(made_image){ 70, 60, 1, .data = label });
+    }
+    FILE *file = fopen(in_folder("classes.csv"), "w");
+
+    REQUIRE(file != NULL && fputs("road\nsky\nvoid\n", file) >= 0 && fclose(file) == 0);
+    REQUIRE_OK(gp_store_open_with(&store, folder, GP_DATA_TRAIN, &images, &err), err);
+    gp_sampler_init(&sampler, SAMPLES, GP_SHUFFLE_EVERY_EPOCH, 3);
+    for (uint32_t threads = 1; threads <= 4; threads *= 2)
+        for (uint32_t workers = 1; workers <= 3; workers++)
+            for (uint32_t rank = 0; rank < workers; rank++) {
+                uint32_t first, count;
+                gp_loader_batch *batch;
+                gp_loader *loader;
+
+                options.threads = threads;
+                gp_split(SAMPLES, workers, rank, &first, &count);
+                REQUIRE_OK(gp_loader_new_with(&loader, store, &sampler, &options, &err), err);
+                REQUIRE_OK(gp_loader_request(loader, 1, first, count, &err), err);
+                REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+                memcpy(got + first * BYTES, batch->samples, count * BYTES);
+                memcpy(seen + first * LABELS, batch->targets, count * LABELS * sizeof(*seen));
+                gp_loader_release(loader, batch);
+                gp_loader_free(loader);
+                if (threads == 1 && workers == 1) {
+                    memcpy(expected, got, sizeof(got));
+                    memcpy(labels, seen, sizeof(seen));
+                }
+                CHECK(memcmp(expected + first * BYTES, got + first * BYTES, count * BYTES) == 0);
+                CHECK(memcmp(labels + first * LABELS, seen + first * LABELS,
+                             count * LABELS * sizeof(*seen)) == 0);
+            }
+    CHECK(memcmp(expected, expected + BYTES, BYTES) != 0);
+    gp_store_close(store);
+    folder_remove();
+}
+
 TEST(a_crop_of_whole_pixels_is_the_same_decoded_in_part_as_cut_from_the_stored_image)
 {
     static uint8_t got[IMAGES * PIXELS], stored[3 * 120 * 90], cut[PIXELS];
