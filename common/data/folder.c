@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/log.h"
 #include "common/data/image_index.h"
 #include "common/data/image_store.h"
 
@@ -187,8 +186,7 @@ static gp_status folder_bad(const folder_walk *walk, gp_status status, gp_error 
 {
     if (walk->options->on_bad != GP_BAD_SKIP)
         return status;
-    gp_log(GP_LOG_WARN, "skipped a folder: %s", err->message);
-    walk->list->skipped_folders++;
+    gp_image_list_leave_out(walk->list, err->message);
     return GP_OK;
 }
 
@@ -350,13 +348,16 @@ static gp_status parts_decide(char part[2][PATH_MAX], const char *directory, gp_
 
 static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
 {
+    gp_error said;
+
     if (walk->options->on_bad != GP_BAD_SKIP)
         return gp_fail(err, GP_ECORRUPT,
                        "class %s has no images: there is no .jpg or .png below %s/%s; fill it or remove it",
                        gp_image_list_class(walk->list, class), walk->path,
                        gp_image_list_class(walk->list, class));
-    gp_log(GP_LOG_WARN, "class %s has no images in %s", gp_image_list_class(walk->list, class), walk->path);
-    walk->list->skipped_folders++;
+    gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", gp_image_list_class(walk->list, class),
+            walk->path);
+    gp_image_list_leave_out(walk->list, said.message);
     return GP_OK;
 }
 

@@ -155,11 +155,15 @@ static void jpeg_count_scans(j_common_ptr jpeg)
 {
     gp_image_decoder *decoder = jpeg_decoder(jpeg);
 
-    if (decoder->jpeg.input_scan_number > GP_IMAGE_SCANS_MAX)
+    const uint64_t pixels = (uint64_t)decoder->info.width * decoder->info.height,
+                   scans = (uint64_t)decoder->jpeg.input_scan_number;
+
+    if (scans > GP_IMAGE_SCANS_MAX || scans * pixels > GP_IMAGE_SCANNED_MAX)
         decoder_fail(decoder,
                      gp_fail(decoder->err, GP_ELIMIT,
-                             "%s: the JPEG has more than %d scans; no camera or program writes so many",
-                             decoder->name, GP_IMAGE_SCANS_MAX));
+                             "%s: the JPEG of %ux%u (width x height) has more than %d scans; no camera or "
+                             "program writes so many",
+                             decoder->name, decoder->info.width, decoder->info.height, (int)scans - 1));
 }
 
 static void jpeg_silence(j_common_ptr jpeg)

@@ -180,7 +180,7 @@ void gp_image_index_save(const gp_image_list *list, const char *directory, gp_da
     bool good;
     int fd;
 
-    if (list->count < GP_IMAGE_INDEX_COUNT_MIN || list->skipped_folders > 0)
+    if (list->count < GP_IMAGE_INDEX_COUNT_MIN || list->left_out > 0)
         return;
     clock_gettime(CLOCK_REALTIME, &now);
     for (uint32_t i = 0; i < list->stamp_count; i++)

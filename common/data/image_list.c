@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/data/objects.h"
 
 void gp_image_list_init(gp_image_list *list)
@@ -24,6 +25,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->classes);
     gp_free(list->slots);
     gp_free(list->stamps);
+    gp_free(list->left_out_first);
     gp_objects_close(list->objects);
     gp_buffer_deinit(&list->text);
 }
@@ -153,6 +155,13 @@ gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const ch
         status = gp_image_list_add(list, place, name, label, err);
     }
     return status;
+}
+
+void gp_image_list_leave_out(gp_image_list *list, const char *sentence)
+{
+    gp_log(GP_LOG_WARN, "left out: %s", sentence);
+    if (list->left_out++ == 0)
+        list->left_out_first = gp_strdup(sentence);
 }
 
 static void array_trim(void **items, uint32_t count, size_t bytes)

@@ -43,7 +43,10 @@ typedef struct gp_image_list {
     struct gp_objects *objects; /* owned: the images lie in S3; NULL: in files */
     bool from_index;            /* loaded, not made */
     uint64_t others;            /* files that were passed over: not named as images */
-    uint64_t skipped_folders;   /* unreadable or empty, with GP_BAD_SKIP */
+    /* With GP_BAD_SKIP: folders that cannot be listed, classes without images, images without a label image; and what was said
+     * of the first (owned; NULL: none, or no memory). */
+    uint64_t left_out;
+    char *left_out_first;
 } gp_image_list;
 
 void gp_image_list_init(gp_image_list *list);
@@ -62,6 +65,9 @@ gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const s
 /* The same for an archive's member; a list has either files or members. */
 gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const char *name, int32_t label,
                                    uint64_t offset, uint32_t bytes, gp_error *err);
+
+/* gp_image_list_leave_out -- log and count what is passed over, with a sentence that names it. */
+void gp_image_list_leave_out(gp_image_list *list, const char *sentence);
 
 /* Give back what was taken in advance; nothing is added after it. */
 void gp_image_list_trim(gp_image_list *list);

@@ -147,7 +147,9 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .class_count = list->class_count,
                            .decodes = true,
                            .remote = list->objects != NULL,
-                           .passed_over = list->others };
+                           .passed_over = list->others,
+                           .left_out = list->left_out,
+                           .left_out_first = list->left_out_first };
     gp_image_store *images;
     gp_status status = store_new(&images, source, list, labels, options, err);
 

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/log.h"
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
 #include "common/data/objects.h"
@@ -388,6 +387,7 @@ static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t
     gp_image_entry *paired = gp_calloc(images->count, sizeof(*paired));
     char stem[PATH_MAX];
     uint32_t kept = 0;
+    gp_error said;
     gp_status status = GP_OK;
 
     if (search == NULL || paired == NULL) {
@@ -407,8 +407,9 @@ static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t
             paired[kept] = *label;
             images->entries[kept++] = images->entries[i];
         } else if (options->on_bad == GP_BAD_SKIP) {
-            gp_log(GP_LOG_WARN, "skipped an image: %s/%s has no label image",
-                   gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i));
+            gp_fail(&said, GP_ENOENT, "%s/%s has no label image",
+                    gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i));
+            gp_image_list_leave_out(images, said.message);
             images->others++;
         } else {
             status = gp_fail(

@@ -12,7 +12,6 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
-#include "common/base/log.h"
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
 #include "common/data/objects.h"
@@ -259,6 +258,8 @@ static gp_status classes_add(gp_image_list *list, const s3_listing *listing, con
 static gp_status classes_check(gp_image_list *list, const s3_listing *listing, const uint32_t *counts,
                                const gp_store_options *options, gp_error *err)
 {
+    gp_error said;
+
     for (uint32_t i = 0; i < list->class_count; i++) {
         if (counts[i] > 0)
             continue;
@@ -267,8 +268,9 @@ static gp_status classes_check(gp_image_list *list, const s3_listing *listing, c
                 err, GP_ECORRUPT,
                 "class %s has no images: there is no .jpg or .png below it in %s; fill it or remove it",
                 gp_image_list_class(list, i), listing->bare);
-        gp_log(GP_LOG_WARN, "class %s has no images in %s", gp_image_list_class(list, i), listing->bare);
-        list->skipped_folders++;
+        gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", gp_image_list_class(list, i),
+                listing->bare);
+        gp_image_list_leave_out(list, said.message);
     }
     return GP_OK;
 }

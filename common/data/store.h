@@ -75,6 +75,10 @@ typedef struct gp_store_info {
     bool remote;                             /* reading waits for a network: gp_store_expect() is worth it */
     bool decodes;                            /* reading costs computing: several threads are worth it */
     uint64_t passed_over;                    /* files that are no images, images without a label image */
+    /* With GP_BAD_SKIP: folders that cannot be listed, classes without images, images without a label image; a sentence of
+     * the first. */
+    uint64_t left_out;
+    const char *left_out_first;
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];
     uint64_t fingerprint; /* of shape, count and up to 64 samples with targets, evenly spread */

@@ -282,6 +282,98 @@ TEST(sides_that_are_too_long_are_refused_before_memory_is_taken)
     folder_remove();
 }
 
+/* ---- much work for few bytes ---- */
+
+static size_t bytes_put(uint8_t *out, size_t at, const void *bytes, size_t count)
+{
+    memcpy(out + at, bytes, count);
+    return at + count;
+}
+
+/* Bits from the highest on, a zero byte behind each 0xff; the last byte is filled with ones. */
+static size_t bits_put(uint8_t *out, size_t at, const char *pattern, size_t times)
+{
+    uint32_t byte = 0, held = 0;
+
+    for (size_t i = 0; i < times * strlen(pattern) || held != 0; i++) {
+        const bool more = i < times * strlen(pattern);
+
+        byte = byte << 1 | (!more || pattern[i % strlen(pattern)] == '1');
+        if (++held < 8)
+            continue;
+        out[at++] = (uint8_t)byte;
+        if ((uint8_t)byte == 0xff)
+            out[at++] = 0;
+        held = 0;
+        if (!more)
+            break;
+    }
+    return at;
+}
+
+/* A progressive JPEG, grey, side x side and of one colour, that goes over all its blocks in `scans` scans: a bit a block in the
+ * first, a run of 32767 blocks in 15 bits in the others. */
+static size_t scans_make(uint8_t *out, uint32_t side, uint32_t scans)
+{
+    static const uint8_t tables[] = { 0xff, 0xc4, 0, 20, 0x00, 1, 0, 0,    0,    0, 0,  0,    0, 0,   0,
+                                      0,    0,    0, 0,  0,    0, 0, 0xff, 0xc4, 0, 20, 0x10, 1, 0,   0,
+                                      0,    0,    0, 0,  0,    0, 0, 0,    0,    0, 0,  0,    0, 0xe0 },
+                         first[] = { 0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0 },
+                         other[] = { 0xff, 0xda, 0, 8, 1, 1, 0, 1, 63, 0 };
+    const uint8_t frame[] = {
+        0xff,          0xc2, 0, 11,   8, (uint8_t)(side >> 8), (uint8_t)side, (uint8_t)(side >> 8),
+        (uint8_t)side, 1,    1, 0x11, 0
+    };
+    const size_t blocks = (size_t)((side + 7) / 8) * ((side + 7) / 8);
+    uint8_t quantisation[69] = { 0xff, 0xdb, 0, 67, 0 };
+    size_t at = bytes_put(out, 0, "\xff\xd8", 2);
+
+    memset(quantisation + 5, 1, 64);
+    at = bytes_put(out, at, quantisation, sizeof(quantisation));
+    at = bytes_put(out, at, frame, sizeof(frame));
+    at = bytes_put(out, at, tables, sizeof(tables));
+    at = bytes_put(out, at, first, sizeof(first));
+    at = bits_put(out, at, "0", blocks);
+    for (uint32_t i = 1; i < scans; i++) {
+        at = bytes_put(out, at, other, sizeof(other));
+        at = bits_put(out, at, "011111111111111", (blocks + 32766) / 32767);
+    }
+    return bytes_put(out, at, "\xff\xd9", 2);
+}
+
+TEST(a_small_file_that_asks_for_many_passes_over_many_pixels_is_refused)
+{
+    static uint8_t data[1 << 18];
+    static const struct {
+        uint32_t side, scans;
+        const char *refused; /* NULL: it is read */
+    } cases[] = {
+        { 64, 200, NULL },
+        { 64, 201, "has more than 200 scans" },
+        { 4096, 90, NULL },
+        { 4096, 97, "the JPEG of 4096x4096 (width x height) has more than 96 scans" },
+        { 8192, 25, "has more than 24 scans" },
+    };
+    gp_image_decoder *decoder;
+    gp_pixels pixels;
+    gp_error err;
+
+    REQUIRE_OK(gp_image_decoder_new(&decoder, &err), err);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const size_t bytes = scans_make(data, cases[i].side, cases[i].scans);
+        const gp_status status = gp_image_decode(
+            decoder, &pixels, &(gp_image_want){ .width = 8, .height = 8 }, data, bytes, "bomb.jpg", &err);
+
+        CHECK(bytes < sizeof(data));
+        CHECK_STATUS(cases[i].refused == NULL ? GP_OK : GP_ELIMIT, status);
+        if (status == GP_OK)
+            CHECK_INT(128, pixels.data[0]);
+        else
+            CHECK_CONTAINS(err.message, cases[i].refused);
+    }
+    gp_image_decoder_free(decoder);
+}
+
 /* Straight from the definition, in double precision. */
 static double resampled(const uint8_t *row, uint32_t from, size_t step, uint32_t to, uint32_t at)
 {
@@ -494,29 +586,106 @@ TEST(images_of_several_sizes_need_a_size_and_are_brought_to_it)
     folder_remove();
 }
 
-TEST(a_bad_image_is_an_error_by_name_or_skipped_and_counted)
+/* What can be wrong with a file named .png; the sentence says which file and what it is. */
+typedef struct bad_kind {
+    const char *what, *said;
+    void (*put)(const char *path);
+} bad_kind;
+
+static uint8_t noise[30000 * 3];
+
+static void png_cut(const char *path)
 {
-    uint8_t samples[3][48], data[4096];
+    make_png(path, &(made_image){ 30, 30, 3, .data = noise });
+    if (truncate(path, 300) != 0)
+        abort();
+}
+
+static void jpeg_cut(const char *path)
+{
+    make_jpeg(path, &(made_image){ 60, 60, 3, .data = noise }, 90);
+    if (truncate(path, 900) != 0)
+        abort();
+}
+
+static void nothing_put(const char *path)
+{
+    file_put(path, "", 0);
+}
+
+static void other_put(const char *path)
+{
+    file_put(path, "GIF89a\1\0\1\0", 10);
+}
+
+static void wide_put(const char *path)
+{
+    make_png(path, &(made_image){ 30000, 1, 3, .data = noise });
+}
+
+static void wide_jpeg_put(const char *path)
+{
+    make_jpeg(path, &(made_image){ 30000, 1, 1, .data = noise }, 90);
+}
+
+static void bomb_put(const char *path)
+{
+    static uint8_t data[1 << 12];
+    size_t bytes;
+
+    make_png(path, &(made_image){ 8, 8, 1, .data = noise });
+    bytes = file_get(path, data, sizeof(data));
+    data[18] = data[22] = 0xea; /* 59904x59904 */
+    uint32_t crc = (uint32_t)crc32(0, data + 12, 17);
+
+    for (int i = 0; i < 4; i++)
+        data[29 + i] = (uint8_t)(crc >> (24 - 8 * i));
+    file_put(path, data, bytes);
+}
+
+static void scans_put(const char *path)
+{
+    static uint8_t data[1 << 18];
+
+    file_put(path, data, scans_make(data, 4096, 97));
+}
+
+static const bad_kind bad_kinds[] = {
+    { "a PNG cut off", "the file ends before the image does", png_cut },
+    { "a JPEG cut off", "the file ends before the image does", jpeg_cut },
+    { "nothing", "damaged", nothing_put },
+    { "another format", "neither JPEG nor PNG", other_put },
+    { "30000 pixels wide", "30000x1", wide_put },
+    { "30000 pixels wide, JPEG", "30000x1", wide_jpeg_put },
+    { "a bomb", "the image is 59", bomb_put },
+    { "a bomb of scans", "more than 96 scans", scans_put },
+};
+
+TEST(a_bad_image_is_an_error_by_name_or_skipped_counted_and_named)
+{
     static const uint32_t index[] = { 0, 1, 2 };
+    const gp_store_options error = sized(3, 4, 4);
+    gp_store_options skip = error;
+    uint8_t samples[3][48];
     int32_t labels[3];
     gp_store *store;
     gp_error err;
-    size_t bytes;
 
+    skip.on_bad = GP_BAD_SKIP;
     folder_make();
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = (uint8_t)(i * 2654435761u >> 11);
     tile_put("a/1.png", 4, 10);
-    tile_put("a/2.png", 4, 20);
     tile_put("b/3.png", 4, 30);
-    bytes = file_get(in_folder("a/2.png"), data, sizeof(data));
-    for (int kind = 0; kind < 3; kind++) {
-        file_put(in_folder("a/2.png"), kind == 2 ? (void *)"GIF89a" : data,
-                 kind == 0   ? 0
-                 : kind == 1 ? bytes - 20
-                             : 6);
-        CHECK(open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err) != GP_OK);
+    for (size_t kind = 0; kind < sizeof(bad_kinds) / sizeof(bad_kinds[0]); kind++) {
+        uint32_t first[GP_SKIPPED_TOLD];
+        char name[64];
+
+        bad_kinds[kind].put(in_folder("a/2.png"));
+        CHECK(open_and_close("", GP_DATA_TRAIN, error, &err) != GP_OK);
         CHECK_CONTAINS(err.message, "a/2.png");
-        REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, (gp_store_options){ .on_bad = GP_BAD_SKIP }, &err),
-                   err);
+        CHECK_CONTAINS(err.message, kind == 2 ? "a/2.png" : bad_kinds[kind].said);
+        REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
         REQUIRE_OK(gp_store_read(store, index, 3, samples, labels, &err), err);
         CHECK_INT(0, labels[0]);
         CHECK_INT(-1, labels[1]);
@@ -525,9 +694,37 @@ TEST(a_bad_image_is_an_error_by_name_or_skipped_and_counted)
         CHECK_INT(30, samples[2][0]);
         REQUIRE_OK(gp_store_read(store, index, 3, samples, labels, &err), err);
         CHECK_INT(1, gp_store_skipped(store));
+        REQUIRE(gp_store_skipped_first(store, first) == 1);
+        CHECK_TEXT("a/2.png", gp_store_name(store, first[0], name, sizeof(name)));
         gp_store_close(store);
     }
-    unlink(in_folder("a/2.png"));
+    folder_remove();
+}
+
+TEST(images_of_any_kind_that_can_be_read_are_not_skipped)
+{
+    static const uint32_t index[] = { 0, 1, 2, 3, 4 };
+    gp_store_options skip = sized(3, 4, 4);
+    uint8_t samples[5][48];
+    int32_t labels[5];
+    gp_store *store;
+    gp_error err;
+
+    skip.on_bad = GP_BAD_SKIP;
+    folder_make();
+    tile_put("a/tile.png", 4, 10);
+    make_jpeg(in_folder("a/cmyk.jpg"), &(made_image){ 20, 20, 4, .data = noise }, 90);
+    make_png(in_folder("a/deep.png"), &(made_image){ 20, 20, 3, .bits = 16, .data = noise });
+    make_jpeg(in_folder("a/grey.jpg"), &(made_image){ 20, 20, 1, .data = noise }, 90);
+    make_jpeg(in_folder("a/named-so.png"), &(made_image){ 20, 20, 3, .data = noise },
+              90); /* a JPEG all the same */
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
+    CHECK_INT(5, gp_store_get_info(store)->count);
+    REQUIRE_OK(gp_store_read(store, index, 5, samples, labels, &err), err);
+    CHECK_INT(0, gp_store_skipped(store));
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(0, labels[i]);
+    gp_store_close(store);
     folder_remove();
 }
 
@@ -544,6 +741,8 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
     CHECK_CONTAINS(err.message, "class b has no images");
     REQUIRE_OK(open_with(&store, "data", GP_DATA_TRAIN, skip, &err), err);
     CHECK_INT(2, gp_store_get_info(store)->class_count);
+    CHECK_INT(1, gp_store_get_info(store)->left_out);
+    CHECK_CONTAINS(gp_store_get_info(store)->left_out_first, "class b has no images");
     gp_store_close(store);
     REQUIRE(symlink("../a", in_folder("data/b/link")) == 0); /* of a directory: followed */
     REQUIRE(symlink("nowhere.png", in_folder("data/b/dangling.png")) == 0);
@@ -554,6 +753,11 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
     REQUIRE(symlink("../a", in_folder("data/a/self")) == 0);
     CHECK_STATUS(GP_ECORRUPT, open_and_close("data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "data/a/self is a link to a directory that it is in");
+    REQUIRE_OK(open_with(&store, "data", GP_DATA_TRAIN, skip, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->count);
+    CHECK(gp_store_get_info(store)->left_out >= 2);
+    CHECK_CONTAINS(gp_store_get_info(store)->left_out_first, "is a link to a directory that it is in");
+    gp_store_close(store);
     unlink(in_folder("data/a/up"));
     unlink(in_folder("data/a/self"));
     if (geteuid() == 0 && (chmod(folder, 0755) != 0 || seteuid(65534) != 0))
@@ -566,6 +770,9 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
             REQUIRE(seteuid(65534) == 0);
         CHECK_STATUS(GP_EPERM, open_and_close("data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
         CHECK_CONTAINS(err.message, "data/b: Permission denied");
+        CHECK_STATUS(GP_OK, open_with(&store, "data", GP_DATA_TRAIN, skip, &err));
+        CHECK_CONTAINS(gp_store_get_info(store)->left_out_first, "data/b: Permission denied");
+        gp_store_close(store);
         if (owner == 0)
             REQUIRE(seteuid(0) == 0);
     }
@@ -644,7 +851,13 @@ TEST(label_images_are_paired_by_name_and_void_is_no_class)
 
 TEST(what_is_wrong_with_pixel_labels_is_named)
 {
+    static uint8_t samples[2 * 6 * 6 * 3];
+    static int32_t targets[2 * 36];
+    gp_store_options skip = sized(3, 6, 6);
+    gp_store *store;
     gp_error err;
+
+    skip.on_bad = GP_BAD_SKIP;
 
     folder_make();
     scene_put("images/a.png", "labels/a.png", 6, false);
@@ -665,9 +878,19 @@ TEST(what_is_wrong_with_pixel_labels_is_named)
     scene_put("images/c.png", "labels/b.png", 8, false);
     CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "images/c.png has no label image");
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
+    CHECK_INT(1, gp_store_get_info(store)->left_out);
+    CHECK_CONTAINS(gp_store_get_info(store)->left_out_first, "images/c.png has no label image");
+    gp_store_close(store);
     unlink(in_folder("images/c.png"));
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "labels/b.png is 8x8 (height x width), but the image that it labels is 6x6");
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
+    REQUIRE_OK(gp_store_read(store, (uint32_t[]){ 0, 1 }, 2, samples, targets, &err), err);
+    CHECK_INT(1, gp_store_skipped(store));
+    for (int i = 0; i < 36; i++)
+        CHECK_INT(-1, targets[36 + i]);
+    gp_store_close(store);
     text_put("classes.csv", "road,1,2,3\nsky,1,2,300\n");
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "line 2");

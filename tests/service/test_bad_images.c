@@ -51,6 +51,17 @@ static void bad_ones_put(void)
 
 #define TRAIN "train", "--network", "lenet", "--data", "../photos", "--batch-size", "8", "--epochs", "2"
 
+TEST(folders_that_are_left_out_are_counted_and_named_when_a_training_begins)
+{
+    photos_make();
+    mkdir(in_root("photos/emu"), 0700);
+    RUN_CODE(1, TRAIN, "--image-size", "28,28");
+    CHECK_CONTAINS(err, "class emu has no images");
+    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-bad", "skip");
+    CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
+    pools_end();
+}
+
 TEST(cmyk_grey_and_deep_images_train_as_they_are)
 {
     photos_make();
