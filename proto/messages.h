@@ -150,6 +150,9 @@ typedef struct gp_lease_ask {
     char purpose[96];                  /* "train lenet": shown to those who wait */
     int32_t priority;                  /* higher first; 0 is usual */
     bool wait;
+    /* Elastic: the client goes on with so many members if others die, and takes more, up to workers_max, when there are
+     * (lease_change).  0: with no fewer than it has. */
+    uint32_t workers_floor;
 } gp_lease_ask;
 
 typedef struct gp_lease_wait {
@@ -220,7 +223,31 @@ typedef struct gp_lease_claim {
     char purpose[96];     /* as in lease_ask */
     uint32_t members_count;
     gp_lease_member members[GP_MEMBERS_MAX]; /* in rank order */
+    uint32_t workers_floor, workers_max;     /* as in lease_ask, or as lease_change said since */
+    uint32_t environment;
 } gp_lease_claim;
+
+/* An elastic lease, of whomever, is to have that many members from now on: fewer or more than now, and more than it was
+ * begun with.  Answered by ok_reply when its holder was told, or error_reply. */
+typedef struct gp_lease_resize {
+    uint64_t lease;   /* 0: that of the job */
+    uint64_t job;     /* 0: `lease` says which */
+    uint32_t workers; /* as soon as so many are free */
+} gp_lease_resize;
+
+/* The elastic lease of the envelope, in that generation, can have, or is to have, `workers` members.  When nobody is in its
+ * group any more the client says lease_form; it need not, unless `asked`. */
+typedef struct gp_lease_change {
+    uint32_t workers;
+    bool asked; /* by lease_resize; false: workers are free, or not any more */
+} gp_lease_change;
+
+/* Nobody is in the group of the lease and generation of the envelope: form the next one, of as many members as there can be
+ * now.  Answered by lease_grant; error_reply GP_ESTALE: it is no elastic lease of this client.  Not answered where the
+ * generation is over already: the grant of the next one is on its way. */
+typedef struct gp_lease_form {
+    uint8_t none;
+} gp_lease_form;
 
 /* ---- scheduler and worker ---- */
 
@@ -340,8 +367,10 @@ typedef struct gp_train_validation {
     double seconds; /* since the first step began */
 } gp_train_validation;
 
+/* Soft: at the next step boundary, by a bit that travels with the gradients: one rank is enough. */
 typedef struct gp_train_stop {
-    bool hard; /* true: now; false: at a step boundary, weights are kept */
+    bool hard;      /* true: now; false: at a step boundary, weights are kept */
+    uint32_t pause; /* not hard: 1: to go on in the next generation of the lease */
 } gp_train_stop;
 
 /* From rank 0, between steps: a checkpoint was written, or could not be. */
@@ -355,6 +384,7 @@ typedef enum gp_stop_reason {
     GP_STOP_STOPPED = 1, /* asked for */
     GP_STOP_FAILED = 2,
     GP_STOP_PATIENCE = 3, /* validation got no better */
+    GP_STOP_PAUSED = 4,   /* to go on in another group of the lease */
 } gp_stop_reason;
 
 /* Payloads, from rank 0 when status is GP_OK: [0] weights (one f32 blob), [1] class names JSON. */

@@ -72,6 +72,7 @@ const gp_field gp_lease_ask_fields[] = {
     GP_FIELD_PROSE(gp_lease_ask, purpose),
     GP_FIELD_I32(gp_lease_ask, priority, -GP_PRIORITY_MAX, GP_PRIORITY_MAX),
     GP_FIELD_BOOL(gp_lease_ask, wait),
+    GP_FIELD_U32_OPTIONAL(gp_lease_ask, workers_floor, 0, GP_MEMBERS_MAX, 0),
     GP_FIELD_END,
 };
 
@@ -132,8 +133,26 @@ const gp_field gp_lease_claim_fields[] = {
     GP_FIELD_U32(gp_lease_claim, workers_min, 0, GP_MEMBERS_MAX),
     GP_FIELD_PROSE(gp_lease_claim, purpose),
     GP_FIELD_LIST(gp_lease_claim, members, gp_lease_member_fields, GP_MEMBERS_MAX),
+    GP_FIELD_U32_OPTIONAL(gp_lease_claim, workers_floor, 0, GP_MEMBERS_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_lease_claim, workers_max, 0, GP_MEMBERS_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_lease_claim, environment, GP_ENV_ANY, GP_ENV_GPU, GP_ENV_ANY),
     GP_FIELD_END,
 };
+
+const gp_field gp_lease_resize_fields[] = {
+    GP_FIELD_U64(gp_lease_resize, lease, 0, UINT64_MAX),
+    GP_FIELD_U64(gp_lease_resize, job, 0, UINT64_MAX),
+    GP_FIELD_U32(gp_lease_resize, workers, 1, GP_MEMBERS_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_lease_change_fields[] = {
+    GP_FIELD_U32(gp_lease_change, workers, 1, GP_MEMBERS_MAX),
+    GP_FIELD_BOOL(gp_lease_change, asked),
+    GP_FIELD_END,
+};
+
+const gp_field gp_lease_form_fields[] = { GP_FIELD_END };
 
 const gp_field gp_shutdown_fields[] = {
     GP_FIELD_BOOL(gp_shutdown, when_idle),

@@ -69,13 +69,14 @@ const gp_field gp_train_validation_fields[] = {
 
 const gp_field gp_train_stop_fields[] = {
     GP_FIELD_BOOL(gp_train_stop, hard),
+    GP_FIELD_U32_OPTIONAL(gp_train_stop, pause, 0, 1, 0),
     GP_FIELD_END,
 };
 
 const gp_field gp_train_done_fields[] = {
     GP_FIELD_STATUS(gp_train_done, status, 0),
     GP_FIELD_PROSE(gp_train_done, message),
-    GP_FIELD_U32(gp_train_done, stop_reason, GP_STOP_COMPLETED, GP_STOP_PATIENCE),
+    GP_FIELD_U32(gp_train_done, stop_reason, GP_STOP_COMPLETED, GP_STOP_PAUSED),
     GP_FIELD_U64(gp_train_done, step, 0, GP_STEPS_MAX),
     GP_FIELD_U32(gp_train_done, epoch, 0, GP_EPOCHS_MAX),
     GP_FIELD_F64_ANY(gp_train_done, loss),

@@ -67,6 +67,7 @@ static void form_anew(gp_core *core, gp_core_lease *lease)
             last = core->slots[s].granted;
     }
     lease->generation = last + 1;
+    lease->told_size = 0;
     lease->phase = GP_CORE_GATHER;
     gp_core_group_advance(core, lease);
 }
@@ -173,6 +174,9 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
     *lease = (gp_core_lease){ .id = event->lease,
                               .generation = event->generation,
                               .min = claim->min,
+                              .floor = claim->floor,
+                              .want = claim->want != 0 ? claim->want : GP_CORE_SLOTS_MAX,
+                              .environment = claim->environment,
                               .phase = GP_CORE_HELD,
                               .told = true,
                               .session = event->session,
@@ -189,6 +193,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
         if (claims(slot, lease->id, &lease->token))
             take_claim(slot);
     }
+    lease->formed = lease->members;
     if (lease->id >= core->lease_next)
         core->lease_next = lease->id + 1;
     return lease;

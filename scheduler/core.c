@@ -382,6 +382,13 @@ static void client_event(gp_core *core, const gp_core_event *event)
         gp_core_lease_release(core, &known);
         gp_core_queue_serve(core);
         break;
+    case GP_CORE_EVENT_LEASE_RESIZE:
+        gp_core_resize_asked(core, &known);
+        break;
+    case GP_CORE_EVENT_LEASE_FORM:
+        gp_core_resize_go(core, &known);
+        gp_core_queue_serve(core);
+        break;
     case GP_CORE_EVENT_WORKER_REPLACE:
         assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
         gp_core_slot_replace(core, &known);
@@ -437,6 +444,7 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
         client_event(core, event);
     }
     gp_core_adopt_tick(core);
+    gp_core_resize_tell(core);
     settle(core);
     core->actions = NULL;
     return core->action_count;

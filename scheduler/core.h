@@ -12,6 +12,7 @@
  *   lease       slots held by one client.  Its id is never used again within an epoch.
  *   generation  which formation of a lease; each member that is lost adds one.  A client is told of a
  *               generation only when every member has acknowledged it.
+ *   elastic     of a lease whose client goes on with fewer members, and takes more (resize.c).
  *   claim       a lease that a worker or a client says it has from an earlier scheduler (adopt.c).
  *
  * Times are milliseconds of one monotonic clock; a step's now_ms is never less than the one before. */
@@ -86,6 +87,8 @@ typedef struct gp_core_slot {
     char reason[GP_ERROR_MESSAGE_MAX]; /* why excluded or condemned; "" otherwise */
 } gp_core_slot;
 
+typedef enum gp_core_environment { GP_CORE_ANY, GP_CORE_ONLY_CPU, GP_CORE_ONLY_GPU } gp_core_environment;
+
 typedef enum gp_core_phase {
     GP_CORE_GATHER, /* a member has no ready process yet */
     GP_CORE_OFFER,  /* all members were sent this generation, some have not acknowledged it */
@@ -96,8 +99,15 @@ typedef struct gp_core_lease {
     uint64_t id; /* 0 = this entry is free */
     uint32_t generation, min;
     uint64_t members; /* mask of slots */
+    uint64_t formed;  /* of them, those in the present formation: all, but for an elastic lease */
     gp_core_phase phase;
-    bool told;            /* the client knows some generation of it */
+    bool told;          /* the client knows some generation of it */
+    uint32_t floor;     /* elastic: the fewest members it goes on with; 0 = it is not */
+    uint32_t want;      /* elastic: the most that it takes */
+    uint32_t told_size; /* what the client was told that it can be, in this generation; 0 = nothing */
+    bool asked;         /* `want` is what somebody asked for */
+    gp_core_environment environment;
+    uint64_t named;       /* slots it was given by name; 0 = any that fit */
     gp_core_id session;   /* who holds it */
     uint64_t correlation; /* of the ask; grants answer it */
     gp_core_id token;
@@ -112,12 +122,11 @@ typedef struct gp_core_client {
     int32_t pid;
 } gp_core_client;
 
-typedef enum gp_core_environment { GP_CORE_ANY, GP_CORE_ONLY_CPU, GP_CORE_ONLY_GPU } gp_core_environment;
-
 /* What a client asks for.  (0, 0): every worker of the pool that fits, waiting until all are free.
  * (n, n): exactly n.  (n, m): n to m, as many as are free once n are.  (n, 0): n or more. */
 typedef struct gp_core_wish {
     uint32_t min, max;
+    uint32_t floor; /* elastic: the fewest that its client goes on with; 0 = all that it has */
     gp_core_environment environment;
     int32_t priority;                  /* higher is served first; equal ones in order */
     bool no_wait;                      /* GP_EBUSY at once instead of waiting */
@@ -147,6 +156,8 @@ typedef struct gp_core_member {
 typedef struct gp_core_claim {
     gp_core_id token;
     uint32_t min;
+    uint32_t floor, want; /* as in gp_core_lease; want 0: as many as there are */
+    gp_core_environment environment;
     uint32_t member_count;
     gp_core_member members[GP_CORE_SLOTS_MAX];
     char description[GP_CORE_DESCRIPTION_MAX];
@@ -167,6 +178,8 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_LEASE_ASK,        /* session, correlation, wish */
     GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
     GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
+    GP_CORE_EVENT_LEASE_RESIZE,     /* session, correlation, lease (anybody's), workers */
+    GP_CORE_EVENT_LEASE_FORM,       /* session, correlation, lease, generation: nobody is in it any more */
     GP_CORE_EVENT_WORKER_REPLACE,   /* session, correlation, lease, slot, incarnation, reason */
     GP_CORE_EVENT_CLIENT_SPOKE,     /* session: status and the like, only pushes idle shutdown back */
     GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
@@ -197,6 +210,7 @@ typedef struct gp_core_event {
     gp_core_id token;
     const gp_core_wish *wish;
     const gp_core_claim *claim;
+    uint32_t workers;
     const gp_core_slot_config *plan;
     uint32_t plan_count;
     int64_t idle_ms; /* as in gp_core_config */
@@ -222,13 +236,14 @@ typedef enum gp_core_action_kind {
     GP_CORE_PEER_LOST, /* lease, generation that is over, lost_slot, lost_incarnation, text */
     GP_CORE_QUIT,
     /* To the client of session. */
-    GP_CORE_LEASE_GRANT, /* correlation, lease, generation, token, members */
-    GP_CORE_LEASE_WAIT,  /* correlation, position, held_ms, text */
-    GP_CORE_LEASE_ENDED, /* lease, generation, status, text */
-    GP_CORE_WORKER_LOST, /* lease, generation that is over, lost_*, text */
-    GP_CORE_OK,          /* correlation */
-    GP_CORE_RESIZED,     /* correlation: answer with the status */
-    GP_CORE_ERROR,       /* correlation, status, text */
+    GP_CORE_LEASE_GRANT,  /* correlation, lease, generation, token, members */
+    GP_CORE_LEASE_WAIT,   /* correlation, position, held_ms, text */
+    GP_CORE_LEASE_ENDED,  /* lease, generation, status, text */
+    GP_CORE_WORKER_LOST,  /* lease, generation that is over, lost_*, text */
+    GP_CORE_LEASE_CHANGE, /* lease, generation, workers, asked: it can be, or is to be, so many */
+    GP_CORE_OK,           /* correlation */
+    GP_CORE_RESIZED,      /* correlation: answer with the status */
+    GP_CORE_ERROR,        /* correlation, status, text */
 } gp_core_action_kind;
 
 typedef struct gp_core_action {
@@ -243,6 +258,8 @@ typedef struct gp_core_action {
     gp_core_death_kind lost_death;
     int lost_number;
     uint64_t lost_step;
+    uint32_t workers;
+    bool asked;
     uint32_t position; /* in the queue, from 1 */
     int64_t held_ms;   /* how long the holder has held */
     gp_status status;

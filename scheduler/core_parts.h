@@ -3,7 +3,7 @@
  *   core.c   events in, clients, ticks, shutdown      slot.c   worker processes: spawn, ready, death, respawn
  *   queue.c  asks, whom to serve next                 lease.c  the making and the end of leases
  *   group.c  formations: offer, acknowledge, repair   adopt.c  what an earlier scheduler left
- *   words.c  sentences */
+ *   resize.c leases that grow and shrink              words.c  sentences */
 #ifndef GP_CORE_PARTS_H
 #define GP_CORE_PARTS_H
 
@@ -72,6 +72,8 @@ bool gp_core_slot_usable(const gp_core_slot *slot);
 /* ---- queue.c ---- */
 
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event);
+/* The slots that such an ask may be given, free or not, usable or not; named: what its devices came to. */
+uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named);
 /* Drop the session's asks without a word; returns how many. */
 uint32_t gp_core_queue_leave(gp_core *core, const gp_core_id *session);
 /* Grant what can be granted, refuse what can never be, tell those who wait on. */
@@ -100,6 +102,15 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event);
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause);
 /* The slot can serve no more: shrink the lease, or end it. */
 void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
+
+/* ---- resize.c ---- */
+
+/* The members that the next formation is of, if they are ready: of an elastic lease those who live, where they are enough. */
+uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease);
+void gp_core_resize_asked(gp_core *core, const gp_core_event *event);
+void gp_core_resize_go(gp_core *core, const gp_core_event *event);
+/* Tell the clients of elastic leases what those can be. */
+void gp_core_resize_tell(gp_core *core);
 
 /* ---- adopt.c ---- */
 

@@ -14,7 +14,7 @@
 
 static void list_members(const gp_core *core, const gp_core_lease *lease, gp_core_action *action)
 {
-    GP_CORE_EACH_MEMBER(s, lease->members)
+    GP_CORE_EACH_MEMBER(s, lease->formed)
     {
         gp_core_member *member = &action->members[action->member_count++];
 
@@ -27,7 +27,7 @@ static void list_members(const gp_core *core, const gp_core_lease *lease, gp_cor
 static void offer(gp_core *core, gp_core_lease *lease)
 {
     lease->phase = GP_CORE_OFFER;
-    GP_CORE_EACH_MEMBER(s, lease->members)
+    GP_CORE_EACH_MEMBER(s, lease->formed)
     {
         gp_core_slot *slot = &core->slots[s];
         gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
@@ -60,14 +60,15 @@ static void tell_client(gp_core *core, gp_core_lease *lease)
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
 {
     if (lease->phase == GP_CORE_GATHER) {
-        GP_CORE_EACH_MEMBER(s, lease->members)
+        lease->formed = gp_core_resize_form(core, lease);
+        GP_CORE_EACH_MEMBER(s, lease->formed)
         {
             if (core->slots[s].process != GP_CORE_READY || core->slots[s].revoking != 0)
                 return;
         }
         offer(core, lease);
     } else if (lease->phase == GP_CORE_OFFER) {
-        GP_CORE_EACH_MEMBER(s, lease->members)
+        GP_CORE_EACH_MEMBER(s, lease->formed)
         {
             if (core->slots[s].acked != lease->generation && !MUTANT(PARTIAL_GANG))
                 return;
@@ -96,7 +97,7 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event)
 /* The formation is over: survivors abort it now, not when the next one is offered. */
 static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
-    GP_CORE_EACH_MEMBER(s, lease->members)
+    GP_CORE_EACH_MEMBER(s, lease->formed)
     {
         gp_core_slot *slot = &core->slots[s];
 
@@ -114,6 +115,8 @@ static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *e
 
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
+    if ((lease->formed >> event->slot & 1) == 0) /* an elastic lease goes on without it already */
+        return;
     break_up(core, lease, event, cause);
     if (lease->told) {
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_WORKER_LOST, &lease->session, 0);
@@ -128,17 +131,24 @@ void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event
         snprintf(action->text, sizeof(action->text), "%s", cause);
     }
     lease->generation++;
+    lease->told_size = 0;
     lease->phase = GP_CORE_GATHER;
 }
 
 void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
 {
     uint64_t rest = lease->members & ~(1ull << slot);
+    uint32_t least = lease->floor != 0 && lease->told ? lease->floor : lease->min;
     char why[GP_ERROR_MESSAGE_MAX + 64];
 
+    if ((lease->formed >> slot & 1) == 0) { /* it goes on without that one already */
+        core->slots[slot].lease = 0;
+        lease->members = rest;
+        return;
+    }
     assert(lease->phase == GP_CORE_GATHER);
     snprintf(why, sizeof(why), "worker %u cannot be replaced: %s", slot + 1, core->slots[slot].reason);
-    if (rest == 0 || (uint32_t)__builtin_popcountll(rest) < lease->min) {
+    if (rest == 0 || (uint32_t)__builtin_popcountll(rest) < least) {
         gp_core_lease_end(core, lease, GP_EPEER, why);
         return;
     }

@@ -45,7 +45,11 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
     lease->id = core->lease_next++;
     lease->generation = 1;
     lease->min = ask->named != 0 ? (uint32_t)__builtin_popcountll(members) : ask->wish.min;
-    lease->members = members;
+    lease->members = lease->formed = members;
+    lease->floor = ask->wish.floor;
+    lease->want = ask->named != 0 ? lease->min : ask->wish.max != 0 ? ask->wish.max : GP_CORE_SLOTS_MAX;
+    lease->environment = ask->wish.environment;
+    lease->named = ask->named;
     lease->phase = GP_CORE_GATHER;
     lease->session = ask->session;
     lease->correlation = ask->correlation;

@@ -21,15 +21,13 @@ static bool any_usable(const gp_core *core, gp_core_device_kind kind)
     return false;
 }
 
-/* The slots an ask may be given, free or not, usable or not. */
-static uint64_t fitting(const gp_core *core, const gp_core_ask *ask)
+uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named)
 {
-    gp_core_environment environment = ask->wish.environment;
     uint64_t mask = 0;
     bool cpu = any_usable(core, GP_CORE_CPU), gpu = any_usable(core, GP_CORE_GPU);
 
-    if (ask->named != 0)
-        return ask->named;
+    if (named != 0)
+        return named;
     for (uint32_t s = 0; s < core->slot_count; s++) {
         bool is_gpu = core->slots[s].config.kind == GP_CORE_GPU;
 
@@ -81,11 +79,19 @@ static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error
     return GP_OK;
 }
 
+/* The fewest that are of use. */
+static uint32_t least(const gp_core_ask *ask)
+{
+    uint32_t most = ask->wish.min > ask->wish.floor ? ask->wish.min : ask->wish.floor;
+
+    return most == 0 ? 1 : most;
+}
+
 /* Whether the pool can ever give this; if not, says why. */
 static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_error *err)
 {
-    uint64_t mask = fitting(core, ask);
-    uint32_t usable = 0, need = ask->wish.min == 0 ? 1 : ask->wish.min;
+    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named);
+    uint32_t usable = 0, need = least(ask);
     const char *reason = "";
     char asked[32];
 
@@ -117,7 +123,7 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
 /* The members an ask would get now; 0 = it has to wait. */
 static uint64_t choose(const gp_core *core, const gp_core_ask *ask)
 {
-    uint64_t mask = fitting(core, ask), chosen = 0;
+    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named), chosen = 0;
     uint32_t count = 0, max = ask->wish.max == 0 ? GP_CORE_SLOTS_MAX : ask->wish.max;
     bool whole_pool = ask->wish.min == 0 && ask->wish.max == 0 && ask->named == 0;
 
@@ -130,7 +136,7 @@ static uint64_t choose(const gp_core *core, const gp_core_ask *ask)
             return 0;
         }
     }
-    return count >= (ask->wish.min == 0 ? 1 : ask->wish.min) ? chosen : 0;
+    return count >= least(ask) ? chosen : 0;
 }
 
 static void remove_ask(gp_core *core, uint32_t position)
@@ -251,6 +257,9 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     else if (ask.wish.max != 0 && ask.wish.min > ask.wish.max)
         gp_fail(&err, GP_EINVAL, "at least %u and at most %u workers asked; the first must not be larger",
                 ask.wish.min, ask.wish.max);
+    else if (ask.wish.max != 0 && ask.wish.floor > ask.wish.max)
+        gp_fail(&err, GP_EINVAL, "min-workers is %u, more than the %u workers asked for", ask.wish.floor,
+                ask.wish.max);
     else
         (void)resolve_devices(core, &ask, &err);
     if (err.code == GP_OK)

@@ -120,6 +120,11 @@ void shell_serve_door(shell *s)
 
 /* ---- messages ---- */
 
+static gp_core_environment environment_of(uint32_t said)
+{
+    return said == GP_ENV_CPU ? GP_CORE_ONLY_CPU : said == GP_ENV_GPU ? GP_CORE_ONLY_GPU : GP_CORE_ANY;
+}
+
 static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_core_wish wish = { .min = 0 };
@@ -132,11 +137,10 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
     }
     wish.min = ask.workers_min;
     wish.max = ask.workers_max;
-    wish.environment = ask.environment == GP_ENV_CPU   ? GP_CORE_ONLY_CPU
-                       : ask.environment == GP_ENV_GPU ? GP_CORE_ONLY_GPU
-                                                       : GP_CORE_ANY;
+    wish.environment = environment_of(ask.environment);
     wish.priority = ask.priority;
     wish.no_wait = !ask.wait;
+    wish.floor = ask.workers_floor;
     snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
     snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
     if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {
@@ -169,6 +173,9 @@ static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
     }
     memcpy(claim.token.bytes, said.token, sizeof(claim.token.bytes));
     claim.min = said.workers_min;
+    claim.floor = said.workers_floor;
+    claim.want = said.workers_max;
+    claim.environment = environment_of(said.environment);
     claim.member_count = said.members_count;
     snprintf(claim.description, sizeof(claim.description), "%s", said.purpose);
     event->kind = GP_CORE_EVENT_LEASE_CLAIM;
@@ -176,6 +183,27 @@ static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
     event->generation = in->envelope.generation;
     event->claim = &claim;
     shell_step(s, event);
+}
+
+static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_lease_resize resize;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &resize, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_LEASE_RESIZE;
+    event->lease = resize.lease != 0 ? resize.lease : shell_jobs_lease(s, resize.job);
+    event->workers = resize.workers;
+    if (event->lease == 0)
+        shell_reply_error(
+            s, in, GP_ESTALE,
+            "job %llu holds no workers now; `gradpool jobs` lists jobs, `gradpool status` leases",
+            (unsigned long long)resize.job);
+    else
+        shell_step(s, event);
 }
 
 static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
@@ -264,6 +292,15 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
     case GP_ID(lease_release):
         event->kind = GP_CORE_EVENT_LEASE_RELEASE;
         event->lease = in->envelope.lease;
+        shell_step(s, event);
+        break;
+    case GP_ID(lease_resize):
+        hear_lease_resize(s, in, event);
+        break;
+    case GP_ID(lease_form):
+        event->kind = GP_CORE_EVENT_LEASE_FORM;
+        event->lease = in->envelope.lease;
+        event->generation = in->envelope.generation;
         shell_step(s, event);
         break;
     case GP_ID(worker_replace):

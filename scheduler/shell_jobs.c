@@ -208,6 +208,18 @@ static uint32_t workers_of(const gp_core *core, pid_t pid)
     return count;
 }
 
+uint64_t shell_jobs_lease(const shell *s, uint64_t job)
+{
+    for (int i = 0; job != 0 && i < SHELL_JOBS_PROCESSES_MAX; i++) {
+        if (s->jobs->processes[i].job != job)
+            continue;
+        for (uint32_t l = 0; l < GP_CORE_SLOTS_MAX; l++)
+            if (s->core->leases[l].id != 0 && s->core->leases[l].pid == s->jobs->processes[i].pid)
+                return s->core->leases[l].id;
+    }
+    return 0;
+}
+
 /* What a job held at most in its last attempt: leases are seen here, when others look, and at its end. */
 void shell_jobs_note_workers(shell *s)
 {

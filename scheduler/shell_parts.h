@@ -147,6 +147,8 @@ int64_t shell_jobs_due(const shell *s);
 bool shell_jobs_active(const shell *s);
 /* How many workers each running job holds. */
 void shell_jobs_note_workers(shell *s);
+/* The lease that the job's process holds; 0 = none. */
+uint64_t shell_jobs_lease(const shell *s, uint64_t job);
 /* Whether the message was about jobs. */
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session);
 void shell_jobs_forget_client(shell *s, const gp_core_id *session);

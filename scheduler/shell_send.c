@@ -244,6 +244,11 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
         status = gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_ok_reply,
                                  &(gp_ok_reply){ 0 }, NULL, 0, &err);
         break;
+    case GP_CORE_LEASE_CHANGE:
+        status = gp_channel_send(s->channel, &client->peer, &envelope, &gp_msg_lease_change,
+                                 &(gp_lease_change){ .workers = action->workers, .asked = action->asked },
+                                 NULL, 0, &err);
+        break;
     case GP_CORE_RESIZED:
         shell_send_status(s, &client->peer, &envelope);
         break;
@@ -297,7 +302,7 @@ static void fill_lease_rows(const shell *s, gp_status_reply *status)
         row->client_pid = (uint32_t)lease->pid;
         row->state = GP_LEASE_GRANTED;
         COPY_TEXT(row->purpose, lease->description);
-        row->workers = (uint32_t)__builtin_popcountll(lease->members);
+        row->workers = (uint32_t)__builtin_popcountll(lease->formed);
         row->age_ms = (uint64_t)(core->now_ms - lease->since_ms);
     }
     for (uint32_t i = 0; i < core->ask_count && status->leases_count < GP_LEASES_MAX; i++) {

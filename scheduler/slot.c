@@ -244,6 +244,8 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
         count_early_death(core, event->slot, cause);
     if (slot->condemned && lease != NULL)
         gp_core_group_shrink(core, lease, event->slot);
+    else if (lease != NULL)
+        gp_core_group_advance(core, lease); /* an elastic one needs no replacement */
     gp_core_slot_tick(core, event->slot);
 }
 

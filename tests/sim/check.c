@@ -78,7 +78,7 @@ static void check_member(sim *s, const gp_core_lease *lease, uint32_t slot)
     if (member->lease != lease->id)
         sim_fail(s, "member", "slot %u of lease %llu says it is in lease %llu", slot + 1,
                  (unsigned long long)lease->id, (unsigned long long)member->lease);
-    if (lease->phase != GP_CORE_HELD || member->process != GP_CORE_READY)
+    if (lease->phase != GP_CORE_HELD || member->process != GP_CORE_READY || (lease->formed >> slot & 1) == 0)
         return;
     process = sim_find_process(s, slot, member->incarnation);
     if (process == NULL || process->lease != lease->id || process->generation != lease->generation)
