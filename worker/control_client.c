@@ -175,6 +175,8 @@ static void on_train_stop(control *c, gp_incoming *in)
         refuse(c, in, &err);
     else if (c->work == WORK_TRAINING && stop.hard)
         gp_train_control_abort(&c->train);
+    else if (c->work == WORK_TRAINING && stop.pause != 0)
+        atomic_store(&c->train.pause, 1);
     else if (c->work == WORK_TRAINING)
         atomic_compare_exchange_strong(&c->train.stop, &going, 1);
 }

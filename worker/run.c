@@ -8,7 +8,6 @@
  *    '--TASKS--> SERVING --link closed, any command--> IDLE
  *
  *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
- *                                                   then news, then train_done
  *                                                   then news, then train_done; keeps a copy of the state, for the
  *                                                   case that a peer has died and the lease gets another generation
  *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
@@ -237,7 +236,8 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_fault_point("ready");
     gp_status status = gp_trainer_run(trainer, &sink, done);
 
-    if (status == GP_OK && rank == 0 && train_results(trainer, &reply, &err) != GP_OK) {
+    if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
+        train_results(trainer, &reply, &err) != GP_OK) {
         done->status = err.code;
         done->stop_reason = GP_STOP_FAILED;
         snprintf(done->message, sizeof(done->message), "%s", err.message);

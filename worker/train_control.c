@@ -17,6 +17,7 @@ void gp_train_control_deinit(gp_train_control *control)
 void gp_train_control_reset(gp_train_control *control)
 {
     atomic_store(&control->stop, 0);
+    atomic_store(&control->pause, 0);
     atomic_store(&control->progress, 0);
     atomic_store(&control->step, 0);
     atomic_store(&control->epoch, 0);

@@ -31,6 +31,7 @@ typedef struct gp_train_held
  * `stop` is read at every step; `comm` is set while a group exists, under `lock`. */
 typedef struct gp_train_control {
     _Atomic uint32_t stop;     /* 0 = go on, 1 = at the next step boundary, 2 = at once */
+    _Atomic uint32_t pause;    /* 1 = stop at the next step boundary, to go on in another group */
     _Atomic uint64_t progress; /* + 1 with every call, bucket and batch: stands still when compute does */
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;

@@ -84,9 +84,11 @@ static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t samples, gp
 
     sums[EXACT_SAMPLES] = (int64_t)samples;
     sums[EXACT_STOP] = atomic_load(&trainer->control->stop) == 1;
+    sums[EXACT_PAUSE] = atomic_load(&trainer->control->pause);
     status = gp_comm_all_reduce(trainer->comm, sums, EXACT_COUNT, GP_I64, GP_COMM_SUM, err);
     gp_exact_get_f64(trainer->header, sums, sums + GP_SUMS, GP_SUMS);
     trainer->header[HEADER_STOP] = (double)sums[EXACT_STOP];
+    trainer->header[HEADER_PAUSE] = (double)sums[EXACT_PAUSE];
     trainer->header[HEADER_SAMPLES] = (double)sums[EXACT_SAMPLES];
     if (sums[EXACT_BAD] != 0)
         trainer->header[GP_SUM_LOSS] = NAN;
@@ -105,6 +107,7 @@ gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_e
     }
 
     trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
+    trainer->header[HEADER_PAUSE] = atomic_load(&trainer->control->pause);
     trainer->header[HEADER_SAMPLES] = (double)samples;
     status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
     trainer->exchange_ns += gp_now_ns() - begin_ns;

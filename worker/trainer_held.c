@@ -1,6 +1,6 @@
 /* trainer_held.c -- the state of a training outlives its group.
  *
- *   steps ... a peer dies -> keep -> free: the group is left -> generation + 1: new -> take -> agree -> steps ...
+ *   steps ... a peer dies, or all pause -> keep -> free: the group is left -> generation + 1: new -> take -> agree -> steps ...
  *
  * Whoever lives has the state of step s or of step s + 1, never a mixture (trainer.h).  In the next group all ranks agree
  * on the furthest state of any of them, and its holder of the lowest rank sends it to those who have less: members that
@@ -19,7 +19,7 @@ typedef struct place {
     gp_checkpoint at; /* without its blobs, which go by themselves */
     double loss;
     int64_t elapsed_ns;
-    uint32_t owes_validation;
+    uint32_t owes_validation, owes_checkpoint;
 } place;
 
 struct gp_train_held {
@@ -35,7 +35,8 @@ static place place_of(gp_trainer *trainer)
     place here = { .loss = trainer->loss,
                    .elapsed_ns =
                        trainer->begin_ns == 0 ? trainer->elapsed_ns : gp_now_ns() - trainer->begin_ns,
-                   .owes_validation = trainer->owes_validation };
+                   .owes_validation = trainer->owes_validation,
+                   .owes_checkpoint = trainer->owes_checkpoint };
 
     gp_trainer_checkpoint(trainer, &here.at);
     here.at.parameters = here.at.state = here.at.best = NULL;
@@ -48,6 +49,7 @@ static void place_set(gp_trainer *trainer, const place *p)
     trainer->loss = p->loss;
     trainer->elapsed_ns = p->elapsed_ns;
     trainer->owes_validation = p->owes_validation != 0;
+    trainer->owes_checkpoint = p->owes_checkpoint != 0; /* matters to rank 0 alone */
 }
 
 /* ---- between two groups ---- */

@@ -87,7 +87,8 @@ gp_status gp_trainer_keep_reduce(gp_trainer *trainer, uint64_t samples, gp_error
         trainer->header[i] = sums[i];
     trainer->header[HEADER_SAMPLES] = sums[GP_SUMS];
     trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
-    return gp_comm_all_reduce(trainer->comm, &trainer->header[HEADER_STOP], 1, GP_F64, GP_COMM_SUM, err);
+    trainer->header[HEADER_PAUSE] = atomic_load(&trainer->control->pause);
+    return gp_comm_all_reduce(trainer->comm, &trainer->header[HEADER_STOP], 2, GP_F64, GP_COMM_SUM, err);
 }
 
 gp_status gp_trainer_keep_commit(gp_trainer *trainer, double learn_rate, gp_error *err)

@@ -490,6 +490,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     cursor now = { .epoch = trainer->epoch, .first = trainer->first }, ahead = now;
     gp_status status = GP_OK;
     bool ends = trainer->epoch >= trainer->options.max_epochs; /* in another group */
+    bool pauses = false;
 
     for (uint32_t i = 0; i < gp_loader_depth_max(trainer->loader) && status == GP_OK; i++)
         status = trainer_request(trainer, &ahead, err);
@@ -497,7 +498,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     done->epoch = trainer_epoch(trainer);
     if (status == GP_OK)
         status = trainer_after_step(trainer, NULL, &ends, sink, done, err);
-    while (status == GP_OK && !ends) {
+    while (status == GP_OK && !ends && !pauses) {
         gp_train_record record;
         call last = { 0 };
 
@@ -508,6 +509,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         trainer->first = now.first;
         bool stops = trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
 
+        pauses = trainer->header[HEADER_PAUSE] > 0;
         ends = stops || now.epoch >= trainer->options.max_epochs;
         trainer->owes_validation = validation_due(trainer, &last, ends);
         if (stops)
@@ -515,6 +517,10 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         done->epoch = last.epoch + 1;
         sink->record(sink->context, &record);
         status = trainer_after_step(trainer, &last, &ends, sink, done, err);
+    }
+    if (status == GP_OK && pauses && !ends) { /* all that was due after the step is done: nothing is owed */
+        done->stop_reason = GP_STOP_PAUSED;
+        return GP_OK;
     }
     if (status == GP_OK && trainer->options.batch_norm_statistics == GP_STATISTICS_POPULATION)
         status = trainer_finish_statistics(trainer, done->epoch, sink, err);

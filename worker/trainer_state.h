@@ -10,13 +10,13 @@
 #include "worker/trainer.h"
 
 /* The head of the arena: float64 sums over ranks, reduced once a step.  The first GP_SUMS are the plan's. */
-enum { HEADER_STOP = GP_SUMS, HEADER_SAMPLES, HEADER_COUNT };
+enum { HEADER_STOP = GP_SUMS, HEADER_PAUSE, HEADER_SAMPLES, HEADER_COUNT };
 
 /* What a call computes with `reproducible`: by one thread, rounded once, added up as integers (exact.h). */
 enum { REPRODUCIBLE_BLOCK = 16 };
 
 /* The head of the exact arena: GP_SUMS high words, as many low ones, then plain counts. */
-enum { EXACT_STOP = 2 * GP_SUMS, EXACT_SAMPLES, EXACT_BAD, EXACT_COUNT };
+enum { EXACT_STOP = 2 * GP_SUMS, EXACT_PAUSE, EXACT_SAMPLES, EXACT_BAD, EXACT_COUNT };
 
 /* Slots of the loader: one in use, one ready, one being filled. */
 /* Batches ahead of the step: at first and at least, and the memory that more of them may take. */
@@ -124,7 +124,7 @@ gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err);
 void gp_trainer_progress(gp_trainer *trainer);
 /* gp_ready_fn, of a trainer. */
 gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err);
-/* The sums of all ranks, and whether one was asked to stop. */
+/* The sums of all ranks, and whether one was asked to stop, or to pause. */
 gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err);
 /* With `reproducible`: all words to 0; a call's sums added to them; all ranks' added up. */
 void gp_trainer_exact_begin(gp_trainer *trainer, bool gradients);

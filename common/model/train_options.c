@@ -340,6 +340,15 @@ const gp_param gp_train_options_table[] = {
       .help = "how often in a row, without a step in between, a dead worker is replaced and the training "
               "goes on; 0: "
               "a death ends it" },
+    { .name = "min-workers",
+      .type = GP_PARAM_I64,
+      AT(min_workers),
+      .fallback = 1,
+      .min = 1,
+      .max = GP_LOADS_MAX,
+      .torch_name = "torchrun --nnodes MIN:MAX",
+      .help = "after deaths the training goes on at once with the others if they are so many, else when dead "
+              "workers are replaced" },
     { .name = "image-cache",
       .type = GP_PARAM_I64,
       AT(image_cache),

@@ -65,7 +65,8 @@ typedef struct gp_train_options {
     int64_t image_size[2]; /* height, width that images are brought to; 0, 0: the network's, or their own */
     int64_t
         max_restarts; /* deaths of workers in a row, without a step between; 0: a death ends the training */
-    int on_bad;       /* error, skip: the order of gp_on_bad in common/data */
+    int64_t min_workers;           /* with fewer it waits for a worker that died to be replaced */
+    int on_bad;                    /* error, skip: the order of gp_on_bad in common/data */
     int64_t image_cache;           /* MiB of decoded images that a worker keeps */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
