@@ -154,6 +154,16 @@ typedef struct gp_layer_change {
     int64_t parameters;       /* that it learns, or would */
 } gp_layer_change;
 
+/* A training has left its group of workers for another one. */
+typedef struct gp_train_regroup {
+    uint32_t workers_before, workers;
+    uint32_t worker_index[64]; /* of each rank */
+    uint64_t step;             /* the last one of the group before */
+    double seconds;            /* from the last step, or the death, to when all workers were ready again */
+    bool died;                 /* a worker died; false: it was resized, by whom or for what */
+    const char *cause;
+} gp_train_regroup;
+
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */
     void (*begin)(void *context, const gp_train_facts *facts);
     void (*step)(void *context, const gp_train_step *step);
@@ -162,6 +172,8 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
     /* By gp_training_new(): what a transfer did, one call a layer; what else is worth telling.  Texts are lent. */
     void (*change)(void *context, const gp_layer_change *change);
     void (*note)(void *context, const char *sentence);
+    /* Its number of workers changed, or one of them was replaced.  A sentence about it goes to the pool's note as well. */
+    void (*regroup)(void *context, const gp_train_regroup *regroup);
 } gp_train_events;
 
 /* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this
@@ -226,7 +238,8 @@ typedef struct gp_training_summary {
      * among the first few of each. */
     uint64_t skipped;
     uint32_t restarts;     /* deaths of workers after which it went on */
-    double paused_seconds; /* that they took */
+    uint32_t resizes;      /* changes of its number of workers for other reasons */
+    double paused_seconds; /* that both took */
 } gp_training_summary;
 
 /* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what
@@ -238,13 +251,23 @@ GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *requ
 /* gp_training_run -- train it on the pool's workers and wait for it, once.
  * Every worker computes its share of each mini-batch; gradients go directly between workers.
  *   lease  which workers
- * A worker that dies is replaced, and the others go on with it from the last step that any of them had taken, at most
- * `max-restarts` times in a row without a step between; a note says so.
+ * When a worker dies the others go on from the last step that any of them had taken, at once if they are `min-workers`,
+ * else when it is replaced, at most `max-restarts` times in a row without a step between; a note says so.  Workers that
+ * are replaced or come free join at a step boundary, up to the lease's workers_max, and gp_training_set_workers() changes
+ * the number, unless max-restarts is 0 or worker-load is given.
  * GP_EPEER: a worker died and that was not to be: which, how, in which step and its log are in the sentence.
  * GP_ECANCELED: stop was 2.  GP_EDIVERGED: the loss is not finite.
  * GP_ENODEV: environment GPU without one.  GP_EBUSY: no_wait, and the workers are leased. */
 GP_API gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease,
                                  gp_error *err);
+
+/* gp_training_set_workers -- let a training of this pool, of any client, go on with that many workers, fewer or more than
+ * now, from a step boundary soon, or when so many are free.
+ *   lease  its number in the pool's status; 0: it is that of the background job
+ * Returns when it was asked for.  GP_ESTALE: no such lease or job holds workers.  GP_EINVAL: it cannot change, or was told
+ * `min-workers` above that.  GP_ENODEV: the pool has fewer. */
+GP_API gp_status gp_training_set_workers(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers,
+                                         gp_error *err);
 
 /* gp_train -- both, with request->lease. */
 GP_API gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err);

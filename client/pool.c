@@ -71,7 +71,14 @@ static void pool_take_news(gp_pool *pool, const gp_incoming *in)
             pool->grant = grant;
             pool->generation = in->envelope.generation;
             pool->regranted = true;
+            pool->change = (gp_lease_change){ 0 };
         }
+        break;
+    case GP_ID(lease_change):
+        if (pool->lease != 0 && in->envelope.lease == pool->lease &&
+            in->envelope.generation == pool->generation &&
+            gp_incoming_decode(in, &pool->change, &ignored) == GP_OK && pool->change.asked)
+            pool->workers_max = pool->change.workers;
         break;
     case GP_ID(lease_ended):
         if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &pool->ended, &ignored) == GP_OK)
@@ -434,8 +441,8 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
     }
 }
 
-static gp_status lease_ask_fill(gp_lease_ask *ask, const gp_lease_request *request, const char *purpose,
-                                gp_error *err)
+static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp_lease_request *request,
+                                const char *purpose, gp_error *err)
 {
     static const uint32_t environments[] = { GP_ENV_ANY, GP_ENV_CPU, GP_ENV_GPU };
 
@@ -444,6 +451,7 @@ static gp_status lease_ask_fill(gp_lease_ask *ask, const gp_lease_request *reque
                            .environment = environments[request->environment],
                            .priority = request->priority,
                            .wait = !request->no_wait };
+    ask->workers_floor = pool->floor;
     snprintf(ask->purpose, sizeof(ask->purpose), "%s", purpose);
     if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
         return gp_fail(err, GP_EINVAL, "priority %d; it must be from %d to %d", request->priority,
@@ -463,7 +471,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
     gp_status status = pool_needs_host(pool, purpose, err);
 
     if (status == GP_OK)
-        status = lease_ask_fill(&ask, request, purpose, err);
+        status = lease_ask_fill(pool, &ask, request, purpose, err);
 
     if (status == GP_OK)
         status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
@@ -499,6 +507,9 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->generation = in.in.envelope.generation;
                     pool->revoked = false;
                     pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
+                    pool->workers_max = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_max;
+                    pool->environment = ask.environment;
+                    pool->change = (gp_lease_change){ 0 };
                     snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
                     pool_message_close(&in);
                     gp_fault_point("lease-held");
@@ -532,6 +543,8 @@ void pool_release(gp_pool *pool)
     pool->lease = 0;
     pool->generation = 0;
     pool->grant.slots_count = 0;
+    pool->floor = 0;
+    pool->change = (gp_lease_change){ 0 };
     pool->lost = (gp_worker_lost){ 0 };
     pool->regranted = pool->revoked = false;
 }

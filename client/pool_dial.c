@@ -160,7 +160,11 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
 /* The lease, said to the new scheduler.  One that it does not give is over, which is no failure of dialling. */
 static gp_status claim_lease(gp_pool *pool, gp_error *err)
 {
-    gp_lease_claim claim = { .workers_min = pool->workers_min, .members_count = pool->grant.slots_count };
+    gp_lease_claim claim = { .workers_min = pool->workers_min,
+                             .workers_floor = pool->floor,
+                             .workers_max = pool->workers_max,
+                             .environment = pool->environment,
+                             .members_count = pool->grant.slots_count };
     gp_ok_reply ok;
     gp_error why;
     gp_status status;

@@ -41,6 +41,18 @@ gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
     return GP_OK;
 }
 
+gp_status gp_training_set_workers(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers,
+                                  gp_error *err)
+{
+    gp_lease_resize resize = { .lease = lease, .job = job, .workers = workers };
+    gp_ok_reply ok;
+
+    if (workers == 0 || workers > GP_MEMBERS_MAX)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " workers; a training has 1 to %u", workers,
+                       GP_MEMBERS_MAX);
+    return pool_ask(pool, &gp_msg_lease_resize, &resize, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, err);
+}
+
 gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
 {
     gp_resize resize = { .workers = workers };

@@ -32,7 +32,7 @@ enum {
 };
 
 typedef enum reform_phase {
-    REFORM_BEGIN, /* train_begin was sent; not all ranks are ready */
+    REFORM_BEGIN, /* attaching, train_begin; not all ranks are ready */
     REFORM_STEPS,
     REFORM_PAUSE, /* the ranks were asked to stop at a step boundary; not all have */
     REFORM_BREAK, /* a member died; survivors that have not ended are waited for, and the next generation */
@@ -43,11 +43,12 @@ typedef enum reform_phase {
 typedef enum reform_end { REFORM_PAUSED, REFORM_FINISHED, REFORM_FAILED } reform_end;
 
 typedef enum reform_event_kind {
-    REFORM_READY,   /* rank, step: train_ready */
-    REFORM_STEP,    /* step: news of it */
-    REFORM_ENDED,   /* rank, end: train_done, or the refusal of train_begin */
-    REFORM_LOST,    /* rank: a member of the present group died */
-    REFORM_GRANT,   /* workers: the lease has another generation */
+    REFORM_READY, /* rank, step: train_ready */
+    REFORM_STEP,  /* step: news of it */
+    REFORM_ENDED, /* rank, end: train_done, or the refusal of train_begin */
+    REFORM_LOST,  /* rank: a member of the present group died */
+    REFORM_GRANT, /* workers: the lease has another generation */
+    REFORM_ATTACHED, /* workers: of the generation that was attached to: yet another one may have come meanwhile */
     REFORM_CHANGE,  /* workers, asked: the lease is to have so many */
     REFORM_REUNION, /* another scheduler: what was asked of the one before is not answered */
     REFORM_STOPPED, /* it was told to stop: no group is left any more for the sake of its size */
@@ -100,7 +101,7 @@ typedef struct reform {
     uint32_t next;
     uint32_t wanted; /* size that the lease is to have; 0 = as it is */
     bool wanted_asked;
-    bool stopped;
+    bool stopped, stopped_hard;
     uint64_t step;        /* the last of which news came */
     uint64_t begun_at;    /* the step after which the present group began */
     uint64_t told;        /* the last step of which news came, when the group before was left */
@@ -108,6 +109,7 @@ typedef struct reform {
     uint32_t in_a_row;    /* breaks without a step between */
     uint32_t short_lived; /* breaks in a row of groups that had grown, before they had proved themselves */
     bool barred;          /* it takes no more workers unless it is asked to */
+    bool kept;            /* and the scheduler was told */
 } reform;
 
 /* A training that begins on `workers`: train_begin is about to be sent. */

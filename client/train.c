@@ -1,7 +1,7 @@
 /* train.c -- one training as the client sees it.
  *
  *   load network and options -> lease -> train_begin to each rank -> all train_ready -> steps, validations
- *        -> train_done of each rank -> release
+ *        -> train_done of each rank -> release                     (again in another group: reform.h)
  *
  * The client is not in the step loop: it listens, and may ask for a stop.  The first failure by time is the one
  * that is told; a death is told in the scheduler's words (who, how, in which step, which log), because ranks only
@@ -24,7 +24,7 @@ enum {
 
 /* ---- what the workers say ---- */
 
-static void run_fail(gp_run *run, const gp_error *failure)
+void gp_run_fail(gp_run *run, const gp_error *failure)
 {
     if (run->failure.code != GP_OK)
         return;
@@ -32,12 +32,14 @@ static void run_fail(gp_run *run, const gp_error *failure)
     run->failed_ms = gp_now_ms();
 }
 
-static void run_end_rank(gp_run *run, uint32_t rank)
+static bool run_has_ended(const gp_run *run, uint32_t rank)
 {
-    if (run->rank_ended[rank])
-        return;
-    run->rank_ended[rank] = true;
-    run->ended++;
+    return rank >= run->reform.world || run->reform.end_of[rank] != 0;
+}
+
+static void run_end_rank(gp_run *run, uint32_t rank, reform_end end)
+{
+    gp_run_reform(run, &(reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
 }
 
 static void run_tell_stop(gp_run *run, bool hard)
@@ -45,12 +47,12 @@ static void run_tell_stop(gp_run *run, bool hard)
     gp_train_stop stop = { .hard = hard };
 
     /* A soft stop travels with the gradients: one rank is enough.  A hard one must reach each. */
-    for (uint32_t rank = 0; rank < (hard ? run->world : 1); rank++)
-        if (!run->rank_ended[rank])
+    for (uint32_t rank = 0; rank < (hard ? run->reform.world : 1); rank++)
+        if (!run_has_ended(run, rank))
             pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL);
 }
 
-static gp_status run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready, gp_error *err)
+static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
 {
     gp_train_facts *facts = &run->facts;
 
@@ -67,16 +69,13 @@ static gp_status run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready
         facts->memory_bytes = ready->memory_bytes;
         facts->classes = ready->classes;
     }
-    if (++run->ready < run->world)
-        return GP_OK;
-    gp_status status = run->begin.restart == 0 ? GP_OK : gp_run_went_on(run, ready->step, err);
-
-    if (status == GP_OK && !run->told_begin && run->request->events.begin != NULL)
+    gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });
+    if (run->reform.phase != REFORM_STEPS && run->reform.phase != REFORM_PAUSE)
+        return;
+    if (!run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, facts);
     run->told_begin = true;
-    if (status == GP_OK)
-        gp_run_tell_steps(run, &run->early);
-    return status;
+    gp_run_tell_steps(run, &run->early);
 }
 
 static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
@@ -92,6 +91,8 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
         summary->loss = r->loss;
         summary->seconds = r->seconds;
         gp_step_list_drop(&run->spare, r->step);
+        run->stepped_ms = gp_now_ms();
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_STEP, .step = r->step });
     }
     if (run->request->events.step == NULL)
         return;
@@ -122,7 +123,7 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
         run->training->summary.samples_trained += r->samples;
         if (rank == 1 && r->step > run->training->summary.steps && run->options.max_restarts > 0)
             gp_step_list_add(&run->spare, r);
-        if (rank == 0 && run->ready < run->world) /* nobody was told yet that it begins */
+        if (rank == 0 && run->reform.phase == REFORM_BEGIN) /* nobody was told yet that it begins */
             gp_step_list_add(&run->early, r);
         else
             run_tell_step(run, rank, r);
@@ -182,8 +183,10 @@ static void run_take_failure(gp_run *run, const gp_error *failure)
 {
     bool effect = failure->code == GP_EPEER || (failure->code == GP_ECANCELED && run->stop_told < 2);
 
+    if (gp_run_between(run)) /* whatever it is, it comes of the death */
+        return;
     if (!effect) {
-        run_fail(run, failure);
+        gp_run_fail(run, failure);
     } else if (run->failed_ms == 0) {
         run->effect = *failure;
         run->failed_ms = gp_now_ms();
@@ -233,9 +236,12 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     gp_error err = { 0 };
     gp_status status = gp_incoming_decode(in, &done, &err);
 
-    run_end_rank(run, rank);
     if (status == GP_OK)
         run_take_skipped(run, &done);
+    if (status == GP_OK && done.status == GP_OK && done.stop_reason == GP_STOP_PAUSED) {
+        run_end_rank(run, rank, REFORM_PAUSED);
+        return;
+    }
     if (status == GP_OK && done.status != GP_OK) {
         status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
                          run->facts.worker_index[rank], done.message);
@@ -247,6 +253,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     }
     if (status != GP_OK)
         run_take_failure(run, &err);
+    run_end_rank(run, rank, status == GP_OK ? REFORM_FINISHED : REFORM_FAILED);
 }
 
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
@@ -259,18 +266,18 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
     } message;
     gp_error err = { 0 };
 
-    if (in->type == NULL || run->rank_ended[rank])
+    if (in->type == NULL || run_has_ended(run, rank))
         return;
     switch (in->envelope.message) {
     case GP_ID(error_reply):
         pool_error_from(in, &err);
         gp_error_prefix(&err, "worker %" PRIu32, run->facts.worker_index[rank]);
-        run_end_rank(run, rank);
         run_take_failure(run, &err);
+        run_end_rank(run, rank, REFORM_FAILED);
         return;
     case GP_ID(train_ready):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            run_take_ready(run, rank, &message.ready, &err);
+            run_take_ready(run, rank, &message.ready);
         break;
     case GP_ID(train_steps):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
@@ -291,14 +298,14 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         break;
     }
     if (err.code != GP_OK)
-        run_fail(run, &err);
+        gp_run_fail(run, &err);
 }
 
 /* ---- the loop ---- */
 
 gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
-    run->world = run->pool->grant.slots_count;
+    const uint32_t world = run->reform.world;
     gp_status scaled = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
 
     if (scaled !=
@@ -313,11 +320,11 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
 
     run->begun_ms = gp_now_ms();
     run->facts.initial_learn_rate = run->options.initial_learn_rate;
-    run->facts.workers = run->world;
-    run->begin.workers = run->world;
-    for (uint32_t rank = 0; rank < run->world; rank++)
+    run->facts.workers = world;
+    run->begin.workers = world;
+    for (uint32_t rank = 0; rank < world; rank++)
         run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
-    for (uint32_t rank = 0; rank < run->world; rank++) {
+    for (uint32_t rank = 0; rank < world; rank++) {
         gp_status status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
                                             payload_count, NULL, err);
 
@@ -332,100 +339,68 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     return GP_OK;
 }
 
-/* The scheduler's words, and the step: what it knows of that is half a second old, what we saw is not. */
-static void run_lost_error(const gp_run *run, gp_error *err)
-{
-    uint64_t steps = run->training->summary.steps;
-
-    if (run->ready < run->world)
-        gp_fail(err, GP_EPEER, "%s; it happened before the first step", run->pool->lost.cause);
-    else
-        gp_fail(err, GP_EPEER, "%s; the last step that all workers finished is %" PRIu64,
-                run->pool->lost.cause, steps);
-}
-
-static void run_end_lost(gp_run *run)
-{
-    for (uint32_t rank = 0; rank < run->world; rank++)
-        if (run->facts.worker_index[rank] == run->pool->lost.index)
-            run_end_rank(run, rank);
-}
-
-/* The group is broken; the training is not. */
-static void run_break(gp_run *run)
-{
-    run->broken = true;
-    run->broken_ms = run->failed_ms != 0 ? run->failed_ms : gp_now_ms();
-    snprintf(run->cause, sizeof(run->cause), "%s", run->pool->lost.cause);
-    run_end_lost(run);
-}
-
 /* What the outside asks for, and what the scheduler has told meanwhile. */
 static void run_look_around(gp_run *run)
 {
     int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
+    bool working = run->reform.ended < run->reform.world || gp_run_between(run);
     gp_error err;
 
-    if (run->pool->lost.index != 0 && run->has_result) { /* it died with nothing left to do */
-        run->ended = run->world;
-        return;
-    }
-    if (run->pool->lost.index != 0 && run->failure.code == GP_OK && gp_run_may_go_on(run)) {
-        run_break(run);
-        return;
-    }
-    if (run->pool->lost.index != 0 && run->failure.code == GP_OK) {
-        run_lost_error(run, &err);
-        run->failed_ms = 0;
-        run_fail(run, &err);
-        run_end_lost(run);
-    }
-    if (run->ready < run->world && !run->loading_told && gp_now_ms() - run->begun_ms > LOADING_MS) {
+    gp_run_watch(run);
+    if (run->reform.ready < run->reform.world && !run->loading_told && !run->told_begin &&
+        gp_now_ms() - run->begun_ms > LOADING_MS) {
         run->loading_told = true;
         pool_note(run->pool,
                   "waiting for the workers to read the data and build the network: %u of %u are ready",
-                  run->ready, run->world);
+                  run->reform.ready, run->reform.world);
     }
     if (run->pool->revoked && run->failure.code == GP_OK) {
-        gp_fail(&err, GP_ECANCELED, "the lease ended: %s", run->pool->ended.reason);
-        run_fail(run, &err);
+        gp_fail(&err, GP_ECANCELED, "%s%sthe lease ended: %s", gp_run_between(run) ? run->cause : "",
+                gp_run_between(run) ? "; " : "", run->pool->ended.reason);
+        gp_run_fail(run, &err);
     }
-    if (wanted >= 2 && run->failure.code == GP_OK && run->ended < run->world) { /* answer or not */
+    if (wanted >= 2 && run->failure.code == GP_OK && working) { /* answer or not */
         gp_fail(&err, GP_ECANCELED, "stopped at once; the last step that was told is %" PRIu64,
                 run->training->summary.steps);
-        run_fail(run, &err);
+        gp_run_fail(run, &err);
     }
     if (run->failure.code != GP_OK)
         wanted = 2; /* nobody goes on alone */
-    if (wanted > run->stop_told) {
+    if (wanted > run->stop_told && !gp_run_between(run)) {
         run->stop_told = wanted;
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_STOPPED, .hard = wanted >= 2 });
         run_tell_stop(run, wanted >= 2);
     }
 }
 
+/* All ranks have ended, or a failure is known by its cause and the rest had its time to end. */
+static bool run_is_over(const gp_run *run)
+{
+    bool late = run->failed_ms != 0 && gp_now_ms() - run->failed_ms > ENDING_MS;
+
+    if (gp_run_between(run))
+        return run->failure.code != GP_OK;
+    if (run->reform.ended < run->reform.world && !(run->has_result && run->pool->lost.index != 0))
+        return late;
+    return run->failed_ms == 0 || run->failure.code != GP_OK || run->has_result || late;
+}
+
 static gp_status run_loop(gp_run *run, gp_error *err)
 {
-    /* All ranks have ended, or a failure is known by its cause and the rest had its time to end. */
-    while (run->ended < run->world || (run->failed_ms != 0 && run->failure.code == GP_OK)) {
+    for (run_look_around(run); !run_is_over(run); run_look_around(run)) {
         pool_message message;
-        gp_status status;
+        gp_status status = gp_run_form_again(run, err);
 
-        run_look_around(run);
-        if (run->broken)
-            return GP_OK;
-        if (run->failed_ms != 0 && gp_now_ms() - run->failed_ms > ENDING_MS)
-            break;
-        status = pool_next(run->pool, &message, 50, err);
+        if (status == GP_OK)
+            status = pool_next(run->pool, &message, gp_run_between(run) ? 20 : 50, err);
         if (status != GP_OK)
             return status;
+        run->quiet = message.from == POOL_NOBODY;
         if (message.from == POOL_WORKER)
             gp_run_take(run, message.rank, &message.in);
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
-    run_look_around(run);
-    if (run->broken)
-        return GP_OK;
     if (run->has_result) { /* whoever failed or died after that had nothing left to do */
         run_tell_skipped(run);
         return GP_OK;
@@ -476,6 +451,14 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     return GP_OK;
 }
 
+/* The fewest workers it goes on with; 0: with all that it began with, or not at all. */
+static uint32_t run_floor(const gp_run *run)
+{
+    if (run->options.max_restarts == 0 || run->options.worker_load[0] != '\0')
+        return 0;
+    return (uint32_t)run->options.min_workers;
+}
+
 gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease, gp_error *err)
 {
     gp_run *run = training->run;
@@ -487,18 +470,17 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
     run->pool = pool;
     snprintf(purpose, sizeof(purpose), "train %.80s",
              run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
+    pool->floor = run_floor(run);
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
+        reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
+        run->reunions = pool->reunions;
         status = gp_run_begin(run, err);
-        while (status == GP_OK) {
+        if (status == GP_OK)
             status = run_loop(run, err);
-            if (status != GP_OK || !run->broken)
-                break;
-            status = gp_run_form_again(run, err);
-        }
         gp_fault_point("train-done");
-        pool_release(pool);
     }
+    pool_release(pool);
     run_free(run);
     training->run = NULL;
     return status;

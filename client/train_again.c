@@ -1,24 +1,22 @@
-/* train_again.c -- a training goes on although workers die.
+/* train_again.c -- a training goes on in another group of its lease: workers died, or their number is to change.
  *
- *   steps ... worker_lost -> the survivors end their step and keep their state -> the lease gets another generation, with
- *   replacements -> attach -> train_begin to all, restart > 0 -> they agree on the furthest state -> steps ...
+ *   steps ... worker_lost, or all ranks pause -> who is left keeps the state -> the lease gets another generation
+ *   -> attach -> train_begin to all, restart > 0 -> they agree on the furthest state -> steps ...
+ *
+ * What comes next is decided in reform.c; here it is done.
  *
  * What is told of a step is told once: news of steps that were told before are left out, and news that rank 0 took
  * with it are taken from another rank. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/train_run.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum {
-    STEPS_MAX = 1 << 16,
-    LAST_WORDS_MS = 300, /* what survivors are given to send their news, once the next generation is there */
-    REPLACE_MS = 60000,  /* for a replacement to start and the survivors to end their step */
-    WAITING_MS = 2000,   /* then it is said what is waited for */
-};
+enum { STEPS_MAX = 1 << 16 };
 
 /* ---- news that wait ---- */
 
@@ -49,91 +47,197 @@ void gp_step_list_drop(gp_step_list *list, uint64_t step)
 
 /* ---- again ---- */
 
-bool gp_run_may_go_on(const gp_run *run)
+bool gp_run_between(const gp_run *run)
 {
-    bool moved = run->training->summary.steps > run->told;
-
-    return run->world > 1 && (moved ? 0 : run->in_a_row) < run->options.max_restarts && run->stop_told < 2;
+    return run->reform.phase == REFORM_BREAK || run->reform.phase == REFORM_WAIT;
 }
 
-/* Survivors end what they were in: with their last answer all their news have come. */
-static bool survivors_ended(const gp_run *run)
+/* The scheduler's words, and the step: what it knows of that is half a second old, what we saw is not. */
+static void fail_lost(gp_run *run)
 {
-    return run->ended >= run->world;
+    const char *checkpoint = run->options.checkpoint_path;
+    gp_error err;
+
+    if (run->reform.ready < run->reform.world)
+        gp_fail(&err, GP_EPEER, "%s; it happened before the first step", run->cause);
+    else
+        gp_fail(&err, GP_EPEER, "%s; the last step that all workers finished is %" PRIu64 "%s%s", run->cause,
+                run->training->summary.steps,
+                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+    run->failed_ms = 0;
+    gp_run_fail(run, &err);
 }
 
-static gp_status wait_for_generation(gp_run *run, gp_error *err)
+static void fail(gp_run *run, reform_why why)
+{
+    const char *checkpoint = run->options.checkpoint_path;
+    gp_error err;
+
+    switch (why) {
+    case REFORM_WHY_LOST:
+        fail_lost(run);
+        return;
+    case REFORM_WHY_STATE:
+        gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
+                run->cause, run->reform.told,
+                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+        break;
+    case REFORM_WHY_NOT_REPLACED:
+        gp_fail(&err, GP_EPEER,
+                "%s; fewer workers were left than min-workers (%" PRId64 "), and none came within %d s",
+                run->cause, run->options.min_workers, REFORM_REPLACE_MS / 1000);
+        break;
+    }
+    gp_run_fail(run, &err);
+}
+
+/* All ranks are ready again. */
+static void go_on(gp_run *run, uint32_t before, uint64_t step)
+{
+    gp_training_summary *summary = &run->training->summary;
+    gp_train_regroup regroup = { .workers_before = before,
+                                 .workers = run->reform.world,
+                                 .step = step,
+                                 .seconds = (double)(gp_now_ms() - run->left_ms) * 1e-3,
+                                 .died = run->died,
+                                 .cause = run->cause };
+    time_t now = time(NULL);
+    struct tm local;
+    char clock[8];
+
+    memcpy(regroup.worker_index, run->facts.worker_index, sizeof(regroup.worker_index));
+    summary->paused_seconds += regroup.seconds;
+    strftime(clock, sizeof(clock), "%H:%M", localtime_r(&now, &local));
+    pool_note(run->pool, "%s %" PRIu32 " -> %" PRIu32 " workers at step %" PRIu64 ", %.2f s: %s", clock,
+              before, run->reform.world, step, regroup.seconds, run->cause);
+    if (run->request->events.regroup != NULL)
+        run->request->events.regroup(run->request->events.context, &regroup);
+    run->left_ms = 0;
+}
+
+/* A soft stop and a pause travel with the gradients: one rank is enough. */
+static void pause_group(gp_run *run)
+{
+    gp_train_stop stop = { .pause = 1 };
+
+    run->left_ms = 0;
+    run->died = false;
+    snprintf(run->cause, sizeof(run->cause), "%s",
+             run->pool->change.asked                         ? "resized"
+             : run->pool->change.workers > run->reform.world ? "workers are free"
+                                                             : "workers were given back");
+    pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &stop, NULL, 0, NULL, NULL);
+}
+
+static void do_one(gp_run *run, const reform_action *action)
+{
+    gp_error err;
+
+    switch (action->kind) {
+    case REFORM_DO_PAUSE:
+        pause_group(run);
+        break;
+    case REFORM_DO_FORM:
+        if (run->left_ms == 0)
+            run->left_ms = run->stepped_ms;
+        if (pool_tell(run->pool, &gp_msg_lease_form, &(gp_lease_form){ 0 }, NULL, &err) != GP_OK)
+            gp_run_fail(run, &err);
+        break;
+    case REFORM_DO_BEGIN:
+        run->begin_due = true;
+        run->begin.restart = action->restart;
+        break;
+    case REFORM_DO_GO_ON:
+        go_on(run, action->workers, action->step);
+        break;
+    case REFORM_DO_KEEP:
+        pool_note(run->pool,
+                  "workers that joined died %" PRIu32
+                  " times within %d steps: no more of them are taken unless gradpool resize says so",
+                  run->reform.short_lived, REFORM_PROVED_STEPS);
+        if (pool_tell(run->pool, &gp_msg_lease_resize,
+                      &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,
+                      &err) != GP_OK)
+            gp_run_fail(run, &err);
+        break;
+    case REFORM_DO_ALARM:
+        run->alarm_ms = action->ms == 0 ? 0 : gp_now_ms() + action->ms;
+        break;
+    case REFORM_DO_FAIL:
+        fail(run, action->why);
+        break;
+    }
+}
+
+void gp_run_reform(gp_run *run, const reform_event *event)
+{
+    reform_action actions[REFORM_ACTIONS_MAX];
+    size_t count = reform_step(&run->reform, event, actions);
+
+    for (size_t i = 0; i < count; i++)
+        do_one(run, &actions[i]);
+}
+
+/* The first death of a group is the one that is told. */
+static void watch_lost(gp_run *run)
+{
+    const gp_worker_lost *lost = &run->pool->lost;
+    uint32_t rank = 0;
+
+    if (lost->index == 0 || run->lost_told || run->failure.code != GP_OK)
+        return;
+    run->lost_told = true;
+    run->died = true;
+    snprintf(run->cause, sizeof(run->cause), "%s", lost->cause);
+    if (run->left_ms == 0)
+        run->left_ms = run->failed_ms != 0 ? run->failed_ms : gp_now_ms();
+    while (rank < run->facts.workers && run->facts.worker_index[rank] != lost->index)
+        rank++;
+    gp_run_reform(run, &(reform_event){ .kind = REFORM_LOST, .rank = rank });
+}
+
+void gp_run_watch(gp_run *run)
 {
     gp_pool *pool = run->pool;
-    int64_t begin_ms = gp_now_ms(), granted_ms = 0;
-    bool told = false;
 
-    for (;;) {
-        pool_message message;
-        int64_t now_ms = gp_now_ms();
-
-        if (pool->regranted && granted_ms == 0)
-            granted_ms = now_ms;
-        if (granted_ms != 0 && (survivors_ended(run) || now_ms - granted_ms > LAST_WORDS_MS))
-            return GP_OK;
-        if (pool->revoked)
-            return gp_fail(err, GP_EPEER, "%s; the lease ended: %s", run->cause, pool->ended.reason);
-        if (run->request->stop != NULL && *run->request->stop >= 2)
-            return gp_fail(err, GP_ECANCELED, "stopped at once, while a worker was replaced");
-        if (now_ms - begin_ms > REPLACE_MS)
-            return gp_fail(err, GP_EPEER, "%s; it was not replaced within %d s", run->cause,
-                           REPLACE_MS / 1000);
-        if (!told && now_ms - begin_ms > WAITING_MS) {
-            told = true;
-            pool_note(pool, "%s; waiting for a replacement", run->cause);
-        }
-        gp_status status = pool_next(pool, &message, 20, err);
-
-        if (status != GP_OK)
-            return status;
-        if (message.from == POOL_WORKER)
-            gp_run_take(run, message.rank, &message.in);
-        if (message.from != POOL_NOBODY)
-            pool_message_close(&message);
+    watch_lost(run);
+    if (pool->regranted && !run->reform.granted && !run->begin_due)
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_GRANT, .workers = pool->grant.slots_count });
+    if (pool->change.workers != 0 && !pool->regranted) {
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_CHANGE,
+                                            .workers = pool->change.workers,
+                                            .asked = pool->change.asked });
+        pool->change = (gp_lease_change){ 0 };
+    }
+    if (pool->reunions != run->reunions) {
+        run->reunions = pool->reunions;
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_REUNION });
+    }
+    /* Who was late in reading must not say that others are. */
+    if (run->alarm_ms != 0 && run->quiet && gp_now_ms() >= run->alarm_ms) {
+        run->alarm_ms = 0;
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_LATE });
     }
 }
 
 gp_status gp_run_form_again(gp_run *run, gp_error *err)
 {
     gp_training_summary *summary = &run->training->summary;
-    gp_status status = wait_for_generation(run, err);
 
-    if (status == GP_OK)
-        status = pool_attach(run->pool, err);
+    if (!run->begin_due)
+        return GP_OK;
+    run->begin_due = false;
+    gp_status status = pool_attach(run->pool, err);
+
     if (status != GP_OK)
         return status;
+    gp_run_reform(run, &(reform_event){ .kind = REFORM_ATTACHED, .workers = run->pool->grant.slots_count });
     gp_run_tell_steps(run, &run->spare);
-    run->in_a_row = summary->steps > run->told ? 1 : run->in_a_row + 1;
-    run->told = summary->steps;
-    summary->restarts++;
-    run->begin.restart = summary->restarts;
-    run->broken = false;
-    run->ready = run->ended = 0;
-    memset(run->rank_ended, 0, sizeof(run->rank_ended));
+    summary->restarts += run->died;
+    summary->resizes += !run->died;
+    run->lost_told = false;
     run->failure = run->effect = (gp_error){ 0 };
     run->failed_ms = 0;
     run->stop_told = 0;
-    run->loading_told = true;
     return gp_run_begin(run, err);
-}
-
-gp_status gp_run_went_on(gp_run *run, uint64_t step, gp_error *err)
-{
-    double paused = (double)(gp_now_ms() - run->broken_ms) * 1e-3;
-
-    if (step == 0 && run->told > 0)
-        return gp_fail(
-            err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s", run->cause,
-            run->told,
-            run->options.checkpoint_path[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ",
-            run->options.checkpoint_path);
-    run->training->summary.paused_seconds += paused;
-    pool_note(run->pool, "%s; %" PRIu32 " workers go on after step %" PRIu64 ", paused for %.2f s",
-              run->cause, run->world, step, paused);
-    return GP_OK;
 }

@@ -71,7 +71,7 @@ gp_status gp_run_write_options(gp_run *run, gp_error *err)
 {
     gp_buffer buffer;
     gp_json_writer writer;
-    gp_status status = gp_train_options_scale(&run->options, run->world, err);
+    gp_status status = gp_train_options_scale(&run->options, run->reform.world, err);
 
     if (status != GP_OK)
         return status;

@@ -1,8 +1,9 @@
-/* train_run.h -- a training and its one run.  Private to train.c and train_prepare.c. */
+/* train_run.h -- a training and its one run.  Private to train.c, train_again.c and train_prepare.c. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 
 #include "client/pool.h"
+#include "client/reform.h"
 #include "common/data/augment.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
@@ -31,8 +32,7 @@ typedef struct gp_run {
     gp_train_begin begin;
     char *netspec, *options_text;
     size_t netspec_bytes, options_bytes;
-    uint32_t world, ready, ended;
-    bool rank_ended[GP_MEMBERS_MAX];
+    reform reform; /* ranks of the group, which of them are ready and have ended, and what comes next */
     bool has_result;
     gp_train_facts facts;
     int stop_told;                         /* highest stop that the workers know of */
@@ -43,12 +43,16 @@ typedef struct gp_run {
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
     uint32_t skipped_count;
     bool loading_told, told_begin;
-    /* Deaths: the lease gets another generation, and the training goes on in it. */
-    bool broken;                /* a member died, and it will */
-    char cause[GP_TEXT_REASON]; /* of the last death */
-    int64_t broken_ms;
-    uint32_t in_a_row; /* restarts without a step between */
-    uint64_t told;     /* the last step of which somebody told, when the last one began */
+    /* When the group is left for another one (reform.h, train_again.c). */
+    bool died;                  /* because a member died */
+    char cause[GP_TEXT_REASON]; /* why, in words */
+    int64_t left_ms;            /* when its last step ended, as far as we know */
+    int64_t stepped_ms;         /* when the last news of a step came */
+    bool quiet;                 /* nothing was there to be read when we last looked */
+    int64_t alarm_ms;           /* REFORM_LATE is due; 0 = never */
+    uint64_t reunions;          /* pool->reunions, when we last looked */
+    bool lost_told;             /* reform knows of pool->lost */
+    bool begin_due;             /* what REFORM_DO_BEGIN asked for: not while a message is being read */
     /* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
      * not sent yet, they are the same of any rank. */
     gp_step_list spare;
@@ -57,9 +61,11 @@ typedef struct gp_run {
 
 /* ---- train.c ---- */
 
+/* The first failure by time is the one that is told. */
+void gp_run_fail(gp_run *run, const gp_error *failure);
 /* What a worker says. */
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in);
-/* train_begin to all ranks of the present grant. */
+/* train_begin to all ranks of the present grant, which run->reform knows. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
 /* The steps of a list as if rank 0 told of them now; the list is empty then. */
 void gp_run_tell_steps(gp_run *run, gp_step_list *list);
@@ -68,12 +74,14 @@ void gp_run_tell_steps(gp_run *run, gp_step_list *list);
 
 void gp_step_list_add(gp_step_list *list, const gp_train_record *record);
 void gp_step_list_drop(gp_step_list *list, uint64_t step); /* those up to that step */
-/* Whether the training goes on after the death that was just seen. */
-bool gp_run_may_go_on(const gp_run *run);
-/* Wait for the next generation, attach and begin in it. */
+/* Something happened: decide, and do what has to be done. */
+void gp_run_reform(gp_run *run, const reform_event *event);
+/* What the scheduler and the time say. */
+void gp_run_watch(gp_run *run);
+/* Attach to the next generation and begin in it, if that is due. */
 gp_status gp_run_form_again(gp_run *run, gp_error *err);
-/* All ranks are ready again, and go on after that step. */
-gp_status gp_run_went_on(gp_run *run, uint64_t step, gp_error *err);
+/* Whether nobody works, or only those who have to end: the next generation is awaited. */
+bool gp_run_between(const gp_run *run);
 
 /* ---- train_prepare.c ---- */
 

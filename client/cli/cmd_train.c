@@ -273,6 +273,15 @@ static void train_check_event(void *context, const gp_train_check *check)
         view_check(session->view, check);
 }
 
+static void train_regroup_event(void *context, const gp_train_regroup *regroup)
+{
+    gp_session *session = context;
+
+    run_folder_regroup(&session->folder, regroup);
+    if (session->view != NULL)
+        view_regroup(session->view, regroup);
+}
+
 static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
 {
     char time[40];
@@ -301,6 +310,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
         gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
         gp_json_put_integer(&writer, "restarts", summary->restarts);
+        gp_json_put_integer(&writer, "resizes", summary->resizes);
         gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
         changes_write(&session->changes, &writer);
         if (known) {
@@ -323,8 +333,9 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
     if (!isnan(summary->validation_rmse))
         printf(", validation RMSE %.4g", summary->validation_rmse);
-    if (summary->restarts > 0)
-        printf("; %u workers were replaced, paused for %.2f s", summary->restarts, summary->paused_seconds);
+    if (summary->restarts + summary->resizes > 0)
+        printf("; went on after %u deaths of workers and %u changes of their number, paused for %.2f s",
+               summary->restarts, summary->resizes, summary->paused_seconds);
     if (known)
         printf("\nadvised were %.0f images/s, measured %.0f: %+.1f %%", advised, measured,
                (advised / measured - 1) * 100);
@@ -394,7 +405,8 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                                         .check = train_check_event,
                                         .context = session,
                                         .change = train_change_event,
-                                        .note = train_note_event },
+                                        .note = train_note_event,
+                                        .regroup = train_regroup_event },
                             .stop = &cli_stop,
                             .pretrained = given_or_null(options->pretrained),
                             .classes = given_or_null(options->classes),
@@ -491,6 +503,7 @@ const cli_command cli_command_train = {
     .examples =
         "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
         "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"
+        "  gradpool train --network lenet --data digits --workers 2:4 --min-workers 2\n"
         "  gradpool train --network lenet --data fashion-mnist --lr 0.2 --learn-rate-schedule piecewise "
         "--learn-rate-drop-period 5\n"
         "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "

@@ -120,6 +120,22 @@ static void show_check(job_view *view, const gp_json *json)
     view_check(view->picture, &check);
 }
 
+static void show_regroup(job_view *view, const gp_json *json)
+{
+    const gp_json *index = gp_json_member(json, "worker_index");
+    gp_train_regroup regroup = { .workers_before = (uint32_t)whole(json, "workers_before"),
+                                 .workers = (uint32_t)whole(json, "workers"),
+                                 .step = whole(json, "step"),
+                                 .seconds = number(json, "paused_seconds"),
+                                 .cause = "" };
+
+    if (regroup.workers == 0 || regroup.workers > sizeof(regroup.worker_index) / sizeof(uint32_t))
+        return;
+    for (uint32_t i = 0; i < regroup.workers; i++)
+        regroup.worker_index[i] = (uint32_t)gp_json_integer(gp_json_element(index, i), i + 1);
+    view_regroup(view->picture, &regroup);
+}
+
 static void take_line(job_view *view)
 {
     gp_json *json = NULL;
@@ -128,6 +144,8 @@ static void take_line(job_view *view)
         return; /* another program's line; the next may be ours */
     if (gp_json_member(json, "validation_loss") != NULL)
         show_check(view, json);
+    else if (gp_json_member(json, "workers_before") != NULL)
+        show_regroup(view, json);
     else if (whole(json, "step") > 0 && gp_json_member(json, "time") != NULL)
         show_step(view, json);
     gp_json_free(json);

@@ -222,6 +222,30 @@ void run_folder_check(run_folder *folder, const gp_train_check *check)
     folder_line(folder, line);
 }
 
+void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "step", (int64_t)regroup->step);
+    gp_json_put_integer(&writer, "workers_before", regroup->workers_before);
+    gp_json_put_integer(&writer, "workers", regroup->workers);
+    gp_json_begin_array(&writer, "worker_index");
+    for (uint32_t i = 0; i < regroup->workers; i++)
+        gp_json_put_integer(&writer, NULL, regroup->worker_index[i]);
+    gp_json_end_array(&writer);
+    gp_json_put_number(&writer, "paused_seconds", regroup->seconds);
+    gp_json_put_bool(&writer, "died", regroup->died);
+    gp_json_put_text(&writer, "cause", regroup->cause);
+    gp_json_end_object(&writer);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
+        folder_line(folder, gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+}
+
 static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
     gp_buffer text;
@@ -241,6 +265,8 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
     if (summary != NULL) {
         gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
         gp_json_put_integer(&writer, "restarts", summary->restarts);
+        gp_json_put_integer(&writer, "resizes", summary->resizes);
+        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
         gp_json_put_number(&writer, "loss", summary->loss);
         gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);

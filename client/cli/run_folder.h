@@ -4,7 +4,7 @@
  *     job.json        what was asked for
  *     facts.json      workers, shares, steps: what is known before the first step
  *     end.json        how it ended
- *     metrics.jsonl   one object a step, one a validation
+ *     metrics.jsonl   one object a step, one a validation, one a change of the workers
  *     log             what was printed for people
  *     result/         model.onnx
  *
@@ -31,6 +31,7 @@ void run_folder_facts(const run_folder *folder, const gp_train_facts *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_check *check);
+void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup);
 /* Write how it ended (when summary or failure is given) and close the files. */
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure);
 

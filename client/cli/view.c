@@ -466,6 +466,21 @@ void view_check(gp_view *view, const gp_train_check *check)
     draw(view, true);
 }
 
+void view_regroup(gp_view *view, const gp_train_regroup *regroup)
+{
+    double seconds = view->last.seconds;
+
+    view->facts.workers = regroup->workers;
+    memcpy(view->facts.worker_index, regroup->worker_index, sizeof(view->facts.worker_index));
+    /* What a rank has done so far was another worker's. */
+    for (uint32_t i = 0; i < WORKERS; i++)
+        view->rates[i] = (gp_rates){ .seconds = seconds, .window_seconds = seconds };
+    if (view->options.log != NULL)
+        fprintf(view->options.log, "%" PRIu32 " -> %" PRIu32 " workers at step %" PRIu64 ", %.2f s: %s\n",
+                regroup->workers_before, regroup->workers, regroup->step, regroup->seconds, regroup->cause);
+    draw(view, true);
+}
+
 void view_say(gp_view *view, const char *sentence)
 {
     snprintf(view->sentence, sizeof(view->sentence), "%s", sentence);

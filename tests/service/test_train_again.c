@@ -152,7 +152,8 @@ static void check_wide(const char *batch)
         "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 400}, {\"name\": \"relu1\", \"kind\": \"relu\"},"
         "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, {\"name\": \"loss\", \"kind\": "
         "\"crossentropy\"}]}";
-    const char *const options[] = { "max-epochs=2", batch, "initial-learn-rate=0.002", "solver=adam", NULL };
+    const char *const options[] = { "max-epochs=2", batch,           "initial-learn-rate=0.002",
+                                    "solver=adam",  "min-workers=2", NULL };
     static const char *const faults[] = { "forward:9:kill@1.1",   "exchange:12:kill@1.1",
                                           "exchange:12:kill@2.1", "between-buckets:7:kill@2.1",
                                           "commit:11:kill@1.1",   "validation:1:kill@1.1",
@@ -198,7 +199,8 @@ TEST(a_training_in_float32_ends_as_well_as_the_undisturbed_one)
 
 TEST(a_worker_that_dies_again_and_again_without_a_step_ends_the_training_in_words)
 {
-    static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2", NULL };
+    static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2",
+                                         "min-workers=2", NULL };
     static const char *const never[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=0", NULL };
     outcome got;
 
