@@ -175,6 +175,7 @@ static void on_change(reform *r, const reform_event *event, todo *out)
     if ((r->phase != REFORM_BEGIN && r->phase != REFORM_STEPS) || (r->barred && event->workers > r->world))
         return;
     r->wanted = event->workers;
+    r->wanted_asked = event->asked;
     pause_if_due(r, out);
 }
 

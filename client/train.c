@@ -330,7 +330,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
 
         if (status == GP_EPEER || status == GP_EBUSY) { /* it died: the scheduler tells how */
             run->failed_ms = gp_now_ms();
-            return GP_OK;
+            continue; /* the others get it, and say how they end */
         }
         if (status != GP_OK)
             return status;

@@ -123,9 +123,9 @@ static void pause_group(gp_run *run)
     run->left_ms = 0;
     run->died = false;
     snprintf(run->cause, sizeof(run->cause), "%s",
-             run->pool->change.asked                         ? "resized"
-             : run->pool->change.workers > run->reform.world ? "workers are free"
-                                                             : "workers were given back");
+             run->reform.wanted_asked                 ? "resized"
+             : run->reform.wanted > run->reform.world ? "workers are free"
+                                                      : "workers were given back");
     pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &stop, NULL, 0, NULL, NULL);
 }
 
