@@ -19,6 +19,7 @@
 
 enum {
     ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */
+    CAUSE_MS = 5000,   /* for the cause of a failure of which effects are known: the scheduler may be busy */
     LOADING_MS = 2000, /* then it is said what is waited for */
 };
 
@@ -376,7 +377,8 @@ static void run_look_around(gp_run *run)
 /* All ranks have ended, or a failure is known by its cause and the rest had its time to end. */
 static bool run_is_over(const gp_run *run)
 {
-    bool late = run->failed_ms != 0 && gp_now_ms() - run->failed_ms > ENDING_MS;
+    int64_t patience_ms = run->failure.code != GP_OK ? ENDING_MS : CAUSE_MS;
+    bool late = run->failed_ms != 0 && gp_now_ms() - run->failed_ms > patience_ms;
 
     if (gp_run_between(run))
         return run->failure.code != GP_OK;
