@@ -50,6 +50,7 @@ static void pool_close_workers(gp_pool *pool)
         gp_channel_close(pool->workers[i], 0);
         pool->workers[i] = NULL;
     }
+    pool->links = 0;
 }
 
 /* News of the lease that come unasked change the handle before anyone looks at them. */
@@ -101,7 +102,7 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
         pool_take_news(pool, &out->in);
         return GP_OK;
     }
-    for (uint32_t i = 0; status == GP_ETIMEDOUT && !pool->dialling && i < pool->grant.slots_count; i++) {
+    for (uint32_t i = 0; status == GP_ETIMEDOUT && !pool->dialling && i < pool->links; i++) {
         if (pool->workers[i] == NULL)
             continue;
         status = gp_channel_receive(pool->workers[i], &out->in, err);
@@ -117,7 +118,7 @@ static bool pool_pending(gp_pool *pool)
 {
     if (gp_channel_pending(pool->scheduler))
         return true;
-    for (uint32_t i = 0; !pool->dialling && i < pool->grant.slots_count; i++)
+    for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
         if (pool->workers[i] != NULL && gp_channel_pending(pool->workers[i]))
             return true;
     return false;
@@ -139,7 +140,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
             return pool_reunite(pool, err);
         fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
         fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
-        for (uint32_t i = 0; !pool->dialling && i < pool->grant.slots_count; i++)
+        for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
             if (pool->workers[i] != NULL)
                 fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->workers[i]), .events = POLLIN };
         int64_t left = deadline - gp_now_ms();
@@ -365,6 +366,7 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     memcpy(attach.token, pool->grant.token, sizeof(attach.token));
     gp_channel_close(pool->workers[rank], 0);
     pool->workers[rank] = NULL;
+    pool->links = rank < pool->links ? pool->links : rank + 1;
     gp_status status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint,
                                           &worker_link, POOL_LINK_MS, err);
 

@@ -1,0 +1,373 @@
+/* test_resize.c -- trainings that get and give back workers while they run: asked to, after deaths, as others come and go. */
+#include "common/model/network.h"
+#include "tests/service/commands.h"
+
+enum { SAMPLES = 1500 }; /* of digits:1500; others validate */
+
+static const char *const exact[] = {
+    "max-epochs=5",      "mini-batch-size=96",      "initial-learn-rate=0.002",       "solver=adam",
+    "reproducible=true", "validation-frequency=11", "output-network=best-validation", NULL
+};
+
+/* A training, and what is done to it while it runs. */
+typedef struct story {
+    gp_pool *pool, *other; /* the training's handle, and one that asks */
+    gp_status status;
+    gp_error err;
+    gp_training_summary summary;
+    unsigned char *model;
+    size_t bytes;
+    uint32_t world;
+    uint64_t step, group_step; /* told so far, and when the present group began */
+    uint32_t regroups, grown, shrunk;
+    uint64_t told_wrong; /* the first step that was told out of turn; 0 = none */
+    void (*act)(struct story *s);
+    /* of act */
+    uint64_t random, next_act;
+    uint32_t kills;
+    bool pending; /* the group will be left */
+    gp_status asked;
+} story;
+
+static uint32_t draw(story *s, uint32_t below)
+{
+    s->random = s->random * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(s->random >> 33) % below;
+}
+
+static void on_begin(void *context, const gp_train_facts *facts)
+{
+    ((story *)context)->world = facts->workers;
+}
+
+static void on_step(void *context, const gp_train_step *step)
+{
+    story *s = context;
+
+    if (step->rank != 0)
+        return;
+    if (step->step != s->step + 1 && s->told_wrong == 0)
+        s->told_wrong = step->step;
+    s->step = step->step;
+    if (s->act != NULL)
+        s->act(s);
+}
+
+static void on_regroup(void *context, const gp_train_regroup *regroup)
+{
+    story *s = context;
+
+    CHECK_INT(s->world, regroup->workers_before);
+    CHECK(regroup->step >= s->group_step);
+    CHECK(regroup->seconds >= 0 && regroup->cause[0] != '\0');
+    s->regroups++;
+    s->grown += regroup->workers > s->world;
+    s->shrunk += regroup->workers < s->world;
+    s->world = regroup->workers;
+    s->group_step = regroup->step;
+    s->pending = false;
+}
+
+static void model_of(story *s, gp_training *training)
+{
+    char path[120];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
+    if (gp_training_save(training, path, &s->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
+        return;
+    s->model = malloc(1 << 22);
+    s->bytes = fread(s->model, 1, 1 << 22, file);
+    fclose(file);
+}
+
+/* On a pool of its own. */
+static void run(story *s, uint32_t workers, const gp_lease_request *lease, const char *const *options,
+                const char *fault)
+{
+    gp_train_request request = {
+        .network = "lenet",
+        .data = "digits:1500",
+        .options = options,
+        .events = { .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = s }
+    };
+    gp_training *training = NULL;
+
+    pools_begin(fault);
+    if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers }, &s->err) != GP_OK ||
+        gp_pool_open(&s->other, &(gp_pool_options){ .attach_only = true }, &s->err) != GP_OK) {
+        GP_TEST_FAIL("no pool: %s", s->err.message);
+        pools_end();
+        return;
+    }
+    if (lease != NULL)
+        request.lease = *lease;
+    s->status = gp_train(&training, s->pool, &request, &s->err);
+    if (s->status == GP_OK) {
+        gp_training_summarize(training, &s->summary);
+        model_of(s, training);
+        gp_training_free(training);
+    }
+    gp_pool_close(s->other);
+    gp_pool_close(s->pool);
+    pools_end();
+}
+
+static gp_status ask(story *s, uint32_t workers, gp_error *e)
+{
+    return gp_training_set_workers(s->other, s->pool->lease, 0, workers, e);
+}
+
+/* Every few steps another number of workers, or the death of one; never two things at once, which might leave nobody. */
+static void disturb(story *s)
+{
+    uint32_t world = s->pool->grant.slots_count;
+    gp_error e;
+
+    if (s->step < s->next_act || s->pending)
+        return;
+    s->next_act = s->step + 1 + draw(s, 6);
+    if (world > 1 && draw(s, 3) == 0) {
+        s->kills++;
+        s->pending = true;
+        kill((pid_t)s->pool->grant.slots[draw(s, world)].pid, SIGKILL);
+    } else {
+        uint32_t wanted = 1 + draw(s, 4);
+
+        s->pending = wanted < world;
+        if (ask(s, wanted, &e) != GP_OK)
+            GP_TEST_FAIL("%u workers: %s", wanted, e.message);
+    }
+}
+
+static void check_same(const story *wanted, const story *got, uint64_t seed)
+{
+    if (got->status != GP_OK)
+        GP_TEST_FAIL("seed %d: %s", (int)seed, got->err.message);
+    else if (got->bytes != wanted->bytes || memcmp(got->model, wanted->model, wanted->bytes) != 0)
+        GP_TEST_FAIL("seed %d: another model", (int)seed);
+    else if (got->told_wrong != 0 || got->step != wanted->step)
+        GP_TEST_FAIL("seed %d: step %d was told out of turn, the last one was %d", (int)seed,
+                     (int)got->told_wrong, (int)got->step);
+}
+
+TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
+{
+    story undisturbed = { 0 };
+    uint32_t kills = 0, grown = 0, shrunk = 0;
+
+    run(&undisturbed, 2, NULL, exact, NULL);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    CHECK(undisturbed.summary.validation_accuracy > 0.5);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        story s = { .act = disturb, .random = seed * 0x9e3779b97f4a7c15ull, .next_act = 2 };
+
+        run(&s, 4, NULL, exact, NULL);
+        check_same(&undisturbed, &s, seed);
+        kills += s.kills;
+        grown += s.grown;
+        shrunk += s.shrunk;
+        free(s.model);
+    }
+    CHECK(kills > 0 && grown > 0 && shrunk > 0);
+    free(undisturbed.model);
+}
+
+static void resize_often(story *s)
+{
+    gp_error e;
+
+    if (s->step % 6 != 0 || s->pending)
+        return;
+    s->pending = true;
+    if (ask(s, s->pool->grant.slots_count == 3 ? 1 : s->pool->grant.slots_count + 1, &e) != GP_OK)
+        GP_TEST_FAIL("%s", e.message);
+}
+
+TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
+{
+    static const char *const options[] = { "max-epochs=4", "mini-batch-size=50", "initial-learn-rate=0.05",
+                                           NULL };
+    story alone = { 0 }, s = { .act = resize_often };
+
+    run(&alone, 3, NULL, options, NULL);
+    run(&s, 3, NULL, options, NULL);
+    REQUIRE(alone.status == GP_OK && s.status == GP_OK);
+    CHECK(s.regroups >= 3);
+    CHECK_INT(s.regroups, s.summary.resizes);
+    CHECK_INT(0, s.summary.restarts);
+    CHECK_INT(0, s.told_wrong);
+    CHECK_INT(4 * SAMPLES, alone.summary.samples_trained);
+    CHECK_INT(4 * SAMPLES, s.summary.samples_trained);
+    CHECK_INT(alone.summary.steps, s.summary.steps);
+    CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy, 0.02); /* of some hundred */
+    free(alone.model);
+    free(s.model);
+}
+
+static void let_go(story *s)
+{
+    if (s->step == 4)
+        pool_release(s->other);
+}
+
+TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_takes_the_others_later)
+{
+    static const char *const options[] = { "max-epochs=60", "mini-batch-size=50", "initial-learn-rate=0.02",
+                                           "validation-frequency=100000", NULL };
+    gp_train_request request = { .network = "lenet", .data = "digits:1500", .options = options };
+    story s = { .act = let_go };
+    gp_training *training = NULL;
+
+    pools_begin(NULL);
+    request.events =
+        (gp_train_events){ .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = &s };
+    request.lease = (gp_lease_request){ .workers_min = 1, .workers_max = 3 };
+    REQUIRE_OK(gp_pool_open(&s.pool, &(gp_pool_options){ .workers = 3 }, &s.err), s.err);
+    REQUIRE_OK(gp_pool_open(&s.other, &(gp_pool_options){ .attach_only = true }, &s.err), s.err);
+    REQUIRE_OK(pool_lease(s.other, &(gp_lease_request){ .workers_min = 2, .workers_max = 2 }, "holding", NULL,
+                          &s.err),
+               s.err);
+    s.status = gp_train(&training, s.pool, &request, &s.err);
+    if (s.status != GP_OK)
+        GP_TEST_FAIL("%s", s.err.message);
+    CHECK(s.grown >= 1);
+    CHECK_INT(3, s.world);
+    CHECK_INT(0, s.shrunk);
+    CHECK_INT(0, s.told_wrong);
+    gp_training_free(training);
+    gp_pool_close(s.other);
+    gp_pool_close(s.pool);
+    pools_end();
+}
+
+static void kill_last(story *s)
+{
+    if (s->step == 6 && s->kills++ == 0)
+        kill((pid_t)s->pool->grant.slots[s->pool->grant.slots_count - 1].pid, SIGKILL);
+}
+
+TEST(with_fewer_than_min_workers_it_waits_and_ends_in_words_when_nobody_can_come)
+{
+    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "min-workers=2", NULL };
+    story s = { .act = kill_last };
+
+    run(&s, 2, NULL, options,
+        "claimed:1:kill@2.2,claimed:1:kill@2.3,claimed:1:kill@2.4,claimed:1:kill@2.5,claimed:1:kill@2.6,"
+        "claimed:1:kill@2.7");
+    CHECK_STATUS(GP_EPEER, s.status == GP_ECANCELED ? GP_EPEER : s.status);
+    CHECK_CONTAINS(s.err.message, "worker 2");
+    CHECK_CONTAINS(s.err.message, "cannot be replaced");
+    CHECK_INT(0, s.regroups);
+    /* More than it could ever have is told at once. */
+    s = (story){ 0 };
+    run(&s, 2, &(gp_lease_request){ .workers_min = 1, .workers_max = 1 }, options, NULL);
+    CHECK_STATUS(GP_EINVAL, s.status);
+    CHECK_CONTAINS(s.err.message, "min-workers is 2");
+}
+
+TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
+{
+    static const char *const options[] = {
+        "max-epochs=40",  "mini-batch-size=50",          "initial-learn-rate=0.02",
+        "max-restarts=2", "validation-frequency=100000", NULL
+    };
+    story s = { 0 };
+
+    run(&s, 2, NULL, options, "forward:3:kill@2");
+    if (s.status != GP_OK)
+        GP_TEST_FAIL("%s", s.err.message);
+    CHECK_INT(0, s.told_wrong);
+    CHECK_INT(1, s.world);
+    CHECK_INT(3, s.summary.restarts);
+    free(s.model);
+}
+
+static void ask_wrongly(story *s)
+{
+    gp_error e;
+
+    if (s->step != 3)
+        return;
+    CHECK_STATUS(GP_ENODEV, ask(s, 5, &e));
+    CHECK_CONTAINS(e.message, "5 workers asked, the pool has 2");
+    CHECK_STATUS(GP_EINVAL, ask(s, 1, &e));
+    CHECK_CONTAINS(e.message, "min-workers");
+    CHECK_STATUS(GP_EINVAL, ask(s, 0, &e));
+    CHECK_STATUS(GP_ESTALE, gp_training_set_workers(s->other, s->pool->lease + 7, 0, 1, &e));
+    CHECK_STATUS(GP_ESTALE, gp_training_set_workers(s->other, 0, 12, 1, &e));
+    CHECK_CONTAINS(e.message, "job 12");
+}
+
+static void ask_of_fixed(story *s)
+{
+    gp_error e;
+
+    if (s->step != 3)
+        return;
+    CHECK_STATUS(GP_EINVAL, ask(s, 1, &e));
+    CHECK_CONTAINS(e.message, "keeps its workers");
+}
+
+TEST(a_number_of_workers_that_cannot_be_is_refused_in_words_and_nothing_changes)
+{
+    static const char *const least[] = { "max-epochs=1", "mini-batch-size=50", "min-workers=2", NULL };
+    static const char *const fixed[] = { "max-epochs=1", "mini-batch-size=50", "max-restarts=0", NULL };
+    story s = { .act = ask_wrongly };
+
+    run(&s, 2, NULL, least, NULL);
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_INT(0, s.regroups);
+    free(s.model);
+    s = (story){ .act = ask_of_fixed };
+    run(&s, 2, NULL, fixed, NULL);
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_INT(0, s.regroups);
+    free(s.model);
+}
+
+/* Steps that the job's metrics have. */
+static int job_steps(void)
+{
+    char path[240], *at;
+    int count = 0;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", in_root("w"));
+    slurp(path, out, sizeof(out));
+    for (at = out; (at = strstr(at, "\"time\"")) != NULL; at++)
+        count++;
+    return count;
+}
+
+static bool wait_for_steps(int count)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(20) * 1e3);
+
+    while (job_steps() < count && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    return job_steps() >= count;
+}
+
+TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
+{
+    exec_begin();
+    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "60",
+             "--batch-size", "50", "--validation-frequency", "100000", "--metrics", "metrics.jsonl");
+    CHECK(wait_for_steps(5));
+    RUN_CODE(0, "resize", "1", "1");
+    CHECK_CONTAINS(out, "job 1 goes on with 1 worker");
+    CHECK(wait_for_steps(job_steps() + 5));
+    RUN_CODE(0, "resize", "1", "2");
+    RUN_CODE(1, "resize", "1", "3");
+    CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
+    RUN_CODE(2, "resize", "1");
+    RUN_CODE(2, "resize", "lease:x", "2");
+    RUN_CODE(0, "wait", "1");
+    CHECK_INT(60 * SAMPLES / 50, job_steps());
+    CHECK_CONTAINS(out, "\"workers_before\": 2, \"workers\": 1, \"worker_index\": [1]");
+    CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");
+    CHECK_CONTAINS(out, "\"cause\": \"resized\"");
+    RUN_CODE(1, "resize", "1", "2");
+    CHECK_CONTAINS(err, "job 1 holds no workers now");
+    pools_end();
+}
