@@ -8,6 +8,7 @@
 
 struct gp_arrays {
     int fd;
+    gp_lender *lender;
     char source[GP_LENT_SOURCE_BYTES];
 };
 
@@ -51,9 +52,12 @@ gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *given, const void
     arrays = gp_calloc(1, sizeof(*arrays));
     if (arrays == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the name of arrays");
+    arrays->fd = -1;
     status = gp_lent_make(&arrays->fd, arrays->source, &info, samples, targets, err);
+    if (status == GP_OK)
+        status = gp_lent_serve(&arrays->lender, arrays->fd, arrays->source, err);
     if (status != GP_OK) {
-        gp_free(arrays);
+        gp_arrays_free(arrays);
         return status;
     }
     *out = arrays;
@@ -69,6 +73,8 @@ void gp_arrays_free(gp_arrays *arrays)
 {
     if (arrays == NULL)
         return;
-    close(arrays->fd);
+    gp_lent_serve_end(arrays->lender);
+    if (arrays->fd >= 0)
+        close(arrays->fd);
     gp_free(arrays);
 }

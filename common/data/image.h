@@ -19,7 +19,7 @@ enum {
     GP_IMAGE_SCANS_MAX = 200, /* of a progressive JPEG; each one costs a pass over the image */
 };
 
-/* Pixels times scans: a file of a hundred kilobytes can ask for 200 passes over 64 million pixels, which take a minute.
+/* Pixels times scans: a file of 150 kilobytes can ask for 200 passes over 64 million pixels, seconds of work for each channel.
  * 24 passes over the largest image: those of four channels are written in 18. */
 #define GP_IMAGE_SCANNED_MAX ((uint64_t)24 * GP_IMAGE_PIXELS_MAX)
 

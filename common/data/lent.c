@@ -234,8 +234,10 @@ static gp_status lent_open_file(int *out, const char *source, uint64_t *token, g
 
     if (sscanf(source, "arrays:%u:%u:%" SCNx64 "%c", &pid, &descriptor, token, &end) != 3)
         return gp_fail(err, GP_EINVAL, "\"%s\" names no arrays; it is what gp_arrays_source() gives", source);
+    fd = gp_lent_ask(pid, *token);
     snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid, descriptor);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return gp_fail_errno(
             err, errno == EACCES ? GP_EPERM : GP_ENOENT,

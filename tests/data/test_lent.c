@@ -2,7 +2,11 @@
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/data/lent.h"
@@ -50,6 +54,47 @@ TEST(arrays_come_back_as_they_were_lent_also_when_their_owner_has_freed_them)
     CHECK_TEXT("axolotl", gp_store_get_info(store)->class_names[2]);
     CHECK_INT(COUNT, gp_store_get_info(store)->count);
     gp_store_close(store);
+}
+
+TEST(whoever_asks_is_given_the_arrays_also_from_a_process_that_none_may_look_into)
+{
+    static const int32_t labels[COUNT] = { 0 };
+    uint8_t samples[COUNT * PIXELS] = { 9 };
+    char source[GP_LENT_SOURCE_BYTES], other[GP_LENT_SOURCE_BYTES];
+    gp_store_info info = info_of(GP_U8);
+    gp_store *stores[20];
+    gp_lender *lender;
+    unsigned pid, descriptor;
+    uint64_t token;
+    gp_error err;
+    int fd, state;
+
+    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
+    REQUIRE(sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token) == 3);
+    REQUIRE_OK(gp_lent_serve(&lender, fd, source, &err), err);
+    /* Under another number nothing is found in /proc: it comes from the one who lends. */
+    snprintf(other, sizeof(other), "arrays:%u:%u:%016" PRIx64, pid, 9999u, token);
+    prctl(PR_SET_DUMPABLE, 0);
+    for (int i = 0; i < 20; i++)
+        REQUIRE_OK(gp_store_open(&stores[i], other, GP_DATA_TRAIN, &err), err);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_store *store;
+
+        _exit(gp_store_open(&store, other, GP_DATA_TRAIN, NULL) != GP_OK);
+    }
+    waitpid(child, &state, 0);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    prctl(PR_SET_DUMPABLE, 1);
+    for (int i = 0; i < 20; i++)
+        gp_store_close(stores[i]);
+    snprintf(other, sizeof(other), "arrays:%u:%u:%016" PRIx64, pid, 9999u, token ^ 1);
+    CHECK_STATUS(GP_ENOENT, gp_store_open(&stores[0], other, GP_DATA_TRAIN, &err));
+    gp_lent_serve_end(lender);
+    close(fd);
+    CHECK_STATUS(GP_ENOENT, gp_store_open(&stores[0], source, GP_DATA_TRAIN, &err));
+    CHECK_EVERY_ALLOCATION(gp_lent_serve(&lender, STDIN_FILENO, source, &err), gp_lent_serve_end(lender));
 }
 
 TEST(values_and_labels_of_pixels_are_targets_too)
