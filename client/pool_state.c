@@ -90,7 +90,7 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
     return status == GP_EPEER && !pool_missed(pool) ? GP_OK : status;
 }
 
-enum { GONE_DIAL_MS = 250 };
+enum { GONE_DIAL_MS = 1000, GONE_PAUSE_MS = 100 };
 
 /* Nothing tells that one on another host is gone but that nobody answers any more. */
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
@@ -100,7 +100,7 @@ static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
     while (gp_now_ms() < deadline) {
         if (pool_remote_dial(pool, GONE_DIAL_MS, NULL) == GP_ENOPOOL)
             return GP_OK;
-        gp_sleep_ms(GONE_DIAL_MS);
+        gp_sleep_ms(GONE_PAUSE_MS);
     }
     return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms", pool->remote->endpoint,
                    timeout_ms);

@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/secret.h"
 
-enum { SILENCE_MS = 2000, HELLO_MS = 3000, RETRY_MS = 250, PATIENCE_MS = 15000, PROFILE_BYTES_MAX = 4096 };
+enum { SILENCE_MS = 2000, HELLO_MS = 1500, RETRY_MS = 250, PATIENCE_MS = 15000, PROFILE_BYTES_MAX = 4096 };
 
 /* ---- profiles ---- */
 
@@ -222,18 +222,18 @@ static gp_status dial_once(gp_pool *pool, int timeout_ms, gp_error *err)
 
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
+    gp_error why;
     gp_status status;
 
     pool->dialling = true;
-    status = dial_once(pool, timeout_ms, err);
+    status = dial_once(pool, timeout_ms, &why);
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
+    if (status == GP_OK)
+        return GP_OK;
     return status == GP_EPEER
-               ? gp_fail(
-                     err, GP_ENOPOOL,
-                     "nobody answered at %s within %d ms: no pool listens there, or a firewall is between",
-                     pool->remote->endpoint, timeout_ms)
-               : status;
+               ? gp_fail(err, GP_ENOPOOL, "%s: no pool is there, or a firewall is between", why.message)
+               : gp_fail(err, status, "%s", why.message);
 }
 
 bool pool_remote_silent(const gp_pool *pool)

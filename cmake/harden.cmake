@@ -1,6 +1,10 @@
 # What makes a mistake with memory hard to use.  All of our C, the engine's kernels included: a canary and a probe stand at the
 # entry of functions that have arrays, never in their loops (docs/security.md has the numbers).  Not with sanitizers, which
 # look closer and do not like company; tests/style/hardened reads the result back from the files.
+option(GP_HARDEN "Build with what makes memory errors hard to use; OFF only to measure what that costs" ON)
+if(NOT GP_HARDEN)
+  return()
+endif()
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)

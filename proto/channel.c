@@ -57,6 +57,7 @@ enum {
     RECEIVE_TRIES = 64,
     SELF_TEST_MS = 5000,
     HANDSHAKES_FAILED_MAX = 3,
+    CONNECTS_REFUSED_MAX = 4, /* within about a second */
 };
 
 struct gp_channel {
@@ -381,7 +382,7 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
 typedef struct link_story {
     void *monitor;
     bool connected, turned_away;
-    unsigned failed;
+    unsigned failed, refused;
 } link_story;
 
 static void story_hear(link_story *story)
@@ -400,6 +401,7 @@ static void story_hear(link_story *story)
             memcpy(&event, zmq_msg_data(&frame), sizeof(event));
         zmq_msg_close(&frame);
         story->connected |= event == ZMQ_EVENT_CONNECTED;
+        story->refused += event == ZMQ_EVENT_CONNECT_RETRIED;
         story->turned_away |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
         story->failed +=
             event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
@@ -456,6 +458,8 @@ static gp_status story_judge(const link_story *story, const char *endpoint, bool
             "%s answers, but not as the pool whose key was given: --server-key-file is another pool's, "
             "its key was rotated, or what listens there is something else",
             endpoint);
+    if (story->refused >= CONNECTS_REFUSED_MAX && !story->connected)
+        return gp_fail(err, GP_EPEER, "nobody listens at %s", endpoint);
     if (time_is_over)
         return gp_fail(err, GP_EPEER, "nobody answered at %s for %d ms", endpoint, timeout_ms);
     return GP_OK;
