@@ -57,7 +57,7 @@ struct gp_gate {
     gp_zap *zap;
     uint16_t port;
     int64_t looked_ms;
-    int64_t logged_ms;
+    int64_t logged_ms, accept_logged_ms;
     unsigned unlogged; /* cuts since then */
     uint32_t high;     /* one more than the last place in use */
     gate_link links[LINKS_MAX];
@@ -242,6 +242,16 @@ static bool event_read(void *monitor, uint16_t *event, uint32_t *value)
     return found;
 }
 
+/* Out of descriptors, the listener tries again and again. */
+static void accept_log(gp_gate *gate, int problem)
+{
+    gate->stats.failed++;
+    if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
+        return;
+    gate->accept_logged_ms = gp_now_ms();
+    gp_log(GP_LOG_WARN, "a connection was not accepted: %s", strerror(problem));
+}
+
 static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
 {
     gate_link *link;
@@ -261,7 +271,7 @@ static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
         gate->stats.failed++;
         break;
     case ZMQ_EVENT_ACCEPT_FAILED:
-        gp_log(GP_LOG_WARN, "a connection was not accepted: %s", strerror((int)value));
+        accept_log(gate, (int)value);
         break;
     default:
         break;
