@@ -17,6 +17,7 @@ void gp_image_list_init(gp_image_list *list)
 
 void gp_image_list_deinit(gp_image_list *list)
 {
+    gp_objects_close(list->objects); /* first: its threads read the list */
     gp_free(list->entries);
     gp_free(list->labels);
     gp_free(list->offsets);
@@ -26,7 +27,6 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->slots);
     gp_free(list->stamps);
     gp_free(list->left_out_first);
-    gp_objects_close(list->objects);
     gp_buffer_deinit(&list->text);
 }
 
