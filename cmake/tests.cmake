@@ -1,9 +1,7 @@
 # gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [TIMEOUT s] [ARGS ...])
 # One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
 set(GP_TEST_ENVIRONMENT)
-if(GP_SANITIZE STREQUAL "thread")
-  set(GP_TEST_ENVIRONMENT ";TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
-elseif(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
+if(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
   set(GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()
 

@@ -1,4 +1,4 @@
-/* fuzz_lists.c -- hostile CSV, tar and npy files; the first byte says which: c, t, n. */
+/* fuzz_lists.c -- hostile CSV, tar, npy and IDX files; the first byte says which: c, t, n, i (labels), I (images). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/data/csv.h"
+#include "common/data/idx.h"
 #include "common/data/npy.h"
 #include "common/data/tar.h"
 
@@ -86,6 +87,27 @@ static void npy_run(const uint8_t *data, size_t bytes)
     gp_free(aligned);
 }
 
+static void idx_run(const uint8_t *data, size_t bytes, uint32_t rank)
+{
+    gp_error err = { GP_OK, "" };
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    size_t count = 1;
+    gp_idx idx;
+
+    if (fd < 0 || write(fd, data, bytes) != (ssize_t)bytes || lseek(fd, 0, SEEK_SET) != 0)
+        abort();
+    if (gp_idx_read_fd(&idx, fd, "input", rank, &err) != GP_OK) {
+        if (err.message[0] == '\0')
+            abort();
+        return;
+    }
+    for (uint32_t i = 0; i < rank; i++)
+        count *= idx.dim[i];
+    if (idx.rank != rank || idx.bytes != count)
+        abort();
+    gp_idx_deinit(&idx);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     int64_t live = gp_alloc_get_stats().live;
@@ -96,6 +118,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         tar_run(data + 1, bytes - 1);
     if (bytes > 0 && data[0] == 'n')
         npy_run(data + 1, bytes - 1);
+    if (bytes > 0 && (data[0] == 'i' || data[0] == 'I'))
+        idx_run(data + 1, bytes - 1, data[0] == 'i' ? 1 : 3);
     if (gp_alloc_get_stats().live != live)
         abort();
     return 0;

@@ -3,6 +3,7 @@
 #define GP_TEST_KILLER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/service/pools.h"
 
@@ -26,7 +27,7 @@ typedef struct scheduler_killer {
     pthread_t thread;
     int first_ms, every_ms, times;
     int killed;
-    volatile sig_atomic_t stop;
+    atomic_bool stop;
 } scheduler_killer;
 
 static inline void *killer_main(void *context)
@@ -55,7 +56,7 @@ static inline void killer_start(scheduler_killer *k)
 
 static inline int killer_join(scheduler_killer *k)
 {
-    k->stop = 1;
+    k->stop = true;
     pthread_join(k->thread, NULL);
     return k->killed;
 }

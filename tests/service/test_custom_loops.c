@@ -325,7 +325,7 @@ static custom_footprint footprint(void)
     return here;
 }
 
-#ifdef __SANITIZE_ADDRESS__ /* which keeps what was freed */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* which keep what was freed, and more */
 enum { GROWTH_KIB = 1 << 18 };
 #else
 enum { GROWTH_KIB = 2048 };
