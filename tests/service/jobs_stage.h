@@ -119,7 +119,7 @@ static inline void touch(const char *path)
 
 static inline char *slurp(const char *path)
 {
-    static char text[1 << 16];
+    static char text[1 << 20];
     FILE *file = fopen(path, "r");
     size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
 

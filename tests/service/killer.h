@@ -26,7 +26,7 @@ static inline pid_t holder(void)
 typedef struct scheduler_killer {
     pthread_t thread;
     int first_ms, every_ms, times;
-    int killed;
+    atomic_int killed;
     atomic_bool stop;
 } scheduler_killer;
 
