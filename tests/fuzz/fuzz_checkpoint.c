@@ -49,7 +49,7 @@ static void leave(void)
 
 static void begin(void)
 {
-    static const gp_shape image = { 1, { 4 } };
+    static const gp_shape image = { 3, { 1, 4, 4 } };
     gp_error err;
 
     strcpy(directory, access("/dev/shm", W_OK) == 0 ? "/dev/shm/gp-fuzz-XXXXXX" : "/tmp/gp-fuzz-XXXXXX");

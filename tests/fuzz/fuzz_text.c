@@ -32,8 +32,8 @@ static gp_status options_run(const char *text, size_t bytes, gp_error *err)
     gp_buffer once, twice;
     gp_json_writer writer;
 
-    gp_buffer_init(&once, 0);
-    gp_buffer_init(&twice, 0);
+    gp_buffer_init(&once, 1 << 16);
+    gp_buffer_init(&twice, 1 << 16);
     gp_json_writer_init(&writer, &once, false);
     gp_json_begin_object(&writer, NULL);
     gp_params_to_json(gp_train_options_table, &options, false, &writer);
