@@ -10,6 +10,7 @@
  *   - Both agree, in every member: the lease is as it was, and nobody is told anything.
  *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
  *   - A lease that no client claims in time is revoked.  A claim that comes later is refused.
+ *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's.
  *
  * The time of reports ends early when nobody is missing.  A worker that lives but stays silent longer keeps its place
  * like any worker that gives no sign of life, and is killed when those are: a busy machine is not death. */
@@ -132,6 +133,18 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
         revoke_claim(core, event->slot);
 }
 
+/* Whether no member lives that could have been revoked, or serves others, since: then its client may come at any time. */
+static bool all_died(const gp_core *core, const gp_core_claim *claim)
+{
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+
+        if (slot->incarnation == claim->members[i].incarnation && slot->process != GP_CORE_ABSENT)
+            return false;
+    }
+    return true;
+}
+
 /* Whether the workers' reports so far, and other leases, leave the claim possible. */
 static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
 {
@@ -140,12 +153,10 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
 
     if (core->stopping == GP_CORE_STOPPING)
         return gp_fail(err, GP_ENOPOOL, "the pool is shutting down");
-    if (core->adopting_ms == 0 || !core->accepting)
-        return gp_fail(
-            err, GP_ESTALE,
-            "the scheduler that gave lease %llu died, and its client was not back in time or none of "
-            "its workers lived on",
-            (unsigned long long)event->lease);
+    if ((core->adopting_ms == 0 && !all_died(core, claim)) || !core->accepting)
+        return gp_fail(err, GP_ESTALE,
+                       "the scheduler that gave lease %llu died, and its client was not back in time",
+                       (unsigned long long)event->lease);
     if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
         return gp_fail(err, GP_EINVAL, "a claim names a lease, its generation and its members");
     if (gp_core_lease_find(core, event->lease) != NULL)

@@ -839,3 +839,54 @@ TEST(a_pool_with_background_jobs_is_not_idle)
     CHECK_INT(1, count_of(GP_CORE_QUIT));
     pool_free();
 }
+
+/* ---- after a scheduler that died ---- */
+
+static void claim(uint8_t client, uint64_t lease, const gp_core_claim *of)
+{
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LEASE_CLAIM,
+                         .session = session(client),
+                         .correlation = 91,
+                         .lease = lease,
+                         .generation = 3,
+                         .claim = of });
+}
+
+TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
+{
+    gp_core_claim of = { .token = session(77), .min = 2, .member_count = 2 };
+
+    of.members[0] = (gp_core_member){ .slot = 0, .incarnation = 4000 };
+    of.members[1] = (gp_core_member){ .slot = 1, .incarnation = 4001 };
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    connect(2);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK_INT(2, count_of(GP_CORE_WORKER_LOST));
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    uint32_t generation = find(GP_CORE_GRANT)->generation;
+
+    CHECK(generation > 3);
+    claim(2, 10, &of); /* somebody else, for the same workers */
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    acked(0, 9, generation);
+    acked(1, 9, generation);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(9, find(GP_CORE_LEASE_GRANT)->lease);
+    pool_free();
+}
+
+TEST(a_claim_of_a_worker_that_lives_and_served_no_such_lease_is_refused)
+{
+    gp_core_claim of = { .token = session(77), .min = 1, .member_count = 1 };
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    of.members[0] = (gp_core_member){ .slot = 0, .incarnation = core->slots[0].incarnation };
+    connect(1);
+    claim(1, 9, &of);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    pool_free();
+}
