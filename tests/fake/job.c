@@ -1,6 +1,7 @@
 /* job.c -- what the tests run as a job instead of the gradpool command: GRADPOOL_CLIENT names it.
  *
  *   train append FILE MS      wait so long, then append "JOB ATTEMPT PID" to FILE, and end well
+ *   train record FILE MS      the same as entries of a history: that it began, that it ended well
  *   train show FILE           write directory, umask and environment there
  *   train exit N | train abort | train lost   end so; lost: as one whose pool is gone
  *   train until FILE          until FILE is there, whatever SIGTERM says
@@ -18,6 +19,7 @@
 
 #include "client/cli/job_self.h"
 #include "common/base/clock.h"
+#include "tests/sim/history.h"
 
 extern char **environ;
 
@@ -28,6 +30,16 @@ static int append(const char *path, const char *attempt)
     int bytes = snprintf(line, sizeof(line), "%s %s %d\n", getenv("GRADPOOL_JOB"), attempt, (int)getpid());
 
     return fd >= 0 && write(fd, line, (size_t)bytes) == bytes ? 0 : 1;
+}
+
+/* One entry of a history (tests/sim/history.h). */
+static int record(const char *path, history_kind kind, const char *attempt)
+{
+    history_entry entry = { .kind = kind,
+                            .id = strtoull(getenv("GRADPOOL_JOB"), NULL, 10),
+                            .attempt = (uint32_t)atoi(attempt) };
+
+    return history_append(path, entry) ? 0 : 1;
 }
 
 static int show(const char *path)
@@ -70,6 +82,12 @@ static int run(int argc, char **argv, const char *attempt)
     if (strcmp(verb, "append") == 0) {
         gp_sleep_ms(ms);
         return append(word, attempt);
+    }
+    if (strcmp(verb, "record") == 0) {
+        if (record(word, HISTORY_START, attempt) != 0)
+            return 1;
+        gp_sleep_ms(ms);
+        return record(word, HISTORY_FINISH, attempt);
     }
     if (strcmp(verb, "show") == 0)
         return show(word);

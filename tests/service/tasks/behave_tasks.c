@@ -14,6 +14,7 @@
 #include <gradpool/task.h>
 
 #include "tests/service/tasks/behave_tasks.h"
+#include "tests/sim/history.h"
 
 static void sleep_ms(int64_t ms)
 {
@@ -134,6 +135,25 @@ GP_TASK gp_status tally(gp_task *task, gp_error *err)
     length = (int)write(file, line, (size_t)length);
     close(file);
     (void)length;
+    return gp_task_result(task, &argument->number, sizeof(argument->number), err);
+}
+
+/* The same as entries of a history (tests/sim/history.h): that it began, that it ended well. */
+GP_TASK gp_status recorded(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const behave_tally *argument = gp_task_argument(task, &bytes);
+    history_entry entry = { .kind = HISTORY_START, .attempt = gp_task_attempt(task) };
+
+    if (bytes != sizeof(*argument))
+        return gp_fail(err, GP_EINVAL, "recorded wants a behave_tally");
+    entry.id = (uint64_t)argument->number;
+    if (!history_append(argument->path, entry))
+        return gp_fail_errno(err, GP_EIO, "%s", argument->path);
+    sleep_ms(argument->ms);
+    entry.kind = HISTORY_FINISH;
+    if (!history_append(argument->path, entry))
+        return gp_fail_errno(err, GP_EIO, "%s", argument->path);
     return gp_task_result(task, &argument->number, sizeof(argument->number), err);
 }
 
