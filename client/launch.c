@@ -90,6 +90,8 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
         status = gp_secrets_set(fd, names, err);
     *out = status == GP_OK ? fcntl(fd, F_DUPFD_CLOEXEC, 16) : -1;
     close(fd);
+    if (errno == EINVAL) /* so few are allowed */
+        errno = EMFILE;
     return status == GP_OK && *out < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for secrets") : status;
 }
 

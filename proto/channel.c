@@ -4,7 +4,7 @@
  *   zmq_bind unlinks and steals a live socket      our own socket, bound, renamed, handed over by ZMQ_USE_FD
  *   a ROUTER drops what it cannot send             ROUTER_MANDATORY: GP_EBUSY and GP_EPEER instead
  *   a DEALER queues for nobody                     IMMEDIATE: GP_EBUSY until the link is up
- *   accept() without descriptors aborts            soft limit raised to the hard one; the door refuses first
+ *   accept() without descriptors aborts            soft limit raised to the hard one; accept.c in our daemons
  *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; one that never ends can only come from
  *                                                  our own uid (0600 in 0700, uid filter), or is cut off (gate.c)
  *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
@@ -17,6 +17,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -77,8 +78,27 @@ static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
 static unsigned context_users;
 
+/* libzmq ends the process when its threads cannot have the descriptors that they need: so we look first. */
+static bool descriptors_left(void)
+{
+    enum { NEEDED = 16 };
+    int fds[NEEDED], count = 0;
+
+    while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        count++;
+    bool enough = count == NEEDED || errno == EBADF; /* without a standard error there is nothing to copy */
+
+    while (count > 0)
+        close(fds[--count]);
+    return enough;
+}
+
 void *gp_zmq_acquire(gp_error *err)
 {
+    if (!descriptors_left()) {
+        gp_fail(err, GP_ELIMIT, "too few file descriptors are left for a ZeroMQ socket; raise ulimit -n");
+        return NULL;
+    }
     pthread_mutex_lock(&context_lock);
     if (context_users == 0) {
         context = zmq_ctx_new();

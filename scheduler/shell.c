@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -167,23 +168,31 @@ static void loop(shell *s)
               .events = POLLIN },
         };
 
-        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
-            fds[FIRST_WORKER + i] = (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
-        uint32_t job_fds = shell_jobs_poll(s, &fds[FIRST_JOB]);
+        uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
 
-        poll(fds, FIRST_JOB + job_fds, patience_ms(s));
+        /* Those that there are: poll() refuses more entries than this process may have descriptors. */
+        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+            if (s->workers[i].child.pidfd >= 0) {
+                fds[FIRST_WORKER + workers] =
+                    (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
+                slots[workers++] = i;
+            }
+        struct pollfd *jobs = &fds[FIRST_WORKER + workers];
+        uint32_t job_fds = shell_jobs_poll(s, jobs);
+
+        poll(fds, FIRST_WORKER + workers + job_fds, patience_ms(s));
         check_lock(s);
         if (s->followed)
             break;
-        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        for (uint32_t i = 0; i < workers; i++) {
             if (fds[FIRST_WORKER + i].revents != 0)
-                shell_reap(s, i);
+                shell_reap(s, slots[i]);
         }
         hear_channel(s);
         shell_serve_door(s);
         shell_remote_serve(s);
         hear_signals(s);
-        shell_jobs_serve(s, &fds[FIRST_JOB], job_fds);
+        shell_jobs_serve(s, jobs, job_fds);
         shell_step(s, &tick);
     }
 }
@@ -227,6 +236,24 @@ static gp_status open_core(shell *s, gp_error *err)
     return s->actions != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for actions");
 }
 
+/* A client takes two descriptors, a worker four; the journal, jobs and ZeroMQ's threads have theirs. */
+static gp_status clients_decide(shell *s, gp_error *err)
+{
+    enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
+    struct rlimit limit = { .rlim_max = RLIM_INFINITY }; /* gp_channel_bind() takes the hard one */
+    rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < reserved + CLIENTS)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "a pool of %u workers needs %u file descriptors or more, and %u are allowed; raise ulimit -n",
+            s->core->slot_count, (unsigned)reserved + CLIENTS, (unsigned)limit.rlim_max);
+    possible = (limit.rlim_max - reserved) / CLIENTS;
+    s->clients_max = possible < SHELL_CLIENTS_MAX ? (uint32_t)possible : SHELL_CLIENTS_MAX;
+    return GP_OK;
+}
+
 static gp_status open_sockets(shell *s, gp_error *err)
 {
     const gp_places *places = s->options->places;
@@ -238,6 +265,9 @@ static gp_status open_sockets(shell *s, gp_error *err)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    status = clients_decide(s, err);
+    if (status != GP_OK)
+        return status;
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signals < 0)
         return gp_fail_errno(err, GP_EIO, "no descriptor for signals");

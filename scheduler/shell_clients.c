@@ -58,17 +58,20 @@ static void hear_knock(shell *s, const gp_door_event *knock)
         gp_door_refuse(s->door, knock->id, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
         return;
     }
-    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX && client == NULL; i++) {
+    for (uint32_t i = 0; i < s->clients_max && client == NULL; i++) {
         if (s->clients[i].door == 0)
             client = &s->clients[i];
     }
     s->refusal[0] = '\0';
     gp_fault_point("knocked");
-    shell_step(s, &event);
+    if (client == NULL) /* the core must not know of one who is not let in */
+        snprintf(s->refusal, sizeof(s->refusal),
+                 "the pool serves %u clients already, which is its limit; try again later", s->clients_max);
+    else
+        shell_step(s, &event);
     if (client == NULL ||
         (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
-        gp_door_refuse(s->door, knock->id, GP_EBUSY,
-                       s->refusal[0] != '\0' ? s->refusal : "the pool serves as many clients as it can");
+        gp_door_refuse(s->door, knock->id, GP_EBUSY, s->refusal);
         return;
     }
     *client = (shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid };

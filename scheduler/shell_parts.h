@@ -18,8 +18,8 @@
 #include "scheduler/supervise.h"
 
 enum {
-    SHELL_CLIENTS_MAX = 1024, /* of this host */
-    SHELL_REMOTE_MAX = 128,   /* of others: they cannot take the places of ours */
+    SHELL_CLIENTS_MAX = 10000, /* of this host; fewer where there are not so many descriptors */
+    SHELL_REMOTE_MAX = 128,    /* of others: they cannot take the places of ours */
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
     SHELL_PENDING_MAX = 256
 };
@@ -71,6 +71,7 @@ typedef struct shell {
     bool holds, exit, followed;     /* followed: by a later scheduler */
     bool secrets_told; /* clients gave us new secrets, or an adopted worker those that the pool had */
     shell_worker workers[GP_CORE_SLOTS_MAX];
+    uint32_t clients_max;                    /* of this host */
     shell_client clients[SHELL_CLIENTS_ALL]; /* of this host, then of others */
     shell_remote remote;
     gp_core_id refused; /* the session that the core did not want, with why */

@@ -192,6 +192,20 @@ gp_status gp_secrets_copy(int to, int from, gp_error *err)
     return status;
 }
 
+/* Where few descriptors are allowed, as high as that goes. */
+static int out_of_the_way(int fd)
+{
+    static const int from[] = { OURS_FROM, OURS_FROM / 4, STDERR_FILENO + 3 };
+    int copy = -1;
+
+    for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, from[i]);
+        if (copy >= 0 || errno != EINVAL)
+            break;
+    }
+    return copy;
+}
+
 void gp_secrets_adopt(void)
 {
     const char *text = getenv(GP_SECRETS_FD_VARIABLE);
@@ -204,7 +218,7 @@ void gp_secrets_adopt(void)
     unsetenv(GP_SECRETS_FD_VARIABLE);
     if (fd <= STDERR_FILENO || fstat(fd, &stat_) != 0 || stat_.st_size != (off_t)sizeof(secrets_page))
         return;
-    adopted = fcntl(fd, F_DUPFD_CLOEXEC, OURS_FROM);
+    adopted = out_of_the_way(fd);
     close(fd);
 }
 
@@ -219,7 +233,7 @@ gp_status gp_secrets_keep(gp_error *err)
     status = gp_secrets_new(&fd, err);
     if (status != GP_OK)
         return status;
-    adopted = fcntl(fd, F_DUPFD_CLOEXEC, OURS_FROM);
+    adopted = out_of_the_way(fd);
     close(fd);
     return adopted >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for secrets");
 }

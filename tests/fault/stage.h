@@ -6,6 +6,7 @@
 #define GP_TEST_FAULT_STAGE_H
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include "tests/service/pools.h"
 
@@ -44,6 +45,8 @@ static inline void stage_read(const char *path, char *text, size_t bytes)
 
 /* ---- commands ---- */
 
+static rlim_t stage_descriptors; /* the limit of the next commands and of what they start; 0: as it is */
+
 /* faults: GRADPOOL_FAULT of the command and of what it starts. */
 static inline pid_t stage_start(const char *faults, const char *const *words)
 {
@@ -69,6 +72,8 @@ static inline pid_t stage_start(const char *faults, const char *const *words)
         _exit(99);
     if (faults != NULL)
         setenv("GRADPOOL_FAULT", faults, 1);
+    if (stage_descriptors != 0)
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){ stage_descriptors, stage_descriptors });
     execv(program, (char *const *)(uintptr_t)vector);
     _exit(98);
 }

@@ -1,0 +1,510 @@
+/* test_limits.c -- descriptors, clients, disk space and time run out or jump; directories are hostile or stale; versions
+ * differ: one clear error or none, no abort, and the pool serves on.
+ *
+ * GRADPOOL_FAULT_LONG=1: 10,000 clients instead of 1,000. */
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "client/gradpool.h"
+#include "client/pool.h"
+#include "proto/door.h"
+#include "tests/fault/stage.h"
+
+#define TRAIN                                                                                                \
+    "train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "1", "--mini-batch-size", "60",   \
+        "--out", "m.onnx", "--quiet"
+
+static void check_logs_have_no(const char *word)
+{
+    char command[300];
+
+    snprintf(command, sizeof(command), "grep -h '%s' %s/state/*/default/log/*.log 2>/dev/null", word,
+             pools_root);
+    if (system(command) == 0)
+        GP_TEST_FAIL("a daemon's log has \"%s\"", word);
+}
+
+static void end_well(void)
+{
+    stage_descriptors = 0;
+    CHECK_INT(0, STAGE_RUN(20, "down"));
+    stage_check_left();
+    stage_end();
+}
+
+/* ---- descriptors ---- */
+
+TEST(with_few_descriptors_a_command_works_or_says_so)
+{
+    static const rlim_t limits[] = { 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 128 };
+    int worked = 0, said = 0;
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]) && gp_test_failures == 0; i++) {
+        stage_begin();
+        stage_descriptors = limits[i];
+        int code = STAGE_RUN(30, "up", "--workers", "2");
+
+        if (code == 0)
+            code = STAGE_RUN(30, TRAIN);
+        if (code < 0)
+            GP_TEST_FAIL("%d descriptors: ended by a signal (%d): %s", (int)limits[i], code, stage_err);
+        else if (code > 0)
+            stage_check_error("too few descriptors");
+        printf("     %d descriptors: exit code %d: %.160s\n", (int)limits[i], code,
+               code > 0 ? stage_err : "\n");
+        worked += code == 0;
+        said += code > 0;
+        check_logs_have_no("signal 6");
+        check_logs_have_no("Assertion");
+        check_logs_have_no("Too many open files (");
+        end_well();
+    }
+    printf("     %d limits were enough, %d were refused\n", worked, said);
+    CHECK(worked >= 1 && said >= 3);
+}
+
+/* Connections that say nothing. */
+static int crowd_connect(const char *path, int type, int *fds, int count)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int made = 0;
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    for (int i = 0; i < count; i++) {
+        fds[i] = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(fds[i], (struct sockaddr *)&address, sizeof(address)) == 0)
+            made++;
+    }
+    return made;
+}
+
+/* libzmq's ipc listener ends the process at the first connection for which there is no descriptor (proto/accept.c). */
+TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
+{
+    enum { CROWD = 300 };
+    static const char *const sockets[] = { "run/default/scheduler", "run/default/w1.1" };
+    static const char *const doors[] = { "run/default/scheduler.door", "run/default/w1.1.door" };
+    static int fds[2 * CROWD];
+
+    for (int i = 0; i < 2; i++) {
+        gp_error err;
+        gp_pool *pool;
+        gp_status_reply *reply;
+
+        stage_begin();
+        stage_descriptors = 128;
+        REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+        stage_descriptors = 0;
+        REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+        uint32_t pid = pool->scheduler_pid;
+
+        CHECK(crowd_connect(stage_path(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
+        crowd_connect(stage_path(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
+        gp_sleep_ms(300);
+        REQUIRE_OK(pool_status(pool, &reply, &err), err); /* who was in before is served */
+        CHECK_INT(pid, reply->scheduler_pid);
+        CHECK_INT(1, reply->workers[0].slot.incarnation);
+        CHECK(process_alive((pid_t)reply->workers[0].slot.pid));
+        gp_free(reply);
+        gp_pool_close(pool);
+        for (int f = 0; f < 2 * CROWD; f++)
+            close(fds[f]);
+        gp_sleep_ms(100);
+        CHECK_INT(0, STAGE_RUN(20, TRAIN));
+        check_logs_have_no("signal 6");
+        end_well();
+    }
+}
+
+/* ---- clients ---- */
+
+typedef struct swarm {
+    int told, go; /* pipe ends */
+    pid_t pid;
+} swarm;
+
+/* A process with `count` handles; tells one byte each, holds them until it is told to go. */
+static swarm swarm_start(int count)
+{
+    int told[2], go[2];
+    char byte = 'y';
+
+    if (pipe(told) != 0 || pipe(go) != 0)
+        abort();
+    signal(SIGPIPE, SIG_IGN);
+    fflush(stdout);
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        close(told[0]);
+        close(go[1]);
+        for (int i = 0; i < count; i++) {
+            gp_error err;
+            gp_pool *pool;
+
+            byte = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = 60000 },
+                                &err) == GP_OK
+                       ? 'y'
+                       : 'n';
+            if (byte == 'n')
+                printf("%s\n", err.message);
+            if (write(told[1], &byte, 1) != 1 || byte == 'n')
+                _exit(1);
+        }
+        _exit(read(go[0], &byte, 1) < 0);
+    }
+    close(told[1]);
+    close(go[0]);
+    return (swarm){ .told = told[0], .go = go[1], .pid = pid };
+}
+
+/* A byte, not the end of file: swarms that began later have copies of the pipe. */
+static void swarm_end(const swarm *s)
+{
+    ssize_t ignored = write(s->go, "x", 1);
+
+    (void)ignored;
+    close(s->told);
+    close(s->go);
+    waitpid(s->pid, NULL, 0);
+}
+
+static long resident_kib(uint32_t pid)
+{
+    char path[40], line[200];
+    long kib = 0;
+
+    snprintf(path, sizeof(path), "/proc/%u/status", pid);
+    FILE *file = fopen(path, "r");
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+TEST(a_thousand_clients_come_at_once_and_are_served)
+{
+    enum { EACH = 250, SWARMS_MAX = 40 };
+    swarm swarms[SWARMS_MAX];
+    int count = getenv("GRADPOOL_FAULT_LONG") != NULL ? SWARMS_MAX : 4;
+    struct rlimit limit;
+    gp_error err;
+    gp_pool *pool;
+    gp_status_reply *reply;
+    double worst = 0;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    while (count > 4 && limit.rlim_max < (rlim_t)count * EACH * 2 + 400) /* the long run: as many as may be */
+        count--;
+    if (limit.rlim_max < (rlim_t)count * EACH * 2 + 400)
+        SKIP("%d clients need %d descriptors, the hard limit is %d", count * EACH, count * EACH * 2 + 400,
+             (int)limit.rlim_max);
+    stage_begin();
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    int64_t began = gp_now_ms();
+
+    for (int i = 0; i < count; i++) /* before this process has a context of ZeroMQ */
+        swarms[i] = swarm_start(EACH);
+    for (int i = 0; i < count; i++)
+        for (int c = 0; c < EACH; c++) {
+            char byte = 'n';
+
+            if (read(swarms[i].told, &byte, 1) != 1 || byte != 'y') {
+                GP_TEST_FAIL("client %d of swarm %d was not let in", c, i);
+                break;
+            }
+        }
+    double storm = (double)(gp_now_ms() - began) * 1e-3;
+
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+    for (int i = 0; i < 50; i++) {
+        int64_t asked = gp_now_ns();
+
+        REQUIRE_OK(pool_status(pool, &reply, &err), err);
+        double ms = (double)(gp_now_ns() - asked) * 1e-6;
+
+        worst = ms > worst ? ms : worst;
+        gp_free(reply);
+    }
+    long with = resident_kib(pool->scheduler_pid);
+
+    for (int i = 0; i < count; i++) {
+        swarm_end(&swarms[i]);
+    }
+    printf("     %d clients in %.2f s; status within %.1f ms; the scheduler has %ld KiB, %.1f KiB a client\n",
+           count * EACH, storm, worst, with, (double)with / (count * EACH));
+    gp_pool_close(pool);
+    CHECK_INT(0, STAGE_RUN(20, TRAIN)); /* they are gone, and nothing of them is left */
+    end_well();
+}
+
+TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
+{
+    swarm crowd;
+    gp_error err = { 0 };
+    gp_pool *pool;
+    int in = 0;
+    char byte;
+
+    stage_begin();
+    stage_descriptors = 128; /* of the scheduler: enough for some thirty clients */
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    stage_descriptors = 0;
+    crowd = swarm_start(200);
+    while (read(crowd.told, &byte, 1) == 1 && byte == 'y')
+        in++;
+    printf("     %d clients with 128 descriptors\n", in);
+    CHECK(in >= 16 && in < 64);
+    swarm_end(&crowd);
+    crowd = swarm_start(in);
+    for (int i = 0; i < in; i++)
+        CHECK(read(crowd.told, &byte, 1) == 1 && byte == 'y');
+    CHECK_STATUS(GP_EBUSY, gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err));
+    CHECK_CONTAINS(err.message, "which is its limit");
+    swarm_end(&crowd);
+    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    end_well();
+}
+
+/* ---- the clock of the wall ---- */
+
+TEST(work_goes_on_though_the_clock_jumps_by_days)
+{
+    static const int64_t jumps[] = { 86400, -86400, 0, -7 * 86400, 3600, 365 * 86400 };
+    const char *build = getenv("GP_BUILD_DIR");
+    char preload[600];
+    int64_t zero = 0;
+
+    if (GP_SANITIZED)
+        SKIP("a sanitizer comes first, and this library must");
+    stage_begin();
+    snprintf(preload, sizeof(preload), "%s/tests/fault_clock.so", build);
+    int fd = open(stage_path("clock"), O_RDWR | O_CREAT, 0600);
+
+    REQUIRE(fd >= 0 && write(fd, &zero, sizeof(zero)) == sizeof(zero));
+    setenv("GP_CLOCK_FILE", stage_path("clock"), 1);
+    setenv("LD_PRELOAD", preload, 1);
+    static const char *const works[][12] = {
+        { "up", "--workers", "2", NULL },
+        { "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "2", "--quiet", NULL },
+        { "submit", "--", "train", "--network", "lenet", "--data", "digits:200", "--max-epochs", "1", NULL },
+        { "wait", "1", NULL },
+        { "spmd", "-n", "2", "--", "sleep", "0.3", NULL },
+        { "jobs", "--all", NULL },
+        { "down", NULL },
+    };
+    int64_t began = gp_now_ms();
+
+    for (size_t w = 0; w < sizeof(works) / sizeof(works[0]); w++) {
+        pid_t child = stage_start(NULL, works[w]);
+        siginfo_t info = { .si_pid = 0 };
+
+        for (int i = 0; waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                        info.si_pid == 0 && i < 3000;
+             i++) {
+            CHECK(pwrite(fd, &jumps[i % 6], sizeof(jumps[0]), 0) == sizeof(jumps[0]));
+            gp_sleep_ms(10);
+        }
+        int code = stage_finish(child, 0, 30);
+
+        if (code != 0)
+            GP_TEST_FAIL("%s: %d: %s", works[w][0], code, stage_err);
+    }
+    printf("     %.1f s\n", (double)(gp_now_ms() - began) * 1e-3);
+    unsetenv("LD_PRELOAD");
+    unsetenv("GP_CLOCK_FILE");
+    close(fd);
+    stage_check_left();
+    stage_end();
+}
+
+/* ---- directories ---- */
+
+static void put(const char *name, const char *text)
+{
+    FILE *file = fopen(stage_path(name), "w");
+
+    fputs(text, file);
+    fclose(file);
+}
+
+static void put_socket(const char *name)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", stage_path(name));
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+        abort();
+    close(fd); /* the name stays, as after kill -9 */
+}
+
+TEST(what_a_dead_pool_left_is_taken_over)
+{
+    stage_begin();
+    mkdir(stage_path("run/default"), 0700);
+    put("run/default/lock", "1\n"); /* a process that lives and is none of ours */
+    put("run/default/start", "");
+    put("run/default/record", "workers 7000000000\nidle");
+    put_socket("run/default/scheduler");
+    put_socket("run/default/scheduler.door");
+    put_socket("run/default/w1.1");
+    put_socket("run/default/w1.1.door");
+    put_socket("run/default/w63.4294967295.door");
+    put("run/default/w2.1.door", "no socket");
+    put("run/default/w3.1.door.0000ff", "a temporary name");
+    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
+    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    end_well();
+}
+
+static void check_refused(const char *what, const char *words)
+{
+    int code = STAGE_RUN(20, "up", "--workers", "2");
+
+    if (code <= 0)
+        GP_TEST_FAIL("%s: exit code %d", what, code);
+    else
+        stage_check_error(what);
+    if (strstr(stage_err, words) == NULL)
+        GP_TEST_FAIL("%s: no \"%s\" in: %s", what, words, stage_err);
+}
+
+TEST(directories_of_others_are_refused_with_the_reason)
+{
+    stage_begin();
+    CHECK(symlink("/tmp", stage_path("run/default")) == 0);
+    check_refused("a link in place of the pool", "run/default");
+    unlink(stage_path("run/default"));
+    put("run/default", "a file");
+    check_refused("a file in place of the pool", "run/default");
+    unlink(stage_path("run/default"));
+    chmod(stage_path("run"), 0777);
+    check_refused("a directory that others may write", "/run");
+    chmod(stage_path("run"), 0700);
+    if (geteuid() == 0) {
+        CHECK(chown(stage_path("run"), 65534, 65534) == 0);
+        check_refused("another user's directory", "/run");
+        CHECK(chown(stage_path("run"), 0, 0) == 0);
+    }
+    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
+    end_well();
+}
+
+/* ---- disks ---- */
+
+static bool write_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* A file system of its own of so many KiB over a folder, in a child that comes back with its verdict. */
+static bool tiny_disk(const char *folder, int kib)
+{
+    char map[60], size[40];
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+        return false;
+    snprintf(map, sizeof(map), "0 %d 1\n", (int)uid);
+    if (!write_text("/proc/self/uid_map", map) || !write_text("/proc/self/setgroups", "deny"))
+        return false;
+    snprintf(map, sizeof(map), "0 %d 1\n", (int)gid);
+    snprintf(size, sizeof(size), "size=%dk,mode=0700", kib);
+    return write_text("/proc/self/gid_map", map) &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", folder, "tmpfs", 0, size) == 0;
+}
+
+static int disk_case(const char *name, int kib)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    int state = 0;
+
+    if (child == 0) {
+        gp_test_failures = 0;
+        if (!tiny_disk(stage_path(name), kib))
+            _exit(77);
+        int code = STAGE_RUN(30, "up", "--workers", "2");
+
+        if (code == 0)
+            code =
+                STAGE_RUN(30, "train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "2",
+                          "--mini-batch-size", "60", "--checkpoint-path", stage_path("state/ck"), "--quiet");
+        if (code < 0)
+            GP_TEST_FAIL("%s of %d KiB: ended by a signal (%d): %s", name, kib, code, stage_err);
+        else if (code > 0)
+            stage_check_error(name);
+        printf("     %s of %d KiB: exit code %d: %.150s\n", name, kib, code, stage_err);
+        STAGE_RUN(20, "down");
+        if (stage_signal_all(0, false) > 0)
+            gp_sleep_ms(1000);
+        CHECK_INT(0, stage_signal_all(0, true));
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
+    }
+    waitpid(child, &state, 0);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+TEST(a_disk_that_is_full_is_one_error_or_a_training_without_checkpoints)
+{
+    static const int sizes[] = { 4, 64, 256 };
+    static const char *const folders[] = { "run", "state", "w" };
+
+    stage_begin();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int which = 0; which < 3; which++) {
+            int code = disk_case(folders[which], sizes[i]);
+
+            if (code == 77) {
+                stage_end();
+                SKIP("no user namespaces here: file systems of a few KiB cannot be mounted");
+            }
+            CHECK_INT(0, code);
+        }
+    stage_end();
+}
+
+/* ---- versions ---- */
+
+static void check_other_version(const char *door, uint32_t role)
+{
+    gp_door_hello hello = { .protocol_min = 90, .protocol_max = 99, .role = role, .pid = (uint32_t)getpid() };
+    gp_door_reply reply;
+    gp_error err = { 0 };
+    int fd = -1;
+    int64_t began = gp_now_ms();
+
+    memcpy(hello.session, "0123456789abcdef", 16);
+    CHECK_STATUS(GP_EVERSION, gp_door_connect(&fd, &reply, stage_path(door), &hello, 5000, &err));
+    CHECK_CONTAINS(err.message, "90");
+    CHECK_CONTAINS(err.message, "99");
+    CHECK((double)(gp_now_ms() - began) * 1e-3 <= pools_patience(1));
+}
+
+TEST(other_versions_are_refused_by_name_within_a_second)
+{
+    stage_begin();
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    check_other_version("run/default/scheduler.door", GP_ROLE_CLIENT);
+    check_other_version("run/default/scheduler.door", GP_ROLE_WORKER);
+    check_other_version("run/default/w1.1.door", GP_ROLE_CLIENT);
+    check_other_version("run/default/w1.1.door", GP_ROLE_SCHEDULER);
+    check_other_version("run/default/w2.1.door", GP_ROLE_WORKER);
+    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    end_well();
+}
