@@ -106,6 +106,28 @@ typedef struct gp_lease_request {
 GP_API gp_status gp_data_split(const char *source, const double *sizes, const char *const *paths,
                                uint32_t count, uint64_t seed, uint32_t *samples, gp_error *err);
 
+/* What a source has. */
+typedef struct gp_data_facts {
+    const char *kind; /* "folder", "csv", "tar", "pixels", "npy", "idx", ... */
+    uint32_t samples;
+    uint32_t channels, height, width; /* of a sample */
+    bool sizes_differ;                /* images of several sizes: height and width are the first's */
+    bool pixel_labels;                /* a sample has a class for each pixel, not one */
+    uint32_t class_count;             /* 0: its targets are values */
+    const char *const *class_names;   /* [class_count], in the order of the labels */
+    const uint64_t *counts; /* [class_count + 1]: samples (pixels) of each class; the last: of none */
+} gp_data_facts;
+
+/* gp_data_count -- look at a source (docs/data.md) and count what each class has.  All labels are read: of label images that is all
+ * of them, of other images none is decoded.
+ *   test  its test part (of a training that is validation), else its training part
+ *   out   released with gp_data_counts_free()
+ * GP_ENOENT: no such source, or part.  Else as a training on it. */
+typedef struct gp_data_counts gp_data_counts;
+GP_API gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_error *err);
+GP_API const gp_data_facts *gp_data_counts_get(const gp_data_counts *counts); /* as long as counts lives */
+GP_API void gp_data_counts_free(gp_data_counts *counts);                      /* accepts NULL */
+
 /* ---- training ---- */
 
 /* One step, as the whole group saw it (loss, accuracy) or as one worker did (times). */

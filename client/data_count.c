@@ -1,0 +1,65 @@
+/* data_count.c -- what a source has, for programs: its samples, classes, and how many there are of each. */
+#include <string.h>
+
+#include "client/gradpool.h"
+#include "common/base/alloc.h"
+#include "common/data/subset.h"
+
+struct gp_data_counts {
+    gp_data_facts facts;
+    gp_store *store; /* its names and texts are handed out */
+    uint64_t *counts;
+};
+
+static gp_status counts_fill(gp_data_counts *c, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(c->store);
+
+    c->counts = gp_calloc((size_t)info->class_count + 1, sizeof(*c->counts));
+    if (c->counts == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to count %u classes", info->class_count);
+    c->facts = (gp_data_facts){ .kind = info->kind,
+                                .samples = info->count,
+                                .channels = info->channels,
+                                .height = info->height,
+                                .width = info->width,
+                                .sizes_differ = info->sizes_differ,
+                                .pixel_labels = info->class_count > 0 && !gp_store_has_class(info),
+                                .class_count = info->class_count,
+                                .class_names = info->class_names,
+                                .counts = c->counts };
+    return gp_store_count_classes(c->store, c->counts, err);
+}
+
+gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_error *err)
+{
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
+    gp_data_counts *c = gp_calloc(1, sizeof(*c));
+    gp_status status;
+
+    if (c == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to count %s", source);
+    status = gp_store_open_with(&c->store, source, test ? GP_DATA_TEST : GP_DATA_TRAIN, &options, err);
+    if (status == GP_OK)
+        status = counts_fill(c, err);
+    if (status != GP_OK) {
+        gp_data_counts_free(c);
+        return status;
+    }
+    *out = c;
+    return GP_OK;
+}
+
+const gp_data_facts *gp_data_counts_get(const gp_data_counts *counts)
+{
+    return &counts->facts;
+}
+
+void gp_data_counts_free(gp_data_counts *counts)
+{
+    if (counts == NULL)
+        return;
+    gp_store_close(counts->store);
+    gp_free(counts->counts);
+    gp_free(counts);
+}
