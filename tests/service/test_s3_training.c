@@ -313,3 +313,74 @@ TEST(options_say_where_a_bucket_is_and_a_split_list_remembers_it)
     CHECK_CONTAINS(err, "did you mean --s3-endpoint?");
     pools_end();
 }
+
+/* ---- a class for each pixel ---- */
+
+static void field_make(const char *part, int number)
+{
+    uint8_t image[SIDE * SIDE], label[SIDE * SIDE];
+    uint32_t seed = (uint32_t)number * 31 + 7;
+    char path[300];
+
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        const bool bright = (i % SIDE + i / SIDE + number) % 16 < 8;
+
+        seed = seed * 1664525u + 1013904223u;
+        image[i] = (uint8_t)((seed >> 25) + (bright ? 120 : 0));
+        label[i] = bright;
+    }
+    snprintf(path, sizeof(path), "%s/%s/%03d.png", in_w("fields"), part, number);
+    make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = image });
+    snprintf(path, sizeof(path), "%s/%sannot/%03d.png", in_w("fields"), part, number);
+    make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = label });
+}
+
+static void fields_begin(s3_server *server)
+{
+    static const char *const folders[] = { "", "/train", "/trainannot", "/val", "/valannot" };
+
+    exec_begin();
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        char path[300];
+
+        snprintf(path, sizeof(path), "%s%s", in_w("fields"), folders[i]);
+        if (mkdir(path, 0700) != 0)
+            abort();
+    }
+    for (int i = 0; i < IMAGES + CHECKS; i++)
+        field_make(i < IMAGES ? "train" : "val", i);
+    write_file("w/fields/classes.csv", "name,r,g,b\ndark,1,2,3\nbright,200,100,50\n");
+    s3_tell(server, "bucket fields");
+    s3_tell(server, "upload fields fields %s", in_w("fields"));
+}
+
+TEST(label_images_are_trained_on_and_predicted_from_s3_as_from_disk)
+{
+    NEED(server);
+    static const char *const sources[] = { "fields", "s3://fields/fields?cache=0" }, *const names[] = {
+        "local.jsonl", "remote.jsonl"
+    };
+    static char losses[2][STEPS][40];
+    char command[500];
+
+    fields_begin(server);
+    for (int i = 0; i < 2; i++) {
+        if (RUN("train", "--network", "unet:depth=1,width=4,dropout=0", "--data", sources[i], "--max-epochs",
+                "4", "--mini-batch-size", "8", "--seed", "3", "--metrics", names[i], "--class-weights",
+                "auto", "--augment", "crop=random crop-size=24,24", "--out", "u.onnx") != 0)
+            GP_TEST_FAIL("%s", err);
+        CHECK(losses_read(names[i], losses[i]) >= STEPS - 2);
+        RUN_CODE(0, "predict", "--model", "u.onnx", "--data", sources[i], "--out", i == 0 ? "one/" : "two/",
+                 "--overlays", i == 0 ? "over-one/" : "over-two/");
+    }
+    for (int i = 0; i < STEPS; i++)
+        if (losses[0][i][0] != '\0' && losses[1][i][0] != '\0')
+            CHECK_TEXT(losses[0][i], losses[1][i]);
+    /* The same classes in the same colours: those of the class file in the bucket. */
+    snprintf(command, sizeof(command),
+             "cd '%s' && diff -r one two && diff -r over-one over-two && grep -q bright,200,100,50 "
+             "two/classes.csv",
+             in_root("w"));
+    CHECK_INT(0, system(command));
+    pools_end();
+}
