@@ -890,3 +890,186 @@ TEST(a_claim_of_a_worker_that_lives_and_served_no_such_lease_is_refused)
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     pool_free();
 }
+
+/* ---- elastic leases (resize.c) ---- */
+
+/* A pool of which client 1 holds the first `held` workers as lease 1, and goes on with `floor` of them. */
+static bool pool_elastic(uint32_t workers, uint32_t held, uint32_t most, uint32_t floor)
+{
+    gp_core_wish wish = {
+        .min = held, .max = held, .floor = floor, .description = "train lenet", .token = session(77)
+    };
+
+    if (!pool_new(GP_CORE_CPU, workers, true))
+        return false;
+    connect(1);
+    connect(2);
+    ask_wish(1, &wish);
+    for (uint32_t i = 0; i < held; i++)
+        acked(i, 1, 1);
+    core->leases[0].want = most;
+    return find(GP_CORE_LEASE_GRANT) != NULL;
+}
+
+static void resize_lease(uint8_t client, uint64_t lease, uint32_t workers)
+{
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                         .session = session(client),
+                         .correlation = 91,
+                         .lease = lease,
+                         .workers = workers });
+}
+
+static void form(uint8_t client, uint32_t generation)
+{
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LEASE_FORM,
+                         .session = session(client),
+                         .correlation = 92,
+                         .lease = 1,
+                         .generation = generation });
+}
+
+TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_own)
+{
+    REQUIRE(pool_elastic(3, 3, 3, 1));
+    died(1, 9);
+    CHECK_INT(1, count_of(GP_CORE_WORKER_LOST));
+    CHECK_INT(2, count_of(GP_CORE_PEER_LOST));
+    REQUIRE(count_of(GP_CORE_GRANT) == 2);
+    CHECK_INT(2, find(GP_CORE_GRANT)->generation);
+    CHECK_INT(2, find(GP_CORE_GRANT)->member_count);
+    acked(0, 1, 2);
+    acked(2, 1, 2);
+    REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->member_count);
+    CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->members[1].slot);
+    ask(2, 1, 1);
+    ready(1); /* the replacement: not for client 2, who waits */
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
+    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
+    CHECK(!find(GP_CORE_LEASE_CHANGE)->asked);
+    wait_ms(50);
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* told once */
+    form(1, 2);
+    CHECK_INT(3, count_of(GP_CORE_GRANT));
+    CHECK_INT(3, find(GP_CORE_GRANT)->generation);
+    pool_free();
+}
+
+TEST(an_elastic_lease_waits_for_a_replacement_when_too_few_live)
+{
+    REQUIRE(pool_elastic(2, 2, 2, 2));
+    died(1, 9);
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    ready(1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+}
+
+TEST(who_dies_before_the_others_have_acknowledged_is_left_out_as_well)
+{
+    REQUIRE(pool_elastic(3, 3, 3, 1));
+    died(1, 9);
+    acked(0, 1, 2);
+    died(2, 9);
+    REQUIRE(count_of(GP_CORE_GRANT) == 1);
+    CHECK_INT(3, find(GP_CORE_GRANT)->generation);
+    acked(0, 1, 2); /* of the one before: void */
+    CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
+    acked(0, 1, 3);
+    CHECK(find(GP_CORE_LEASE_GRANT) != NULL);
+    died(0, 9); /* nobody is left: whoever comes first */
+    ready(2);
+    REQUIRE(count_of(GP_CORE_GRANT) == 1);
+    CHECK_INT(2, find(GP_CORE_GRANT)->slot);
+    pool_free();
+}
+
+TEST(the_death_of_a_replacement_that_has_not_joined_is_no_affair_of_the_formation)
+{
+    REQUIRE(pool_elastic(2, 2, 2, 1));
+    died(1, 9);
+    acked(0, 1, 2);
+    ready(1);
+    died(1, 9);
+    CHECK_INT(0, count_of(GP_CORE_WORKER_LOST) + count_of(GP_CORE_PEER_LOST));
+    CHECK(core->leases[0].phase == GP_CORE_HELD);
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->workers); /* what was offered is gone */
+    pool_free();
+}
+
+TEST(workers_that_are_let_go_go_to_who_waits)
+{
+    REQUIRE(pool_elastic(3, 3, 3, 1));
+    ask(2, 1, 1);
+    resize_lease(2, 1, 2);
+    REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL && find(GP_CORE_OK) != NULL);
+    CHECK_INT(2, find(GP_CORE_LEASE_CHANGE)->workers);
+    CHECK(find(GP_CORE_LEASE_CHANGE)->asked);
+    CHECK_INT(0, count_of(GP_CORE_REVOKE)); /* it is still in use */
+    form(1, 1);
+    CHECK_INT(1, count_of(GP_CORE_REVOKE));
+    CHECK_INT(2, find(GP_CORE_REVOKE)->slot);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    revoked(2, 1);
+    REQUIRE(count_of(GP_CORE_GRANT) == 1);
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
+TEST(free_workers_are_offered_when_nobody_waits_and_never_above_what_is_wanted)
+{
+    REQUIRE(pool_elastic(4, 1, 3, 1));
+    wait_ms(1);
+    REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
+    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
+    ask(2, 4, 4);
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->workers); /* those are wanted by another one now */
+    form(1, 1);
+    CHECK_INT(1, count_of(GP_CORE_GRANT));
+    acked(0, 1, 2);
+    of_client(GP_CORE_EVENT_LEASE_LEAVE, 2, 0);
+    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
+    form(1, 1); /* of a generation that is over */
+    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    form(2, 2); /* not its lease */
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    form(1, 2);
+    CHECK_INT(3, count_of(GP_CORE_GRANT));
+    pool_free();
+}
+
+TEST(a_size_that_cannot_be_is_refused_in_words)
+{
+    REQUIRE(pool_elastic(3, 3, 3, 2));
+    resize_lease(2, 1, 1);
+    CHECK_INT(GP_EINVAL, find(GP_CORE_ERROR)->status);
+    resize_lease(2, 1, 4);
+    CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
+    resize_lease(2, 9, 1);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
+    pool_free();
+    REQUIRE(pool_held(2));
+    connect(2);
+    resize_lease(2, 1, 1);
+    CHECK_INT(GP_EINVAL, find(GP_CORE_ERROR)->status);
+    pool_free();
+}
+
+TEST(a_member_that_cannot_be_replaced_is_let_go_and_the_formation_stays)
+{
+    REQUIRE(pool_elastic(2, 2, 2, 1));
+    died(1, 9);
+    acked(0, 1, 2);
+    for (int i = 0; i < GP_CORE_EARLY_DEATHS_MAX; i++) {
+        wait_ms(2000);
+        died(1, 9);
+    }
+    CHECK(core->slots[1].condemned);
+    CHECK_INT(1, core->leases[0].members);
+    CHECK(core->leases[0].phase == GP_CORE_HELD);
+    CHECK_INT(2, core->leases[0].generation);
+    pool_free();
+}
