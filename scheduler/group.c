@@ -55,6 +55,8 @@ static void tell_client(gp_core *core, gp_core_lease *lease)
     list_members(core, lease, action);
     lease->phase = GP_CORE_HELD;
     lease->told = true;
+    if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want) /* whoever asked has it */
+        lease->asked = false;
 }
 
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease)

@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/log.h"
 #include "worker/trainer_state.h"
 
 void gp_trainer_free(gp_trainer *trainer)
@@ -38,14 +39,16 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_free(trainer->coupling.sums);
     gp_graph_free(trainer->graph);
     gp_netspec_free(trainer->spec);
-    gp_store_close(trainer->data);
-    gp_store_close(trainer->validation);
+    if (!trainer->kept_stores) {
+        gp_store_close(trainer->data);
+        gp_store_close(trainer->validation);
+    }
     gp_free(trainer);
 }
 
 /* ---- the state it begins with ---- */
 
-static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     size_t count = trainer->graph->blob_count;
     gp_init_rule rule;
@@ -53,6 +56,21 @@ static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup
 
     if (status != GP_OK)
         return status;
+    trainer->blank = false;
+    if (setup->weights == NULL)
+        gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
+    else
+        memcpy(trainer->parameters, setup->weights, count * sizeof(float));
+    return GP_OK;
+}
+
+static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count;
+
+    if (setup->weights != NULL && setup->weights_count != count)
+        return gp_fail(err, GP_EPROTO, "%zu initial weights for a network of %zu", setup->weights_count,
+                       count);
     trainer->parameters = gp_aligned_calloc(64, count * sizeof(float));
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
@@ -62,14 +80,6 @@ static gp_status trainer_set_weights(gp_trainer *trainer, const gp_trainer_setup
         if (trainer->best == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to keep the best %zu parameters", count);
     }
-    if (setup->weights == NULL) {
-        gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
-        return GP_OK;
-    }
-    if (setup->weights_count != count)
-        return gp_fail(err, GP_EPROTO, "%zu initial weights for a network of %zu", setup->weights_count,
-                       count);
-    memcpy(trainer->parameters, setup->weights, count * sizeof(float));
     return GP_OK;
 }
 
@@ -130,7 +140,9 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status trainer_begin_state(gp_trainer *trainer, const gp_train_held *held, gp_error *err)
+/* What the group before left; else what a training begins with, which one that joins later needs only if nobody else has
+ * more. */
+static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     gp_checkpoint now;
     gp_status status = GP_OK;
@@ -139,8 +151,13 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_train_held *h
                                             .options = &trainer->options,
                                             .data_fingerprint = gp_store_get_info(trainer->data)->fingerprint,
                                             .world = trainer->world };
-    if (!gp_trainer_take(trainer, held) && trainer->options.resume[0] != '\0')
-        status = trainer_resume(trainer, err);
+    if (!gp_trainer_take(trainer, setup->held)) {
+        trainer->blank = trainer->again && trainer->options.resume[0] == '\0';
+        if (!trainer->blank)
+            status = gp_trainer_initialize(trainer, setup, err);
+        if (status == GP_OK && trainer->options.resume[0] != '\0')
+            status = trainer_resume(trainer, err);
+    }
     if (trainer->again) /* that was told when the first group began */
         trainer->resumed[0] = '\0';
     if (status != GP_OK || trainer->options.checkpoint_path[0] == '\0' || trainer->rank != 0)
@@ -152,8 +169,22 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_train_held *h
 
 /* ---- the whole ---- */
 
+/* Where the time of a beginning goes; after a death or a resize it is what all wait for. */
+enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
+
+static void log_build(int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
+{
+    double ms[BUILT_COUNT];
+
+    for (int i = 0; i < BUILT_COUNT; i++)
+        ms[i] = (double)(built_ns[i] - (i == 0 ? begin_ns : built_ns[i - 1])) * 1e-6;
+    gp_log(GP_LOG_DEBUG, "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms",
+           ms[BUILT_DATA], ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
+}
+
 static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
+    int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
     gp_status status =
         gp_train_options_from_json(&trainer->options, setup->options, setup->options_bytes, err);
 
@@ -163,6 +194,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_graph_new(&trainer->graph, trainer->spec, err);
     if (status == GP_OK)
         status = gp_trainer_open_data(trainer, setup, err);
+    built_ns[BUILT_DATA] = gp_now_ns();
     gp_fault_point("loading");
     if (status == GP_OK)
         status = gp_trainer_check_batch(trainer, err);
@@ -173,11 +205,12 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_trainer_cut_buckets(trainer, err);
     if (status == GP_OK)
-        status = trainer_set_weights(trainer, setup, err);
+        status = trainer_take_memory(trainer, setup, err);
     if (status == GP_OK)
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
     if (status == GP_OK)
-        status = trainer_begin_state(trainer, setup->held, err);
+        status = trainer_begin_state(trainer, setup, err);
+    built_ns[BUILT_STATE] = gp_now_ns();
     if (status == GP_OK && gp_trainer_shards(trainer))
         status = gp_trainer_choose_factors(trainer, err);
     if (status == GP_OK)
@@ -185,7 +218,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_trainer_check_layout(trainer, err);
     if (status == GP_OK && trainer->again)
-        status = gp_trainer_agree(trainer, err);
+        status = gp_trainer_agree(trainer, setup, err);
     if (status == GP_OK && gp_trainer_shards(trainer))
         status = gp_trainer_shard_state(trainer, err);
     if (status == GP_OK)
@@ -194,9 +227,14 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_trainer_check_data(trainer, err);
     if (status == GP_OK)
         status = gp_trainer_couple(trainer, err);
+    built_ns[BUILT_GROUP] = gp_now_ns();
     if (status == GP_OK)
         status = gp_trainer_compile(trainer, err);
-    return status == GP_OK ? gp_trainer_keep(trainer, err) : status;
+    if (status == GP_OK)
+        status = gp_trainer_keep(trainer, err);
+    built_ns[BUILT_PLANS] = gp_now_ns();
+    log_build(begin_ns, built_ns);
+    return status;
 }
 
 static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)

@@ -59,7 +59,7 @@ typedef struct gp_trainer_setup {
     size_t weights_count; /* float32 elements */
     gp_status (*open)(gp_store **out, const char *source, gp_data_role role, const gp_store_options *options,
                       gp_error *err); /* of data; NULL: gp_store_open_with() */
-    const gp_train_held *held; /* of the group before, where begin->restart > 0; NULL: this rank has none */
+    gp_train_held *held; /* of the group before, where begin->restart > 0; NULL: this rank has none */
     const gp_comm_rendezvous *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
@@ -85,7 +85,7 @@ void gp_trainer_free(gp_trainer *trainer);
  * also the returned value. */
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
 
-/* A copy of the state, which must be that of a step that all have committed or none: after gp_trainer_run(), whatever came of
+/* A copy of the state, and the data as they are open: the trainer can only be freed then.  The state must be that of a step that all have committed or none: after gp_trainer_run(), whatever came of
  * it.  NULL: the options do not ask for it (max-restarts 0), or there is no memory.  Freed by gp_train_held_free(). */
 gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
 uint64_t gp_train_held_lease(const gp_train_held *held); /* 0: of NULL */

@@ -35,13 +35,17 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
         setup->open == NULL ? gp_store_open_with : setup->open;
     gp_status status = gp_augment_parse(&trainer->augment, trainer->options.augment, err);
 
+    trainer->data = gp_trainer_take_store(trainer, setup, false);
+    trainer->validation = gp_trainer_take_store(trainer, setup, true);
+
     if (status == GP_OK)
         status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
                                    &trainer->graph->spec->input, err);
     if (status == GP_OK) {
         images.on_bad = (gp_on_bad)trainer->options.on_bad;
         images.cache_bytes = gp_store_cache_bytes(trainer->options.image_cache);
-        status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+        if (trainer->data == NULL)
+            status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
     }
     if (status == GP_OK)
         status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);
@@ -52,8 +56,9 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
     images.class_names = gp_store_get_info(trainer->data)->class_names;
     images.class_count = gp_store_get_info(trainer->data)->class_count;
     fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
-    status = open(&trainer->validation, same ? begin->data : begin->validation_data,
-                  same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
+    if (trainer->validation == NULL)
+        status = open(&trainer->validation, same ? begin->data : begin->validation_data,
+                      same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
     if (status == GP_OK)
         status = gp_augment_shape(&validation, &fixed, gp_store_get_info(trainer->validation), err);
     return status == GP_OK ? store_check(&validation, trainer->graph, err) : status;

@@ -28,6 +28,8 @@ struct gp_train_held {
     uint32_t state_blobs;
     size_t count;                     /* float32 elements of a blob */
     float *parameters, *best, *state; /* best: NULL where there is none */
+    gp_store *stores[2];              /* data and validation, as they were open; NULL = taken, or none */
+    uint64_t skipped[2];              /* of each, that were told of */
 };
 
 static place place_of(gp_trainer *trainer)
@@ -87,6 +89,11 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
         gp_train_held_free(held);
         return NULL;
     }
+    held->stores[0] = trainer->data;
+    held->stores[1] = trainer->validation;
+    for (int i = 0; i < 2; i++)
+        held->skipped[i] = held->stores[i] == NULL ? 0 : gp_store_skipped(held->stores[i]);
+    trainer->kept_stores = true;
     return held;
 }
 
@@ -102,6 +109,8 @@ void gp_train_held_free(gp_train_held *held)
     gp_free(held->parameters);
     gp_free(held->best);
     gp_free(held->state);
+    gp_store_close(held->stores[0]);
+    gp_store_close(held->stores[1]);
     gp_free(held);
 }
 
@@ -124,6 +133,18 @@ bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
     return true;
 }
 
+/* A restart is of the same training, with the same options: the data are open already as it wants them. */
+gp_store *gp_trainer_take_store(gp_trainer *trainer, const gp_trainer_setup *setup, bool validation)
+{
+    gp_store *store = setup->held == NULL ? NULL : setup->held->stores[validation];
+
+    if (store == NULL || setup->held->layout != gp_graph_layout_hash(trainer->graph))
+        return NULL;
+    setup->held->stores[validation] = NULL;
+    trainer->skipped[validation] = setup->held->skipped[validation];
+    return store;
+}
+
 static gp_status send_state(gp_trainer *trainer, uint32_t root, gp_error *err)
 {
     size_t bytes = trainer->graph->blob_count * sizeof(float);
@@ -144,14 +165,16 @@ static gp_status send_state(gp_trainer *trainer, uint32_t root, gp_error *err)
     return status;
 }
 
-gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err)
+gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     enum { RANKS = GP_COMM_WORLD_MAX };
     const int64_t progress = 2 * (int64_t)trainer->step + !trainer->owes_validation;
     int64_t furthest[2] = { progress * RANKS + (RANKS - 1 - trainer->rank), -progress };
     gp_status status = gp_comm_all_reduce_private(trainer->comm, furthest, 2, GP_I64, GP_COMM_MAX, err);
 
-    if (status != GP_OK || furthest[0] / RANKS == -furthest[1])
-        return status; /* nobody has less */
+    if (status != GP_OK)
+        return status;
+    if (furthest[0] / RANKS == -furthest[1]) /* nobody has less, so if one is blank no step was taken */
+        return trainer->blank ? gp_trainer_initialize(trainer, setup, err) : GP_OK;
     return send_state(trainer, (uint32_t)(RANKS - 1 - furthest[0] % RANKS), err);
 }

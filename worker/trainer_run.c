@@ -527,14 +527,14 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     return status;
 }
 
-/* The images that a store passed over: how many, and the first of them by name, as long as there is room. */
-static void done_add_skipped(gp_train_done *done, const gp_store *store)
+/* The images that a store passed over, after those that an earlier group told of: how many, and the first of them by name, as long as there is room. */
+static void done_add_skipped(gp_train_done *done, const gp_store *store, uint64_t told)
 {
     uint32_t index[GP_SKIPPED_TOLD], count = gp_store_skipped_first(store, index);
     size_t bytes = strlen(done->skipped_names);
 
-    done->skipped += gp_store_skipped(store);
-    for (uint32_t i = 0; i < count; i++) {
+    done->skipped += gp_store_skipped(store) - told;
+    for (uint64_t i = told; i < count; i++) {
         char name[256];
         size_t length = strlen(gp_store_name(store, index[i], name, sizeof(name)));
 
@@ -581,8 +581,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     snprintf(done->message, sizeof(done->message), "%s", err.message);
     done->step = trainer->step;
     done->loss = trainer->loss;
-    done_add_skipped(done, trainer->data);
+    done_add_skipped(done, trainer->data, trainer->skipped[0]);
     if (trainer->validation != NULL)
-        done_add_skipped(done, trainer->validation);
+        done_add_skipped(done, trainer->validation, trainer->skipped[1]);
     return status;
 }

@@ -44,6 +44,8 @@ struct gp_trainer {
     gp_netspec *spec;
     gp_graph *graph;
     gp_store *data, *validation; /* validation may be NULL */
+    bool kept_stores;            /* they are in a held state: not ours to close */
+    uint64_t skipped[2];         /* of data and validation, that an earlier group has told of */
     gp_augment augment;          /* of the training data; validation has its crop only */
     gp_store_info shape;         /* of the training data when it is augmented: what the network sees */
     gp_sampler sampler, validation_sampler;
@@ -75,6 +77,7 @@ struct gp_trainer {
     uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
     bool owes_checkpoint;
     bool owes_validation;  /* of the last step; it is due before the next */
+    bool blank;            /* parameters are not initialised: another rank is expected to have the state */
     bool again;            /* a group before this one was left by a death */
     int64_t elapsed_ns;    /* since the first step, when this group begins */
     uint32_t buckets_done; /* exchanged in this step */
@@ -160,8 +163,10 @@ void gp_trainer_update_factor(const gp_trainer *trainer, const gp_optim_pass *pa
 
 /* That state instead of the initial one; false: it is none of this training. */
 bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held);
+/* The store of that role that the group before had open, and that is ours then; NULL: there is none. */
+gp_store *gp_trainer_take_store(gp_trainer *trainer, const gp_trainer_setup *setup, bool validation);
 /* The furthest state of any rank becomes that of all; collective. */
-gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 
 /* ---- trainer_population.c ---- */
 
@@ -169,6 +174,9 @@ gp_status gp_trainer_agree(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer.c ---- */
+
+/* The parameters that a training begins with. */
+gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 
 /* The state as it stands, its blobs borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);
