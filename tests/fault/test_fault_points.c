@@ -119,7 +119,7 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]), ACTIONS = sizeof(actions) / sizeof
     "train", "--network", reference_network, "--data", "digits:240", "--max-epochs", "2",                    \
         "--mini-batch-size", "60", "--validation-frequency", "3", "--checkpoint-path", "ck",                 \
         "--checkpoint-frequency", "2", "--checkpoint-frequency-unit", "iteration", "--seed", "7",            \
-        "--exchange-bucket-bytes", "16384", "--out", "m.onnx"
+        "--exchange-bucket-bytes", "16384", "--min-workers", "3", "--out", "m.onnx"
 
 static char reference_network[100], reference_model[100], reference_root[32];
 
