@@ -236,6 +236,15 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_fault_point("ready");
     gp_status status = gp_trainer_run(trainer, &sink, done);
 
+    if (status != GP_OK) /* `gradpool report` looks for these words */
+        gp_log(GP_LOG_WARN,
+               "training ended in step %llu of epoch %u, rank %u of generation %u, after %llu calls, buckets "
+               "and "
+               "batches: %s",
+               (unsigned long long)atomic_load(&run->options.train->step),
+               atomic_load(&run->options.train->epoch), rank, command->message.envelope.generation,
+               (unsigned long long)atomic_load(&run->options.train->progress), done->message);
+
     if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
         train_results(trainer, &reply, &err) != GP_OK) {
         done->status = err.code;

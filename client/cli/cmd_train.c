@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include "client/cli/advice.h"
 #include "client/cli/cli.h"
 #include "client/cli/lint.h"
+#include "client/cli/job_self.h"
+#include "client/cli/report.h"
 #include "client/cli/run_folder.h"
 #include "client/cli/view.h"
 #include "common/base/json.h"
@@ -105,6 +108,7 @@ typedef struct gp_session {
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
     advice_watch advice;
+    bool reported; /* report.json was written */
 } gp_session;
 
 /* As given and, where they depend on workers or solver, as they came out. */
@@ -445,6 +449,21 @@ static int train_check(cli_call *call)
     return CLI_OK;
 }
 
+/* While the logs are fresh. */
+static void train_post_mortem(gp_session *session, const gp_error *failure)
+{
+    const char *name = session->options->common.pool;
+    const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
+    gp_places places;
+
+    if (folder == NULL) /* it failed before its first step: no folder was made, and the error says it all */
+        return;
+    if (gp_places_find(&places, name[0] != '\0' ? name : getenv("GRADPOOL_POOL"), NULL) != GP_OK)
+        return; /* a pool of another host: its logs are there */
+    report_write(folder, &places, failure);
+    session->reported = true;
+}
+
 /* On a pool, to the end, with what is kept of it. */
 static gp_status train_on_pool(gp_session *session, gp_training *training, gp_training_summary *summary,
                                gp_error *err)
@@ -466,6 +485,8 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
         train_report(session, summary, model);
     }
     run_folder_close(&session->folder, status == GP_OK ? summary : NULL, status == GP_OK ? NULL : err);
+    if (status != GP_OK && status != GP_ECANCELED)
+        train_post_mortem(session, err);
     return status;
 }
 
@@ -489,7 +510,11 @@ static int train_run(cli_call *call)
     gp_training_free(training);
     changes_deinit(&session.changes);
     if (status != GP_OK)
-        return cli_fail(call, &err);
+        code = cli_fail(call, &err);
+    if (session.reported && job_self_folder() == NULL && !options->common.quiet)
+        fprintf(stderr, "why, in more words: gradpool report %s\n", session.folder.path);
+    if (status != GP_OK)
+        return code;
     return summary.stopped ? CLI_INTERRUPTED : code;
 }
 

@@ -96,6 +96,8 @@ static gp_status folder_of_job(run_folder *folder, gp_error *err)
     unlink(path);
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
     unlink(path);
+    snprintf(path, sizeof(path), "%s/report.json", folder->path);
+    unlink(path);
     folder->metrics = folder_file(folder, "metrics.jsonl");
     if (folder->metrics != NULL)
         return GP_OK;
@@ -170,8 +172,11 @@ static void folder_line(run_folder *folder, const char *line)
     for (int i = 0; i < 2; i++) {
         if (files[i] == NULL)
             continue;
-        fputs(line, files[i]);
-        fflush(files[i]);
+        if (fputs(line, files[i]) != EOF && fflush(files[i]) == 0)
+            continue;
+        folder->lost++; /* told at the end; what half of it is written spoils no other line */
+        folder->problem = errno;
+        clearerr(files[i]);
     }
 }
 
@@ -286,6 +291,9 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
 {
     if (folder->metrics != NULL && (summary != NULL || failure != NULL))
         folder_end(folder, summary, failure);
+    if (folder->lost > 0)
+        fprintf(stderr, "%" PRIu64 " lines of metrics could not be written: %s\n", folder->lost,
+                strerror(folder->problem));
     if (folder->metrics != NULL)
         fclose(folder->metrics);
     if (folder->log != NULL)

@@ -20,7 +20,9 @@
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
-    FILE *copy; /* of metrics, where --metrics asks for one; may be NULL */
+    FILE *copy;    /* of metrics, where --metrics asks for one; may be NULL */
+    uint64_t lost; /* lines of metrics that could not be written, the last because of problem (errno) */
+    int problem;
 } run_folder;
 
 /* words: what the run is of ("lenet"); argv is written to job.json. */

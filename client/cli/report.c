@@ -1,0 +1,330 @@
+#include "client/cli/report.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gradpool/gradpool.h>
+
+#include "common/base/alloc.h"
+#include "common/base/json.h"
+#include "common/model/network.h"
+#include "proto/limits.h"
+
+enum {
+    PART_BYTES = 1 << 16,          /* of job.json and others that are read whole */
+    TAIL_BYTES = 12 << 10,         /* of the run's and the scheduler's log */
+    WORKERS_TAIL_BYTES = 96 << 10, /* of all workers' logs */
+    STEPS_BYTES = 24 << 10,
+    STEPS_MAX = 32,
+    LOGS_MAX = 64,
+    SECRETS_MAX = 64,
+    SECRET_BYTES_MIN = 6, /* a shorter one would blacken words */
+};
+
+/* By which a worker says where a training left it (worker/run.c). */
+static const char exchange_mark[] = "training ended in step";
+
+extern char **environ;
+
+/* ---- secrets ---- */
+
+static bool names_a_secret(const char *variable)
+{
+    static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
+    char name[128];
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(variable, "="), variable);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasestr(name, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+static void blacken(char *text, const char *secret)
+{
+    size_t bytes = strlen(secret);
+
+    for (char *at = text; bytes >= SECRET_BYTES_MIN && (at = strstr(at, secret)) != NULL; at += bytes)
+        memset(at, '*', bytes);
+}
+
+/* In place: no secret, and nothing that a terminal or JSON would choke on. */
+static void clean(char *text)
+{
+    for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
+        const char *value = strchr(*variable, '=');
+
+        if (value != NULL && value[1] != '/' && names_a_secret(*variable)) /* a path names where it is */
+            blacken(text, value + 1);
+    }
+    for (char *c = text; *c != '\0'; c++)
+        if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || (unsigned char)*c >= 127)
+            *c = '?';
+}
+
+/* ---- files ---- */
+
+/* The last bytes of a file, from the beginning of a line; NULL: there is none.  Freed with gp_free(). */
+static char *read_tail(const char *path, size_t bytes_max, uint64_t *size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat facts;
+    char *text = NULL;
+    ssize_t got = 0;
+
+    if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode))
+        text = gp_malloc(bytes_max + 1);
+    if (text != NULL) {
+        off_t from = facts.st_size > (off_t)bytes_max ? facts.st_size - (off_t)bytes_max : 0;
+
+        *size = (uint64_t)facts.st_size;
+        got = pread(fd, text, bytes_max, from);
+        text[got > 0 ? got : 0] = '\0';
+        if (from > 0 && strchr(text, '\n') != NULL)
+            memmove(text, strchr(text, '\n') + 1, strlen(strchr(text, '\n')));
+        clean(text);
+    }
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+/* ---- JSON as it is ---- */
+
+static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value);
+
+static gp_status copy_member(void *context, const char *key, const gp_json *value, gp_error *err)
+{
+    (void)err;
+    copy_value(context, key, value);
+    return GP_OK;
+}
+
+static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value)
+{
+    double number = gp_json_number(value, 0);
+
+    if (gp_json_is_object(value)) {
+        gp_json_begin_object(writer, key);
+        gp_json_each(value, copy_member, writer, NULL);
+        gp_json_end_object(writer);
+    } else if (gp_json_is_array(value)) {
+        gp_json_begin_array(writer, key);
+        for (size_t i = 0; i < gp_json_count(value); i++)
+            copy_value(writer, NULL, gp_json_element(value, i));
+        gp_json_end_array(writer);
+    } else if (gp_json_is_text(value)) {
+        gp_json_put_text(writer, key, gp_json_text(value, ""));
+    } else if (gp_json_is_bool(value)) {
+        gp_json_put_bool(writer, key, gp_json_bool(value, false));
+    } else if (gp_json_is_number(value) && number == (double)(int64_t)number) {
+        gp_json_put_integer(writer, key, (int64_t)number);
+    } else if (gp_json_is_number(value)) {
+        gp_json_put_number(writer, key, number);
+    } else {
+        gp_json_put_null(writer, key);
+    }
+}
+
+/* A file of the folder, as the member `key`; null where there is none. */
+static gp_json *put_file(gp_json_writer *writer, const char *key, const char *folder, const char *name)
+{
+    char path[700];
+    uint64_t size = 0;
+    gp_json *json = NULL;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    char *text = read_tail(path, PART_BYTES, &size);
+
+    if (text != NULL && size <= PART_BYTES && gp_json_parse(&json, text, strlen(text), NULL) == GP_OK)
+        copy_value(writer, key, json);
+    else
+        gp_json_put_null(writer, key);
+    gp_free(text);
+    return json;
+}
+
+/* ---- parts ---- */
+
+static void put_versions(gp_json_writer *writer)
+{
+    struct utsname host;
+
+    gp_json_begin_object(writer, "versions");
+    gp_json_put_text(writer, "gradpool", gp_version());
+    gp_json_put_integer(writer, "protocol", GP_PROTOCOL);
+    if (uname(&host) == 0) {
+        gp_json_put_text(writer, "kernel", host.release);
+        gp_json_put_text(writer, "machine", host.machine);
+    }
+    gp_json_put_integer(writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
+    gp_json_end_object(writer);
+}
+
+/* The last lines of metrics.jsonl: steps with where their time went, by worker, and validations. */
+static void put_steps(gp_json_writer *writer, const char *folder)
+{
+    char path[700], *lines[STEPS_MAX], *text;
+    uint64_t size;
+    size_t count = 0;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    text = read_tail(path, STEPS_BYTES, &size);
+    gp_json_begin_array(writer, "last_steps");
+    for (char *rest = text, *line; rest != NULL && (line = strsep(&rest, "\n")) != NULL;)
+        if (*line != '\0')
+            lines[count++ % STEPS_MAX] = line;
+    for (size_t i = count > STEPS_MAX ? count - STEPS_MAX : 0; i < count; i++) {
+        gp_json *step;
+
+        if (gp_json_parse(&step, lines[i % STEPS_MAX], strlen(lines[i % STEPS_MAX]), NULL) != GP_OK)
+            continue; /* half a line, of a full disk */
+        gp_json_one_line(writer);
+        copy_value(writer, NULL, step);
+        gp_json_free(step);
+    }
+    gp_json_end_array(writer);
+    gp_free(text);
+}
+
+typedef struct log_list {
+    char name[LOGS_MAX][64], *text[LOGS_MAX];
+    uint64_t size[LOGS_MAX];
+    uint32_t count;
+} log_list;
+
+static void log_add(log_list *list, const char *folder, const char *name, size_t bytes_max)
+{
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (list->count == LOGS_MAX)
+        return;
+    list->text[list->count] = read_tail(path, bytes_max, &list->size[list->count]);
+    if (list->text[list->count] != NULL)
+        snprintf(list->name[list->count++], sizeof(list->name[0]), "%s", name);
+}
+
+/* Of the run's workers, or of all that there are. */
+static void logs_of_workers(log_list *list, const gp_places *places, const gp_json *facts)
+{
+    const gp_json *indices = facts != NULL ? gp_json_member(facts, "worker_index") : NULL;
+    size_t count = indices != NULL ? gp_json_count(indices) : 8;
+    char name[32];
+
+    for (size_t i = 0; i < count && i < GP_WORKERS_MAX; i++) {
+        snprintf(name, sizeof(name), "worker-%" PRId64 ".log",
+                 indices != NULL ? gp_json_integer(gp_json_element(indices, i), 0) : (int64_t)i + 1);
+        log_add(list, places->log_dir, name, WORKERS_TAIL_BYTES / (count < 8 ? 8 : count));
+    }
+}
+
+static void put_exchange(gp_json_writer *writer, const log_list *list)
+{
+    gp_json_begin_array(writer, "exchange");
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *last = NULL;
+
+        for (const char *at = list->text[i]; (at = strstr(at, exchange_mark)) != NULL; at++)
+            last = at;
+        if (last == NULL || strncmp(list->name[i], "worker-", 7) != 0)
+            continue;
+        char line[600];
+
+        snprintf(line, sizeof(line), "%.*s: %.*s", (int)strcspn(list->name[i], "."), list->name[i],
+                 (int)strcspn(last, "\n"), last);
+        gp_json_put_text(writer, NULL, line);
+    }
+    gp_json_end_array(writer);
+}
+
+static void put_logs(gp_json_writer *writer, const log_list *list)
+{
+    gp_json_begin_array(writer, "logs");
+    for (uint32_t i = 0; i < list->count; i++) {
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", list->name[i]);
+        gp_json_put_integer(writer, "bytes", (int64_t)list->size[i]);
+        gp_json_put_text(writer, "tail", list->text[i]);
+        gp_json_end_object(writer);
+    }
+    gp_json_end_array(writer);
+}
+
+static void put_error(gp_json_writer *writer, const gp_error *failure)
+{
+    char text[GP_ERROR_MESSAGE_MAX];
+
+    if (failure == NULL) {
+        gp_json_put_null(writer, "error");
+        return;
+    }
+    snprintf(text, sizeof(text), "%s", failure->message);
+    clean(text);
+    gp_json_begin_object(writer, "error");
+    gp_json_put_text(writer, "status", gp_status_name(failure->code));
+    gp_json_put_text(writer, "message", text);
+    gp_json_end_object(writer);
+}
+
+gp_status report_make(gp_buffer *out, const char *folder, const gp_places *places, const gp_error *failure,
+                      gp_error *err)
+{
+    log_list *logs = gp_calloc(1, sizeof(*logs));
+    gp_json_writer writer;
+    char made[40];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    if (logs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a report");
+    strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    gp_json_writer_init(&writer, out, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "made", made);
+    gp_json_put_text(&writer, "folder", folder);
+    put_error(&writer, failure);
+    put_versions(&writer);
+    gp_json_free(put_file(&writer, "run", folder, "job.json"));
+    gp_json *facts = put_file(&writer, "topology", folder, "facts.json");
+
+    gp_json_free(put_file(&writer, "end", folder, "end.json"));
+    put_steps(&writer, folder);
+    log_add(logs, folder, "log", TAIL_BYTES);
+    log_add(logs, places->log_dir, "scheduler.log", TAIL_BYTES);
+    logs_of_workers(logs, places, facts);
+    put_exchange(&writer, logs);
+    put_logs(&writer, logs);
+    gp_json_end_object(&writer);
+    gp_json_free(facts);
+    for (uint32_t i = 0; i < logs->count; i++)
+        gp_free(logs->text[i]);
+    gp_free(logs);
+    return gp_json_writer_finish(&writer, err);
+}
+
+void report_write(const char *folder, const gp_places *places, const gp_error *failure)
+{
+    char path[700];
+    gp_buffer text;
+    gp_error err;
+
+    gp_buffer_init(&text, REPORT_BYTES_MAX);
+    gp_status status = report_make(&text, folder, places, failure, &err);
+
+    snprintf(path, sizeof(path), "%s/report.json", folder);
+    if (status == GP_OK)
+        status = gp_file_write(path, text.data, text.bytes, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "no report of the failure was written: %s\n", err.message);
+    gp_buffer_deinit(&text);
+}

@@ -1,0 +1,164 @@
+/* test_report.c -- what a failed run leaves, as `gradpool report` shows it: bounded, readable, without secrets. */
+#include "common/base/json.h"
+#include "tests/fault/stage.h"
+
+#define TRAIN                                                                                                \
+    "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "3", "--mini-batch-size", "60",   \
+        "--max-restarts", "0"
+
+static const char canary[] = "canary/Zk81-QwErTy-secret";
+
+static bool begin(void)
+{
+    stage_begin();
+    if (STAGE_RUN(20, "up", "--workers", "2") == 0)
+        return true;
+    GP_TEST_FAIL("up: %s", stage_err);
+    return false;
+}
+
+static void end(void)
+{
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    STAGE_RUN(20, "down");
+    stage_check_left();
+    stage_end();
+}
+
+static int run_with(const char *faults, const char *const *words)
+{
+    return stage_finish(stage_start(faults, words), 0, 40);
+}
+
+#define RUN_WITH(faults, ...) run_with(faults, (const char *const[]){ __VA_ARGS__, NULL })
+
+/* The only folder in gradpool-runs. */
+static const char *run_path(void)
+{
+    static char path[400];
+    DIR *directory = opendir(stage_path("w/gradpool-runs"));
+
+    path[0] = '\0';
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        if (entry->d_name[0] != '.')
+            snprintf(path, sizeof(path), "gradpool-runs/%s", entry->d_name);
+    if (directory != NULL)
+        closedir(directory);
+    return path;
+}
+
+static bool has_log(const gp_json *report, const char *name)
+{
+    const gp_json *logs = gp_json_member(report, "logs");
+
+    for (size_t i = 0; i < gp_json_count(logs); i++)
+        if (strcmp(gp_json_text(gp_json_member(gp_json_element(logs, i), "name"), ""), name) == 0)
+            return gp_json_text(gp_json_member(gp_json_element(logs, i), "tail"), "")[0] != '\0';
+    return false;
+}
+
+static void check_report(const char *run)
+{
+    gp_json *report = NULL;
+    gp_error err;
+
+    REQUIRE(STAGE_RUN(20, "report", run, "--json") == 0);
+    REQUIRE_OK(gp_json_parse(&report, stage_out, strlen(stage_out), &err), err);
+    CHECK_CONTAINS(gp_json_text(gp_json_member(gp_json_member(report, "error"), "message"), ""), "worker 2");
+    CHECK_TEXT("GP_EPEER", gp_json_text(gp_json_member(gp_json_member(report, "error"), "status"), ""));
+    CHECK_INT(2, gp_json_integer(gp_json_member(gp_json_member(report, "topology"), "workers"), 0));
+    CHECK(gp_json_count(gp_json_member(gp_json_member(report, "run"), "arguments")) >= 10);
+    CHECK(gp_json_count(gp_json_member(report, "last_steps")) >= 2);
+    CHECK(gp_json_member(gp_json_element(gp_json_member(report, "last_steps"), 0), "time") != NULL);
+    CHECK(gp_json_count(gp_json_member(report, "exchange")) >= 1);
+    CHECK_CONTAINS(gp_json_text(gp_json_element(gp_json_member(report, "exchange"), 0), ""), "worker-1");
+    CHECK(has_log(report, "scheduler.log") && has_log(report, "worker-1.log") &&
+          has_log(report, "worker-2.log"));
+    CHECK_CONTAINS(gp_json_text(gp_json_member(gp_json_member(report, "versions"), "gradpool"), ""),
+                   "gradpool");
+    gp_json_free(report);
+    CHECK_INT(0, STAGE_RUN(20, "report", run));
+    CHECK_CONTAINS(stage_out, "worker 2");
+    CHECK_CONTAINS(stage_out, "last steps");
+    CHECK_CONTAINS(stage_out, "training ended in step");
+    CHECK_CONTAINS(stage_out, "--max-restarts");
+}
+
+TEST(a_training_that_fails_leaves_a_report)
+{
+    char path[600];
+    struct stat facts;
+
+    stage_begin();
+    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1); /* of the daemons */
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    unsetenv("GRADPOOL_FAULT");
+    CHECK_INT(1, STAGE_RUN(40, TRAIN));
+    CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
+    check_report(run_path());
+    snprintf(path, sizeof(path), "%s/%s/report.json", stage_path("w"), run_path());
+    CHECK(stat(path, &facts) == 0 && facts.st_size > 1000 && facts.st_size < 1 << 20);
+    CHECK_INT(0, STAGE_RUN(20, "report", run_path(), "--out", "r.tar"));
+    snprintf(path, sizeof(path),
+             "cd %s && tar xf r.tar && test -s report/report.json && test -s report/logs/worker-2.log",
+             stage_path("w"));
+    CHECK_INT(0, system(path));
+    end();
+}
+
+TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
+{
+    stage_begin();
+    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    unsetenv("GRADPOOL_FAULT");
+    REQUIRE(STAGE_RUN(20, "submit", "--", TRAIN) == 0);
+    CHECK(STAGE_RUN(40, "wait", "1") != 0);
+    check_report("1");
+    REQUIRE(RUN_WITH("train-step:3:kill", "submit", "--", TRAIN) == 0);
+    CHECK(STAGE_RUN(40, "wait", "2") != 0);
+    CHECK_INT(0, STAGE_RUN(20, "report", "2"));
+    CHECK_CONTAINS(stage_out, "it has not said how it ended");
+    CHECK_CONTAINS(stage_out, "== scheduler.log");
+    end();
+}
+
+TEST(a_report_has_no_secrets_and_an_end)
+{
+    char path[600];
+
+    REQUIRE(begin());
+    setenv("AWS_SECRET_ACCESS_KEY", canary, 1);
+    int code = STAGE_RUN(40, "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "1");
+
+    if (code != 0)
+        GP_TEST_FAIL("%d: %s", code, stage_err);
+    snprintf(path, sizeof(path), "%s/%s/log", stage_path("w"), run_path());
+    FILE *log = fopen(path, "a");
+
+    REQUIRE(log != NULL);
+    for (int i = 0; i < 100000; i++)
+        fprintf(log, "line %d told %s to a log\x01\xff\n", i, canary);
+    fclose(log);
+    REQUIRE(STAGE_RUN(20, "report", run_path(), "--json") == 0);
+    CHECK(strstr(stage_out, canary) == NULL);
+    CHECK_CONTAINS(stage_out, "line 99999 told ****");
+    CHECK(strlen(stage_out) < STAGE_TEXT - 1); /* all of it was read: 64 KiB */
+    REQUIRE(STAGE_RUN(20, "report", run_path()) == 0);
+    CHECK(strstr(stage_out, canary) == NULL);
+    CHECK_INT(0, STAGE_RUN(20, "report", run_path(), "--out", "r.tar"));
+    snprintf(path, sizeof(path), "grep -q '%s' %s/r.tar", canary, stage_path("w"));
+    CHECK(system(path) != 0);
+    end();
+}
+
+TEST(a_run_that_is_not_there_has_none)
+{
+    stage_begin();
+    CHECK_INT(1, STAGE_RUN(20, "report", "7"));
+    stage_check_error("no job");
+    CHECK_INT(1, STAGE_RUN(20, "report", "./nowhere"));
+    stage_check_error("no folder");
+    CHECK_INT(2, STAGE_RUN(20, "report"));
+    stage_end();
+}
