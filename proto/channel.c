@@ -330,6 +330,8 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
         return GP_OK;
     }
     gp_channel_close(knock, 0);
+    if (status == GP_ENOMEM)
+        return gp_fail(err, status, "%s", why.message);
     return status == GP_OK
                ? gp_fail(err, GP_EINTERNAL,
                          "a key that is on no list was let in at %s: nothing is served there", bound)

@@ -212,7 +212,7 @@ static gp_status file_read(char *text, size_t bytes_max, const char *path, file_
 
 /* ---- files of one pair ---- */
 
-static gp_status pair_parse(gp_key_pair *out, const char *text, const char *path, gp_error *err)
+gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_error *err)
 {
     *out = (gp_key_pair){ .public_key = "" };
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
@@ -255,7 +255,7 @@ gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
     gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, FILE_SECRET, err);
 
     if (status == GP_OK)
-        status = pair_parse(&read, text, path, err);
+        status = gp_key_parse(&read, text, path, err);
     gp_secret_wipe(text, sizeof(text));
     if (status == GP_OK)
         status = pair_check(&read, path, err);
@@ -272,7 +272,7 @@ gp_status gp_key_read_public(char out[GP_KEY_TEXT], const char *path, gp_error *
     gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, FILE_PUBLIC, err);
 
     if (status == GP_OK)
-        status = pair_parse(&read, text, path, err);
+        status = gp_key_parse(&read, text, path, err);
     gp_secret_wipe(text, sizeof(text));
     if (status == GP_OK && read.public_key[0] == '\0')
         status = gp_fail(err, GP_ECORRUPT, "%s holds no public key", path);
@@ -398,7 +398,7 @@ bool gp_allow_remove(gp_allow_list *list, const char *name)
     return true;
 }
 
-static gp_status list_parse(gp_allow_list *out, const char *text, const char *path, gp_error *err)
+gp_status gp_allow_parse(gp_allow_list *out, const char *text, const char *path, gp_error *err)
 {
     unsigned number = 0;
 
@@ -432,7 +432,7 @@ gp_status gp_allow_read(gp_allow_list *out, const char *path, gp_error *err)
         return GP_OK;
     }
     if (status == GP_OK)
-        status = list_parse(out, text, path, &why);
+        status = gp_allow_parse(out, text, path, &why);
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
 }
 

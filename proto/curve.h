@@ -85,6 +85,10 @@ gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, 
 gp_allowed *gp_allow_find(gp_allow_list *list, const char *name); /* NULL: not there */
 bool gp_allow_remove(gp_allow_list *list, const char *name);
 
+/* The texts of both kinds of files, as they are read; path is for the sentences. */
+gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_error *err);
+gp_status gp_allow_parse(gp_allow_list *out, const char *text, const char *path, gp_error *err);
+
 /* gp_key_lock -- those who change the list in this directory come one after the other; close(*fd) ends it.
  * GP_ETIMEDOUT after 5 s. */
 gp_status gp_key_lock(int *fd, const char *directory, gp_error *err);

@@ -501,6 +501,32 @@ TEST(a_list_that_others_can_write_lets_nobody_in_until_it_is_put_right)
     stage_close(&s);
 }
 
+TEST(opening_a_listener_survives_every_failing_allocation_and_leaks_no_descriptor)
+{
+    stage s;
+
+    if (!stage_open(&s))
+        return;
+    gp_link_keys keys = { .own = &s.key };
+    gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys };
+    gp_channel *second = NULL;
+    char bound[GP_TEXT_ENDPOINT];
+    int before = open_descriptors();
+
+    keys.zap = s.zap; /* the first one keeps the context */
+    CHECK_EVERY_ALLOCATION(gp_channel_listen(&second, "tcp://127.0.0.1:0", &link, bound, NULL),
+                           gp_channel_close(second, 0));
+    int after = open_descriptors();
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; after > before && gp_now_ms() < until; usleep(5000)) {
+        pump(&s);
+        after = open_descriptors(); /* ZeroMQ closes them in its own thread */
+    }
+    CHECK(after <= before); /* the first one's own test may have been closed meanwhile, too */
+    stage_close(&s);
+    CHECK_EVERY_ALLOCATION(gp_zap_open(&s.zap, list_path(), NULL), gp_zap_close(s.zap));
+}
+
 /* ---- bytes ---- */
 
 TEST(a_frame_over_the_limit_costs_its_sender_the_link_and_nobody_else)
