@@ -26,6 +26,7 @@ enum {
     LOOK_MS = 50,
     GROWTH_BYTES_MAX = 4 << 20, /* on a connection since its last message; the largest message has 1.3 MiB */
     MALFORMED_MAX = 10,
+    FORGIVEN_MS = 60000, /* without another that is malformed */
     MUTE_MS = 10000,
     LOG_MS = 1000,
     RATE_MESSAGES = 1000, /* a second and key; four seconds' worth may come at once */
@@ -40,7 +41,6 @@ typedef struct gate_link {
     uint64_t bytes; /* received when its last message was heard */
     bool spoke;
     bool ended; /* cut off; ZeroMQ has yet to say that it is gone */
-    unsigned malformed;
     char key[GP_KEY_TEXT];
     gp_peer peer; /* bytes = 0 until it has spoken */
 } gate_link;
@@ -48,8 +48,8 @@ typedef struct gate_link {
 typedef struct gate_key {
     char key[GP_KEY_TEXT];  /* "" = free */
     double messages, bytes; /* that may come now */
-    int64_t at_ms;
-    unsigned dropped;
+    int64_t at_ms, malformed_ms;
+    unsigned dropped, malformed;
 } gate_key;
 
 struct gp_gate {
@@ -365,6 +365,25 @@ static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
     return link;
 }
 
+/* Whether the connection is known to be that of this key and routing id: a message can wait while its connection ends and
+ * its descriptor's number becomes another's, who must not pay for it. */
+static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
+{
+    return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
+}
+
+/* The link of who is heard for the first time. */
+static gp_status link_begin(gp_gate *gate, gate_link *link, const char *key, const gp_peer *peer)
+{
+    memcpy(link->key, key, GP_KEY_TEXT);
+    link->peer = *peer;
+    link->spoke = true;
+    if (links_of(gate, key) <= LINKS_KEY_MAX)
+        return GP_OK;
+    link_cut(gate, link, GP_CUT_CROWDED);
+    return GP_EPERM;
+}
+
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner)
 {
     /* Set by our thread in zap.c and by nobody else: what a peer says of itself does not overwrite it. */
@@ -372,26 +391,19 @@ gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t b
     gate_link *link = link_of(gate, frame);
     gp_status rate;
 
-    if (key == NULL || strlen(key) != GP_KEY_TEXT - 1 || !gp_zap_find(gate->zap, key, owner)) {
-        if (link != NULL && !link->ended)
-            link_cut(gate, link, GP_CUT_REVOKED);
+    if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
         return GP_EPERM;
+    if (!gp_zap_find(gate->zap, key, owner)) {
+        if (link_is(link, key, peer) && !link->ended)
+            link_cut(gate, link, GP_CUT_REVOKED);
+        return GP_EPERM; /* one that never spoke while it might is silent, and is cut off as such */
     }
     if (link != NULL && link->ended)
         return GP_EPERM;
-    if (link == NULL) /* it has hung up; what it said before that was said */
-        return rate_count(gate, key, bytes) == GP_OK ? GP_OK : GP_EBUSY;
-    if (strcmp(link->key, key) != 0) {
-        memcpy(link->key, key, GP_KEY_TEXT);
-        if (links_of(gate, key) > LINKS_KEY_MAX) {
-            link_cut(gate, link, GP_CUT_CROWDED);
-            return GP_EPERM;
-        }
-    }
-    link->spoke = true;
-    link->peer = *peer;
+    if (link != NULL && !link->spoke && link_begin(gate, link, key, peer) != GP_OK)
+        return GP_EPERM;
     rate = rate_count(gate, key, bytes);
-    if (rate == GP_ELIMIT)
+    if (rate == GP_ELIMIT && link_is(link, key, peer))
         link_cut(gate, link, GP_CUT_RATE);
     return rate == GP_OK ? GP_OK : GP_EBUSY;
 }
@@ -401,12 +413,22 @@ void gp_gate_offend(gp_gate *gate, void *frame)
     const char *key = zmq_msg_gets(frame, "User-Id");
     gate_link *link = link_of(gate, frame);
 
-    if (link == NULL || link->ended)
+    if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
         return;
-    if (key != NULL && strlen(key) == GP_KEY_TEXT - 1)
-        memcpy(link->key, key, GP_KEY_TEXT);
-    if (++link->malformed >= MALFORMED_MAX)
+    gate_key *state = key_state(gate, key);
+
+    if (gp_now_ms() - state->malformed_ms > FORGIVEN_MS)
+        state->malformed = 0;
+    state->malformed_ms = gp_now_ms();
+    if (++state->malformed < MALFORMED_MAX)
+        return;
+    state->malformed = 0;
+    if (link != NULL && link->spoke && !link->ended && strcmp(link->key, key) == 0) {
         link_cut(gate, link, GP_CUT_MALFORMED);
+        return;
+    }
+    gate->stats.cut[GP_CUT_MALFORMED]++; /* it has said nothing else, and will be cut off as silent */
+    gp_zap_mute(gate->zap, key, MUTE_MS);
 }
 
 /* ---- time ---- */

@@ -6,7 +6,7 @@
  * seen, and shutdown(2) ends any of them, upon which ZeroMQ throws away what had come.
  *
  *   accepted --5 s without a message--> cut         a message: the key is looked up anew, its rate is counted
- *   4 MiB since its last message: cut               10 messages that are none: cut, its key muted
+ *   4 MiB since its last message: cut               10 of a key that are none: cut, it is muted
  *
  * One thread, that of the channel. */
 #ifndef GP_GATE_H
