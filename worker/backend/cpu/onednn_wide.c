@@ -9,7 +9,7 @@
 /* 16 numbers at any address. */
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 
-enum { WIDE = 16, ROWS = 6, COLUMNS = 4, PANEL_NUMBERS = 131072, DEPTH_MIN = 256, DEPTH_MAX = 2048 };
+enum { WIDE = 16, ROWS = 4, COLUMNS = 6, PANEL_NUMBERS = 131072, DEPTH_MIN = 256, DEPTH_MAX = 4096 };
 
 bool gp_wide_usable(void)
 {
@@ -37,21 +37,21 @@ INLINE void product_tile(const float *x, const float *w, size_t k, size_t depth,
     for (; i + WIDE <= depth; i += WIDE) {
         wide b[COLUMNS];
 
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int n = 0; n < columns; n++)
             b[n] = *(const wide *)(w + (size_t)n * k + i);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int m = 0; m < rows; m++) {
             wide a = *(const wide *)(x + (size_t)m * k + i);
 
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int n = 0; n < columns; n++)
                 acc[m][n] += a * b[n];
         }
     }
-#pragma GCC unroll 6
-    for (int m = 0; m < rows; m++)
 #pragma GCC unroll 4
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 6
         for (int n = 0; n < columns; n++) {
             float sum = wide_sum(acc[m][n]);
 
