@@ -67,14 +67,12 @@ static gp_status learn(gp_pool *pool, char **argv, uint32_t larger, gp_error *er
 }
 
 /* Classify the others, and count which class was taken for which. */
-static gp_status classify(gp_pool *pool, uint32_t larger, gp_error *err)
+static gp_status classify(gp_pool *pool, gp_error *err)
 {
     unsigned shown = 0;
-    gp_predict_request request = { .model = "model.onnx",
-                                   .data = "test.csv",
-                                   .image_size = { larger, larger },
-                                   .each = on_prediction,
-                                   .context = &shown };
+    gp_predict_request request = {
+        .model = "model.onnx", .data = "test.csv", .each = on_prediction, .context = &shown
+    };
     gp_evaluation result;
     gp_confusion *confusion = NULL;
     char *text = NULL;
@@ -111,7 +109,7 @@ int main(int argc, char **argv)
     if (status == GP_OK)
         status = learn(pool, argv, larger, &err);
     if (status == GP_OK)
-        status = classify(pool, larger, &err);
+        status = classify(pool, &err);
     if (status != GP_OK)
         fprintf(stderr, "transfer: %s\n", err.message);
     gp_pool_close(pool);

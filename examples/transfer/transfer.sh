@@ -10,7 +10,8 @@ set -euo pipefail
 source=$1 model=$2 out=${3:-transfer-out}
 mkdir -p "$out"
 
-# What the network takes, and images an eighth larger, from which training cuts at random and prediction the middle.
+# What the network takes, and images an eighth larger, from which training cuts at random.  Prediction takes the middle: the model
+# remembers it.
 size=$(gradpool net show "$model" --json | sed -n 's/.*"input": "[0-9]*x\([0-9]*\)x.*/\1/p')
 larger=$((size + size / 8))
 
@@ -25,7 +26,7 @@ gradpool train --pretrained "$model" --classes auto --head-learn-rate-factor 10,
     --plots none --verbose-frequency "${VERBOSE:-50}" --out "$out/model.onnx"
 
 # Classify: file, class and the three best scores of each; and how often which class was taken for which.
-gradpool predict --model "$out/model.onnx" --data "$out/test.csv" --image-size "$larger,$larger" \
+gradpool predict --model "$out/model.onnx" --data "$out/test.csv" \
     --top-k 3 --out "$out/predictions.csv"
-gradpool evaluate --model "$out/model.onnx" --data "$out/test.csv" --image-size "$larger,$larger" \
+gradpool evaluate --model "$out/model.onnx" --data "$out/test.csv" \
     --per-class --confusion "$out/confusion.png,$out/confusion.csv"
