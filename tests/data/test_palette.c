@@ -134,6 +134,15 @@ TEST(images_and_their_labels_are_read_at_their_own_size)
         CHECK_INT(3, whole.read_height);
         CHECK_INT(2, whole.labels[2]); /* as large as before */
     }
+    /* The smallest of its proportions that covers a size. */
+    REQUIRE_OK(gp_store_read_whole(store, 0, &(gp_whole_size){ 4, 4, true }, &whole, &e), e);
+    CHECK_INT(4, whole.read_height);
+    CHECK_INT(6, whole.read_width);
+    REQUIRE_OK(gp_store_read_whole(store, 1, &(gp_whole_size){ 4, 4, true }, &whole, &e), e);
+    CHECK_INT(10, whole.read_height); /* 9.6 */
+    CHECK_INT(4, whole.read_width);
+    CHECK_STATUS(GP_ELIMIT, gp_store_read_whole(store, 1, &(gp_whole_size){ 8000, 8000, true }, &whole, &e));
+    CHECK_CONTAINS(e.message, "images/b.png is 12x5 (height x width); 19200x8000 pixels would cover");
     CHECK_STATUS(GP_EINVAL, gp_store_read_whole(store, 2, &(gp_whole_size){ 0, 0, false }, &whole, &e));
     picture_put("images/a.png", NULL, 6, 8);
     CHECK_STATUS(GP_ECORRUPT, gp_store_read_whole(store, 0, &(gp_whole_size){ 0, 0, false }, &whole, &e));

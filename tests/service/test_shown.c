@@ -170,6 +170,28 @@ static void fields_make(void)
     }
 }
 
+TEST(a_network_of_fitted_images_sees_whole_images_at_that_scale)
+{
+    double loss;
+
+    exec_begin();
+    fields_make();
+    RUN_CODE(0, "train", "--network", "unet:depth=1,width=4,dropout=0", "--data", "fields", "--epochs", "1",
+             "--mini-batch-size", "8", "--augment", "crop=resized crop-size=16,16 crop-area=0.5,1", "--out",
+             "f.onnx", "--json");
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json"); /* all of 24x24 at 16x16 */
+    CHECK_TEXT("", err);
+    loss = told("loss");
+    CHECK_INT(CHECKED * 24 * 24, (int)told("pixels"));
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--fit",
+             "resize"); /* the same, of squares */
+    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_CONTAINS(err, "f.onnx was trained on images scaled until they just cover 16x16");
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--fit", "windows");
+    CHECK(told("loss") != loss);
+    pools_end();
+}
+
 #define NETWORK(losses)                                                                                      \
     "{\"name\": \"fields\", \"input\": [1, 24, 24], \"scale\": [0.004], \"offset\": [0], \"layers\": ["      \
     "{\"name\": \"c\", \"kind\": \"conv2d\", \"channels\": 4, \"kernel\": 3, \"padding\": 1}, "              \
@@ -268,6 +290,9 @@ TEST(arrays_of_any_size_are_predicted_in_windows)
     loss = told("loss");
     CHECK_INT(3 * 24 * 48, (int)told("pixels"));
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--fit", "windows");
+    CHECK_NEAR(loss, told("loss"), 0);
+    /* At the scale at which the network's input is just covered they are what they are. */
+    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--fit", "crop");
     CHECK_NEAR(loss, told("loss"), 0);
     RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--fit",
              "windows");
