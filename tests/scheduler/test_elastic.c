@@ -1,0 +1,499 @@
+/* test_elastic.c -- one training against the scheduler's core: reform.c decides for it, resize.c and group.c for its lease,
+ * invented workers die and come back, somebody else resizes it, and messages arrive in any order that links allow.
+ *
+ * Promises, checked at every step of the training: its group is one formation of the lease, no other lease has a worker of
+ * it, its state is never older than a step that was told, and in the end it has all the workers that there are. */
+#include "client/reform.h"
+#include "scheduler/core_parts.h"
+#include "tests/gp_test.h"
+
+enum { SLOTS = 4, QUEUE = 512, CHAOS = 400, CALM = 6000 };
+
+typedef struct process {
+    bool alive;
+    uint32_t incarnation, generation; /* of lease 1; 0 = it serves none */
+    uint32_t begun;                   /* generation whose train_begin it has; 0 = none */
+    bool ready, pause;
+    int64_t state; /* step of the state it has; -1 = none */
+} process;
+
+typedef enum letter_kind { TO_CORE, FROM_CORE, TO_WORKER, FROM_WORKER } letter_kind;
+
+typedef struct letter {
+    letter_kind kind;
+    gp_core_event event;   /* to the core */
+    gp_core_action action; /* from it to client or worker */
+    reform_event said;     /* to the client */
+    uint32_t slot, incarnation, generation;
+} letter;
+
+typedef struct link {
+    letter *letters;
+    uint32_t first, count;
+} link;
+
+/* One link each way of each pair: 0 client and core, 1.. core and workers, then workers and client. */
+enum {
+    CLIENT_CORE,
+    CORE_CLIENT,
+    WORKER_CORE,
+    CORE_WORKER = WORKER_CORE + SLOTS,
+    WORKER_CLIENT = CORE_WORKER + SLOTS,
+    CLIENT_WORKER = WORKER_CLIENT + SLOTS,
+    LINKS = CLIENT_WORKER + SLOTS
+};
+
+typedef struct world {
+    uint64_t random;
+    int64_t now;
+    gp_core *core;
+    gp_core_action *actions;
+    process processes[SLOTS];
+    link links[LINKS];
+    reform r;
+    bool alarm, failed;
+    gp_core_action granted; /* the last grant that came, and the one that is attached to */
+    gp_core_action group;
+    bool regranted, begin_due;
+    uint32_t lost; /* slot + 1 of the first member that was told lost since */
+    bool lost_told;
+    uint32_t change;
+    bool change_asked;
+    int64_t told; /* step */
+    uint32_t kills, regroups;
+} world;
+
+static const gp_core_id trainer = { .bytes = { 1 } }, other = { .bytes = { 2 } };
+
+static uint32_t draw(world *w, uint32_t below)
+{
+    w->random = w->random * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(w->random >> 33) % below;
+}
+
+static void post(world *w, uint32_t to, const letter *l)
+{
+    link *k = &w->links[to];
+
+    if (k->count == QUEUE) {
+        GP_TEST_FAIL("link %u is full", to);
+        w->failed = true;
+        return;
+    }
+    k->letters[(k->first + k->count++) % QUEUE] = *l;
+}
+
+static void core_hears(world *w, const gp_core_event *event);
+
+static void worker_says(world *w, uint32_t slot, gp_core_event_kind kind, uint64_t lease, uint32_t generation)
+{
+    post(w, WORKER_CORE + slot,
+         &(letter){ .kind = TO_CORE,
+                    .event = { .kind = kind,
+                               .slot = slot,
+                               .incarnation = w->processes[slot].incarnation,
+                               .lease = lease,
+                               .generation = generation,
+                               .usable = true } });
+}
+
+static void worker_tells(world *w, uint32_t slot, uint32_t generation, reform_event said)
+{
+    post(w, WORKER_CLIENT + slot,
+         &(letter){ .kind = FROM_WORKER, .slot = slot, .generation = generation, .said = said });
+}
+
+static uint32_t rank_in(const gp_core_action *group, uint32_t slot)
+{
+    uint32_t rank = 0;
+
+    while (rank < group->member_count && group->members[rank].slot != slot)
+        rank++;
+    return rank;
+}
+
+/* What it was in ends; its state stays. */
+static void worker_ends(world *w, uint32_t slot, reform_end end)
+{
+    process *p = &w->processes[slot];
+
+    if (p->begun == 0)
+        return;
+    worker_tells(w, slot, p->begun,
+                 (reform_event){ .kind = REFORM_ENDED, .rank = rank_in(&w->group, slot), .end = end });
+    p->begun = 0;
+    p->ready = p->pause = false;
+}
+
+static void worker_hears(world *w, const letter *l)
+{
+    process *p = &w->processes[l->slot];
+
+    if (!p->alive || p->incarnation != l->incarnation)
+        return;
+    if (l->kind == TO_WORKER) { /* of the client */
+        if (l->generation != p->generation)
+            return; /* refused */
+        if (l->said.kind == REFORM_CHANGE)
+            p->pause = p->begun != 0;
+        else
+            p->begun = l->generation;
+        return;
+    }
+    switch (l->action.kind) {
+    case GP_CORE_GRANT:
+        if (l->action.lease != 1)
+            break;
+        worker_ends(w, l->slot, REFORM_FAILED);
+        p->generation = l->action.generation;
+        worker_says(w, l->slot, GP_CORE_EVENT_WORKER_GRANTED, 1, p->generation);
+        return;
+    case GP_CORE_PEER_LOST:
+        worker_ends(w, l->slot, REFORM_FAILED);
+        return;
+    case GP_CORE_REVOKE:
+        p->begun = p->generation = 0;
+        p->state = -1;
+        worker_says(w, l->slot, GP_CORE_EVENT_WORKER_REVOKED, l->action.lease, 0);
+        return;
+    default:
+        return;
+    }
+    worker_says(w, l->slot, GP_CORE_EVENT_WORKER_GRANTED, l->action.lease, l->action.generation);
+}
+
+/* ---- the client, as train_again.c has it ---- */
+
+static void client_does(world *w, const reform_event *event)
+{
+    reform_action actions[REFORM_ACTIONS_MAX];
+    size_t count = reform_step(&w->r, event, actions);
+
+    for (size_t i = 0; i < count; i++) {
+        letter l = {
+            .kind = TO_CORE,
+            .event = { .session = trainer, .correlation = 5, .lease = 1, .generation = w->granted.generation }
+        };
+        const gp_core_member *first = &w->group.members[0];
+
+        switch (actions[i].kind) {
+        case REFORM_DO_PAUSE:
+            post(w, CLIENT_WORKER + first->slot,
+                 &(letter){ .kind = TO_WORKER,
+                            .slot = first->slot,
+                            .incarnation = first->incarnation,
+                            .generation = w->group.generation,
+                            .said = { .kind = REFORM_CHANGE } });
+            break;
+        case REFORM_DO_FORM:
+            l.event.kind = GP_CORE_EVENT_LEASE_FORM;
+            post(w, CLIENT_CORE, &l);
+            break;
+        case REFORM_DO_KEEP:
+            l.event.kind = GP_CORE_EVENT_LEASE_RESIZE;
+            l.event.workers = actions[i].workers;
+            post(w, CLIENT_CORE, &l);
+            break;
+        case REFORM_DO_BEGIN:
+            w->begin_due = true;
+            break;
+        case REFORM_DO_GO_ON:
+            w->regroups++;
+            break;
+        case REFORM_DO_ALARM:
+            w->alarm = actions[i].ms != 0;
+            break;
+        case REFORM_DO_FAIL:
+            GP_TEST_FAIL("it failed: %d", (int)actions[i].why);
+            w->failed = true;
+            break;
+        }
+    }
+}
+
+static void client_watches(world *w)
+{
+    if (w->lost != 0 && !w->lost_told) {
+        w->lost_told = true;
+        client_does(w, &(reform_event){ .kind = REFORM_LOST, .rank = rank_in(&w->group, w->lost - 1) });
+    }
+    if (w->regranted && !w->r.granted && !w->begin_due)
+        client_does(w, &(reform_event){ .kind = REFORM_GRANT, .workers = w->granted.member_count });
+    if (w->change != 0 && !w->regranted) {
+        client_does(w,
+                    &(reform_event){ .kind = REFORM_CHANGE, .workers = w->change, .asked = w->change_asked });
+        w->change = 0;
+    }
+    if (!w->begin_due)
+        return;
+    w->begin_due = w->regranted = w->lost_told = false;
+    w->lost = 0;
+    w->group = w->granted;
+    for (uint32_t s = 0; s < SLOTS; s++) /* its old links are closed */
+        w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
+    client_does(w, &(reform_event){ .kind = REFORM_ATTACHED, .workers = w->group.member_count });
+    for (uint32_t rank = 0; rank < w->group.member_count; rank++)
+        post(w, CLIENT_WORKER + w->group.members[rank].slot,
+             &(letter){ .kind = TO_WORKER,
+                        .slot = w->group.members[rank].slot,
+                        .incarnation = w->group.members[rank].incarnation,
+                        .generation = w->group.generation,
+                        .said = { .kind = REFORM_READY } });
+}
+
+static void client_hears(world *w, const letter *l)
+{
+    const gp_core_action *a = &l->action;
+
+    if (l->kind == FROM_WORKER) {
+        if (l->generation == w->group.generation)
+            client_does(w, &l->said);
+    } else if (a->kind == GP_CORE_LEASE_GRANT && a->generation > w->granted.generation) {
+        w->granted = *a;
+        w->regranted = true;
+        w->change = 0;
+    } else if (a->kind == GP_CORE_WORKER_LOST && w->lost == 0) {
+        w->lost = a->lost_slot + 1;
+    } else if (a->kind == GP_CORE_LEASE_CHANGE && a->generation == w->granted.generation) {
+        w->change = a->workers;
+        w->change_asked = a->asked;
+    } else if (a->kind == GP_CORE_LEASE_ENDED) {
+        GP_TEST_FAIL("the lease ended: %s", a->text);
+        w->failed = true;
+    }
+}
+
+/* ---- the scheduler's shell ---- */
+
+static void shell_does(world *w, const gp_core_action *a)
+{
+    letter l = { .kind = FROM_CORE, .action = *a, .slot = a->slot, .incarnation = a->incarnation };
+
+    switch (a->kind) {
+    case GP_CORE_SPAWN:
+        w->processes[a->slot] = (process){ .alive = true, .incarnation = a->incarnation, .state = -1 };
+        worker_says(w, a->slot, GP_CORE_EVENT_WORKER_READY, 0, 0);
+        break;
+    case GP_CORE_GRANT:
+    case GP_CORE_REVOKE:
+    case GP_CORE_PEER_LOST:
+        post(w, CORE_WORKER + a->slot, &l);
+        break;
+    case GP_CORE_KILL:
+        GP_TEST_FAIL("a worker was killed: %s", w->core->slots[a->slot].reason);
+        w->failed = true;
+        break;
+    default:
+        if (a->kind >= GP_CORE_LEASE_GRANT && gp_core_id_equal(&a->session, &trainer))
+            post(w, CORE_CLIENT, &l);
+    }
+}
+
+static void core_hears(world *w, const gp_core_event *event)
+{
+    size_t count = gp_core_step(w->core, w->actions, event, w->now);
+
+    for (size_t i = 0; i < count; i++)
+        shell_does(w, &w->actions[i]);
+}
+
+/* ---- what happens ---- */
+
+/* The ranks of the group, if all are in it; they agree on the furthest state, which no step that was told is beyond. */
+static bool group_meets(world *w, bool *pauses)
+{
+    int64_t furthest = 0;
+
+    *pauses = false;
+    for (uint32_t rank = 0; rank < w->group.member_count; rank++) {
+        const gp_core_member *m = &w->group.members[rank];
+        const process *p = &w->processes[m->slot];
+
+        if (!p->alive || p->incarnation != m->incarnation || p->begun != w->group.generation ||
+            p->generation != w->group.generation)
+            return false;
+        furthest = p->state > furthest ? p->state : furthest;
+        *pauses = *pauses || p->pause;
+    }
+    for (uint32_t rank = 0; rank < w->group.member_count; rank++) {
+        uint32_t slot = w->group.members[rank].slot;
+
+        if (w->processes[slot].ready)
+            continue;
+        w->processes[slot].ready = true;
+        w->processes[slot].state = furthest;
+        worker_tells(w, slot, w->group.generation,
+                     (reform_event){ .kind = REFORM_READY, .rank = rank, .step = (uint64_t)furthest });
+    }
+    if (furthest < w->told)
+        GP_TEST_FAIL("step %d was told, and the group begins at %d", (int)w->told, (int)furthest);
+    return true;
+}
+
+static void take_step(world *w)
+{
+    bool pauses;
+
+    if (w->group.member_count == 0 || !group_meets(w, &pauses))
+        return;
+    for (uint32_t rank = 0; rank < w->group.member_count; rank++) {
+        uint32_t slot = w->group.members[rank].slot;
+
+        if (w->core->slots[slot].lease != 1)
+            GP_TEST_FAIL("worker %u trains, and its slot is lease %d's", slot + 1,
+                         (int)w->core->slots[slot].lease);
+        w->told = ++w->processes[slot].state;
+        if (rank == 0)
+            worker_tells(w, slot, w->group.generation,
+                         (reform_event){ .kind = REFORM_STEP, .step = (uint64_t)w->told });
+        if (pauses)
+            worker_ends(w, slot, REFORM_PAUSED);
+    }
+}
+
+/* Never the last one that has the state. */
+static void kill_one(world *w)
+{
+    uint32_t slot = draw(w, SLOTS), having = 0;
+    process *p = &w->processes[slot];
+
+    for (uint32_t s = 0; s < SLOTS; s++)
+        having += s != slot && w->processes[s].alive && w->processes[s].state >= w->told &&
+                  w->core->slots[s].lease == 1 && w->core->slots[s].revoking == 0;
+    if (!p->alive || having == 0 || w->core->leases[0].want <= 1)
+        return;
+    w->kills++;
+    p->alive = false;
+    w->links[CORE_WORKER + slot].count = 0;
+    post(w, WORKER_CORE + slot,
+         &(letter){ .kind = TO_CORE,
+                    .event = { .kind = GP_CORE_EVENT_WORKER_DIED,
+                               .slot = slot,
+                               .incarnation = p->incarnation,
+                               .death = GP_CORE_DIED_SIGNAL,
+                               .number = 9 } });
+}
+
+static bool deliver(world *w)
+{
+    uint32_t from = draw(w, LINKS);
+
+    for (uint32_t i = 0; i < LINKS; i++) {
+        link *k = &w->links[(from + i) % LINKS];
+
+        if (k->count == 0)
+            continue;
+        letter l = k->letters[k->first];
+
+        k->first = (k->first + 1) % QUEUE;
+        k->count--;
+        w->now += 1;
+        if (l.kind == TO_CORE)
+            core_hears(w, &l.event);
+        else if (l.kind == TO_WORKER || l.action.kind < GP_CORE_LEASE_GRANT) {
+            if (l.kind == FROM_WORKER)
+                client_hears(w, &l);
+            else
+                worker_hears(w, &l);
+        } else
+            client_hears(w, &l);
+        return true;
+    }
+    return false;
+}
+
+static void happen(world *w, bool chaos)
+{
+    uint32_t what = draw(w, 100);
+
+    if (chaos && what < 4)
+        kill_one(w);
+    else if (chaos && what < 8)
+        core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                                        .session = other,
+                                        .correlation = 6,
+                                        .lease = 1,
+                                        .workers = 2 + draw(w, SLOTS - 1) });
+    else if (what < 30)
+        take_step(w);
+    else if (!deliver(w)) {
+        bool pauses;
+
+        if (w->group.member_count == 0 || !group_meets(w, &pauses)) {
+            w->now = gp_core_due(w->core);
+            core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+            for (uint32_t s = 0; s < SLOTS; s++) /* they live */
+                core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_WORKER_BEAT,
+                                                .slot = s,
+                                                .incarnation = w->core->slots[s].incarnation });
+            if (w->alarm && draw(w, 4) == 0) {
+                w->alarm = false;
+                if (w->r.granted) /* the time for the next generation is never over here */
+                    client_does(w, &(reform_event){ .kind = REFORM_LATE });
+            }
+        }
+    }
+    client_watches(w);
+}
+
+static void world_run(uint64_t seed)
+{
+    gp_core_config config = gp_core_config_default();
+    gp_core_slot_config plan[SLOTS] = { 0 };
+    gp_core_wish wish = { .min = 2, .max = SLOTS, .floor = 1, .description = "train" };
+    world *w = gp_calloc(1, sizeof(*w));
+    gp_error err;
+
+    w->random = seed * 0x9e3779b97f4a7c15ull + 1;
+    w->now = 1000;
+    config.beat_ms = config.idle_ms = 0;
+    for (uint32_t i = 0; i < LINKS; i++)
+        w->links[i].letters = gp_calloc(QUEUE, sizeof(letter));
+    REQUIRE_OK(gp_core_new(&w->core, &config, plan, SLOTS, w->now, &err), err);
+    w->actions = gp_calloc(gp_core_actions_max(w->core), sizeof(*w->actions));
+    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = trainer });
+    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = other });
+    core_hears(w, &(gp_core_event){
+                      .kind = GP_CORE_EVENT_LEASE_ASK, .session = trainer, .correlation = 4, .wish = &wish });
+    while (w->granted.generation == 0 && deliver(w))
+        ;
+    reform_init(&w->r, w->granted.member_count, 1000000);
+    w->begin_due = true;
+    client_watches(w);
+    for (int i = 0; i < CHAOS && !w->failed; i++)
+        happen(w, true);
+    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                                    .session = other,
+                                    .correlation = 6,
+                                    .lease = 1,
+                                    .workers = SLOTS });
+    int64_t told = w->told;
+    int left = CALM;
+
+    while (left-- > 0 && !w->failed &&
+           (w->told < told + 20 || w->r.phase != REFORM_STEPS || w->r.world != SLOTS))
+        happen(w, false);
+    if (left <= 0 || w->failed)
+        GP_TEST_FAIL(
+            "seed %d: phase %d, %u workers, step %d of %d, lease phase %d formed %x members %x want %u",
+            (int)seed, (int)w->r.phase, w->r.world, (int)w->told, (int)told + 20,
+            (int)w->core->leases[0].phase, (unsigned)w->core->leases[0].formed,
+            (unsigned)w->core->leases[0].members, w->core->leases[0].want);
+    CHECK(w->regroups > 0 && w->kills > 0);
+    for (uint32_t i = 0; i < LINKS; i++)
+        gp_free(w->links[i].letters);
+    gp_core_free(w->core);
+    gp_free(w->actions);
+    gp_free(w);
+}
+
+TEST(whatever_dies_and_whoever_resizes_it_the_training_goes_on_from_where_it_was)
+{
+    const char *one = getenv("GP_ELASTIC_SEED");
+
+    for (uint64_t seed = 1; one == NULL && seed <= 200; seed++)
+        world_run(seed);
+    if (one != NULL)
+        world_run(strtoull(one, NULL, 10));
+}
