@@ -18,7 +18,8 @@
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
  * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
 enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
-enum { READ_AHEAD = 2 };              /* calls' samples: those of the call, and of the next one of the part */
+/* Calls whose samples are in memory: the one that is computed, and the next of the part unless they are as large as this. */
+enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
 enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
 
 struct gp_predictor {
@@ -279,7 +280,8 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
 /* Samples are read in the order of the data, on all threads of the rank. */
 static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
 {
-    const gp_loader_options options = { .depth = READ_AHEAD,
+    const bool large = predictor->micro_batch * predictor->sample_bytes > READ_AHEAD_BYTES_MAX;
+    const gp_loader_options options = { .depth = large ? 1 : READ_AHEAD,
                                         .capacity = predictor->micro_batch,
                                         .augment = &predictor->view };
     gp_sampler sampler;

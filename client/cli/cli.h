@@ -131,9 +131,8 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     {                                                                                                        \
         .name = "image-size", .type = GP_PARAM_I64, .offset = offsetof(options_type, image_size),            \
         .count = 2, .min = 0, .max = 8192, .unit = "pixels",                                                 \
-        .help = "height, width that images are brought to before they are cut into windows (networks that "  \
-                "score "                                                                                     \
-                "pixels), or their middle is cropped to what the model takes; 0,0: neither"                  \
+        .help = "height, width that images are brought to before their middle is taken or (networks that "   \
+                "score pixels) windows are cut; 0,0: as the model was trained"                               \
     }
 
 /* Of commands that have something to say in JSON. */

@@ -120,7 +120,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
                e->metrics.mean_accuracy * 100, e->metrics.mean_iou * 100, e->metrics.weighted_iou * 100);
     if (!isnan(e->result.rmse))
         printf("RMSE %.4g, ", e->result.rmse);
-    if (!isnan(e->result.loss)) /* Dice's and smoothed ones are not worked out for whole images */
+    if (!isnan(e->result.loss)) /* classes of weight 0 alone have none */
         printf("loss %.4f, ", e->result.loss);
     printf("%" PRIu64 " samples, %.*f images/s\n", e->result.labelled, rate < 10, rate);
     return per_class ? tables_print(e->confusion, err) : GP_OK;
@@ -257,6 +257,8 @@ const cli_command cli_command_evaluate = {
     .examples =
         "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
         "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
+        "  gradpool evaluate --model elsewhere.onnx --data photos/ --fit crop    the largest middle of each "
+        "image, not stretched\n"
         "  gradpool evaluate --model deeplab.onnx --data camvid --per-class --confusion "
         "confusion.png,confusion.csv\n",
     .options = evaluate_params,
