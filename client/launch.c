@@ -23,7 +23,7 @@
 #include "proto/limits.h"
 #include "proto/messages.h"
 
-enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5 };
+enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5, READY_MS = 2000 };
 
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
                          int timeout_ms, gp_error *err)
@@ -181,12 +181,13 @@ static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp
     for (;;) {
         struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
         int64_t left = deadline - gp_now_ms();
+        int said = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
 
-        if (left <= 0)
+        if (said <= 0 && left <= 0) /* in this order: it may be we who were stopped */
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler (pid %d) did not get ready in time; its log is %s", (int)pid,
                            places->scheduler_log);
-        if (poll(&poll_fd, 1, (int)left) <= 0)
+        if (said <= 0)
             continue;
         ssize_t got = read(ready, line + used, sizeof(line) - 1 - used);
 
@@ -281,8 +282,12 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         gp_fault_point("starting");
         status = launch_wait_ready(ready, pid, started, places, deadline, &why);
         close(ready);
-        if (status == GP_OK)
+        if (status == GP_OK) { /* it is there: time enough to come in */
+            int64_t soon = gp_now_ms() + READY_MS;
+
+            deadline = deadline > soon ? deadline : soon;
             continue;
+        }
         if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
             poll(NULL, 0, RETRY_MS);
         } else {

@@ -275,11 +275,12 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
             continue;
         }
 
-        if (left <= 0)
+        /* What has come is looked at first: it may be we who were stopped. */
+        status = pool_next(pool, &in, left > 0 ? (int)left : 0, err);
+        if (status == GP_OK && in.from == POOL_NOBODY && left <= 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
                            pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
-        status = pool_next(pool, &in, (int)left, err);
         if (status != GP_OK || in.from == POOL_NOBODY)
             continue;
         bool ours = in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation;
@@ -392,10 +393,10 @@ static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
     while (missing > 0) {
         pool_message in;
         int64_t left = deadline - gp_now_ms();
-        gp_status status =
-            left > 0 ? pool_next(pool, &in, (int)left, err)
-                     : gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
+        gp_status status = pool_next(pool, &in, left > 0 ? (int)left : 0, err);
 
+        if (status == GP_OK && in.from == POOL_NOBODY && left <= 0)
+            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
         if (status != GP_OK || pool->regranted || pool->revoked) {
             if (status == GP_OK)
                 pool_message_close(&in);

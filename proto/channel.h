@@ -53,7 +53,7 @@ typedef struct gp_channel_options {
     const gp_link_keys *curve;
     bool bulk; /* frames up to GP_PAYLOAD_BYTES_MAX (client and worker); else GP_BODY_BYTES_MAX */
     bool
-        heartbeat; /* ZMTP heartbeats (500 ms, lost after 2 s): scheduler and worker; never on client links */
+        heartbeat; /* ZMTP heartbeats (500 ms, lost after 2 s): links between hosts; never on one host, where the door tells */
 } gp_channel_options;
 
 /* Who sent a message, as a router knows it.  A plain value: copy it, compare with gp_peer_equal(), keep it.

@@ -28,7 +28,9 @@ enum {
 
 gp_status control_dial(control *c, int timeout_ms, gp_error *err)
 {
-    gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE, .heartbeat = true };
+    /* No heartbeats: a scheduler that is stopped for a while cannot answer them, and a link that is made again is another
+     * sender's.  That it is dead is seen at its door. */
+    gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE };
     gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
                             .protocol_max = GP_PROTOCOL,
                             .role = GP_ROLE_WORKER,
