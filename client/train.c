@@ -317,7 +317,8 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
         { .data = run->options_text, .bytes = run->options_bytes },
         { .data = run->training->network.weights, .bytes = run->training->graph->blob_count * sizeof(float) },
     };
-    size_t payload_count = run->training->network.weights != NULL ? 3 : 2;
+    /* Once a step was told somebody has the state, or nobody can go on: what it began with is of no use. */
+    size_t payload_count = run->training->network.weights != NULL && run->reform.told == 0 ? 3 : 2;
 
     run->begun_ms = gp_now_ms();
     run->facts.initial_learn_rate = run->options.initial_learn_rate;
