@@ -68,28 +68,6 @@ static uint32_t size_now(const gp_core *core, const gp_core_lease *lease)
     return size < lease->want ? size : lease->want;
 }
 
-void gp_core_resize_tell(gp_core *core)
-{
-    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
-        gp_core_lease *lease = &core->leases[i];
-        uint32_t formed, size;
-        gp_core_action *action;
-
-        if (lease->id == 0 || lease->floor == 0 || lease->phase != GP_CORE_HELD)
-            continue;
-        formed = count_of(lease->formed);
-        size = size_now(core, lease);
-        if (size == (lease->told_size == 0 ? formed : lease->told_size))
-            continue;
-        lease->told_size = size;
-        action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
-        action->lease = lease->id;
-        action->generation = lease->generation;
-        action->workers = size;
-        action->asked = lease->asked;
-    }
-}
-
 static void let_go(gp_core *core, gp_core_lease *lease, uint32_t s)
 {
     gp_core_slot *slot = &core->slots[s];
@@ -109,6 +87,29 @@ static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
 
         let_go(core, lease, last);
         mask &= ~(1ull << last);
+    }
+}
+
+void gp_core_resize_tell(gp_core *core)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        gp_core_lease *lease = &core->leases[i];
+        uint32_t formed, size;
+        gp_core_action *action;
+
+        if (lease->id == 0 || lease->floor == 0 || lease->phase != GP_CORE_HELD)
+            continue;
+        let_go_of(core, lease, lease->members & ~lease->formed); /* asked for while it was formed */
+        formed = count_of(lease->formed);
+        size = size_now(core, lease);
+        if (size == (lease->told_size == 0 ? formed : lease->told_size))
+            continue;
+        lease->told_size = size;
+        action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->workers = size;
+        action->asked = lease->asked;
     }
 }
 

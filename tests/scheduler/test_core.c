@@ -1040,6 +1040,22 @@ TEST(free_workers_are_offered_when_nobody_waits_and_never_above_what_is_wanted)
     pool_free();
 }
 
+TEST(a_slot_that_is_not_wanted_any_more_is_let_go_when_the_formation_stands)
+{
+    REQUIRE(pool_elastic(3, 3, 3, 1));
+    died(2, 9);
+    resize_lease(2, 1, 2);
+    CHECK_INT(7, core->leases[0].members);
+    acked(0, 1, 2);
+    acked(1, 1, 2);
+    CHECK_INT(3, core->leases[0].members);
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
+    ready(2);
+    ask(2, 1, 1);
+    CHECK_INT(2, find(GP_CORE_GRANT)->lease);
+    pool_free();
+}
+
 TEST(a_size_that_cannot_be_is_refused_in_words)
 {
     REQUIRE(pool_elastic(3, 3, 3, 2));
