@@ -145,6 +145,16 @@ static bool all_died(const gp_core *core, const gp_core_claim *claim)
     return true;
 }
 
+/* Whether a lease of that id is, or was, under this scheduler: an id that has ended is never used again. */
+static bool is_used(const gp_core *core, uint64_t lease)
+{
+    bool own = core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next;
+
+    for (uint32_t i = 0; i < core->adopted_count; i++)
+        own = own || core->adopted[i] == lease;
+    return own || core->adopted_count == GP_CORE_SLOTS_MAX; /* nobody knows any more */
+}
+
 /* Whether the workers' reports so far, and other leases, leave the claim possible. */
 static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
 {
@@ -159,8 +169,9 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
                        (unsigned long long)event->lease);
     if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
         return gp_fail(err, GP_EINVAL, "a claim names a lease, its generation and its members");
-    if (gp_core_lease_find(core, event->lease) != NULL)
-        return gp_fail(err, GP_ESTALE, "lease %llu is another client's", (unsigned long long)event->lease);
+    if (is_used(core, event->lease))
+        return gp_fail(err, GP_ESTALE, "lease %llu is another client's, or has ended",
+                       (unsigned long long)event->lease);
     for (uint32_t i = 0; i < claim->member_count; i++) {
         const gp_core_slot *slot = &core->slots[claim->members[i].slot];
 
@@ -180,6 +191,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
     const gp_core_claim *claim = event->claim;
     gp_core_lease *lease = core->leases;
 
+    core->adopted[core->adopted_count++] = event->lease;
     while (lease->id != 0) /* each lease holds a slot of its own, so there is an entry left */
         lease++;
     *lease = (gp_core_lease){ .id = event->lease,

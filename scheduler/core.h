@@ -295,6 +295,9 @@ typedef struct gp_core {
     int64_t now_ms, active_ms;
     int64_t adopting_ms; /* reports of an earlier scheduler's workers are awaited until then; 0 = no more */
     uint64_t lease_next;
+    uint64_t lease_own;                  /* the first id that this scheduler gave; 0 = none yet */
+    uint64_t adopted[GP_CORE_SLOTS_MAX]; /* ids of leases that were claimed, and may have ended since */
+    uint32_t adopted_count;
     uint64_t stale; /* events dropped as of an older epoch, incarnation, lease or generation, or no session */
     uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
     gp_core_slot slots[GP_CORE_SLOTS_MAX];

@@ -43,6 +43,8 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
     assert(lease != NULL && members != 0);
     memset(lease, 0, sizeof(*lease));
     lease->id = core->lease_next++;
+    if (core->lease_own == 0)
+        core->lease_own = lease->id;
     lease->generation = 1;
     lease->min = ask->named != 0 ? (uint32_t)__builtin_popcountll(members) : ask->wish.min;
     lease->members = lease->formed = members;

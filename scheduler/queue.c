@@ -260,8 +260,11 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     else if (ask.wish.max != 0 && ask.wish.floor > ask.wish.max)
         gp_fail(&err, GP_EINVAL, "min-workers is %u, more than the %u workers asked for", ask.wish.floor,
                 ask.wish.max);
-    else
-        (void)resolve_devices(core, &ask, &err);
+    else if (resolve_devices(core, &ask, &err) == GP_OK && ask.named != 0 &&
+             (uint32_t)__builtin_popcountll(ask.named) < least(&ask))
+        gp_fail(&err, GP_EINVAL,
+                "the device list \"%.100s\" names %u workers, fewer than the %u that are needed",
+                ask.wish.devices, (uint32_t)__builtin_popcountll(ask.named), least(&ask));
     if (err.code == GP_OK)
         (void)check_possible(core, &ask, &err);
     if (err.code != GP_OK) {

@@ -875,6 +875,23 @@ TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
     acked(1, 9, generation);
     REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
     CHECK_INT(9, find(GP_CORE_LEASE_GRANT)->lease);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 9);
+    claim(1, 9, &of); /* it has ended: an id is never used again */
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    pool_free();
+}
+
+TEST(fewer_named_devices_than_the_lease_needs_at_least_are_refused_not_waited_for)
+{
+    gp_core_wish wish = { .devices = "1,1", .floor = 2 };
+
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    connect(1);
+    ask_wish(1, &wish);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_EINVAL, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "names 1 workers, fewer than the 2");
     pool_free();
 }
 

@@ -102,6 +102,9 @@ void sim_check_state(sim *s)
             sim_fail(s, "two-leases", "a slot is in lease %llu and in another (mask %llx)",
                      (unsigned long long)lease->id, (unsigned long long)(taken & lease->members));
         taken |= lease->members;
+        if ((lease->formed & ~lease->members) != 0)
+            sim_fail(s, "formed", "lease %llu is formed of slots that it has not",
+                     (unsigned long long)lease->id);
         for (uint64_t left = lease->members; left != 0; left &= left - 1)
             check_member(s, lease, (uint32_t)__builtin_ctzll(left));
     }
@@ -116,15 +119,33 @@ void sim_check_state(sim *s)
         sim_fail(s, "bounds", "%u clients, the limit is %u", core->client_count, core->config.clients_max);
 }
 
+/* Who holds what, for the sentence. */
+static void tell_leases(const sim *s, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < SIM_SLOTS + 1 && used < bytes; i++) {
+        const gp_core_lease *lease = &s->core->leases[i];
+
+        if (lease->id != 0)
+            used += (size_t)snprintf(text + used, bytes - used,
+                                     "; lease %llu generation %u, phase %d, members %llx, formed %llx",
+                                     (unsigned long long)lease->id, lease->generation, (int)lease->phase,
+                                     (unsigned long long)lease->members, (unsigned long long)lease->formed);
+    }
+}
+
 bool sim_settled(const sim *s, char why[480])
 {
     for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
         if (s->clients[i].state != SIM_AWAY) {
-            snprintf(why, 480, "client %u is still %s (lease %llu)", i,
+            snprintf(why, 480, "client %u is still %s (lease %llu, training phase %d)", i,
                      s->clients[i].state == SIM_WAITING   ? "waiting"
                      : s->clients[i].state == SIM_HOLDING ? "holding"
                                                           : "there",
-                     (unsigned long long)s->clients[i].lease);
+                     (unsigned long long)s->clients[i].lease,
+                     s->clients[i].trains ? (int)s->clients[i].training.r.phase : -1);
+            tell_leases(s, why + strlen(why), 480 - strlen(why));
             return false;
         }
     }

@@ -45,8 +45,10 @@ bool sim_lease_is_whole(sim *s, const sim_client *client)
             process->generation != client->generation)
             return false;
     }
-    return client->state == SIM_HOLDING && client->gate.until_us <= s->now_us && client->fuse == 0 &&
-           client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
+    if (client->floor != 0) /* an elastic one may ask for another formation */
+        return false;
+    return client->state == SIM_HOLDING && !client->broken && client->gate.until_us <= s->now_us &&
+           client->fuse == 0 && client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
 }
 
 /* ---- saying ---- */
@@ -65,6 +67,12 @@ static void client_posts(sim *s, sim_client *client, const gp_core_event *event,
     h->core.event.epoch = s->epoch;
     if (wish != NULL)
         h->core.wish = *wish;
+}
+
+void sim_client_posts(sim *s, sim_client *client, const gp_core_event *event)
+{
+    if (s->up && client->epoch == s->epoch)
+        client_posts(s, client, event, NULL);
 }
 
 static void client_says(sim *s, sim_client *client, const gp_core_event *event, const gp_core_wish *wish)
@@ -87,6 +95,7 @@ void sim_client_leaves(sim *s, sim_client *client)
 
     sim_note(s, "client-leaves", number_of(s, client), 0, 0);
     sim_team_dies(s, client);
+    client->trains = false;
     client->state = SIM_AWAY;
     client->whole = false;
     client->fuse = 0;
@@ -156,6 +165,10 @@ static void client_asks(sim *s, sim_client *client)
     default:
         break;
     }
+    client->trains = sim_chance(dice, 30);
+    client->floor = 0;
+    if (client->trains && sim_chance(dice, 80)) /* elastic */
+        client->floor = wish.floor = wish.max == 0 ? 1 + sim_draw(dice, 2) : 1 + sim_draw(dice, wish.max);
     client->state = SIM_WAITING;
     client->correlation = ask.correlation;
     client->asked = 0;
@@ -169,6 +182,7 @@ static void client_releases(sim *s, sim_client *client)
     gp_core_event release = { .kind = GP_CORE_EVENT_LEASE_RELEASE, .correlation = 7, .lease = client->lease };
 
     sim_team_close(s, client, GP_ECANCELED);
+    client->trains = false;
     client->state = SIM_THINKING;
     client->whole = false;
     client_says(s, client, &release, NULL);
@@ -185,8 +199,7 @@ void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t inc
                               .reason = "its task does not end" };
 
     client->whole = false;
-    if (s->up && client->epoch == s->epoch)
-        client_posts(s, client, &replace, NULL); /* asked for from within the dispatch: nobody dies here */
+    sim_client_posts(s, client, &replace); /* asked for from within the dispatch: nobody dies here */
 }
 
 static void client_replaces_any(sim *s, sim_client *client)
@@ -205,12 +218,25 @@ static void client_thinks(sim *s, sim_client *client)
 
     if (sim_calm(s) || sim_chance(&client->dice, 10)) {
         sim_client_leaves(s, client);
+    } else if (sim_chance(&client->dice, 15)) {
+        const sim_client *other = &s->clients[sim_draw(&client->dice, SIM_CLIENTS)];
+
+        event = (gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                                 .correlation = 13,
+                                 .lease = other->lease,
+                                 .workers = 1 + sim_draw(&client->dice, s->script.slots) };
+        client_says(s, client, &event, NULL);
     } else if (sim_chance(&client->dice, 4)) {
         event.plan_count = 1 + sim_draw(&client->dice, s->script.slots);
         client_says(s, client, &event, NULL);
     } else {
         client_asks(s, client);
     }
+}
+
+static bool client_is_idle(const sim_client *client)
+{
+    return client->trains ? sim_training_over(client) : sim_team_idle(client);
 }
 
 static void client_holds(sim *s, sim_client *client)
@@ -221,7 +247,7 @@ static void client_holds(sim *s, sim_client *client)
         client_replaces_any(s, client);
     else if (client->repairing
                  ? !sim_calm(s) && sim_chance(dice, 10) /* in calm it waits until it is whole again */
-                 : sim_team_idle(client) || (!sim_calm(s) && sim_chance(dice, 8)))
+                 : client_is_idle(client) || (!sim_calm(s) && sim_chance(dice, 8)))
         client_releases(s, client);
 }
 
@@ -292,6 +318,7 @@ void sim_client_breaks(sim *s, sim_client *client)
     if (!s->up || client->epoch != s->epoch)
         return;
     sim_push(s, 0, SIM_TO_CORE, 0)->core.event = gone;
+    client->broken = true;
     client_dialled(s, client);
 }
 
@@ -313,12 +340,18 @@ static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
                  "lease %llu was formed anew, but nothing had happened to it but the scheduler's death",
                  (unsigned long long)letter->lease);
     client->state = SIM_HOLDING;
+    client->broken = false;
     client->lease = letter->lease;
     client->generation = letter->generation;
     client->repairing = false;
-    client->claim = (gp_core_claim){ .token = letter->token, .min = 1, .member_count = letter->member_count };
+    client->claim = (gp_core_claim){
+        .token = letter->token, .min = 1, .floor = client->floor, .member_count = letter->member_count
+    };
     memcpy(client->claim.members, letter->members, sizeof(letter->members));
-    sim_team_granted(s, client);
+    if (client->trains)
+        sim_training_granted(s, client, letter->correlation != 0);
+    else
+        sim_team_granted(s, client);
 }
 
 static void client_loses(sim *s, sim_client *client)
@@ -328,6 +361,7 @@ static void client_loses(sim *s, sim_client *client)
                  "lease %llu ended, but nothing had happened to it but the scheduler's death",
                  (unsigned long long)client->lease);
     sim_team_close(s, client, GP_ECANCELED);
+    client->trains = false;
     client->state = SIM_THINKING;
 }
 
@@ -342,11 +376,20 @@ void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
             client_loses(s, client);
         break;
     case GP_CORE_WORKER_LOST:
-        if (client->state == SIM_HOLDING && client->lease == letter->lease)
-            client->repairing = true;
+        if (client->state != SIM_HOLDING || client->lease != letter->lease)
+            break;
+        client->repairing = true;
+        if (client->trains)
+            sim_training_hears(s, client, letter);
+        break;
+    case GP_CORE_LEASE_CHANGE:
+        if (client->state == SIM_HOLDING && client->lease == letter->lease && client->trains)
+            sim_training_hears(s, client, letter);
         break;
     case GP_CORE_OK:
         s->tally.claims += letter->correlation == 11;
+        if (letter->correlation == 11 && client->state == SIM_HOLDING && client->trains)
+            sim_training_reunited(s, client);
         if (client->state == SIM_WAITING && client->leaving && letter->correlation == 8)
             client->state = SIM_THINKING;
         break;

@@ -1,20 +1,21 @@
 /* cluster.h -- a pool in one thread: the real machines, an invented world around them.
  *
- *   real       the scheduler's core (leases, adoption, supervision), the jobs' machine, the clients' dispatch of calls and
- *              their window of submits
+ *   real       the scheduler's core (leases, adoption, supervision), the jobs' machine, the clients' dispatch of calls,
+ *              their window of submits, and what makes a training leave one group for the next
  *   invented   worker processes, rings of calls, job processes, the journal's disk, links, clocks, users
  *
  * One queue of happenings ordered by simulated time; what goes wrong and when is the script's (engine.h).  Invented
  * actors are honest to the protocol but may die, stop, be cut off or lose their link at any moment, also between two
  * things that belong together.  What a dead process had sent may be lost or arrive late, what it was sent is lost;
  * between two live ones messages arrive in order.  When the scheduler is killed the others live on, dial the next one and
- * say what they hold.  Files: world.c time and the scheduler's life, faults.c; workers.c, clients.c, calls.c, jobs.c the actors;
+ * say what they hold.  Files: world.c time and the scheduler's life, faults.c; workers.c, clients.c, calls.c, training.c, jobs.c the actors;
  * check.c the promises that are checked against what each invented process really holds; history.c those about what was
  * asked, begun, ended and seen. */
 #ifndef GP_SIM_CLUSTER_H
 #define GP_SIM_CLUSTER_H
 
 #include "client/dispatch.h"
+#include "client/reform.h"
 #include "client/submits.h"
 #include "scheduler/core.h"
 #include "scheduler/core_parts.h"
@@ -49,6 +50,7 @@ typedef enum sim_mutant {
     SIM_MUTANT_SPARED,         /* some are not killed */
     SIM_MUTANT_SENT_AGAIN, /* after the scheduler's death all submits are sent, also those that were answered */
     SIM_MUTANT_NEW_KEY,    /* a repeated submit has another number */
+    SIM_MUTANT_FORGOTTEN_STATE, /* some forget what they had committed when their lease is formed anew */
     SIM_MUTANT_COUNT,
 } sim_mutant;
 extern sim_mutant sim_mutation;
@@ -80,6 +82,9 @@ typedef struct sim_process {
     uint32_t client, rank; /* client from 1; 0 = none */
     uint32_t serial;
     bool busy;
+    /* Of a training: what it has committed, and keeps for the next generation of the lease.  The truth is what it has
+     * committed, whatever it keeps. */
+    uint64_t kept_lease, kept_step, true_lease, true_step;
 } sim_process;
 
 typedef struct sim_call {
@@ -113,6 +118,23 @@ typedef struct sim_task {
     uint32_t after[2], after_count;
 } sim_task;
 
+/* One group of a client's training after the other. */
+typedef struct sim_training {
+    reform r;
+    uint64_t goal;   /* its last step */
+    uint32_t serial; /* of the group; 0 = there was none yet */
+    uint32_t generation, world;
+    uint32_t process[SIM_SLOTS]; /* by rank: number + 1 */
+    bool begun[SIM_SLOTS], ended[SIM_SLOTS];
+    uint32_t begun_count, committing;
+    uint64_t step;                        /* that all have committed */
+    uint64_t furthest;                    /* when the group began: of anybody who held the lease */
+    bool pause;                           /* at the next step boundary */
+    bool regranted, begin_due, lost_told; /* as in train_again.c */
+    uint32_t alarms;
+    int64_t news_us; /* when the last news arrives */
+} sim_training;
+
 typedef enum sim_client_state { SIM_AWAY, SIM_THINKING, SIM_WAITING, SIM_HOLDING } sim_client_state;
 
 typedef struct sim_client {
@@ -127,6 +149,7 @@ typedef struct sim_client {
     bool repairing; /* a member died: the next formation is awaited */
     bool leaving;   /* said that it does not want to wait any longer */
     bool whole;     /* nothing has happened to its lease but the scheduler's death: it must go on as it is */
+    bool broken;    /* its link was, and its lease may have ended of it */
     uint64_t epoch; /* of the scheduler it has dialled */
     gp_core_claim claim; /* its lease, as it was last told of it */
     sim_gate gate;
@@ -140,6 +163,10 @@ typedef struct sim_client {
     uint32_t task_count, task_goal;
     uint64_t unit_id;
     int64_t pump_us; /* the earliest pump that is on its way; 0 = none */
+    /* Or its training. */
+    bool trains;
+    uint32_t floor;
+    sim_training training;
 } sim_client;
 
 /* Who submits jobs. */
@@ -209,7 +236,14 @@ typedef enum sim_what {
     SIM_JOB_SPAWNS,
     SIM_JOB_ENDS, /* job process number */
     SIM_JOB_REAPED,
-    SIM_OPERATOR, /* the disk was repaired: the pool is taken down and up */
+    SIM_TRAIN_ATTACHES, /* client number: to the group that is formed */
+    SIM_TRAIN_HEARS,    /* client number: train */
+    SIM_TRAIN_ALARM,
+    SIM_RANK_BEGINS,  /* client number, rank */
+    SIM_RANK_COMMITS, /* client number, rank */
+    SIM_GROUP_STEPS,  /* client number */
+    SIM_GROUP_PAUSES, /* client number */
+    SIM_OPERATOR,     /* the disk was repaired: the pool is taken down and up */
 } sim_what;
 
 /* The parts of an action that an invented process reads. */
@@ -218,6 +252,8 @@ typedef struct sim_letter {
     uint64_t lease, correlation;
     uint32_t generation, member_count;
     gp_core_id token;
+    uint32_t lost_slot, workers;
+    bool asked;
     gp_core_member members[SIM_SLOTS];
 } sim_letter;
 
@@ -233,6 +269,7 @@ typedef struct sim_happening {
             gp_core_wish wish;
         } core;
         sim_letter letter;
+        reform_event train;
         struct {
             gp_jobs_event event;
             gp_jobs_submit submit;
@@ -248,6 +285,7 @@ typedef struct sim_tally { /* how much was tried */
     uint64_t events;       /* happenings: messages, ends, alarms, answers, ... */
     uint64_t steps;        /* of the scheduler's machines */
     uint64_t faults, grants, deaths, restarts, claims, calls, reruns, jobs, crashes, commits;
+    uint64_t train_steps, regroups, gave_up;
     uint64_t of[SIM_FAULT_KINDS];
 } sim_tally;
 
@@ -268,7 +306,8 @@ typedef struct sim {
     gp_core *core;
     gp_core_action *actions;
     gp_jobs *machine;
-    bool up, dying, stopping, downed;
+    bool up, dying, downed;
+    bool ending; /* the run: what is still on its way to the journal is not read any more */
     sim_gate gate;
     int64_t alarm_us; /* the alarm that is on its way */
     uint32_t fuse;    /* it dies after so many actions; 0 = does not */
@@ -286,6 +325,7 @@ typedef struct sim {
     uint32_t process_count;
     sim_client clients[SIM_CLIENTS];
     uint64_t sessions;
+    uint32_t groups; /* of trainings, so far */
     sim_submitter submitters[SIM_SUBMITTERS];
 
     /* Jobs: the disk and the processes. */
@@ -362,6 +402,8 @@ void sim_client_breaks(sim *s, sim_client *client);
 bool sim_client_burns(sim *s, sim_client *client);
 void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t incarnation);
 void sim_lease_hurt(sim *s, uint64_t lease);
+/* To the scheduler, if the client has dialled it; nobody dies of it. */
+void sim_client_posts(sim *s, sim_client *client, const gp_core_event *event);
 /* Whether all that a client was told of its lease is so. */
 bool sim_lease_is_whole(sim *s, const sim_client *client);
 
@@ -380,6 +422,22 @@ void sim_takes(sim *s, sim_process *process, uint32_t serial);
 void sim_answers(sim *s, sim_process *process, uint32_t serial);
 void sim_drops(sim *s, sim_process *process, uint32_t serial);
 void sim_pumps(sim *s, sim_client *client);
+
+/* ---- training.c ---- */
+
+void sim_training_granted(sim *s, sim_client *client, bool first);
+void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter); /* of the scheduler */
+void sim_training_reunited(sim *s, sim_client *client);
+bool sim_training_over(const sim_client *client);
+/* The process leaves the group that it is in, if any. */
+void sim_rank_breaks(sim *s, const sim_process *process);
+void sim_train_attaches(sim *s, sim_client *client, uint32_t serial);
+void sim_train_hears(sim *s, sim_client *client, const sim_happening *happening);
+void sim_train_alarm(sim *s, sim_client *client, const sim_happening *happening);
+void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
+void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
+void sim_group_steps(sim *s, sim_client *client, uint32_t serial);
+void sim_group_pauses(sim *s, sim_client *client, uint32_t serial);
 
 /* ---- jobs.c ---- */
 

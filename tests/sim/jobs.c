@@ -375,7 +375,7 @@ void sim_jobs_hears(sim *s, sim_happening *h)
     if (!s->up || h->epoch != s->epoch)
         return;
     if (h->number < SIM_SUBMITTERS) {
-        if (h->link != s->submitters[h->number].link)
+        if (h->link != s->submitters[h->number].link || s->ending)
             return;
         event->client.bytes[0] = (uint8_t)(h->number + 1);
         event->client.bytes[1] = (uint8_t)h->link;

@@ -45,6 +45,7 @@ static const sim_planted sim_planted_bugs[] = {
     { "spared", IN_WORLD, SIM_MUTANT_SPARED },
     { "sent-again", IN_WORLD, SIM_MUTANT_SENT_AGAIN },
     { "new-key", IN_WORLD, SIM_MUTANT_NEW_KEY },
+    { "forgotten-state", IN_WORLD, SIM_MUTANT_FORGOTTEN_STATE },
 };
 
 enum { SIM_PLANTED = sizeof(sim_planted_bugs) / sizeof(sim_planted_bugs[0]) };

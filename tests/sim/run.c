@@ -152,6 +152,9 @@ static int tell(const plan *p, const sums *each)
            " begun again\n",
            all.tally.deaths, all.tally.restarts, all.tally.grants, all.tally.claims, all.tally.calls,
            all.tally.jobs, all.tally.commits, all.tally.reruns);
+    printf("%" PRIu64 " steps of ranks in trainings, %" PRIu64 " groups left for another, %" PRIu64
+           " trainings gave up\n",
+           all.tally.train_steps, all.tally.regroups, all.tally.gave_up);
     printf("%s\n", all.failed ? "a promise was broken" : "every promise was kept");
     return all.failed ? 1 : 0;
 }

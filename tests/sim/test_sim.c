@@ -2,7 +2,7 @@
 #include "tests/gp_test.h"
 #include "tests/sim/planted.h"
 
-enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 400 };
+enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 1500 };
 
 static sim *world;
 
@@ -46,6 +46,8 @@ TEST(every_promise_holds_under_faults_of_every_kind)
         sum.calls += world->tally.calls;
         sum.reruns += world->tally.reruns;
         sum.jobs += world->tally.jobs;
+        sum.train_steps += world->tally.train_steps;
+        sum.regroups += world->tally.regroups;
         for (int kind = 0; kind < SIM_FAULT_KINDS; kind++)
             sum.of[kind] += world->tally.of[kind];
     }
@@ -57,6 +59,7 @@ TEST(every_promise_holds_under_faults_of_every_kind)
            (unsigned long long)sum.calls, (unsigned long long)sum.jobs, (unsigned long long)sum.reruns);
     CHECK(sum.events >= 800000 && sum.faults >= 50000);
     CHECK(sum.deaths >= 2000 && sum.restarts >= 500 && sum.grants >= 1000 && sum.claims >= 60);
+    CHECK(sum.train_steps >= 20000 && sum.regroups >= 20);
     CHECK(sum.calls >= 5000 && sum.jobs >= 2000 && sum.reruns >= 200);
     for (int kind = 0; kind < SIM_FAULT_KINDS; kind++)
         CHECK(sum.of[kind] > 0);

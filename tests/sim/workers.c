@@ -89,6 +89,7 @@ void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, in
     s->tally.deaths++;
     sim_lease_hurt(s, process->lease);
     sim_seat_leave(s, process);
+    sim_rank_breaks(s, process);
     if (s->up && process->watched == s->epoch) /* else nobody saw it */
         tell_core(s, sim_draw(&process->dice, 50 * MS), &died);
 }
@@ -167,6 +168,11 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
     if (process->lease == letter->lease && process->generation >= letter->generation)
         sim_fail(s, "generation", "worker %u was granted generation %u after %u", process->slot + 1,
                  letter->generation, process->generation);
+    sim_rank_breaks(s, process); /* it acknowledges when it has left the old formation */
+    if (process->lease != letter->lease)
+        process->kept_lease = process->true_lease = 0;
+    else if (sim_mutation == SIM_MUTANT_FORGOTTEN_STATE && sim_chance(&process->dice, 50))
+        process->kept_lease = 0;
     process->lease = letter->lease;
     process->generation = letter->generation;
     process->token = letter->token;
@@ -185,8 +191,13 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
     case GP_CORE_GRANT:
         hear_grant(s, process, letter);
         break;
+    case GP_CORE_PEER_LOST:
+        if (letter->lease == process->lease && letter->generation == process->generation)
+            sim_rank_breaks(s, process);
+        break;
     case GP_CORE_REVOKE:
-        process->lease = 0;
+        sim_rank_breaks(s, process);
+        process->lease = process->kept_lease = process->true_lease = 0;
         sim_seat_leave(s, process);
         answer.recycle = sim_chance(&process->dice, 30);
         process_says(s, process,

@@ -213,7 +213,10 @@ static void deliver(sim *s, const gp_core_action *action)
                               .correlation = action->correlation,
                               .generation = action->generation,
                               .member_count = action->member_count,
-                              .token = action->token };
+                              .token = action->token,
+                              .lost_slot = action->lost_slot,
+                              .workers = action->workers,
+                              .asked = action->asked };
     memcpy(h->letter.members, action->members, sizeof(h->letter.members));
 }
 
@@ -284,7 +287,7 @@ static void scheduler_begins(sim *s)
     gp_core_event found = { .kind = GP_CORE_EVENT_WORKER_FOUND };
     gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
 
-    s->dying = s->stopping = s->downed = s->exited = false;
+    s->dying = s->downed = s->exited = false;
     s->fuse = 0;
     s->alarm_us = 0;
     sim_gate_open(&s->gate);
@@ -435,6 +438,9 @@ static sim_gate *gate_of(sim *s, const sim_happening *h)
     case SIM_LANE_DIALS:
     case SIM_LANE_ENDS:
     case SIM_PUMPS:
+    case SIM_TRAIN_ATTACHES:
+    case SIM_TRAIN_HEARS:
+    case SIM_TRAIN_ALARM:
         return &s->clients[h->number].gate;
     case SIM_TO_SUBMITTER:
     case SIM_SUBMITTER_ACTS:
@@ -529,6 +535,27 @@ static void happen(sim *s, sim_happening *h)
     case SIM_JOB_REAPED:
         sim_job_reaped(s, h);
         break;
+    case SIM_TRAIN_ATTACHES:
+        sim_train_attaches(s, client, h->link);
+        break;
+    case SIM_TRAIN_HEARS:
+        sim_train_hears(s, client, h);
+        break;
+    case SIM_TRAIN_ALARM:
+        sim_train_alarm(s, client, h);
+        break;
+    case SIM_RANK_BEGINS:
+        sim_rank_begins(s, client, h->detail, h->link);
+        break;
+    case SIM_RANK_COMMITS:
+        sim_rank_commits(s, client, h->detail, h->link);
+        break;
+    case SIM_GROUP_STEPS:
+        sim_group_steps(s, client, h->link);
+        break;
+    case SIM_GROUP_PAUSES:
+        sim_group_pauses(s, client, h->link);
+        break;
     case SIM_OPERATOR:
         if (h->epoch == s->epoch)
             sim_take_down(s, false, 20);
@@ -571,7 +598,7 @@ static void advance(sim *s)
 
 static bool settled(sim *s, char why[480])
 {
-    if (!s->up || s->downed) {
+    if (!s->up || s->downed || s->gate.until_us > s->now_us) {
         snprintf(why, 480, "the scheduler is not back");
         return false;
     }
@@ -583,6 +610,7 @@ static void check_end(sim *s)
     gp_core_event end = { .kind = GP_CORE_EVENT_SHUTDOWN };
     int64_t until_us = s->now_us + (int64_t)END_MS * MS;
 
+    s->ending = true;
     sim_step_core(s, &end);
     while (!failed(s) && !s->exited && s->now_us < until_us)
         advance(s);
@@ -618,8 +646,8 @@ static void begin(sim *s, const sim_script *script)
     s->calm_us = script->calm_ms * MS;
     s->slow_until_us = s->disk_slow_until_us = 0;
     s->wall_ms = 1700000000000ll;
-    s->up = s->dying = s->exited = s->downed = false;
-    s->epoch = s->asks = s->sessions = 0;
+    s->up = s->dying = s->exited = s->downed = s->ending = false;
+    s->epoch = s->asks = s->sessions = s->groups = 0;
     s->process_count = s->job_process_count = s->write_count = 0;
     s->committing = s->disk_failed = s->disk_fails = false;
     s->job_capacity = 0;

@@ -1,0 +1,380 @@
+/* training.c -- a client's training: the real machine that leaves one group for the next (client/reform.h), invented ranks.
+ *
+ * A step is computed by all ranks together and committed by each alone, so two ranks are never more than one step apart.  A
+ * rank keeps its state from one generation of its lease to the next; those of the next group agree on the furthest. */
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+enum { MAX_RESTARTS = 100000, GOAL_MAX = 150 };
+
+static uint32_t number_of(const sim *s, const sim_client *client)
+{
+    return (uint32_t)(client - s->clients);
+}
+
+static sim_process *rank_of(sim *s, const sim_training *t, uint32_t rank)
+{
+    return t->process[rank] == 0 ? NULL : &s->processes[t->process[rank] - 1];
+}
+
+static sim_happening *push_for(sim *s, const sim_client *client, int64_t after_us, sim_what what,
+                               uint32_t detail)
+{
+    sim_happening *h = sim_push(s, after_us, what, number_of(s, client));
+
+    h->detail = detail;
+    h->link = client->training.serial;
+    return h;
+}
+
+/* News of a rank, straight to the client. */
+static void tell(sim *s, sim_client *client, reform_event event)
+{
+    sim_training *t = &client->training;
+    int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, 3 * MS);
+
+    if (at_us < t->news_us)
+        at_us = t->news_us;
+    t->news_us = at_us;
+    push_for(s, client, at_us - s->now_us, SIM_TRAIN_HEARS, 0)->train = event;
+}
+
+/* ---- ranks ---- */
+
+static void rank_leaves(sim *s, sim_client *client, uint32_t rank, reform_end end)
+{
+    sim_training *t = &client->training;
+    const sim_process *process = rank_of(s, t, rank);
+
+    if (t->ended[rank])
+        return;
+    t->ended[rank] = true;
+    if (process != NULL && process->alive)
+        tell(s, client, (reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
+}
+
+static void all_leave(sim *s, sim_client *client, reform_end end)
+{
+    for (uint32_t rank = 0; rank < client->training.world; rank++)
+        rank_leaves(s, client, rank, end);
+}
+
+void sim_rank_breaks(sim *s, const sim_process *process)
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
+        sim_client *client = &s->clients[i];
+        sim_training *t = &client->training;
+
+        for (uint32_t rank = 0; client->trains && rank < t->world; rank++)
+            if (rank_of(s, t, rank) == process && !t->ended[rank]) {
+                rank_leaves(s, client, rank, REFORM_FAILED);
+                push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS,
+                         0); /* its peers notice */
+            }
+    }
+}
+
+/* Who of the group is stopped; 0: nobody, else until when. */
+static int64_t stopped_until(sim *s, const sim_training *t)
+{
+    int64_t until_us = 0;
+
+    for (uint32_t rank = 0; rank < t->world; rank++) {
+        const sim_process *process = rank_of(s, t, rank);
+
+        if (process->gate.until_us > s->now_us && process->gate.until_us > until_us)
+            until_us = process->gate.until_us;
+    }
+    return until_us;
+}
+
+static bool group_is_whole(sim *s, const sim_training *t)
+{
+    for (uint32_t rank = 0; rank < t->world; rank++)
+        if (t->ended[rank] || !rank_of(s, t, rank)->alive)
+            return false;
+    return true;
+}
+
+/* Of all who live and hold the lease, whether in the group or not. */
+static uint64_t furthest_of(const sim *s, uint64_t lease)
+{
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < s->process_count; i++) {
+        const sim_process *process = &s->processes[i];
+
+        if (process->alive && process->lease == lease && process->true_lease == lease &&
+            process->true_step > step)
+            step = process->true_step;
+    }
+    return step;
+}
+
+/* They have all begun: the furthest state of any of them is the group's. */
+static void agree(sim *s, sim_client *client)
+{
+    sim_training *t = &client->training;
+    uint64_t step = 0, truth = 0;
+
+    for (uint32_t rank = 0; rank < t->world; rank++) {
+        const sim_process *process = rank_of(s, t, rank);
+
+        if (process->kept_lease == client->lease && process->kept_step > step)
+            step = process->kept_step;
+        if (process->true_lease == client->lease && process->true_step > truth)
+            truth = process->true_step;
+    }
+    if (step < truth)
+        sim_fail(s, "lost-step",
+                 "a training goes on from step %llu, but a rank of the group had committed step %llu",
+                 (unsigned long long)step, (unsigned long long)truth);
+    t->furthest = furthest_of(s, client->lease);
+    t->step = step;
+    for (uint32_t rank = 0; rank < t->world; rank++) {
+        sim_process *process = rank_of(s, t, rank);
+
+        process->kept_lease = process->true_lease = client->lease;
+        process->kept_step = process->true_step = step;
+        tell(s, client, (reform_event){ .kind = REFORM_READY, .rank = rank, .step = step });
+    }
+    push_for(s, client, sim_draw(&client->dice, 5 * MS), SIM_GROUP_STEPS, 0);
+}
+
+void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
+{
+    sim_training *t = &client->training;
+    sim_process *process;
+
+    if (!client->trains || t->serial != serial || t->ended[rank] || t->begun[rank])
+        return;
+    process = rank_of(s, t, rank);
+    if (process == NULL || !process->alive)
+        return;
+    if (process->gate.until_us > s->now_us) {
+        push_for(s, client, process->gate.until_us - s->now_us, SIM_RANK_BEGINS, rank);
+        return;
+    }
+    if (process->lease != client->lease || process->generation != t->generation) { /* it refuses */
+        rank_leaves(s, client, rank, REFORM_FAILED);
+        push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
+        return;
+    }
+    t->begun[rank] = true;
+    if (++t->begun_count == t->world && group_is_whole(s, t))
+        agree(s, client);
+}
+
+void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
+{
+    sim_training *t = &client->training;
+    sim_process *process;
+
+    if (!client->trains || t->serial != serial)
+        return;
+    process = rank_of(s, t, rank);
+    if (process->alive && process->gate.until_us > s->now_us) {
+        push_for(s, client, process->gate.until_us - s->now_us, SIM_RANK_COMMITS, rank);
+        return;
+    }
+    if (process->alive && !t->ended[rank]) { /* needs no peer */
+        process->kept_step = process->true_step = t->step + 1;
+        s->tally.train_steps++;
+        if (rank == 0)
+            tell(s, client, (reform_event){ .kind = REFORM_STEP, .step = t->step + 1 });
+        sim_process_burns(s, process);
+    }
+    if (t->serial == serial && --t->committing == 0) {
+        t->step++;
+        push_for(s, client, 500 + sim_draw(&client->dice, 10 * MS), SIM_GROUP_STEPS, 0);
+    }
+}
+
+void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
+{
+    sim_training *t = &client->training;
+    int64_t until_us;
+
+    if (!client->trains || t->serial != serial)
+        return;
+    if (!group_is_whole(s, t)) {
+        all_leave(s, client, REFORM_FAILED);
+        return;
+    }
+    if (t->begun_count < t->world || t->committing > 0)
+        return; /* one more look than is needed */
+    until_us = stopped_until(s, t);
+    if (until_us != 0) {
+        push_for(s, client, until_us - s->now_us, SIM_GROUP_STEPS, 0);
+    } else if (t->step >= t->goal) {
+        all_leave(s, client, REFORM_FINISHED);
+    } else if (t->pause) {
+        all_leave(s, client, REFORM_PAUSED);
+    } else {
+        t->committing = t->world;
+        for (uint32_t rank = 0; rank < t->world; rank++)
+            push_for(s, client, MS + sim_draw(&client->dice, 3 * MS), SIM_RANK_COMMITS, rank);
+    }
+}
+
+/* ---- the client ---- */
+
+static void check_failed(sim *s, const sim_training *t, reform_why why)
+{
+    if (why == REFORM_WHY_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
+        sim_fail(s, "gives-up", "a training of %u ranks gave up after a death", t->r.world);
+    if (why == REFORM_WHY_STATE && t->furthest >= t->r.told)
+        sim_fail(s, "gives-up",
+                 "a training said that nobody has its state, but somebody has that of step %llu",
+                 (unsigned long long)t->furthest);
+}
+
+static void does(sim *s, sim_client *client, const reform_action *action)
+{
+    sim_training *t = &client->training;
+    gp_core_event event = { .correlation = 12, .lease = client->lease, .generation = client->generation };
+
+    switch (action->kind) {
+    case REFORM_DO_PAUSE:
+        push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_GROUP_PAUSES, 0);
+        break;
+    case REFORM_DO_FORM:
+        event.kind = GP_CORE_EVENT_LEASE_FORM;
+        sim_client_posts(s, client, &event);
+        break;
+    case REFORM_DO_BEGIN:
+        t->begin_due = true;
+        push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
+        break;
+    case REFORM_DO_KEEP:
+        event.kind = GP_CORE_EVENT_LEASE_RESIZE;
+        event.workers = action->workers;
+        sim_client_posts(s, client, &event);
+        break;
+    case REFORM_DO_ALARM:
+        t->alarms++;
+        if (action->ms != 0)
+            push_for(s, client, (int64_t)action->ms * MS, SIM_TRAIN_ALARM, t->alarms);
+        break;
+    case REFORM_DO_GO_ON:
+        s->tally.regroups++;
+        break;
+    case REFORM_DO_FAIL:
+        s->tally.gave_up++;
+        check_failed(s, t, action->why);
+        break;
+    }
+}
+
+static void steps(sim *s, sim_client *client, reform_event event)
+{
+    sim_training *t = &client->training;
+    reform_action actions[REFORM_ACTIONS_MAX];
+    size_t count = reform_step(&t->r, &event, actions);
+
+    sim_note(s, "reform", event.kind, event.rank, t->r.phase);
+    for (size_t i = 0; i < count; i++)
+        does(s, client, &actions[i]);
+    if (t->regranted && !t->r.granted && !t->begin_due && t->r.phase != REFORM_OVER &&
+        event.kind != REFORM_GRANT)
+        steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
+}
+
+void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
+{
+    sim_training *t = &client->training;
+    bool first = t->serial == 0;
+
+    if (!client->trains || t->serial != serial || !t->begin_due || client->state != SIM_HOLDING)
+        return;
+    t->serial = ++s->groups;
+    t->begin_due = t->regranted = t->lost_told = t->pause = false;
+    t->generation = client->generation;
+    t->world = client->claim.member_count;
+    t->begun_count = t->committing = 0;
+    memset(t->begun, 0, sizeof(t->begun));
+    memset(t->ended, 0, sizeof(t->ended));
+    for (uint32_t rank = 0; rank < t->world; rank++) {
+        const gp_core_member *member = &client->claim.members[rank];
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        t->process[rank] = process == NULL ? 0 : (uint32_t)(process - s->processes) + 1;
+        push_for(s, client, MS + sim_draw(&client->dice, 20 * MS), SIM_RANK_BEGINS, rank);
+    }
+    if (first)
+        reform_init(&t->r, t->world, MAX_RESTARTS);
+    else
+        steps(s, client, (reform_event){ .kind = REFORM_ATTACHED, .workers = t->world });
+    if (!group_is_whole(s, t))
+        push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
+}
+
+void sim_training_granted(sim *s, sim_client *client, bool first)
+{
+    sim_training *t = &client->training;
+
+    if (first) {
+        *t = (sim_training){ .goal = 1 + sim_draw(&client->dice, GOAL_MAX), .begin_due = true };
+        push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
+        return;
+    }
+    if (t->serial == 0 || t->r.phase == REFORM_OVER) /* it attaches to the latest */
+        return;
+    t->regranted = true;
+    if (!t->r.granted && !t->begin_due)
+        steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
+}
+
+void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
+{
+    sim_training *t = &client->training;
+    uint32_t rank = 0;
+
+    if (t->serial == 0)
+        return;
+    if (letter->kind == GP_CORE_LEASE_CHANGE) {
+        if (!t->regranted)
+            steps(
+                s, client,
+                (reform_event){ .kind = REFORM_CHANGE, .workers = letter->workers, .asked = letter->asked });
+        return;
+    }
+    if (t->lost_told)
+        return;
+    t->lost_told = true;
+    while (rank < t->world && (t->process[rank] == 0 || rank_of(s, t, rank)->slot != letter->lost_slot))
+        rank++;
+    steps(s, client, (reform_event){ .kind = REFORM_LOST, .rank = rank });
+}
+
+void sim_training_reunited(sim *s, sim_client *client)
+{
+    if (client->training.serial != 0)
+        steps(s, client, (reform_event){ .kind = REFORM_REUNION });
+}
+
+void sim_train_hears(sim *s, sim_client *client, const sim_happening *h)
+{
+    if (client->trains && h->link == client->training.serial && client->state == SIM_HOLDING)
+        steps(s, client, h->train);
+}
+
+void sim_train_alarm(sim *s, sim_client *client, const sim_happening *h)
+{
+    if (client->trains && h->detail == client->training.alarms && h->link == client->training.serial &&
+        client->state == SIM_HOLDING)
+        steps(s, client, (reform_event){ .kind = REFORM_LATE });
+}
+
+void sim_group_pauses(sim *s, sim_client *client, uint32_t serial)
+{
+    (void)s;
+    if (client->trains && client->training.serial == serial)
+        client->training.pause = true;
+}
+
+bool sim_training_over(const sim_client *client)
+{
+    return client->training.r.phase == REFORM_OVER;
+}
