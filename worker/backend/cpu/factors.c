@@ -4,7 +4,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/threads.h"
 
@@ -91,9 +90,11 @@ void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float
 
 /* --- the product ------------------------------------------------------------------------------------- */
 
-/* One panel: out[r][c] = sum over s of dy[s][r] x[s][c].  A row at a time: its sums stay in the nearest cache. */
-LOOP_CLONES static void tile_plain(const float *restrict dy, const float *restrict x, size_t samples,
-                                   float *restrict out, size_t stride)
+/* One panel: out[r][c] = sum over s of dy[s][r] x[s][c]. */
+typedef void (*tile_fn)(const float *dy, const float *x, size_t samples, float *out, size_t stride);
+
+/* A row at a time: its sums stay in the nearest cache. */
+static void tile_plain(const float *dy, const float *x, size_t samples, float *out, size_t stride)
 {
     for (size_t r = 0; r < ROWS; r++) {
         float sum[COLUMNS] = { 0 };
@@ -107,49 +108,43 @@ LOOP_CLONES static void tile_plain(const float *restrict dy, const float *restri
 
 #if defined(__x86_64__)
 
-enum { WIDE = 16, VECTORS = COLUMNS / WIDE };
-
-typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
-
-/* The same, all rows at once: their sums are 24 registers. */
-__attribute__((target("arch=skylake-avx512"))) static void tile_wide(const float *dy, const float *x,
-                                                                     size_t samples, float *out,
-                                                                     size_t stride)
-{
-    wide sum[ROWS][VECTORS] = { 0 };
-
-    for (size_t s = 0; s < samples; s++) {
-        wide of[VECTORS];
-
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            of[v] = *(const wide *)(x + s * COLUMNS + (size_t)v * WIDE);
-#pragma GCC unroll 6
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++)
-                sum[r][v] += dy[s * ROWS + (size_t)r] * of[v];
+/* All rows at once: the sums of as many columns as there are registers for, 24 of 16 numbers or 12 of 8. */
+#define TILE_IN(name, instructions, lanes, vectors)                                                          \
+    typedef float name##_vector __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));            \
+                                                                                                             \
+    __attribute__((target(instructions))) static void name(const float *dy, const float *x, size_t samples,  \
+                                                           float *out, size_t stride)                        \
+    {                                                                                                        \
+        for (size_t c = 0; c < COLUMNS; c += (lanes) * (vectors)) {                                          \
+            name##_vector sum[ROWS][vectors] = { 0 };                                                        \
+                                                                                                             \
+            for (size_t s = 0; s < samples; s++)                                                             \
+                for (size_t r = 0; r < ROWS; r++)                                                            \
+                    for (size_t v = 0; v < (vectors); v++)                                                   \
+                        sum[r][v] +=                                                                         \
+                            dy[s * ROWS + r] * *(const name##_vector *)(x + s * COLUMNS + c + v * (lanes));  \
+            for (size_t r = 0; r < ROWS; r++)                                                                \
+                for (size_t v = 0; v < (vectors); v++)                                                       \
+                    *(name##_vector *)(out + r * stride + c + v * (lanes)) = sum[r][v];                      \
+        }                                                                                                    \
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            *(wide *)(out + (size_t)r * stride + (size_t)v * WIDE) = sum[r][v];
-}
 
-static bool wide_usable(void)
+TILE_IN(tile_avx512, "arch=skylake-avx512", 16, 4)
+TILE_IN(tile_avx2, "arch=haswell", 8, 2)
+
+static tile_fn tile_choose(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        return tile_avx512;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? tile_avx2 : tile_plain;
 }
 
 #else
 
-#define tile_wide tile_plain
-
-static bool wide_usable(void)
+static tile_fn tile_choose(void)
 {
-    return false;
+    return tile_plain;
 }
 
 #endif
@@ -159,7 +154,7 @@ void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, si
 {
     const float *dy = factor->dy + block * factor->samples * ROWS, *x = factor->x + first * factor->samples;
 
-    (wide_usable() ? tile_wide : tile_plain)(dy, x, samples, out, stride);
+    tile_choose()(dy, x, samples, out, stride);
 }
 
 /* --- the segment ------------------------------------------------------------------------------------- */
