@@ -479,6 +479,62 @@ TEST(a_disk_that_is_full_is_one_error_or_a_training_without_checkpoints)
     stage_end();
 }
 
+/* ---- single files ---- */
+
+typedef struct file_case {
+    const char *fail; /* as tests/fault/failing.h says */
+    bool works;
+    const char *says; /* on standard error */
+} file_case;
+
+static void check_file(const file_case *c)
+{
+    char preload[600];
+
+    stage_begin();
+    snprintf(preload, sizeof(preload), "%s/tests/failing.so", getenv("GP_BUILD_DIR"));
+    setenv("GP_FAIL", c->fail, 1);
+    setenv("GP_FAIL_TOLD", stage_path("struck"), 1);
+    setenv("LD_PRELOAD", preload, 1);
+    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
+    int code = STAGE_RUN(30, "train", "--network", "lenet", "--data", "digits:240", "--max-epochs", "2",
+                         "--mini-batch-size", "60", "--checkpoint-path", "ck");
+
+    if (c->works ? code != 0 : code <= 0)
+        GP_TEST_FAIL("%s: exit code %d: %s", c->fail, code, stage_err);
+    if (!c->works)
+        stage_check_error(c->fail);
+    if (strstr(stage_err, c->says) == NULL && strstr(stage_out, c->says) == NULL)
+        GP_TEST_FAIL("%s: no \"%s\" in: %s", c->fail, c->says, stage_err);
+    if (access(stage_path("struck"), F_OK) != 0)
+        GP_TEST_FAIL("%s did not strike", c->fail);
+    CHECK_INT(0, STAGE_RUN(20, "down"));
+    unsetenv("LD_PRELOAD");
+    unsetenv("GP_FAIL");
+    unsetenv("GP_FAIL_TOLD");
+    stage_check_left();
+    stage_end();
+}
+
+TEST(a_file_that_cannot_be_written_costs_itself_and_no_more)
+{
+    static const file_case cases[] = {
+        { "write:3+:ENOSPC:metrics.jsonl", true, "lines of metrics could not be written: No space left" },
+        { "link:1+:ENOSPC:model.onnx", false, "model.onnx" },
+        { "mkdir:1+:EROFS:gradpool-runs", false, "gradpool-runs" },
+        { "write:1+:ENOSPC:scheduler.log", true, "" },
+        { "write:1+:EIO:worker-1.log", true, "" },
+        { "fsync:1+:EIO:/ck/", true, "the training goes on" },
+        { "rename:1+:EIO:/ck/", true, "the training goes on" },
+        { "fallocate:1+:ENOSPC:/ck/", true, "the training goes on" },
+    };
+
+    if (GP_SANITIZED)
+        SKIP("a sanitizer comes first, and this library must");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check_file(&cases[i]);
+}
+
 /* ---- versions ---- */
 
 static void check_other_version(const char *door, uint32_t role)
