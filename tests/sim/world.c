@@ -718,7 +718,7 @@ void sim_run(void *context, const sim_script *script, sim_outcome *out)
     begin(s, script);
     live(s);
     for (uint32_t i = 0; i < SIM_CLIENTS; i++)
-        dispatch_free(s->clients[i].calls);
+        sim_team_dies(s, &s->clients[i]); /* where the run ended early */
     for (uint32_t i = 0; i < SIM_SUBMITTERS; i++)
         submits_deinit(&s->submitters[i].window);
     gp_core_free(s->core);
