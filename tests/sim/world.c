@@ -1,4 +1,5 @@
-/* world.c -- simulated time and the life of the scheduler.  cluster.h is the manual. */
+/* world.c -- simulated time and the life of the scheduler.  cluster.h is the manual.  It stays whole, though it is long: the
+ * loop, and what each happening calls, are read together. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
