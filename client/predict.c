@@ -149,7 +149,7 @@ static const char *view_format(const view *v, const gp_shape *input, char *text,
 static void view_note(const gp_predicting *p, const view *asked, const view *model)
 {
     const gp_predict_request *request = p->request;
-    char text[480], mine[160], other[160];
+    char text[600], mine[160], other[160];
 
     if (request->note == NULL || model->crop == GP_PREDICT_ALL ||
         (asked->crop == model->crop && memcmp(asked->size, model->size, sizeof(asked->size)) == 0))

@@ -107,7 +107,8 @@ static gp_status page_write(int fd, secrets_page *page, gp_error *err)
     if (!write_at(fd, &version, sizeof(version), offsetof(secrets_head, version)) ||
         !write_at(fd, page->text, sizeof(page->text), offsetof(secrets_page, text)) ||
         !write_at(fd, page->head.magic, sizeof(page->head.magic), 0) ||
-        !write_at(fd, &page->head.bytes, 2 * sizeof(uint32_t), offsetof(secrets_head, bytes)) ||
+        !write_at(fd, &page->head.bytes, sizeof(page->head.bytes), offsetof(secrets_head, bytes)) ||
+        !write_at(fd, &page->head.sum, sizeof(page->head.sum), offsetof(secrets_head, sum)) ||
         !write_at(fd, &page->head.version, sizeof(version), offsetof(secrets_head, version)))
         return gp_fail_errno(err, GP_EIO, "cannot write the pool's secrets");
     return GP_OK;

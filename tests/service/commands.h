@@ -113,7 +113,7 @@ static inline void exec_begin(void)
 
 static inline const char *in_w(const char *name)
 {
-    static char path[220];
+    static char path[600];
 
     snprintf(path, sizeof(path), "%s/w/%s", pools_root, name);
     return path;
