@@ -113,9 +113,9 @@ static inline void exec_begin(void)
 
 static inline const char *in_w(const char *name)
 {
-    static char path[600];
+    static char path[220];
 
-    snprintf(path, sizeof(path), "%s/w/%s", pools_root, name);
+    snprintf(path, sizeof(path), "%.99s/w/%.99s", pools_root, name);
     return path;
 }
 
