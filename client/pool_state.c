@@ -96,14 +96,19 @@ enum { GONE_DIAL_MS = 1000, GONE_PAUSE_MS = 100 };
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_error why;
 
-    while (gp_now_ms() < deadline) {
-        if (pool_remote_dial(pool, GONE_DIAL_MS, NULL) == GP_ENOPOOL)
+    do {
+        gp_status status = pool_remote_dial(pool, GONE_DIAL_MS, &why);
+
+        if (status == GP_ENOPOOL)
             return GP_OK;
+        if (status == GP_OK)
+            gp_fail(&why, GP_OK, "it still answers");
         gp_sleep_ms(GONE_PAUSE_MS);
-    }
-    return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms", pool->remote->endpoint,
-                   timeout_ms);
+    } while (gp_now_ms() < deadline);
+    return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s", pool->remote->endpoint,
+                   timeout_ms, why.message);
 }
 
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
