@@ -212,7 +212,7 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
             *correlation = envelope.correlation;
         if (status == GP_OK)
             status = pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count,
-                               POOL_SEND_MS, err);
+                               pool->dialling ? POOL_HELLO_SEND_MS : POOL_SEND_MS, err);
         if (status == GP_OK && pool->remote != NULL)
             pool->remote->heard_ms = gp_now_ms(); /* the answer has its time */
         if (status != GP_EPEER || gone)

@@ -21,6 +21,7 @@
 /* A member that died before its link was up is replaced while the rest of the time to attach goes on. */
 enum {
     POOL_SEND_MS = 5000,
+    POOL_HELLO_SEND_MS = 200, /* the link was up a moment ago: it is gone again */
     POOL_ATTACH_MS = 5000,
     POOL_LINK_MS = 2000,
     POOL_SLICE_MS = 250,

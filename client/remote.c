@@ -201,7 +201,9 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
         pool->scheduler_pid = welcome.pid;
         snprintf(pool->places.pool, sizeof(pool->places.pool), "%.32s", welcome.pool);
     }
-    return status;
+    return status != GP_EBUSY
+               ? status
+               : gp_fail(err, GP_EPEER, "the pool at %s has just ended", pool->remote->endpoint);
 }
 
 /* Once; the channel that was there is closed. */
