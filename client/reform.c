@@ -141,7 +141,8 @@ static void on_lost(reform *r, const reform_event *event, todo *out)
     }
     if (r->phase != REFORM_BREAK && !may_go_on(r)) {
         mark_ended(r, event->rank, REFORM_FAILED);
-        fail(r, out, REFORM_WHY_LOST);
+        fail(r, out,
+             r->world == 1 && r->restarts > 0 && !r->stopped_hard ? REFORM_WHY_ALONE : REFORM_WHY_LOST);
         return;
     }
     if (r->phase != REFORM_BREAK)

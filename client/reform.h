@@ -66,6 +66,7 @@ typedef struct reform_event {
 
 typedef enum reform_why {
     REFORM_WHY_LOST,        /* a death, and it may not go on */
+    REFORM_WHY_ALONE,       /* the death of the only one that the deaths before had left */
     REFORM_WHY_STATE,       /* nobody is left who had the state */
     REFORM_WHY_NOT_REPLACED /* no other generation came */
 } reform_why;

@@ -53,16 +53,19 @@ bool gp_run_between(const gp_run *run)
 }
 
 /* The scheduler's words, and the step: what it knows of that is half a second old, what we saw is not. */
-static void fail_lost(gp_run *run)
+static void fail_lost(gp_run *run, reform_why why)
 {
     const char *checkpoint = run->options.checkpoint_path;
     gp_error err;
 
-    if (run->reform.ready < run->reform.world)
+    if (why == REFORM_WHY_LOST && run->reform.ready < run->reform.world)
         gp_fail(&err, GP_EPEER, "%s; it happened before the first step", run->cause);
     else
-        gp_fail(&err, GP_EPEER, "%s; the last step that all workers finished is %" PRIu64 "%s%s", run->cause,
+        gp_fail(&err, GP_EPEER, "%s; %s %" PRIu64 "%s%s%s", run->cause,
+                why == REFORM_WHY_ALONE ? "no other worker had the state of step"
+                                        : "the last step that all workers finished is",
                 run->training->summary.steps,
+                why == REFORM_WHY_ALONE ? " (with min-workers 2 a training waits for another one)" : "",
                 checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
     run->failed_ms = 0;
     gp_run_fail(run, &err);
@@ -75,7 +78,8 @@ static void fail(gp_run *run, reform_why why)
 
     switch (why) {
     case REFORM_WHY_LOST:
-        fail_lost(run);
+    case REFORM_WHY_ALONE:
+        fail_lost(run, why);
         return;
     case REFORM_WHY_STATE:
         gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",

@@ -246,6 +246,39 @@ TEST(a_death_that_may_not_be_or_leaves_nobody_ends_it)
     CHECK_INT(2, s.r.ended);
 }
 
+TEST(a_worker_that_went_on_alone_takes_the_state_with_it_unless_another_has_joined)
+{
+    story s;
+
+    begin(&s, 2, 3);
+    steps(&s, 2);
+    lose(&s, 1, 1);
+    all_ready(&s, 2);
+    steps(&s, 4);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 }); /* too late: nobody has paused yet */
+    tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 0 });
+    REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
+    CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_ALONE);
+
+    begin(&s, 2, 3);
+    steps(&s, 2);
+    lose(&s, 1, 1);
+    all_ready(&s, 2);
+    steps(&s, 3);
+    grow(&s, 2);
+    all_ready(&s, 3);
+    steps(&s, 4);
+    lose(&s, 0, 1);
+    all_ready(&s, 4);
+    CHECK(s.r.phase == REFORM_STEPS);
+
+    begin(&s, 1, 3); /* as it was asked for */
+    steps(&s, 4);
+    tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 0 });
+    REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
+    CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_LOST);
+}
+
 TEST(a_death_after_rank_0_has_sent_the_result_changes_nothing)
 {
     story s;

@@ -7,6 +7,17 @@ static const char *const exact[] = {
     "reproducible=true", "validation-frequency=7", "output-network=best-validation", NULL
 };
 
+/* The same, and nobody goes on alone: who may die next is then not the only one that has the state. */
+static const char *const exact_by_two[] = { "max-epochs=2",
+                                            "mini-batch-size=96",
+                                            "solver=adam",
+                                            "initial-learn-rate=0.002",
+                                            "min-workers=2",
+                                            "reproducible=true",
+                                            "validation-frequency=7",
+                                            "output-network=best-validation",
+                                            NULL };
+
 /* What came of a training. */
 typedef struct outcome {
     gp_status status;
@@ -112,18 +123,9 @@ static void check_same(const char *what, const outcome *wanted, const outcome *g
 TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
 {
     static const char *const faults[] = {
-        "loading:1:kill@2.1",
-        "ready:1:kill@1.1",
-        "forward:9:kill@1.1",
-        "exchange:20:kill@2.1",
-        "commit:11:kill@1.1",
-        "commit:12:kill@2.1",
-        "validation:2:kill@1.1",
-        "validation:5:kill@2.1",
-        "done:1:kill@1.1",
-        "done:1:kill@2.1",
-        "commit:5:kill@1.1,forward:3:kill@2.1",
-        "forward:4:kill@2.1,commit:6:kill@2.2,exchange:15:kill@1.1",
+        "loading:1:kill@2.1", "ready:1:kill@1.1",   "forward:9:kill@1.1",    "exchange:20:kill@2.1",
+        "commit:11:kill@1.1", "commit:12:kill@2.1", "validation:2:kill@1.1", "validation:5:kill@2.1",
+        "done:1:kill@1.1",    "done:1:kill@2.1",
     };
     outcome alone, undisturbed, got;
 
@@ -141,6 +143,45 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
     }
     outcome_free(&alone);
     outcome_free(&undisturbed);
+}
+
+/* At any time somebody lives that has the state: the third worker, or the other one of two that wait for each other's
+ * replacement. */
+TEST(one_after_the_other_may_die_if_somebody_has_the_state)
+{
+    static const struct {
+        const char *fault;
+        uint32_t workers;
+        const char *const *options;
+    } cases[] = {
+        { "commit:5:kill@1.1,forward:3:kill@2.1", 2, exact_by_two },
+        { "commit:5:kill@1.1,forward:3:kill@2.1", 3, exact },
+        { "forward:4:kill@2.1,commit:6:kill@2.2,exchange:15:kill@1.1", 3, exact },
+    };
+    outcome undisturbed, got;
+
+    run(&undisturbed, 2, NULL, exact);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(&got, cases[i].workers, cases[i].fault, cases[i].options);
+        check_same(cases[i].fault, &undisturbed, &got);
+        if (i == 0 && got.status == GP_OK)
+            CHECK_INT(2, got.summary.restarts);
+        outcome_free(&got);
+    }
+    outcome_free(&undisturbed);
+}
+
+TEST(the_only_one_that_is_left_takes_the_state_with_it_and_the_words_say_what_would_have_helped)
+{
+    outcome got;
+
+    run(&got, 2, "forward:3:kill@2.1,claimed:1:stop@2.2,commit:5:kill@1.1", exact);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "worker 1");
+    CHECK_CONTAINS(got.err.message, "no other worker had the state of step");
+    CHECK_CONTAINS(got.err.message, "min-workers 2");
+    outcome_free(&got);
 }
 
 /* Large enough for one copy of the state (trainer_shard.c), which dies with nobody; of small mini-batches the gradient of fc1

@@ -224,6 +224,8 @@ static void check_failed(sim *s, const sim_training *t, reform_why why)
 {
     if (why == REFORM_WHY_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
         sim_fail(s, "gives-up", "a training of %u ranks gave up after a death", t->r.world);
+    if (why == REFORM_WHY_ALONE && t->r.world > 1)
+        sim_fail(s, "gives-up", "a training of %u ranks said that one was alone", t->r.world);
     if (why == REFORM_WHY_STATE && t->furthest >= t->r.told)
         sim_fail(s, "gives-up",
                  "a training said that nobody has its state, but somebody has that of step %llu",
