@@ -51,7 +51,7 @@ int main(int count, char **arguments)
     gp_image_decoder *decoder;
     gp_resampler *resampler;
     gp_pixels pixels;
-    gp_error err = { GP_OK, "usage: image_tool FILE CHANNELS [HxW]" };
+    gp_error err = { GP_OK, "usage: image_tool FILE CHANNELS [HxW | AUGMENTATION]" };
     FILE *in = count > 2 ? fopen(arguments[1], "rb") : NULL;
 
     const bool warps = count == 4 && strchr(arguments[3], '=') != NULL;
@@ -72,8 +72,14 @@ int main(int count, char **arguments)
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-    if (warps)
-        return augmented(arguments[3], &pixels);
+    if (warps) {
+        int code = augmented(arguments[3], &pixels);
+
+        gp_resampler_free(resampler);
+        gp_image_decoder_free(decoder);
+        fclose(in);
+        return code;
+    }
     height = height == 0 ? pixels.height : height;
     width = width == 0 ? pixels.width : width;
     gp_pixel_window window = { 0, 0, pixels.width, pixels.height };
