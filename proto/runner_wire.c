@@ -217,6 +217,9 @@ static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, 
     int seen[FDS_SEEN_MAX];
     ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
+    /* One that ends without having read all that we sent: this is said once, ahead of what it had sent us. */
+    if (got < 0 && errno == ECONNRESET)
+        got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return gp_fail(err, GP_ETIMEDOUT, "no packet waits");
     if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == ENOTCONN)))

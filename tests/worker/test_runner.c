@@ -201,6 +201,25 @@ static void check_none_alive(const pid_t *pids, int count)
 
 /* ---- starting ---- */
 
+/* A runner that ends does not read what it is asked any more; the kernel says so ahead of what the runner had said. */
+TEST(what_a_runner_said_before_it_ended_is_heard_although_it_left_requests_unread)
+{
+    gp_runner_request request = { .kind = GP_RUNNER_KILL, .job = 7 };
+    gp_runner_answer answer = { .kind = GP_RUNNER_ENDED, .job = 6 };
+    int sockets[2];
+    gp_error err;
+
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
+    REQUIRE_OK(gp_runner_answer_send(sockets[1], &answer, &err), err);
+    REQUIRE_OK(gp_runner_ask_send(sockets[0], &request, NULL, 0, &err), err);
+    close(sockets[1]);
+    answer.job = 0;
+    REQUIRE_OK(gp_runner_answer_receive(sockets[0], &answer, &err), err);
+    CHECK_INT(6, answer.job);
+    CHECK_INT(GP_EPEER, gp_runner_answer_receive(sockets[0], &answer, &err));
+    close(sockets[0]);
+}
+
 TEST(a_command_has_the_directory_umask_environment_and_streams_of_its_client)
 {
     stage s = stage_open();
