@@ -260,6 +260,8 @@ static void place_free(gp_exec *exec, uint32_t rank, uint32_t slot)
     exec->runners[rank].busy--;
 }
 
+static void runner_read(gp_exec *exec, uint32_t rank);
+
 gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exec_command *command,
                         gp_error *err)
 {
@@ -282,6 +284,9 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
         r->running[place.slot] = (exec_running){ .job = job };
         r->busy++;
     }
+    /* Its last words, then its end: or the caller would find this place again, and again. */
+    if (status == GP_EPEER)
+        runner_read(exec, place.rank);
     return status;
 }
 

@@ -69,8 +69,9 @@ bool gp_exec_find_on(const gp_exec *exec, uint32_t rank, exec_place *place);
 uint32_t gp_exec_workers(const gp_exec *exec);
 const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank);
 
-/* gp_exec_start -- job: not 0, of no command that runs.  GP_EPEER: the worker has just died, nothing was started and
- * no event comes.  GP_ELIMIT, GP_EINVAL: the command can never be started. */
+/* gp_exec_start -- job: not 0, of no command that runs; all events were taken before.  GP_EPEER: the worker has just
+ * died, nothing was started, no event comes of this job, and its places are free again when it is replaced.
+ * GP_ELIMIT, GP_EINVAL: the command can never be started. */
 gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exec_command *command,
                         gp_error *err);
 

@@ -205,7 +205,10 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
         c->running_count++;
     } else if (status == GP_EPEER) { /* the place has just gone */
         job->attempts--;
-        job_again(c, job);
+        if (c->options->inputs == NULL)
+            c->ranked[place.rank] = job; /* it is of this rank and of no other */
+        else
+            job_again(c, job);
         status = GP_OK;
     } else if (status == GP_ELIMIT || status == GP_EINVAL) {
         snprintf(failed.text, sizeof(failed.text), "%.*s", (int)sizeof(failed.text) - 1, why.message);

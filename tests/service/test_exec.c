@@ -1,4 +1,6 @@
 /* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths. */
+#include <poll.h>
+
 #include "tests/service/commands.h"
 
 /* Writes the pids of a shell, of a child in a session of its own whose parents have ended, and of one in a pipe. */
@@ -395,6 +397,45 @@ TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
     CHECK_INT(0, alive_after("pids", 1));
     CHECK_INT(workers[0], pid_of(1));
     CHECK_INT(workers[1], pid_of(2));
+    pools_end();
+}
+
+/* The client is busy with the output of the first job when the runner dies: it hands out the second before it hears. */
+TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
+{
+    static const char lines[] = "1000000\n";
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(20) * 1e3);
+    char text[1 << 16];
+    size_t said = 0;
+    int pipes[2], left;
+    pid_t runner;
+
+    exec_begin();
+    REQUIRE(pipe(pipes) == 0);
+    pid_t child =
+        start(-1, pipes[1],
+              (const char *const[]){ "parfor", "-n", "1", "1:3", "--",
+                                     "[ {} = 1 ] && echo $PPID >> pids; yes 1000000 | head -n 50000", NULL });
+
+    close(pipes[1]);
+    CHECK_INT(1,
+              poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, (int)(deadline - gp_now_ms())));
+    REQUIRE(pids_of("pids", &runner) == 1);
+    kill(runner, SIGKILL);
+    CHECK_INT(0, alive_after("pids", 1));
+    while ((left = (int)(deadline - gp_now_ms())) > 0 &&
+           poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, left) == 1) {
+        ssize_t got = read(pipes[0], text, sizeof(text));
+
+        if (got <= 0)
+            break;
+        said += (size_t)got;
+    }
+    CHECK_INT(3 * 50000 * (sizeof(lines) - 1), said);
+    if (left <= 0)
+        kill(child, SIGKILL); /* it would never end */
+    CHECK_INT(0, finish(child));
+    close(pipes[0]);
     pools_end();
 }
 
