@@ -43,14 +43,18 @@ static void run_end_rank(gp_run *run, uint32_t rank, reform_end end)
     gp_run_reform(run, &(reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
 }
 
-static void run_tell_stop(gp_run *run, bool hard)
+/* Whether all who have to know it could be told; who could not (its link is busy or not up) is told again. */
+static bool run_tell_stop(gp_run *run, bool hard)
 {
     gp_train_stop stop = { .hard = hard };
+    bool told = true;
 
     /* A soft stop travels with the gradients: one rank is enough.  A hard one must reach each. */
     for (uint32_t rank = 0; rank < (hard ? run->reform.world : 1); rank++)
-        if (!run_has_ended(run, rank))
-            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL);
+        if (!run_has_ended(run, rank) &&
+            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL) == GP_EBUSY)
+            told = false;
+    return told;
 }
 
 static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
@@ -369,9 +373,9 @@ static void run_look_around(gp_run *run)
     if (run->failure.code != GP_OK)
         wanted = 2; /* nobody goes on alone */
     if (wanted > run->stop_told && !gp_run_between(run)) {
-        run->stop_told = wanted;
         gp_run_reform(run, &(reform_event){ .kind = REFORM_STOPPED, .hard = wanted >= 2 });
-        run_tell_stop(run, wanted >= 2);
+        if (run_tell_stop(run, wanted >= 2))
+            run->stop_told = wanted;
     }
 }
 
