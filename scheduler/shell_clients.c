@@ -328,14 +328,9 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
 static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 {
     gp_hello hello;
-    uint32_t protocol;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &hello, &err) != GP_OK ||
-        gp_protocol_choose(&protocol, hello.protocol_min, hello.protocol_max, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_hello_read(s, in, &hello))
         return;
-    }
     if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
         shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
         return;

@@ -131,6 +131,8 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
     __attribute__((format(printf, 4, 5)));
 /* The same envelope back, with our epoch. */
 gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to);
+/* A hello that is understood, of a protocol that we speak; else it is answered with what is wrong, and false. */
+bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello);
 void shell_send_welcome(shell *s, const gp_incoming *in);
 
 /* ---- shell_jobs.c, shell_job_messages.c ---- */

@@ -179,14 +179,9 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
 static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 {
     gp_hello hello;
-    uint32_t protocol;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &hello, &err) != GP_OK ||
-        gp_protocol_choose(&protocol, hello.protocol_min, hello.protocol_max, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_hello_read(s, in, &hello))
         return;
-    }
     if (client == NULL)
         client = session_begin(s, in);
     if (client != NULL)

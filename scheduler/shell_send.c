@@ -45,6 +45,18 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
         gp_log(GP_LOG_DEBUG, "and its sender is gone");
 }
 
+bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello)
+{
+    uint32_t protocol;
+    gp_error err;
+
+    if (gp_incoming_decode(in, hello, &err) == GP_OK &&
+        gp_protocol_choose(&protocol, hello->protocol_min, hello->protocol_max, &err) == GP_OK)
+        return true;
+    shell_reply_error(s, in, err.code, "%s", err.message);
+    return false;
+}
+
 void shell_send_welcome(shell *s, const gp_incoming *in)
 {
     gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
