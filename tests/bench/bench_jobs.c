@@ -20,22 +20,6 @@ static const char *const words[] = {
     "train", "--network", "lenet", "--data", "digits", "--epochs", "3", NULL
 };
 
-static long scheduler_rss_kib(void)
-{
-    char path[64], line[200];
-    long kib = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)scheduler_pid());
-    file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib;
-}
-
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -160,11 +144,11 @@ int main(int count, char **arguments)
     SUBMIT("train", "append", "/dev/null", "600000");
     SUBMIT("train", "append", "/dev/null", "600000");
     bench_one_by_one();
-    long before = scheduler_rss_kib();
+    long before = pools_resident_kib(scheduler_pid());
 
     row("submit batched, 1 client", (double)jobs / submit_many(jobs), 0, 0);
     printf("{\"bench\": \"jobs\", \"case\": \"memory of a queued job\", \"bytes\": %.0f}\n",
-           (double)(scheduler_rss_kib() - before) * 1024 / (double)jobs);
+           (double)(pools_resident_kib(scheduler_pid()) - before) * 1024 / (double)jobs);
     bench_clients(jobs);
     begin = gp_now_seconds();
     if (gp_job_cancel(&canceled, pool, 0, &err) != GP_OK)

@@ -137,36 +137,24 @@ static inline void stage_check_error(const char *what)
 /* A signal (0: none) to every process whose environment names our directories; how many there are. */
 static inline int stage_signal_all(int number, bool tell)
 {
-    DIR *all = opendir("/proc");
+    static pid_t pids[4096];
+    uint32_t found = pool_processes(NULL, pids, 4096);
     int count = 0;
 
-    for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
-        char path[300], text[1 << 15];
-        int pid = atoi(entry->d_name);
-        ssize_t got = -1;
+    for (uint32_t i = 0; i < found; i++) {
+        char path[40], text[4096];
 
-        if (pid <= 1 || pid == (int)getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-        if (fd >= 0) {
-            got = read(fd, text, sizeof(text) - 1);
-            close(fd);
-        }
-        if (got <= 0 || memmem(text, (size_t)got, pools_root, strlen(pools_root)) == NULL ||
-            !process_alive(pid))
+        if (!process_alive(pids[i]))
             continue;
         count++;
         if (number != 0)
-            kill(pid, number);
+            kill(pids[i], number);
         if (tell) {
-            snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+            snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pids[i]);
             stage_read(path, text, sizeof(text));
-            printf("     left: %d %s\n", pid, text);
+            printf("     left: %d %s\n", (int)pids[i], text);
         }
     }
-    closedir(all);
     return count;
 }
 

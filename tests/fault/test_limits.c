@@ -172,22 +172,6 @@ static void swarm_end(const swarm *s)
     waitpid(s->pid, NULL, 0);
 }
 
-static long resident_kib(uint32_t pid)
-{
-    char path[40], line[200];
-    long kib = 0;
-
-    snprintf(path, sizeof(path), "/proc/%u/status", pid);
-    FILE *file = fopen(path, "r");
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib;
-}
-
 TEST(a_thousand_clients_come_at_once_and_are_served)
 {
     enum { EACH = 250, SWARMS_MAX = 40 };
@@ -232,7 +216,7 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
         worst = ms > worst ? ms : worst;
         gp_free(reply);
     }
-    long with = resident_kib(pool->scheduler_pid);
+    long with = pools_resident_kib((pid_t)pool->scheduler_pid);
 
     for (int i = 0; i < count; i++) {
         swarm_end(&swarms[i]);

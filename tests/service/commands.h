@@ -38,6 +38,20 @@ static inline void slurp(const char *path, char *text, size_t bytes)
         fclose(file);
 }
 
+/* A number of the JSON object that the last command printed; -1 = there is none. */
+static inline double told(const char *member)
+{
+    gp_json *json = NULL;
+    gp_error e;
+    double number;
+
+    if (gp_json_parse(&json, out, strlen(out), &e) != GP_OK)
+        return -1;
+    number = gp_json_number(gp_json_member(json, member), -1);
+    gp_json_free(json);
+    return number;
+}
+
 static inline void write_file(const char *name, const char *text)
 {
     FILE *file = fopen(in_root(name), "w");

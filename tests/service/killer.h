@@ -2,49 +2,10 @@
 #ifndef GP_TEST_KILLER_H
 #define GP_TEST_KILLER_H
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "tests/service/pools.h"
-
-/* Processes whose environment has our directories, daemons and jobs; name: only those of that program (NULL = all). */
-static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max)
-{
-    DIR *all = opendir("/proc");
-    uint32_t count = 0;
-
-    for (struct dirent *entry; (entry = readdir(all)) != NULL && count < max;) {
-        char path[300], text[1 << 15], comm[32] = "";
-        int pid = atoi(entry->d_name);
-        ssize_t got = -1;
-
-        if (pid <= 1 || pid == (int)getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-        FILE *file = name == NULL ? NULL : fopen(path, "re");
-
-        if (file != NULL) {
-            if (fscanf(file, "%31s", comm) != 1)
-                comm[0] = '\0';
-            fclose(file);
-        }
-        if (name != NULL && strncmp(comm, name, 15) != 0)
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-        if (fd >= 0) {
-            got = read(fd, text, sizeof(text) - 1);
-            close(fd);
-        }
-        if (got > 0 && memmem(text, (size_t)got, pools_root, strlen(pools_root)) != NULL)
-            out[count++] = pid;
-    }
-    closedir(all);
-    return count;
-}
 
 /* Who holds the pool's lock says so in it. */
 static inline pid_t holder(void)

@@ -49,19 +49,6 @@ static void squares_make(void)
         square_make("val", i, (uint32_t)i + 1000);
 }
 
-static double told(const char *member)
-{
-    gp_json *json = NULL;
-    gp_error e;
-    double number;
-
-    if (gp_json_parse(&json, out, strlen(out), &e) != GP_OK)
-        return -1;
-    number = gp_json_number(gp_json_member(json, member), -1);
-    gp_json_free(json);
-    return number;
-}
-
 /* The class of each pixel as an array of numpy's; squares_make() knows the right one.  counts: [true][predicted]. */
 static void classes_predict(double counts[2][2])
 {

@@ -13,19 +13,6 @@ static uint32_t noise(uint32_t *state)
     return *state >> 16;
 }
 
-static double told(const char *member)
-{
-    gp_json *json = NULL;
-    gp_error e;
-    double number;
-
-    if (gp_json_parse(&json, out, strlen(out), &e) != GP_OK)
-        return -1;
-    number = gp_json_number(gp_json_member(json, member), -1);
-    gp_json_free(json);
-    return number;
-}
-
 static void folder_make(const char *name)
 {
     if (mkdir(in_w(name), 0700) != 0)

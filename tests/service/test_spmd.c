@@ -424,22 +424,6 @@ static unsigned descriptors_of(pid_t pid)
     return count;
 }
 
-static long resident_kib(pid_t pid)
-{
-    char path[40], line[200];
-    long kib = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib;
-}
-
 TEST(ten_thousand_empty_blocks_leave_nothing_behind)
 {
     gp_spmd_request request = { 0 };
@@ -462,13 +446,13 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
         gp_block_free(block);
         for (int k = 0; k < 3 && round == 1000; k++) {
             descriptors[k] = descriptors_of(pids[k]);
-            memory[k] = resident_kib(pids[k]);
+            memory[k] = pools_resident_kib(pids[k]);
         }
     }
     for (int k = 0; k < 3; k++) {
         CHECK_INT(descriptors[k], descriptors_of(pids[k]));
-        if (resident_kib(pids[k]) > memory[k] + GROWTH_KIB)
-            GP_TEST_FAIL("process %d grew from %ld to %ld KiB", k, memory[k], resident_kib(pids[k]));
+        if (pools_resident_kib(pids[k]) > memory[k] + GROWTH_KIB)
+            GP_TEST_FAIL("process %d grew from %ld to %ld KiB", k, memory[k], pools_resident_kib(pids[k]));
     }
     team_end_all();
 }
