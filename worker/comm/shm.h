@@ -122,8 +122,9 @@ void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
 /* GP_OK while the group works, else why it ended. */
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
 /* Look for dead members and end the group if there is one; what `awaited` means is said above.  waits: that we do not
- * go on without it, so that a member that has left our section matters too. */
-void gp_shm_look(shm_group *shm, uint32_t awaited, bool waits);
+ * go on without it, so that a member that has left our section matters too.  One that went after it had brought `word`
+ * to `target` is not missed. */
+void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
 void gp_shm_section(gp_comm *comm, uint64_t section, bool over);
 
 /* shm_messages.c */

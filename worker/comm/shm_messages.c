@@ -302,13 +302,16 @@ gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, 
                        gp_error *err)
 {
     shm_group *shm = (shm_group *)comm;
+    shm_word *bell = bell_of(shm, comm->rank);
+    uint32_t rung = atomic_load(&bell->value);
     shm_message *oldest;
     gp_status status;
 
     take_in(shm, rank);
     oldest = *queue_find(shm, rank, tag);
     if (oldest == NULL)
-        gp_shm_look(shm, rank, false); /* who probes in a loop never waits, and must learn of a death here */
+        /* Who probes in a loop never waits, and must learn of a death here. */
+        gp_shm_look(shm, bell, rung + 1, rank, false);
     status = gp_shm_verdict(shm, err);
     if (status != GP_OK)
         return status;

@@ -104,7 +104,12 @@ static bool section_over(const shm_group *shm, uint32_t rank)
     return shm->section != 0 && atomic_load(&shm->control->lines[rank].over) >= shm->section;
 }
 
-void gp_shm_look(shm_group *shm, uint32_t awaited, bool waits)
+static bool reached(const shm_word *word, uint32_t target)
+{
+    return (int32_t)(atomic_load_explicit(&word->value, memory_order_acquire) - target) >= 0;
+}
+
+void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
 {
     uint32_t others = 0, gone = 0, gone_rank = 0;
     shm_end how = SHM_LEFT;
@@ -127,22 +132,18 @@ void gp_shm_look(shm_group *shm, uint32_t awaited, bool waits)
             gone++;
             gone_rank = k;
             how = left ? SHM_LEFT : SHM_OVER;
-            if (awaited == k || awaited == SHM_ALL) {
-                control_end(shm->control, how, k, shm->base.rank);
-                return;
-            }
+            if (awaited == k || awaited == SHM_ALL)
+                break;
         }
     }
-    if (awaited == GP_COMM_ANY && gone == others && others > 0)
+    /* One that is not missed: it had done its part before it went, perhaps since we last looked at the word. */
+    if (gone == 0 || reached(word, target))
+        return;
+    if (awaited == gone_rank || awaited == SHM_ALL || (awaited == GP_COMM_ANY && gone == others))
         control_end(shm->control, how, gone_rank, shm->base.rank);
 }
 
 /* ---- waiting ---- */
-
-static bool reached(shm_word *word, uint32_t target)
-{
-    return (int32_t)(atomic_load_explicit(&word->value, memory_order_acquire) - target) >= 0;
-}
 
 /* Sleep for a slice at most; returns whether it passed with nothing happening. */
 static bool sleep_slice(shm_word *word, uint32_t target)
@@ -173,9 +174,8 @@ static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, ui
         if (status != GP_OK)
             return reached(word, target) ? GP_OK : status;
         idle = sleep_slice(word, target);
-        if (idle && !reached(word, target)) {
-            gp_shm_look(shm, awaited, true);
-        }
+        if (idle)
+            gp_shm_look(shm, word, target, awaited, true);
     }
 }
 
