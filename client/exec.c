@@ -273,8 +273,10 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     if (status != GP_OK)
         return status;
     status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
-    if (status == GP_EBUSY) { /* its socket takes more than its places are, but it may be behind */
-        poll(&(struct pollfd){ .fd = r->socket, .events = POLLOUT }, 1, BEHIND_MS);
+    /* Its socket takes more than its places are, but it may be behind, or too many descriptors may be on their way. */
+    for (int64_t until = gp_now_ms() + BEHIND_MS; status == GP_EBUSY && gp_now_ms() < until;) {
+        poll(&(struct pollfd){ .fd = r->socket, .events = POLLOUT }, 1, (int)(until - gp_now_ms()));
+        gp_sleep_ms(1); /* of descriptors on their way poll() knows nothing */
         status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
     }
     close(fds[0]);

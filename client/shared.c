@@ -8,10 +8,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
+#include "common/base/seal.h"
 #include "proto/link.h"
-
-enum { SEAL_AGAIN_MAX = 100 };
 
 #define SHARED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
@@ -153,16 +151,9 @@ gp_status shared_seal(gp_shared *shared, gp_error *err)
     if (shared->writing != NULL)
         munmap(shared->writing, shared->bytes);
     shared->writing = NULL;
-    /* EBUSY: the kernel has not let go of a page yet (it moves them about), or a child that is being started still has the
-     * mapping. */
-    for (int again = 0; fcntl(shared->fd, F_ADD_SEALS, SHARED_SEALS) != 0; again++) {
-        if (errno == EBUSY && again < SEAL_AGAIN_MAX) {
-            gp_sleep_ms(10);
-            continue;
-        }
-        return gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
-    }
-    return GP_OK;
+    return gp_seal(shared->fd, SHARED_SEALS) == 0
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
 }
 
 void shared_keep(gp_shared *shared)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/seal.h"
 #include "common/data/store_ops.h"
 
 enum { ALIGNMENT = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
@@ -149,7 +150,7 @@ static gp_status lent_write(int fd, const lent_header *header, const gp_store_in
     if (status == GP_OK)
         status = targets == NULL ? nothing_write(fd, at.targets, target_bytes, err)
                                  : part_write(fd, at.targets, targets, target_bytes, err);
-    if (status == GP_OK && fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) != 0)
+    if (status == GP_OK && gp_seal(fd, SEALS | F_SEAL_SEAL) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot seal a memory file of %llu bytes",
                                (unsigned long long)at.bytes);
     return status;
