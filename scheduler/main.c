@@ -2,12 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/close_range.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -20,6 +17,7 @@
 #include "scheduler/record.h"
 #include "scheduler/shell.h"
 #include "scheduler/supervise.h"
+#include "scheduler/surroundings.h"
 
 enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
 
@@ -133,25 +131,6 @@ static gp_status redirect(const char *log, gp_error *err)
     return GP_OK;
 }
 
-/* A session of its own, no terminal, no directory held, nothing inherited but the readiness descriptor. */
-static void detach(void)
-{
-    sigset_t set;
-
-    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-    setsid(); /* fails for the leader of a group, who has one already */
-    umask(077);
-    if (chdir("/") != 0)
-        gp_log(GP_LOG_WARN, "cannot leave the working directory: %s", strerror(errno));
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write over the limit of file sizes is an error like others */
-}
-
 /* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */
 static void find_devices(gp_device_list *out, const gp_plan_request *request, const char *program)
 {
@@ -179,6 +158,9 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
         return;
     gp_log(GP_LOG_WARN, "the scheduler before did not end as it was told; %u of its %u workers live",
            survivors->count, record->workers);
+    if (record->surroundings != NULL)
+        gp_surroundings_restore(record->surroundings);
+    options->surroundings = record->surroundings;
     options->request.workers = record->workers;
     options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
     options->idle_timeout_ms = record->idle_ms;
@@ -193,7 +175,8 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
     gp_survivors *survivors = gp_calloc(1, sizeof(*survivors));
-    gp_record record;
+    gp_record record = { .workers = 0 };
+    gp_buffer own; /* surroundings of the first scheduler of a pool */
     gp_shell_options options = { .places = &places,
                                  .hold = &hold,
                                  .worker_program = program,
@@ -204,6 +187,7 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .idle_timeout_ms = given->idle_timeout_ms,
                                  .listen = given->listen,
                                  .ready_fd = given->ready_fd };
+    gp_buffer_init(&own, GP_RECORD_BYTES_MAX / 2);
     gp_status status = devices == NULL || cores == NULL || survivors == NULL
                            ? gp_fail(err, GP_ENOMEM, "no memory to start")
                            : GP_OK;
@@ -224,11 +208,15 @@ static gp_status serve(const arguments *given, gp_error *err)
     if (status == GP_OK) {
         gp_survivors_find(survivors, &places);
         go_on(&options, &record, survivors);
+        if (options.surroundings == NULL && gp_surroundings_write(&own, err) == GP_OK)
+            options.surroundings = gp_buffer_text(&own);
         find_devices(devices, &options.request, program);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }
     gp_hold_release(&hold);
+    gp_free(record.surroundings);
+    gp_buffer_deinit(&own);
     if (survivors != NULL)
         gp_survivors_free(survivors);
     gp_free(survivors);
@@ -250,7 +238,7 @@ int main(int count, char **values)
         return 0;
     }
     if (status == GP_OK) {
-        detach();
+        gp_surroundings_detach();
         status = gp_secrets_keep(&err);
         if (status == GP_OK)
             status = serve(&given, &err);

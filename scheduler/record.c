@@ -7,49 +7,90 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
+#include "common/base/buffer.h"
 #include "scheduler/core.h"
 
-bool gp_record_read(gp_record *out, const gp_places *places)
+#define MARK "\nsurroundings\n"
+
+/* The whole file, freed with gp_free(); NULL: none. */
+static char *record_text(const gp_places *places)
 {
-    char text[512];
     int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1);
+    ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
 
     if (fd >= 0)
         close(fd);
-    text[got > 0 ? got : 0] = '\0';
+    if (text != NULL)
+        text[got > 0 ? got : 0] = '\0';
+    return text;
+}
+
+bool gp_record_read(gp_record *out, const gp_places *places)
+{
+    char *text = record_text(places), *rest = text == NULL ? NULL : strstr(text, MARK);
+
     *out = (gp_record){ .workers = 0 };
+    if (text == NULL)
+        return false;
+    if (rest != NULL) {
+        rest[1] = '\0'; /* what follows is not looked at here */
+        rest += strlen(MARK);
+    }
     const char *listen = strstr(text, "\nlisten ");
 
     if (listen != NULL)
         (void)sscanf(listen, "\nlisten %107[^\n]", out->listen);
-    return sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64 "\ndevices %255[^\n]\n", &out->workers,
-                  &out->idle_ms, out->devices) >= 2 &&
-           out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
+    bool known = sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64 "\ndevices %255[^\n]\n", &out->workers,
+                        &out->idle_ms, out->devices) >= 2 &&
+                 out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
+
+    if (known && rest != NULL) {
+        memmove(text, rest, strlen(rest) + 1);
+        out->surroundings = text;
+    } else {
+        gp_free(text);
+    }
+    return known;
+}
+
+static gp_status record_make(gp_buffer *out, const gp_record *record, gp_error *err)
+{
+    gp_status status = gp_buffer_printf(out, err, "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\n%s%s%s",
+                                        record->workers, record->idle_ms, record->devices,
+                                        record->listen[0] != '\0' ? "listen " : "", record->listen,
+                                        record->listen[0] != '\0' ? "\n" : "");
+
+    if (status == GP_OK && record->surroundings != NULL)
+        status = gp_buffer_printf(out, err, "%s%s", MARK + 1, record->surroundings);
+    return status;
 }
 
 gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err)
 {
-    char aside[GP_TEXT_ENDPOINT + 8], text[512];
-    int length = snprintf(text, sizeof(text), "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\n%s%s%s",
-                          record->workers, record->idle_ms, record->devices,
-                          record->listen[0] != '\0' ? "listen " : "", record->listen,
-                          record->listen[0] != '\0' ? "\n" : "");
+    char aside[GP_TEXT_ENDPOINT + 8];
+    gp_buffer text;
     int fd;
     bool written;
 
-    snprintf(aside, sizeof(aside), "%s.new", places->record);
-    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
-    errno = ENOSPC;
-    written = write(fd, text, (size_t)length) == length;
-    close(fd);
-    if (written && rename(aside, places->record) == 0)
-        return GP_OK;
-    gp_status status = gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
+    gp_buffer_init(&text, GP_RECORD_BYTES_MAX);
+    gp_status status = record_make(&text, record, err);
 
-    unlink(aside);
+    snprintf(aside, sizeof(aside), "%s.new", places->record);
+    fd = status != GP_OK ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (status == GP_OK && fd < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
+    if (status == GP_OK) {
+        errno = ENOSPC;
+        written = write(fd, text.data, text.bytes) == (ssize_t)text.bytes;
+        close(fd);
+        if (!written || rename(aside, places->record) != 0) {
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
+            unlink(aside);
+        }
+    }
+    gp_buffer_deinit(&text);
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* record.h -- what a pool is, for the scheduler that follows one that died: how many workers, on which devices.
+/* record.h -- what a pool is, for the scheduler that follows one that died: how many workers, on which devices, and in which
+ * surroundings (surroundings.h).
  *
  * The file stands in the pool's directory for as long as the pool is meant to be there: a scheduler that ends as it was
  * told removes it.  So who finds it and no scheduler knows that one died (proto/places.h: places->record). */
@@ -11,11 +12,14 @@
 #include "common/base/error.h"
 #include "proto/places.h"
 
+enum { GP_RECORD_BYTES_MAX = 128 << 10 };
+
 typedef struct gp_record {
     uint32_t workers;
     int64_t idle_ms;
     char devices[256];             /* as in --devices; "" = auto */
     char listen[GP_TEXT_ENDPOINT]; /* where other hosts reach it; "" = nowhere */
+    char *surroundings; /* lines of surroundings.h; NULL: none.  What was read is freed with gp_free() */
 } gp_record;
 
 /* False: there is none, or it makes no sense. */

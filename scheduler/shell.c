@@ -189,6 +189,7 @@ static void loop(shell *s)
                 shell_reap(s, slots[i]);
         }
         hear_channel(s);
+        shell_watch_holders(s);
         shell_serve_door(s);
         shell_remote_serve(s);
         hear_signals(s);
@@ -199,7 +200,9 @@ static void loop(shell *s)
 
 void shell_record(const shell *s, const char *devices)
 {
-    gp_record record = { .workers = s->core->slot_count, .idle_ms = s->core->config.idle_ms };
+    gp_record record = { .workers = s->core->slot_count,
+                         .idle_ms = s->core->config.idle_ms,
+                         .surroundings = (char *)(uintptr_t)s->options->surroundings };
     gp_error err;
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
@@ -320,7 +323,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     s->holds = true;
     s->started_ms = s->checked_ms = gp_now_ms();
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
-        s->workers[i].child.pidfd = s->workers[i].call = -1;
+        s->workers[i].child.pidfd = s->workers[i].call = s->workers[i].holder = -1;
     status = open_core(s, err);
     if (status == GP_OK)
         status = open_sockets(s, err);

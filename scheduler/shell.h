@@ -19,8 +19,9 @@ typedef struct gp_shell_options {
     const gp_device_list *devices;
     const gp_plan_cores *cores;
     gp_plan_request request;
-    int64_t idle_timeout_ms; /* 0 = never */
-    const char *listen;      /* tcp://ADDRESS:PORT for clients on other hosts; NULL = none come in */
+    int64_t idle_timeout_ms;  /* 0 = never */
+    const char *surroundings; /* for those who follow (surroundings.h); NULL: not known */
+    const char *listen;       /* tcp://ADDRESS:PORT for clients on other hosts; NULL = none come in */
     bool follows; /* one that did not end as it was told: processes of it may live that nobody has found */
     gp_survivors *survivors; /* workers of an earlier scheduler; taken over by the shell */
     /* Told "ready\n", or "adopted\n" when the workers of an earlier scheduler are there, once clients are served; then
