@@ -476,6 +476,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
     if (status == GP_OK)
         status = lease_ask_fill(pool, &ask, request, purpose, err);
 
+    pool->ended = (gp_lease_ended){ 0 };
     if (status == GP_OK)
         status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
     gp_fault_point("lease-asked");

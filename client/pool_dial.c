@@ -180,6 +180,7 @@ static gp_status claim_lease(gp_pool *pool, gp_error *err)
     if (status != GP_ESTALE && status != GP_ENOPOOL)
         return gp_fail(err, status, "%s", why.message);
     pool->revoked = true;
+    pool->ended.code = GP_ESTALE;
     snprintf(pool->ended.reason, sizeof(pool->ended.reason), "%.*s", (int)sizeof(pool->ended.reason) - 1,
              why.message);
     return GP_OK;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/train_run.h"
 #include "common/base/alloc.h"
@@ -77,6 +78,9 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
     gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });
     if (run->reform.phase != REFORM_STEPS && run->reform.phase != REFORM_PAUSE)
         return;
+    if (run->anew)
+        gp_run_go_on(run, run->reform.before, ready->step);
+    run->anew = false;
     if (!run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, facts);
     run->told_begin = true;
@@ -89,6 +93,8 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
 
     if (rank == 0) {
         gp_fault_point("train-step");
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_STEP, .step = r->step });
+        run->stepped_ms = gp_now_ms();
         if (r->step <= summary->steps)
             return; /* of a step that is taken again, because nobody who lives had taken it */
         summary->steps = r->step;
@@ -96,8 +102,6 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
         summary->loss = r->loss;
         summary->seconds = r->seconds;
         gp_step_list_drop(&run->spare, r->step);
-        run->stepped_ms = gp_now_ms();
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_STEP, .step = r->step });
     }
     if (run->request->events.step == NULL)
         return;
@@ -149,6 +153,9 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
 {
     gp_training_summary *summary = &run->training->summary;
 
+    if (v->step <= run->checked)
+        return; /* begun anew, it comes by this one again */
+    run->checked = v->step;
     /* NaN is no loss yet. */
     if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
         summary->validation_loss = v->loss;
@@ -311,11 +318,10 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
     const uint32_t world = run->reform.world;
-    gp_status scaled = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
+    gp_status written = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
 
-    if (scaled !=
-        GP_OK) /* a training that goes on has its batch and rate, whatever the number of workers now */
-        return scaled;
+    if (written != GP_OK)
+        return written;
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
         { .data = run->options_text, .bytes = run->options_bytes },
@@ -363,6 +369,7 @@ static void run_look_around(gp_run *run)
     if (run->pool->revoked && run->failure.code == GP_OK) {
         gp_fail(&err, GP_ECANCELED, "%s%sthe lease ended: %s", gp_run_between(run) ? run->cause : "",
                 gp_run_between(run) ? "; " : "", run->pool->ended.reason);
+        run->lost = gp_run_lost_lease(run, GP_ECANCELED);
         gp_run_fail(run, &err);
     }
     if (wanted >= 2 && run->failure.code == GP_OK && working) { /* answer or not */
@@ -400,8 +407,10 @@ static gp_status run_loop(gp_run *run, gp_error *err)
 
         if (status == GP_OK)
             status = pool_next(run->pool, &message, gp_run_between(run) ? 20 : 50, err);
-        if (status != GP_OK)
+        if (status != GP_OK) {
+            run->lost = gp_run_lost_lease(run, status);
             return status;
+        }
         run->quiet = message.from == POOL_NOBODY;
         if (message.from == POOL_WORKER)
             gp_run_take(run, message.rank, &message.in);
@@ -412,9 +421,11 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         run_tell_skipped(run);
         return GP_OK;
     }
-    if (run->failed_ms != 0 && run->failure.code == GP_OK)
+    if (run->failed_ms != 0 && run->failure.code == GP_OK) {
+        run->lost = gp_run_lost_lease(run, run->effect.code);
         return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",
                        run->effect.message, run->pool->places.scheduler_log);
+    }
     if (run->failure.code != GP_OK && err != NULL)
         *err = run->failure;
     run_tell_skipped(run);
@@ -436,6 +447,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
 {
     gp_training *training = gp_calloc(1, sizeof(*training));
     gp_run *run = gp_calloc(1, sizeof(*run));
+    struct timespec now;
     gp_status status;
 
     if (training == NULL || run == NULL) {
@@ -449,6 +461,8 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     training->run = run;
     run->training = training;
     run->request = request;
+    clock_gettime(CLOCK_REALTIME, &now);
+    run->begun_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
     status = gp_run_prepare(run, err);
     if (status != GP_OK) {
         gp_training_free(training);
@@ -466,28 +480,52 @@ static uint32_t run_floor(const gp_run *run)
     return (uint32_t)run->options.min_workers;
 }
 
-gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease, gp_error *err)
+/* In one lease, from its beginning to its end. */
+static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *err)
 {
-    gp_run *run = training->run;
+    gp_pool *pool = run->pool;
+    uint32_t before = run->reform.world;
     char purpose[96];
     gp_status status;
 
-    if (run == NULL)
-        return gp_fail(err, GP_ESTATE, "this training has been run; make another");
-    run->pool = pool;
     snprintf(purpose, sizeof(purpose), "train %.80s",
              run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
     pool->floor = run_floor(run);
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
         reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
+        run->reform.before = before;
         run->reunions = pool->reunions;
         status = gp_run_begin(run, err);
         if (status == GP_OK)
             status = run_loop(run, err);
         gp_fault_point("train-done");
+    } else {
+        run->lost = gp_run_lost_lease(run, status);
     }
     pool_release(pool);
+    return status;
+}
+
+gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease, gp_error *err)
+{
+    gp_run *run = training->run;
+    gp_lease_request request = *lease;
+    gp_error why;
+    gp_status status;
+
+    if (run == NULL)
+        return gp_fail(err, GP_ESTATE, "this training has been run; make another");
+    run->pool = pool;
+    status = run_once(run, &request, &why);
+    while (status != GP_OK && gp_run_may_begin_anew(run)) {
+        request.no_wait = false; /* it was not told to wait for its first workers */
+        status = gp_run_begin_anew(run, &why, &why);
+        if (status == GP_OK)
+            status = run_once(run, &request, &why);
+    }
+    if (status != GP_OK && err != NULL)
+        *err = why;
     run_free(run);
     training->run = NULL;
     return status;

@@ -68,6 +68,7 @@ static void fail_lost(gp_run *run, reform_why why)
                 why == REFORM_WHY_ALONE ? " (with min-workers 2 a training waits for another one)" : "",
                 checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
     run->failed_ms = 0;
+    run->lost = run->reform.world == 1 && !run->reform.stopped; /* of several: it may not die so often */
     gp_run_fail(run, &err);
 }
 
@@ -85,6 +86,7 @@ static void fail(gp_run *run, reform_why why)
         gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
                 run->cause, run->reform.told,
                 checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+        run->lost = true;
         break;
     case REFORM_WHY_NOT_REPLACED:
         gp_fail(&err, GP_EPEER,
@@ -96,7 +98,7 @@ static void fail(gp_run *run, reform_why why)
 }
 
 /* All ranks are ready again. */
-static void go_on(gp_run *run, uint32_t before, uint64_t step)
+void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step)
 {
     gp_training_summary *summary = &run->training->summary;
     gp_train_regroup regroup = { .workers_before = before,
@@ -152,7 +154,7 @@ static void do_one(gp_run *run, const reform_action *action)
         run->begin.restart = action->restart;
         break;
     case REFORM_DO_GO_ON:
-        go_on(run, action->workers, action->step);
+        gp_run_go_on(run, action->workers, action->step);
         break;
     case REFORM_DO_KEEP:
         pool_note(run->pool,

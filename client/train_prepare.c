@@ -6,6 +6,7 @@
 
 #include "client/train_run.h"
 #include "client/transfer.h"
+#include "common/base/alloc.h"
 #include "common/base/json.h"
 
 /* Workers have another current directory. */
@@ -66,12 +67,13 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
     return status;
 }
 
-/* With what depends on the number of workers worked out. */
+/* A training that goes on, or begins anew, has its batch and rate, whatever the number of workers then. */
 gp_status gp_run_write_options(gp_run *run, gp_error *err)
 {
     gp_buffer buffer;
     gp_json_writer writer;
-    gp_status status = gp_train_options_scale(&run->options, run->reform.world, err);
+    gp_status status =
+        run->options_text == NULL ? gp_train_options_scale(&run->options, run->reform.world, err) : GP_OK;
 
     if (status != GP_OK)
         return status;
@@ -81,8 +83,10 @@ gp_status gp_run_write_options(gp_run *run, gp_error *err)
     gp_params_to_json(gp_train_options_table, &run->options, false, &writer);
     gp_json_end_object(&writer);
     status = gp_json_writer_finish(&writer, err);
-    if (status == GP_OK)
+    if (status == GP_OK) {
+        gp_free(run->options_text);
         run->options_text = (char *)gp_buffer_take(&buffer, &run->options_bytes);
+    }
     gp_buffer_deinit(&buffer);
     return status;
 }

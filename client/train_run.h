@@ -1,4 +1,4 @@
-/* train_run.h -- a training and its one run.  Private to train.c, train_again.c and train_prepare.c. */
+/* train_run.h -- a training and its one run.  Private to train.c, train_again.c, train_anew.c and train_prepare.c. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 
@@ -53,6 +53,13 @@ typedef struct gp_run {
     uint64_t reunions;          /* pool->reunions, when we last looked */
     bool lost_told;             /* reform knows of pool->lost */
     bool begin_due;             /* what REFORM_DO_BEGIN asked for: not while a message is being read */
+    /* When the state is lost, and it begins anew in another lease (train_anew.c). */
+    bool lost;        /* it failed so that beginning anew would help */
+    int64_t losses;   /* in a row without a new step between */
+    uint64_t lost_at; /* the last step that was told before the last of them */
+    bool anew;        /* it was begun anew, and that was not told yet */
+    uint64_t checked; /* the step of the last validation that was told */
+    int64_t begun_ns; /* when this training was made, by the clock of files */
     /* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
      * not sent yet, they are the same of any rank. */
     gp_step_list spare;
@@ -83,6 +90,18 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err);
 /* Whether nobody works, or only those who have to end: the next generation is awaited. */
 bool gp_run_between(const gp_run *run);
 
+/* Tell of the group that has begun: before -> now, after that step. */
+void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step);
+
+/* ---- train_anew.c ---- */
+
+/* An error of the pool, while the training was at work: whether another lease would help. */
+bool gp_run_lost_lease(const gp_run *run, gp_status status);
+/* Whether it was lost, and may begin anew once more. */
+bool gp_run_may_begin_anew(gp_run *run);
+/* Everything as before the first lease but what was told; it begins after the newest checkpoint of its own, if there is one. */
+gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err);
+
 /* ---- train_prepare.c ---- */
 
 /* Options, network and data of the request; what can be wrong is told here. */
@@ -92,7 +111,7 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
                            gp_error *err);
 /* What --class-weights says, into each loss of the network that has class weights. */
 gp_status gp_run_weigh_classes(gp_run *run, gp_error *err);
-/* options_text, with what depends on the number of workers worked out: `world` is known. */
+/* options_text; the first time with what depends on the number of workers worked out: `world` is known. */
 gp_status gp_run_write_options(gp_run *run, gp_error *err);
 
 #endif

@@ -179,6 +179,7 @@ typedef struct gp_lease_release {
 
 typedef struct gp_lease_ended {
     char reason[GP_TEXT_REASON];
+    uint32_t code; /* gp_status; GP_OK where it was not told.  GP_ESTALE: it was lost with its scheduler */
 } gp_lease_ended;
 
 /* A member of the client's lease died; a lease_grant with the next generation follows when it was replaced. */
@@ -258,7 +259,8 @@ typedef struct gp_worker_ready {
     char reason[200]; /* why excluded */
     uint64_t lease;   /* it serves now; 0 = none */
     uint32_t generation;
-    uint8_t token[16]; /* of that lease; optional on the wire */
+    uint8_t token[16];   /* of that lease; optional on the wire */
+    uint32_t client_pid; /* who holds that lease and lives; 0 = nobody; optional on the wire */
 } gp_worker_ready;
 
 typedef struct gp_worker_welcome {

@@ -94,6 +94,7 @@ const gp_field gp_lease_release_fields[] = { GP_FIELD_END };
 
 const gp_field gp_lease_ended_fields[] = {
     GP_FIELD_PROSE(gp_lease_ended, reason),
+    GP_FIELD_U32_OPTIONAL(gp_lease_ended, code, 0, UINT32_MAX, 0),
     GP_FIELD_END,
 };
 

@@ -210,6 +210,7 @@ static gp_status send_ended_or_error(shell *s, const gp_core_action *action, con
 
     if (action->kind == GP_CORE_LEASE_ENDED) {
         memset(&ended, 0, sizeof(ended));
+        ended.code = action->status;
         COPY_TEXT(ended.reason, action->text);
         return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_ended, &ended, NULL, 0,
                                err);

@@ -29,8 +29,18 @@ typedef struct outcome {
     bool out_of_turn; /* another one was told */
     gp_pool *pool;
     uint64_t kill_all_at; /* the step; 0 = never */
-    const char *network;  /* JSON; NULL: lenet */
+    bool kill_always;     /* and whenever it goes on */
+    uint64_t anew_at;     /* the step after which it went on last */
+    uint32_t checks, checked_twice;
+    uint64_t checked;
+    const char *network; /* JSON; NULL: lenet */
 } outcome;
+
+static void kill_all(const outcome *o)
+{
+    for (uint32_t rank = 0; rank < o->pool->grant.slots_count; rank++)
+        kill((pid_t)o->pool->grant.slots[rank].pid, SIGKILL);
+}
 
 static void watch_step(void *context, const gp_train_step *step)
 {
@@ -40,10 +50,26 @@ static void watch_step(void *context, const gp_train_step *step)
         return;
     o->out_of_turn = o->out_of_turn || step->step != o->next;
     o->next = step->step + 1;
-    if (step->step != o->kill_all_at)
-        return;
-    for (uint32_t rank = 0; rank < o->pool->grant.slots_count; rank++)
-        kill((pid_t)o->pool->grant.slots[rank].pid, SIGKILL);
+    if (step->step == o->kill_all_at)
+        kill_all(o);
+}
+
+static void watch_regroup(void *context, const gp_train_regroup *regroup)
+{
+    outcome *o = context;
+
+    o->anew_at = regroup->step;
+    if (o->kill_always)
+        kill_all(o);
+}
+
+static void watch_check(void *context, const gp_train_check *check)
+{
+    outcome *o = context;
+
+    o->checks++;
+    o->checked_twice += check->step <= o->checked;
+    o->checked = check->step;
 }
 
 static void outcome_free(outcome *o)
@@ -74,10 +100,12 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     char network[120];
 
     o->next = 1;
-    gp_train_request request = { .network = o->network == NULL ? "lenet" : network,
-                                 .data = "digits:1500",
-                                 .options = options,
-                                 .events = { .step = watch_step, .context = o } };
+    gp_train_request request = {
+        .network = o->network == NULL ? "lenet" : network,
+        .data = "digits:1500",
+        .options = options,
+        .events = { .step = watch_step, .check = watch_check, .regroup = watch_regroup, .context = o }
+    };
 
     pools_begin(fault);
     snprintf(network, sizeof(network), "%s/network.json", pools_root);
@@ -118,6 +146,8 @@ static void check_same(const char *what, const outcome *wanted, const outcome *g
                      (unsigned long long)wanted->next - 1);
     if (got->summary.restarts == 0)
         GP_TEST_FAIL("%s: nobody died", what);
+    if (got->checked_twice != 0)
+        GP_TEST_FAIL("%s: %u validations were told twice", what, got->checked_twice);
 }
 
 TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
@@ -172,16 +202,70 @@ TEST(one_after_the_other_may_die_if_somebody_has_the_state)
     outcome_free(&undisturbed);
 }
 
-TEST(the_only_one_that_is_left_takes_the_state_with_it_and_the_words_say_what_would_have_helped)
+/* Nobody is left that has the state: the only worker died, or all did, or the last one after the others. */
+TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
 {
-    outcome got;
+    static const struct {
+        const char *fault;
+        uint32_t workers;
+        uint64_t kill_all_at;
+    } cases[] = {
+        { "ready:1:kill@1.1", 1, 0 },
+        { "commit:5:kill@1.1,attached:1:kill@1.2", 1, 0 },
+        { "validation:2:kill@1.1", 1, 0 },
+        { "done:1:kill@1.1", 1, 0 },
+        { "forward:3:kill@2.1,claimed:1:stop@2.2,commit:5:kill@1.1", 2, 0 },
+        { NULL, 2, 7 },
+    };
+    outcome undisturbed, got;
 
-    run(&got, 2, "forward:3:kill@2.1,claimed:1:stop@2.2,commit:5:kill@1.1", exact);
-    CHECK_STATUS(GP_EPEER, got.status);
-    CHECK_CONTAINS(got.err.message, "worker 1");
-    CHECK_CONTAINS(got.err.message, "no other worker had the state of step");
-    CHECK_CONTAINS(got.err.message, "min-workers 2");
+    run(&undisturbed, 2, NULL, exact);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0 && undisturbed.checks > 2);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        got = (outcome){ .kill_all_at = cases[i].kill_all_at };
+        run_on(&got, cases[i].workers, cases[i].fault, exact);
+        check_same(cases[i].fault != NULL ? cases[i].fault : "all", &undisturbed, &got);
+        CHECK_INT(undisturbed.checks, got.checks);
+        outcome_free(&got);
+    }
+    outcome_free(&undisturbed);
+}
+
+static char own_folder[64];
+
+static void remove_own_folder(void)
+{
+    nftw(own_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST(a_training_that_begins_anew_goes_on_from_the_newest_checkpoint_of_its_own)
+{
+    char path[100];
+    const char *const options[] = { "max-epochs=1",
+                                    "mini-batch-size=64",
+                                    "seed=3",
+                                    "checkpoint-frequency=4",
+                                    "checkpoint-frequency-unit=iteration",
+                                    path,
+                                    NULL };
+    outcome undisturbed, got;
+
+    strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
+    REQUIRE(mkdtemp(own_folder) != NULL);
+    snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
+    run(&undisturbed, 1, NULL, options); /* what it leaves is not of the next one */
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0 && undisturbed.next > 20);
+    run(&got, 1, "forward:3:kill@1.1", options);
+    check_same("before the first", &undisturbed, &got);
+    CHECK_INT(0, got.anew_at);
     outcome_free(&got);
+    remove_own_folder();
+    run(&got, 1, "forward:15:kill@1.1", options);
+    check_same("after the first", &undisturbed, &got);
+    CHECK(got.anew_at >= 4 && got.anew_at <= 12 && got.anew_at % 4 == 0);
+    outcome_free(&got);
+    outcome_free(&undisturbed);
+    remove_own_folder();
 }
 
 /* Large enough for one copy of the state (trainer_shard.c), which dies with nobody; of small mini-batches the gradient of fc1
@@ -254,15 +338,27 @@ TEST(a_worker_that_dies_again_and_again_without_a_step_ends_the_training_in_word
     CHECK_CONTAINS(got.err.message, "worker 2");
 }
 
-TEST(when_nobody_is_left_that_has_the_state_the_checkpoint_to_go_on_from_is_named)
+TEST(an_only_worker_that_always_dies_in_the_same_step_ends_the_training_in_words)
 {
-    static const char *const options[] = { "max-epochs=100", "mini-batch-size=64",
+    static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2", NULL };
+    outcome got;
+
+    run(&got, 1, "forward:40:kill@1", twice);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "worker 1");
+    CHECK_CONTAINS(got.err.message, "signal 9");
+    CHECK_CONTAINS(got.err.message, "the last step that all workers finished is");
+    CHECK(got.next <= 40 && !got.out_of_turn);
+}
+
+TEST(when_all_die_too_often_the_checkpoint_to_go_on_from_is_named)
+{
+    static const char *const options[] = { "max-epochs=100", "mini-batch-size=64", "max-restarts=1",
                                            "checkpoint-path=/tmp/nowhere-of-gradpool", NULL };
-    outcome got = { .kill_all_at = 5 };
+    outcome got = { .kill_all_at = 5, .kill_always = true };
 
     run_on(&got, 2, NULL, options);
     CHECK_STATUS(GP_EPEER, got.status);
-    CHECK_CONTAINS(got.err.message, "no worker is left that had the state of step");
     CHECK_CONTAINS(got.err.message, "--resume /tmp/nowhere-of-gradpool");
     CHECK(system("rm -rf /tmp/nowhere-of-gradpool") == 0);
 }
