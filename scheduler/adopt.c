@@ -9,11 +9,12 @@
  *
  *   - Both agree, in every member: the lease is as it was, and nobody is told anything.
  *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
- *   - A lease that no client claims in time is revoked.  A claim that comes later is refused.
+ *   - A lease that no client claims in time is kept as long as the process lives that its workers name as its holder: who
+ *     is stopped, or computes and does not look, claims it later.  When that is dead, or none was named, it is revoked.
  *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's.
  *
- * The time of reports ends early when nobody is missing.  A worker that lives but stays silent longer keeps its place
- * like any worker that gives no sign of life, and is killed when those are: a busy machine is not death. */
+ * The time of reports ends early when nobody is missing.  A worker that lives and has not reported by then is killed and
+ * replaced: all it had to do was to answer a call, and everybody waits for it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,8 +31,8 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
     slot->process = GP_CORE_AWAITED;
     slot->incarnation = event->incarnation;
     slot->pid = event->pid;
-    slot->due_ms = core->now_ms + (core->config.beat_ms != 0 ? core->config.beat_ms : core->config.start_ms);
     core->adopting_ms = core->now_ms + core->config.adopt_ms;
+    slot->due_ms = core->adopting_ms;
     if (!slot->wanted)
         gp_core_slot_kill(core, event->slot);
 }
@@ -48,6 +49,14 @@ static void revoke_claim(gp_core *core, uint32_t index)
 
     gp_core_lease_revoke(core, index, slot->claim, slot->claim_generation);
     slot->claim = 0;
+    slot->claim_pid = 0;
+}
+
+static void revoke_unheld(gp_core *core, uint32_t index)
+{
+    gp_core_emit_log(core, "worker %u serves lease %llu of the scheduler before, which no client claims",
+                     index + 1, (unsigned long long)core->slots[index].claim);
+    revoke_claim(core, index);
 }
 
 /* The worker serves what it claimed, now for a lease of ours. */
@@ -55,6 +64,7 @@ static void take_claim(gp_core_slot *slot)
 {
     slot->granted = slot->acked = slot->claim_generation;
     slot->claim = 0;
+    slot->claim_pid = 0;
 }
 
 /* Not every member is in the formation that the client knows: the next one is above all that any of them had. */
@@ -125,21 +135,37 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
     slot->claim = event->lease;
     slot->claim_generation = event->generation;
     slot->claim_token = event->token;
+    slot->claim_pid = event->lease != 0 ? event->pid : 0;
     if (event->lease >= core->lease_next)
         core->lease_next = event->lease + 1; /* an id is never used twice */
     if (lease != NULL)
         join(core, lease, event->slot);
-    else if (slot->claim != 0 && core->adopting_ms == 0)
+    else if (slot->claim != 0 && slot->claim_pid == 0 && core->adopting_ms == 0)
         revoke_claim(core, event->slot);
 }
 
-/* Whether no member lives that could have been revoked, or serves others, since: then its client may come at any time. */
-static bool all_died(const gp_core *core, const gp_core_claim *claim)
+void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event)
 {
+    gp_core_slot *slot = &core->slots[event->slot];
+
+    if (slot->claim == 0) /* its client had come back: its door tells */
+        return;
+    slot->claim_pid = 0;
+    if (core->adopting_ms == 0)
+        revoke_unheld(core, event->slot);
+}
+
+/* Whether no member lives that was revoked, or serves others, since: then its client may come at any time. */
+static bool still_there(const gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+
     for (uint32_t i = 0; i < claim->member_count; i++) {
         const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+        bool lives = slot->incarnation == claim->members[i].incarnation && slot->process != GP_CORE_ABSENT &&
+                     slot->process != GP_CORE_DYING;
 
-        if (slot->incarnation == claim->members[i].incarnation && slot->process != GP_CORE_ABSENT)
+        if (lives && !claims(slot, event->lease, &claim->token))
             return false;
     }
     return true;
@@ -163,7 +189,7 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
 
     if (core->stopping == GP_CORE_STOPPING)
         return gp_fail(err, GP_ENOPOOL, "the pool is shutting down");
-    if ((core->adopting_ms == 0 && !all_died(core, claim)) || !core->accepting)
+    if ((core->adopting_ms == 0 && !still_there(core, event)) || !core->accepting)
         return gp_fail(err, GP_ESTALE,
                        "the scheduler that gave lease %llu died, and its client was not back in time",
                        (unsigned long long)event->lease);
@@ -245,6 +271,9 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
     if (check_claim(core, event, &err) != GP_OK) {
         core->stale++;
         gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* its client takes it for lost from here on */
+            if (core->slots[s].claim != 0 && claims(&core->slots[s], event->lease, &claim->token))
+                revoke_claim(core, s);
         return;
     }
     lease = rebuild(core, event);
@@ -264,6 +293,15 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
         form_anew(core, lease);
 }
 
+uint32_t gp_core_adopt_claims(const gp_core *core)
+{
+    uint32_t claimed = 0;
+
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        claimed += core->slots[s].claim != 0;
+    return claimed;
+}
+
 void gp_core_adopt_tick(gp_core *core)
 {
     bool missing = false;
@@ -276,11 +314,13 @@ void gp_core_adopt_tick(gp_core *core)
         return;
     core->adopting_ms = 0;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && !MUTANT(KEPT_CLAIM); s++) {
-        if (core->slots[s].claim == 0)
-            continue;
-        gp_core_emit_log(core, "worker %u serves lease %llu of the scheduler before, which no client claims",
-                         s + 1, (unsigned long long)core->slots[s].claim);
-        revoke_claim(core, s);
+        const gp_core_slot *slot = &core->slots[s];
+
+        if (slot->claim != 0 && slot->claim_pid == 0)
+            revoke_unheld(core, s);
+        else if (slot->claim != 0)
+            gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",
+                             s + 1, (unsigned long long)slot->claim, (int)slot->claim_pid);
     }
     gp_core_queue_serve(core);
 }

@@ -265,8 +265,8 @@ static void shutdown_asked(gp_core *core, const gp_core_event *event)
 /* What may be due after any event. */
 static void settle(gp_core *core)
 {
-    bool idle =
-        gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs && core->adopting_ms == 0;
+    bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs &&
+                core->adopting_ms == 0 && gp_core_adopt_claims(core) == 0;
     bool alive = false;
 
     if (!idle)
@@ -341,6 +341,9 @@ static void worker_event(gp_core *core, const gp_core_event *event)
         break;
     case GP_CORE_EVENT_WORKER_REVOKED:
         gp_core_lease_revoked(core, event);
+        break;
+    case GP_CORE_EVENT_WORKER_UNHELD:
+        gp_core_adopt_unheld(core, event);
         break;
     case GP_CORE_EVENT_WORKER_DIED:
         gp_core_slot_died(core, event);

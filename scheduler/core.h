@@ -54,8 +54,8 @@ typedef struct gp_core_slot_config {
 } gp_core_slot_config;
 
 typedef enum gp_core_process {
-    GP_CORE_ABSENT,   /* none; respawned at due_ms unless condemned or not wanted */
-    GP_CORE_AWAITED,  /* lives since an earlier scheduler and has not reported to us; killed at due_ms */
+    GP_CORE_ABSENT, /* none; respawned at due_ms unless condemned or not wanted */
+    GP_CORE_AWAITED, /* lives since an earlier scheduler and has not reported to us; killed at due_ms, after adopt_ms */
     GP_CORE_STARTING, /* spawned, not ready; killed at due_ms */
     GP_CORE_READY,    /* has its device, serves */
     GP_CORE_EXCLUDED, /* alive without a device, never granted; tried again at due_ms (0 = never) */
@@ -78,6 +78,7 @@ typedef struct gp_core_slot {
     uint32_t acked;    /* generation it acknowledged, 0 = none */
     int64_t answer_ms; /* when an answer to grant or revoke is overdue; 0 = none expected */
     uint64_t claim;    /* an earlier scheduler's lease that it serves and no client has claimed yet, or 0 */
+    int32_t claim_pid; /* the living process that holds it, as the worker says; 0 = nobody */
     uint32_t claim_generation;
     uint32_t tries; /* times in a row that its device was taken */
     uint32_t early; /* deaths before ready, in a row within the window */
@@ -190,10 +191,12 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_WORKER_FOUND,
     /* From here on: slot and incarnation are always set. */
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
-    GP_CORE_EVENT_WORKER_READY,   /* usable, else reason; lease, generation, token = what it still holds */
+    /* usable, else reason; lease, generation, token = what it still holds, pid = for whom (0: nobody who lives) */
+    GP_CORE_EVENT_WORKER_READY,
     GP_CORE_EVENT_WORKER_BEAT,    /* step */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
     GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
+    GP_CORE_EVENT_WORKER_UNHELD,  /* the process for whom it held a lease is dead */
     GP_CORE_EVENT_WORKER_DIED,    /* death, number */
 } gp_core_event_kind;
 

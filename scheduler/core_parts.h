@@ -117,6 +117,10 @@ void gp_core_resize_tell(gp_core *core);
 void gp_core_adopt_found(gp_core *core, const gp_core_event *event);
 /* The slot's worker, which was awaited, has reported. */
 void gp_core_adopt_reported(gp_core *core, const gp_core_event *event);
+/* How many workers serve leases that no client has claimed yet. */
+uint32_t gp_core_adopt_claims(const gp_core *core);
+/* The process that held what the slot's worker claims is dead. */
+void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event);
 void gp_core_adopt_claim(gp_core *core, const gp_core_event *event);
 /* Ends the time of reports when it is over, or nobody is missing. */
 void gp_core_adopt_tick(gp_core *core);

@@ -218,8 +218,8 @@ void gp_core_queue_serve(gp_core *core)
         if (members != 0) {
             remove_ask(core, position);
             gp_core_lease_begin(core, &ask, members);
-        } else if (ask.wish.no_wait &&
-                   gp_core_lease_count(core) != 0) { /* workers that start are waited for */
+        } else if (ask.wish.no_wait && /* workers that start are waited for */
+                   (gp_core_lease_count(core) != 0 || gp_core_adopt_claims(core) != 0)) {
             char holders[GP_ERROR_MESSAGE_MAX];
 
             remove_ask(core, position);

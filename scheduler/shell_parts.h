@@ -58,6 +58,7 @@ typedef struct shell_worker {
     int64_t spawned_ns;
     uint64_t start_time; /* of an adopted one; 0 = not known */
     int call;            /* the connection to its door on which an adopted one was called; -1 = none */
+    int holder; /* pidfd of the process for whom it says that it holds a lease, until that has claimed it; -1 = none */
 } shell_worker;
 
 typedef struct shell {
@@ -117,6 +118,8 @@ void shell_reap(shell *s, uint32_t slot);
 /* The core learns of the survivors, and they are called; whether there are any. */
 bool shell_adopt(shell *s);
 void shell_hang_up(shell_worker *worker);
+/* Tell the core of processes that died before they claimed what adopted workers hold for them. */
+void shell_watch_holders(shell *s);
 
 /* ---- shell_send.c ---- */
 

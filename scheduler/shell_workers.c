@@ -5,9 +5,11 @@
  * not, because it was still starting, is refused and ends. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -67,11 +69,48 @@ void shell_reap(shell *s, uint32_t slot)
     shell_step(s, &event);
 }
 
+static void forget_holder(shell_worker *worker)
+{
+    if (worker->holder >= 0)
+        close(worker->holder);
+    worker->holder = -1;
+}
+
 void shell_hang_up(shell_worker *worker)
 {
     if (worker->call >= 0)
         close(worker->call);
     worker->call = -1;
+    forget_holder(worker);
+}
+
+/* Its pid: the worker has just seen that it lives.  0: it does not any more. */
+static int32_t hold_holder(shell_worker *worker, const gp_worker_ready *ready)
+{
+    if (!worker->child.adopted || ready->lease == 0 || ready->client_pid == 0)
+        return 0;
+    worker->holder = (int)syscall(SYS_pidfd_open, (pid_t)ready->client_pid, 0); /* close-on-exec by itself */
+    return worker->holder >= 0 ? (int32_t)ready->client_pid : 0;
+}
+
+void shell_watch_holders(shell *s)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        shell_worker *worker = &s->workers[i];
+        struct pollfd ended = { .fd = worker->holder, .events = POLLIN };
+        gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_UNHELD,
+                                .slot = i,
+                                .incarnation = worker->child.incarnation };
+
+        if (worker->holder < 0)
+            continue;
+        if (s->core->slots[i].claim == 0) { /* claimed, or lost */
+            forget_holder(worker);
+        } else if (poll(&ended, 1, 0) > 0) {
+            forget_holder(worker);
+            shell_step(s, &event);
+        }
+    }
 }
 
 /* What an adopted worker sent on the call, before it dialled: the pool's secrets.  All of the pool's processes share one
@@ -161,6 +200,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.reason = ready.reason;
     event.lease = ready.lease;
     event.generation = ready.generation;
+    event.pid = hold_holder(worker, &ready);
     memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
     gp_log(GP_LOG_INFO, "worker %u is %s %.1f ms after %s%s%s", ready.slot.index,
            event.usable ? "ready" : "excluded", (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,

@@ -237,6 +237,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
     slot->granted = slot->acked = 0;
     slot->claim = 0;
+    slot->claim_pid = 0;
     slot->step = 0;
     if (!excluded)
         slot->reason[0] = '\0';

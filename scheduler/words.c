@@ -74,6 +74,13 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
                                  (unsigned long long)lease->id, lease->description, (int)lease->pid, count,
                                  gp_core_duration(held, sizeof(held), core->now_ms - lease->since_ms));
     }
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && used < GP_ERROR_MESSAGE_MAX && core->adopting_ms == 0; s++)
+        if (core->slots[s].claim != 0)
+            used += (size_t)snprintf(
+                text + used, GP_ERROR_MESSAGE_MAX - used,
+                "%slease %llu of the scheduler before (pid %d, which has not looked since) holds worker %u",
+                used == 0 ? "" : ", ", (unsigned long long)core->slots[s].claim,
+                (int)core->slots[s].claim_pid, s + 1);
     if (used != 0)
         return;
     if (core->adopting_ms != 0) {

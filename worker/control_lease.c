@@ -17,6 +17,7 @@
 
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "worker/comm/process.h"
 #include "worker/control_parts.h"
 
 /* ---- changing ---- */
@@ -290,6 +291,8 @@ void control_report(control *c)
     }
     if (c->lease != 0)
         memcpy(ready.token, c->grant.token, sizeof(ready.token));
+    if (c->lease != 0 && c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd))
+        ready.client_pid = c->grant.client_pid;
     if (c->options->device->excluded[0] != '\0') {
         ready.state = GP_WORKER_EXCLUDED;
         snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);

@@ -125,7 +125,8 @@ static void ask(uint8_t client, uint32_t min, uint32_t max)
     ask_wish(client, &wish);
 }
 
-static bool pool_new(gp_core_device_kind kind, uint32_t workers, bool started)
+/* Before its first tick. */
+static bool pool_make(gp_core_device_kind kind, uint32_t workers)
 {
     gp_core_config config = gp_core_config_default();
     gp_core_slot_config plan[8] = { 0 };
@@ -143,7 +144,12 @@ static bool pool_new(gp_core_device_kind kind, uint32_t workers, bool started)
     if (gp_core_new(&core, &config, plan, workers, now, &err) != GP_OK)
         return false;
     actions = gp_calloc(gp_core_actions_max(core), sizeof(*actions));
-    if (actions == NULL)
+    return actions != NULL;
+}
+
+static bool pool_new(gp_core_device_kind kind, uint32_t workers, bool started)
+{
+    if (!pool_make(kind, workers))
         return false;
     say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
     for (uint32_t i = 0; started && i < workers; i++) {
@@ -879,6 +885,162 @@ TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
     claim(1, 9, &of); /* it has ended: an id is never used again */
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    pool_free();
+}
+
+enum { FOUND = 4000, HOLDER = 812 }; /* incarnation of adopted workers; pid of a client */
+
+/* The scheduler before died and left `workers` workers, which have not reported. */
+static bool pool_found(uint32_t workers)
+{
+    if (!pool_make(GP_CORE_CPU, workers))
+        return false;
+    for (uint32_t s = 0; s < workers; s++)
+        say((gp_core_event){
+            .kind = GP_CORE_EVENT_WORKER_FOUND, .slot = s, .incarnation = FOUND, .pid = 4711 + (int32_t)s });
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    return count_of(GP_CORE_SPAWN) == 0;
+}
+
+/* It serves lease 9 in generation 3, for that process. */
+static void reports(uint32_t slot, uint64_t lease, int32_t pid)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_READY, slot);
+
+    event.usable = true;
+    event.lease = lease;
+    event.generation = 3;
+    event.token = session(77);
+    event.pid = pid;
+    say(event);
+}
+
+static gp_core_claim claim_of(uint32_t members)
+{
+    gp_core_claim of = { .token = session(77), .min = members, .member_count = members };
+
+    for (uint32_t i = 0; i < members; i++)
+        of.members[i] = (gp_core_member){ .slot = i, .incarnation = FOUND };
+    return of;
+}
+
+/* With signs of life. */
+static void beats_for(int64_t ms, uint32_t workers)
+{
+    for (int64_t end = now + ms; now < end;) {
+        for (uint32_t s = 0; s < workers; s++)
+            say(of_worker(GP_CORE_EVENT_WORKER_BEAT, s));
+        wait_ms(500);
+    }
+}
+
+TEST(a_worker_that_does_not_report_to_the_next_scheduler_is_replaced_when_the_time_of_reports_is_over)
+{
+    REQUIRE(pool_found(2));
+    reports(0, 0, 0);
+    wait_ms(core->config.adopt_ms - 1);
+    CHECK(core->slots[1].process == GP_CORE_AWAITED);
+    connect(1);
+    ask(1, 2, 2);
+    CHECK(find(GP_CORE_GRANT) == NULL);
+    wait_ms(1);
+    REQUIRE(find(GP_CORE_KILL) != NULL);
+    CHECK_INT(1, find(GP_CORE_KILL)->slot);
+    died(1, 9);
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    spawned(1, 5000);
+    ready(1);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+}
+
+TEST(a_lease_is_kept_for_a_client_that_lives_and_looks_late_and_goes_on_in_its_generation)
+{
+    gp_core_claim of = claim_of(2);
+
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports(1, 9, HOLDER);
+    beats_for(60 * 1000, 2);
+    CHECK_INT(0, count_of(GP_CORE_REVOKE));
+    CHECK(core->stopping == GP_CORE_RUNNING);
+    connect(2);
+    ask(2, 1, 1);
+    CHECK(find(GP_CORE_GRANT) == NULL);
+    REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "lease 9");
+    CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "pid 812");
+    connect(1);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK(find(GP_CORE_GRANT) == NULL && find(GP_CORE_WORKER_LOST) == NULL);
+    CHECK_INT(9, core->slots[0].lease);
+    CHECK_INT(3, core->leases[0].generation);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 9);
+    CHECK_INT(2, count_of(GP_CORE_REVOKE));
+    pool_free();
+}
+
+TEST(a_lease_that_nobody_claims_is_revoked_when_its_client_is_dead)
+{
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports(1, 9, HOLDER);
+    beats_for(3000, 2);
+    say(of_worker(GP_CORE_EVENT_WORKER_UNHELD, 0));
+    REQUIRE(find(GP_CORE_REVOKE) != NULL);
+    CHECK_INT(9, find(GP_CORE_REVOKE)->lease);
+    CHECK_INT(0, find(GP_CORE_REVOKE)->slot);
+    say(of_worker(GP_CORE_EVENT_WORKER_UNHELD, 1));
+    REQUIRE(find(GP_CORE_REVOKE) != NULL);
+    revoked(0, 9);
+    revoked(1, 9);
+    connect(2);
+    ask(2, 2, 2);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+
+    REQUIRE(pool_found(1)); /* dead before the workers reported */
+    reports(0, 9, 0);
+    wait_ms(core->config.adopt_ms);
+    REQUIRE(find(GP_CORE_REVOKE) != NULL);
+    pool_free();
+}
+
+TEST(a_late_claim_of_which_a_member_died_is_formed_anew_and_one_that_is_refused_frees_the_others)
+{
+    gp_core_claim of = claim_of(2);
+
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports(1, 9, HOLDER);
+    beats_for(3000, 2);
+    died(1, 9);
+    spawned(1, 5000);
+    ready(1);
+    connect(1);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK_INT(1, count_of(GP_CORE_WORKER_LOST));
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports(1, 9, HOLDER);
+    beats_for(3000, 2);
+    died(1, 9);
+    spawned(1, 5000);
+    ready(1);
+    connect(2);
+    ask(2, 1, 1); /* the replacement is nobody's */
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    connect(1);
+    claim(1, 9, &of);
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
+    REQUIRE(find(GP_CORE_REVOKE) != NULL);
+    CHECK_INT(0, find(GP_CORE_REVOKE)->slot);
     pool_free();
 }
 

@@ -1,4 +1,7 @@
 /* test_adopt.c -- the scheduler is killed, stopped, killed again; workers, leases and clients go on with the next one. */
+#include <sched.h>
+#include <sys/resource.h>
+
 #include "client/gradpool.h"
 #include "client/launch.h"
 #include "tests/service/killer.h"
@@ -369,9 +372,10 @@ static bool open_again(void)
     return false;
 }
 
-TEST(a_lease_that_nobody_claims_is_revoked_and_its_client_is_told_when_it_comes_back)
+/* Stopped when its scheduler dies, it has its lease until it ends, however late it looks. */
+TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
 {
-    char byte = 0;
+    gp_status_reply *reply = NULL;
     int told;
 
     pools_begin(NULL);
@@ -380,15 +384,51 @@ TEST(a_lease_that_nobody_claims_is_revoked_and_its_client_is_told_when_it_comes_
     kill(child, SIGSTOP);
     kill_scheduler();
     REQUIRE(open_again());
-    int64_t began_ms = gp_now_ms();
-
-    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
-    CHECK(gp_now_ms() - began_ms >= 1500); /* it had its time */
-    CHECK_INT(WORKERS, pool->grant.slots_count);
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(100)) {
+        gp_free(reply);
+        reply = NULL;
+        REQUIRE_OK(pool_status(pool, &reply, &err), err);
+        if (reply->uptime_ms > 2500)
+            break; /* the time of reports is over */
+    }
+    CHECK(reply->uptime_ms > 2500);
+    gp_free(reply);
+    CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
+    CHECK_CONTAINS(err.message, "has not looked since");
     kill(child, SIGCONT);
-    CHECK(read(told, &byte, 1) == 1);
-    CHECK_INT('r', byte);
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
+        REQUIRE_OK(pool_status(pool, &reply, &err), err);
+        uint32_t leases = reply->leases_count;
+
+        gp_free(reply);
+        if (leases == 1)
+            break;
+    }
+    CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
+    CHECK_CONTAINS(err.message, "hold"); /* it has claimed it */
+    kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK_INT(WORKERS, pool->grant.slots_count);
+    close(told);
+    end();
+}
+
+TEST(a_client_that_dies_before_it_has_claimed_its_lease_frees_it)
+{
+    int told;
+
+    pools_begin(NULL);
+    pid_t child = child_holds(&told);
+
+    kill(child, SIGSTOP);
+    kill_scheduler();
+    REQUIRE(open_again());
+    CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK_INT(WORKERS, pool->grant.slots_count);
     close(told);
     end();
 }
@@ -449,5 +489,193 @@ TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
     CHECK(train(&summary, model, "after"));
     CHECK_INT((int)next->scheduler_pid, holder());
     gp_pool_close(before);
+    end();
+}
+
+/* ---- what the one that starts it has ---- */
+
+/* A line of /proc/PID/FILE that begins so, without that; "" = none. */
+static void proc_line(pid_t pid, const char *name, const char *start, char *value, size_t bytes)
+{
+    char path[60], line[4096];
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    FILE *file = fopen(path, "r");
+
+    value[0] = '\0';
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, start, strlen(start)) == 0) {
+            snprintf(value, bytes, "%.*s", (int)strcspn(line + strlen(start), "\n"), line + strlen(start));
+            break;
+        }
+    if (file != NULL)
+        fclose(file);
+}
+
+static bool has_variable(pid_t pid, const char *assignment)
+{
+    static char text[1 << 17];
+    char path[40];
+    bool found = false;
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+
+    text[got] = '\0';
+    for (size_t at = 0; at < got && !found; at += strlen(text + at) + 1)
+        found = strcmp(text + at, assignment) == 0;
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+static int highest_descriptor_to(pid_t pid, const char *target)
+{
+    char path[60], link[300];
+    int found = -1;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+        ssize_t got = readlink(path, link, sizeof(link) - 1);
+
+        link[got > 0 ? got : 0] = '\0';
+        if (strcmp(link, target) == 0)
+            found = fd;
+    }
+    return found;
+}
+
+/* Everything as it should not be. */
+static void be_odd(void)
+{
+    cpu_set_t one;
+    sigset_t all;
+    int core = 0;
+
+    sched_getaffinity(0, sizeof(one), &one);
+    while (!CPU_ISSET((size_t)core, &one))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)core, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    setpriority(PRIO_PROCESS, 0, 7);
+    setrlimit(RLIMIT_STACK, &(struct rlimit){ 1 << 20, RLIM_INFINITY });
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    umask(0);
+    setenv("OMP_NUM_THREADS", "17", 1);
+    setenv("ODD", "one", 1);
+    if (chdir(pools_root) != 0 || dup2(open("/dev/zero", O_RDONLY), 77) != 77)
+        _exit(9);
+}
+
+/* The scheduler is killed, and who starts the next one is odd.  Forked before we open a pool. */
+static pid_t child_odd(int *go)
+{
+    int ends[2];
+    char byte;
+
+    if (pipe(ends) != 0)
+        abort();
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_pool *own;
+
+        close(ends[1]);
+        if (read(ends[0], &byte, 1) != 1)
+            _exit(8);
+        be_odd();
+        gp_status status = gp_pool_open(&own, NULL, &err);
+
+        if (status == GP_OK)
+            gp_pool_close(own);
+        _exit((int)status);
+    }
+    close(ends[0]);
+    *go = ends[1];
+    return child;
+}
+
+static void check_same_line(pid_t first, pid_t next, const char *file, const char *start)
+{
+    char was[300], is[300];
+
+    proc_line(first, file, start, was, sizeof(was));
+    proc_line(next, file, start, is, sizeof(is));
+    CHECK(was[0] != '\0');
+    if (strcmp(was, is) != 0)
+        GP_TEST_FAIL("%s of pid %d is \"%s\", it was \"%s\"", start, (int)next, is, was);
+}
+
+static void check_process(pid_t first, pid_t next)
+{
+    static const char *const lines[][2] = {
+        { "status", "SigBlk:" },
+        { "status", "SigIgn:" },
+        { "status", "Umask:" },
+        { "status", "SigCgt:" },
+        { "status", "Cpus_allowed_list:" },
+        { "limits", "Max stack size" },
+    };
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        check_same_line(first, next, lines[i][0], lines[i][1]);
+    if (geteuid() == 0) /* others cannot be less nice again */
+        CHECK_INT(getpriority(PRIO_PROCESS, (id_t)first), getpriority(PRIO_PROCESS, (id_t)next));
+    CHECK_INT(-1, highest_descriptor_to(next, "/dev/zero"));
+    CHECK_INT(getsid(next), getsid(next) == getsid(0) ? -1 : getsid(next));
+}
+
+TEST(the_next_scheduler_and_its_workers_have_the_surroundings_of_the_first_not_of_whoever_starts_it)
+{
+    char path[60], folder[300];
+    uint32_t count;
+    int go, state;
+
+    pools_begin(NULL);
+    pid_t child = child_odd(&go);
+    /* Its processes are looked at before it dies: so one that never gets killed is the measure. */
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err), err);
+    REQUIRE(look());
+    pid_t adopted = workers[0], replaced = workers[1];
+    gp_pool *first = NULL;
+
+    setenv("GRADPOOL_POOL", "measure", 1); /* another pool, started as this one was */
+    REQUIRE_OK(gp_pool_open(&first, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err), err);
+    setenv("GRADPOOL_POOL", "default", 1);
+    gp_status_reply *reply = pools_settled(first);
+
+    REQUIRE(reply != NULL && reply->workers_count == WORKERS);
+    pid_t measure = (pid_t)first->scheduler_pid, measure_worker = (pid_t)reply->workers[1].slot.pid;
+
+    gp_free(reply);
+
+    kill_scheduler();
+    CHECK(write(go, "", 1) == 1);
+    CHECK(waitpid(child, &state, 0) == child && WIFEXITED(state));
+    CHECK_INT(0, WEXITSTATUS(state));
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    CHECK_INT(1, pool->reunions);
+    check_process(measure, (pid_t)pool->scheduler_pid);
+    snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pool->scheduler_pid);
+    folder[readlink(path, folder, sizeof(folder) - 1)] = '\0';
+    CHECK_TEXT("/", folder);
+    kill(replaced, SIGKILL); /* which it hears of, though its starter ignored SIGCHLD */
+    await_end(replaced);
+    REQUIRE(look());
+    CHECK_INT(adopted, workers[0]);
+    CHECK(workers[1] != replaced && process_alive(workers[1]));
+    check_process(measure_worker, workers[1]);
+    CHECK(!has_variable(workers[1], "OMP_NUM_THREADS=17"));
+    CHECK(has_variable(workers[1], "ODD=one")); /* nothing that the daemons know of */
+    REQUIRE_OK(gp_pool_shutdown(first, false, &err), err);
+    CHECK_STATUS(GP_OK, pool_wait_gone(first, PATIENCE_MS, &err));
+    gp_pool_close(first);
+    close(go);
     end();
 }
