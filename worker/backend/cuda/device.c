@@ -1,6 +1,7 @@
 /* device.c -- a CUDA device: one stream, its marks, and the libraries' handles. */
 #include "worker/backend/cuda/device_state.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "worker/backend/cuda/check.h"
@@ -24,6 +25,8 @@ struct gp_device_work {
 
 /* ---- opening ---- */
 
+static atomic_uint device_count; /* that are open in the process; the last one takes the context with it */
+
 void gp_device_close(gp_device *device)
 {
     if (device == NULL)
@@ -38,6 +41,8 @@ void gp_device_close(gp_device *device)
             cudaEventDestroy(device->marks[i]);
     if (device->stream != NULL)
         cudaStreamDestroy(device->stream);
+    if (atomic_fetch_sub(&device_count, 1) == 1)
+        cudaDeviceReset(); /* some hundred MiB that a worker without work need not hold */
     free(device);
 }
 
@@ -49,6 +54,7 @@ gp_status gp_device_open(gp_device **out, gp_error *err)
 
     if (device == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
+    atomic_fetch_add(&device_count, 1);
     status = GP_CUDA(cudaSetDevice(0), err);
     if (status == GP_OK)
         status = GP_CUDA(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), err);

@@ -1,0 +1,349 @@
+/* What the CUDA engine's device does with a device that fails, hangs or lacks memory, on libfake_gpu.so; and that the fake
+ * itself is as strict as a device is. */
+#include "tests/gp_test.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fake/gpu/fake_gpu.h"
+#include "worker/backend/cuda/backend.h"
+#include "worker/backend/cuda/device.h"
+
+static gp_device *device_take(void)
+{
+    gp_device *device = NULL;
+    gp_error err;
+
+    fake_gpu_faults(NULL);
+    if (gp_device_open(&device, &err) != GP_OK)
+        printf("    %s\n", err.message);
+    return device;
+}
+
+TEST(a_device_that_was_closed_leaves_nothing)
+{
+    gp_device *device = device_take();
+    void *block;
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_alloc(device, &block, 1000, &err), err);
+    CHECK_INT(1000, fake_gpu_bytes());
+    gp_device_free(device, block);
+    fake_gpu_reset_counts();
+    gp_device_close(device);
+    CHECK_INT(0, fake_gpu_blocks());
+    CHECK_INT(0, fake_gpu_streams());
+    CHECK_INT(1, fake_gpu_count("cudaDeviceReset"));
+    CHECK_INT(0, fake_gpu_violations());
+}
+
+TEST(a_device_that_does_not_open_at_any_call_is_an_error_in_words_and_leaves_nothing)
+{
+    static const char *const calls[] = { "cudaSetDevice",   "cudaStreamCreateWithFlags",
+                                         "cudaEventCreate", "cudnnCreate",
+                                         "cudnnSetStream",  "cublasLtCreate" };
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        gp_device *device = NULL;
+        char rule[80];
+        gp_error err;
+
+        snprintf(rule, sizeof(rule), "%s:1=%d", calls[i], i < 3 ? 46 : i < 5 ? 1001 : 1);
+        fake_gpu_reset_counts();
+        fake_gpu_faults(rule);
+        CHECK(gp_device_open(&device, &err) != GP_OK);
+        CHECK(device == NULL);
+        CHECK(err.message[0] != '\0');
+        CHECK_INT(1, fake_gpu_count(calls[i]));
+        CHECK_INT(0, fake_gpu_blocks());
+        CHECK_INT(0, fake_gpu_streams());
+    }
+    fake_gpu_faults(NULL);
+}
+
+TEST(memory_that_is_out_is_told_with_what_is_free)
+{
+    gp_device *device = device_take();
+    void *block;
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    CHECK_STATUS(GP_ENOMEM, gp_device_alloc(device, &block, (size_t)17 << 30, &err)); /* of 16 GiB */
+    CHECK_CONTAINS(err.message, "17.00 GiB are needed on the GPU and 16.00 of its 16.00 GiB are free");
+    CHECK_CONTAINS(err.message, "micro-batch-size");
+    REQUIRE_OK(gp_device_alloc(device, &block, 64, &err), err); /* the failure does not stick */
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+    gp_device_free(device, block);
+    gp_device_close(device);
+}
+
+TEST(a_failure_of_the_device_comes_with_the_next_wait_and_stays)
+{
+    gp_device *device = device_take();
+    void *block;
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_alloc(device, &block, 64, &err), err);
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+    fake_gpu_reset_counts();
+    fake_gpu_faults("cudaMemsetAsync:1=700");
+    REQUIRE_OK(gp_device_clear(device, block, 64, &err), err);
+    CHECK_STATUS(GP_EIO, gp_device_sync(device, &err));
+    CHECK_CONTAINS(err.message, "illegal memory access");
+    CHECK_CONTAINS(err.message, "700");
+    CHECK_STATUS(GP_EIO, gp_device_clear(device, block, 64, &err));
+    gp_device_free(device, block);
+    gp_device_close(device); /* which is what cures it */
+    device = device_take();
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+    gp_device_close(device);
+}
+
+TEST(what_is_queued_runs_later_and_in_order)
+{
+    gp_device *device = device_take();
+    int numbers[3] = { 1, 2, 3 }, back[3] = { 0 };
+    int *block;
+    void *made;
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_alloc(device, &made, sizeof(numbers), &err), err);
+    block = made;
+    REQUIRE_OK(gp_device_upload(device, block, numbers, sizeof(numbers), &err), err);
+    numbers[0] = 77; /* `from` of an upload may change when the call is back */
+    REQUIRE_OK(gp_device_copy(device, block + 2, block, sizeof(int), &err), err);
+    REQUIRE_OK(gp_device_download(device, back, block, sizeof(back), &err), err);
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+    CHECK_INT(1, back[0]);
+    CHECK_INT(2, back[1]);
+    CHECK_INT(1, back[2]);
+    CHECK_STATUS(GP_EIO,
+                 gp_device_upload(device, block + 1, numbers, sizeof(numbers), &err)); /* over the end */
+    CHECK_INT(1, fake_gpu_violations());
+    gp_device_free(device, block);
+    gp_device_close(device);
+}
+
+/* ---- captures ---- */
+
+TEST(a_capture_takes_no_memory_and_forks_must_join)
+{
+    cudaStream_t main_stream, side;
+    cudaEvent_t fork, join;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    int *block, back = 0;
+    void *other;
+
+    fake_gpu_faults(NULL);
+    REQUIRE(cudaStreamCreateWithFlags(&main_stream, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess);
+    REQUIRE(cudaEventCreateWithFlags(&join, cudaEventDisableTiming) == cudaSuccess);
+    REQUIRE(cudaMalloc((void **)&block, sizeof(int)) == cudaSuccess);
+    for (int joined = 0; joined < 2; joined++) {
+        REQUIRE(cudaStreamBeginCapture(main_stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+        CHECK_INT(cudaSuccess, cudaEventRecord(fork, main_stream));
+        CHECK_INT(cudaSuccess, cudaStreamWaitEvent(side, fork, 0));
+        CHECK_INT(cudaSuccess, cudaMemsetAsync(block, 1, sizeof(int), side));
+        CHECK_INT(cudaSuccess, cudaEventRecord(join, side));
+        if (joined == 1)
+            CHECK_INT(cudaSuccess, cudaStreamWaitEvent(main_stream, join, 0));
+        CHECK_INT(joined == 1 ? cudaSuccess : cudaErrorStreamCaptureUnjoined,
+                  cudaStreamEndCapture(main_stream, &graph));
+    }
+    REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK_INT(cudaSuccess, cudaGraphLaunch(exec, main_stream));
+    CHECK_INT(cudaSuccess, cudaMemcpyAsync(&back, block, sizeof(int), cudaMemcpyDeviceToHost, main_stream));
+    CHECK_INT(0x01010101, back);
+    REQUIRE(cudaStreamBeginCapture(main_stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK_INT(cudaErrorStreamCaptureUnsupported, cudaMalloc(&other, 4));
+    CHECK_INT(cudaErrorStreamCaptureInvalidated, cudaMemsetAsync(block, 0, sizeof(int), main_stream));
+    CHECK_INT(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(main_stream, &graph));
+    cudaGetLastError();
+    cudaGraphExecDestroy(exec);
+    cudaEventDestroy(fork);
+    cudaEventDestroy(join);
+    cudaFree(block);
+    cudaStreamDestroy(main_stream);
+    cudaStreamDestroy(side);
+}
+
+/* ---- peers ---- */
+
+static atomic_bool stop_now;
+
+static bool stopped(void *context)
+{
+    (void)context;
+    return atomic_load(&stop_now);
+}
+
+/* As the worker's control thread does when it has heard of a death. */
+static void *stop_soon(void *context)
+{
+    (void)context;
+    usleep(500000);
+    atomic_store(&stop_now, true);
+    return NULL;
+}
+
+static void stop_later(void)
+{
+    pthread_t thread;
+
+    atomic_store(&stop_now, false);
+    if (pthread_create(&thread, NULL, stop_soon, NULL) == 0)
+        pthread_detach(thread);
+}
+
+typedef enum fate { ALL_LIVE, ONE_DIES, ONE_DIES_UNHEARD, ONE_HANGS } fate;
+
+enum { NUMBERS = 100000, STEPS = 4, UNLUCKY = 1, UNLUCKY_STEP = 2 };
+
+static gp_status step_run(gp_device *device, void *block, float *numbers, uint32_t rank, uint32_t world,
+                          int number, gp_error *err)
+{
+    gp_status status;
+
+    for (int i = 0; i < NUMBERS; i++)
+        numbers[i] = (float)((int)rank + i % 7 + number);
+    status = gp_device_upload(device, block, numbers, NUMBERS * sizeof(float), err);
+    if (status == GP_OK)
+        status = gp_device_sum(device, block, NUMBERS, false, err);
+    if (status == GP_OK)
+        status = gp_device_wait(device, err);
+    if (status == GP_OK)
+        status = gp_device_download(device, numbers, block, NUMBERS * sizeof(float), err);
+    for (int i = 0; i < NUMBERS && status == GP_OK; i++)
+        if (numbers[i] != (float)((int)(world * (world - 1) / 2) + (int)world * (i % 7 + number)))
+            status =
+                gp_fail(err, GP_EINTERNAL, "element %d of number %d is %g", i, number, (double)numbers[i]);
+    return status;
+}
+
+/* One rank, in a process of its own; the exit code is the status. */
+static int rank_run(const uint8_t *id, uint32_t rank, uint32_t world, fate f)
+{
+    float *numbers = calloc(NUMBERS, sizeof(*numbers));
+    gp_device *device = device_take();
+    const uint32_t violations = fake_gpu_violations();
+    gp_status status;
+    void *block = NULL;
+    char host[16];
+    gp_error err;
+
+    snprintf(host, sizeof(host), "h%u", rank);
+    setenv("NCCL_HOSTID", host, 1);
+    if (device == NULL || numbers == NULL ||
+        gp_device_alloc(device, &block, NUMBERS * sizeof(float), &err) != GP_OK)
+        return 90;
+    status = gp_device_join(device, id, rank, world, stopped, NULL, &err);
+    for (int s = 0; s < STEPS && status == GP_OK; s++) {
+        if (s == UNLUCKY_STEP && f >= ONE_DIES_UNHEARD)
+            stop_later();
+        if (s == UNLUCKY_STEP && rank == UNLUCKY && (f == ONE_DIES || f == ONE_DIES_UNHEARD))
+            raise(SIGKILL);
+        if (s == UNLUCKY_STEP && rank == UNLUCKY && f == ONE_HANGS) {
+            fake_gpu_reset_counts();
+            fake_gpu_faults("ncclAllReduce:1=hang");
+        }
+        status = step_run(device, block, numbers, rank, world, s, &err);
+    }
+    if (status != GP_OK)
+        printf("    rank %u: %s\n", rank, err.message);
+    fflush(stdout);
+    if (rank == UNLUCKY && f == ONE_HANGS)
+        return (int)status; /* its device never ends: such a process is killed */
+    gp_device_free(device, block);
+    gp_device_close(device);
+    free(numbers);
+    return fake_gpu_violations() != violations ? 92 : (int)status;
+}
+
+/* The exit codes of three ranks; -1 of one that a signal killed. */
+static void ranks_run(fate f, int codes[3])
+{
+    uint8_t id[GP_DEVICE_GROUP_ID_BYTES];
+    pid_t pids[3];
+    gp_error err;
+
+    REQUIRE_OK(gp_device_group_id(id, &err), err);
+    if (f == ONE_DIES)
+        setenv("FAKE_GPU_NCCL", "remote", 1);
+    fflush(stdout);
+    for (uint32_t r = 0; r < 3; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0)
+            _exit(rank_run(id, r, 3, f));
+    }
+    unsetenv("FAKE_GPU_NCCL");
+    /* The unlucky one first: a process that nobody has waited for still has its number. */
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t r = (UNLUCKY + i) % 3;
+        int status = 0;
+
+        waitpid(pids[r], &status, 0);
+        codes[r] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+}
+
+TEST(ranks_of_several_processes_add_up)
+{
+    int codes[3];
+
+    ranks_run(ALL_LIVE, codes);
+    for (int r = 0; r < 3; r++)
+        CHECK_INT(0, codes[r]);
+}
+
+TEST(a_peer_that_dies_is_an_error_of_peers_where_nccl_hears_of_it)
+{
+    int codes[3];
+
+    ranks_run(ONE_DIES, codes);
+    CHECK_INT(GP_EPEER, codes[0]);
+    CHECK_INT(-1, codes[1]);
+    CHECK_INT(GP_EPEER, codes[2]);
+}
+
+TEST(a_peer_whose_death_nccl_does_not_hear_of_is_left_when_the_worker_says_so)
+{
+    int codes[3];
+
+    ranks_run(ONE_DIES_UNHEARD, codes);
+    CHECK_INT(GP_ECANCELED, codes[0]);
+    CHECK_INT(-1, codes[1]);
+    CHECK_INT(GP_ECANCELED, codes[2]);
+}
+
+TEST(a_device_that_hangs_in_the_exchange_is_left_when_the_worker_says_so)
+{
+    int codes[3];
+
+    ranks_run(ONE_HANGS, codes);
+    for (int r = 0; r < 3; r++)
+        CHECK_INT(GP_ECANCELED, codes[r]);
+}
+
+TEST(a_peer_that_never_comes_is_given_up_when_the_worker_says_so)
+{
+    uint8_t id[GP_DEVICE_GROUP_ID_BYTES];
+    gp_device *device = device_take();
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_group_id(id, &err), err);
+    stop_later();
+    CHECK_STATUS(GP_ECANCELED, gp_device_join(device, id, 0, 2, stopped, NULL, &err));
+    CHECK_CONTAINS(err.message, "stopped while peers were waited for");
+    gp_device_close(device);
+}
