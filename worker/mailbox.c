@@ -1,10 +1,12 @@
 #include "worker/mailbox.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -151,13 +153,24 @@ void gp_mailbox_discard(gp_mailbox *mailbox)
     pthread_mutex_unlock(&mailbox->lock);
 }
 
-void gp_mailbox_take(gp_mailbox *mailbox, gp_command *out)
+bool gp_mailbox_take(gp_mailbox *mailbox, int timeout_ms, gp_command *out)
 {
     gp_command *command;
+    int64_t until_ns = gp_now_ns() + (int64_t)timeout_ms * 1000000;
+    const struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+    int code = 0;
 
     pthread_mutex_lock(&mailbox->lock);
-    while (mailbox->command_count == 0)
-        pthread_cond_wait(&mailbox->work, &mailbox->lock);
+    while (mailbox->command_count == 0 && code != ETIMEDOUT) {
+        if (timeout_ms < 0)
+            pthread_cond_wait(&mailbox->work, &mailbox->lock);
+        else
+            code = pthread_cond_clockwait(&mailbox->work, &mailbox->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (mailbox->command_count == 0) {
+        pthread_mutex_unlock(&mailbox->lock);
+        return false;
+    }
     command = mailbox->commands[0];
     mailbox->command_count--;
     memmove(mailbox->commands, mailbox->commands + 1, mailbox->command_count * sizeof(mailbox->commands[0]));
@@ -168,6 +181,7 @@ void gp_mailbox_take(gp_mailbox *mailbox, gp_command *out)
     if (command->has_message)
         gp_incoming_move(&out->message, &command->message);
     gp_free(command);
+    return true;
 }
 
 void gp_command_close(gp_command *command)

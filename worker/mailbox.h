@@ -68,8 +68,9 @@ void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link);
 /* Compute: whether a command waits. */
 bool gp_mailbox_waiting(gp_mailbox *mailbox);
 
-/* Compute: wait for the next command; *out is uninitialised memory, released by gp_command_close(). */
-void gp_mailbox_take(gp_mailbox *mailbox, gp_command *out);
+/* Compute: wait for the next command, for at most timeout_ms (-1: for ever); *out is uninitialised memory, released by
+ * gp_command_close().  false: none came, and *out is as it was. */
+bool gp_mailbox_take(gp_mailbox *mailbox, int timeout_ms, gp_command *out);
 void gp_command_close(gp_command *command);
 
 /* ---- payloads: bytes that outlive the call that sends them, because ZeroMQ sends them when it can ---- */

@@ -15,13 +15,15 @@
  *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
  *
  * Control stops a training through gp_train_control, never through the mailbox: compute takes commands between
- * runs only.  The backend stays open from the first need to the end of the process. */
+ * runs only.  The backend stays open from the first need to the end of the process; that of a GPU is closed when
+ * nothing was to be done for GRADPOOL_GPU_IDLE seconds (120), so that its memory is there for others, and opened anew. */
 #include "worker/run.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,7 +36,7 @@
 #include "worker/predictor.h"
 #include "worker/tasks.h"
 
-enum { COMPUTE_STACK = 16 << 20 };
+enum { COMPUTE_STACK = 16 << 20, GPU_IDLE_MS = 120000, GPU_IDLE_S_MAX = 1000000 };
 
 struct gp_run {
     gp_run_options options;
@@ -48,6 +50,7 @@ struct gp_run {
     uint32_t rank;                  /* in the present training */
     const gp_command *training;     /* that began it */
     gp_train_held *held;            /* what the group before left of a training; NULL: nothing */
+    int idle_ms;                    /* after which the backend of a GPU is closed; -1: never */
     atomic_bool ended;              /* the thread will do nothing more */
 };
 
@@ -457,6 +460,40 @@ static void run_tasks(gp_run *run)
 
 /* ---- the thread ---- */
 
+/* How long a GPU's backend stays open without work; -1: as long as the process. */
+static int idle_read(void)
+{
+    const char *text = getenv("GRADPOOL_GPU_IDLE");
+    char *end;
+    double seconds;
+
+    if (text == NULL || text[0] == '\0')
+        return GPU_IDLE_MS;
+    seconds = strtod(text, &end);
+    if (*end == '\0' && seconds == 0)
+        return -1;
+    if (*end == '\0' && seconds > 0 && seconds <= GPU_IDLE_S_MAX)
+        return seconds < 0.001 ? 1 : (int)(seconds * 1000);
+    gp_log(GP_LOG_WARN,
+           "GRADPOOL_GPU_IDLE is \"%.40s\"; expected seconds up to %d, or 0 for never; 120 are taken", text,
+           GPU_IDLE_S_MAX);
+    return GPU_IDLE_MS;
+}
+
+/* Nothing came for so long that what others could use is given back. */
+static void run_cool(gp_run *run)
+{
+    run->options.backend_ops->close(run->backend);
+    run->backend = NULL;
+    gp_log(GP_LOG_INFO, "no work for %g s: the GPU's memory is given back", run->idle_ms / 1000.0);
+}
+
+static int run_patience(const gp_run *run)
+{
+    return run->backend != NULL && run->options.backend_ops->cools && run->predictor == NULL ? run->idle_ms
+                                                                                             : -1;
+}
+
 static void run_reset(gp_run *run)
 {
     gp_reply idle = { .type = NULL, .idle = true };
@@ -483,7 +520,10 @@ static void *run_main(void *argument)
     for (;;) {
         gp_command command;
 
-        gp_mailbox_take(run->options.mailbox, &command);
+        if (!gp_mailbox_take(run->options.mailbox, run_patience(run), &command)) {
+            run_cool(run);
+            continue;
+        }
         switch (command.kind) {
         case GP_COMMAND_WARM:
             run_warm_early(run);
@@ -529,6 +569,7 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
     if (run == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the compute thread");
     run->options = *options;
+    run->idle_ms = idle_read();
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, COMPUTE_STACK);
     problem = pthread_create(&run->thread, &attributes, run_main, run);

@@ -48,7 +48,7 @@ static void *compute(void *argument)
         gp_reply reply = { .type = &gp_msg_ok_reply };
         gp_command command;
 
-        gp_mailbox_take(self->mailbox, &command);
+        gp_mailbox_take(self->mailbox, -1, &command);
         if (command.kind == GP_COMMAND_QUIT)
             return NULL;
         gp_mailbox_reply(self->mailbox, &reply);

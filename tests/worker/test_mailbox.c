@@ -56,15 +56,15 @@ TEST(commands_are_taken_in_order_and_their_number_is_bounded)
     CHECK_CONTAINS(err.message, "8 requests wait");
     CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_RESET, NULL, &err));
     CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_QUIT, NULL, &err));
-    gp_mailbox_take(mailbox, &command);
+    gp_mailbox_take(mailbox, -1, &command);
     CHECK_INT(GP_COMMAND_TRAIN, command.kind);
     for (int i = 1; i < GP_MAILBOX_COMMANDS; i++)
-        gp_mailbox_take(mailbox, &command);
-    gp_mailbox_take(mailbox, &command);
+        gp_mailbox_take(mailbox, -1, &command);
+    gp_mailbox_take(mailbox, -1, &command);
     CHECK_INT(GP_COMMAND_RESET, command.kind);
     gp_mailbox_discard(mailbox);
     CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_WARM, NULL, &err));
-    gp_mailbox_take(mailbox, &command);
+    gp_mailbox_take(mailbox, -1, &command);
     CHECK_INT(GP_COMMAND_WARM, command.kind);
     gp_mailbox_free(mailbox);
 }

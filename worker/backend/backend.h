@@ -123,6 +123,8 @@ typedef struct gp_backend_steps { /* all slots required */
 
 typedef struct gp_backend_ops { /* all slots but steps and rebind required */
     const char *name;           /* "cpu", "cuda" */
+    bool
+        cools; /* open, it holds what others could use (a context on a GPU): a worker without work closes it */
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
     /* The longest run starting at ops[0] that this backend runs as one segment; 0 if it cannot run ops[0]. */

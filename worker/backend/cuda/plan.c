@@ -554,6 +554,7 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
 
 const gp_backend_ops gp_backend_cuda = {
     .name = "cuda",
+    .cools = true,
     .open = plan_backend_open,
     .close = plan_backend_close,
     .claim = plan_claim,
