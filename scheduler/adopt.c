@@ -11,7 +11,8 @@
  *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
  *   - A lease that no client claims in time is kept as long as the process lives that its workers name as its holder: who
  *     is stopped, or computes and does not look, claims it later.  When that is dead, or none was named, it is revoked.
- *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's.
+ *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's;
+ *     for keep_ms they are kept for it.
  *
  * The time of reports ends early when nobody is missing.  A worker that lives and has not reported by then is killed and
  * replaced: all it had to do was to answer a call, and everybody waits for it. */
@@ -29,6 +30,7 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
         return;
     }
     slot->process = GP_CORE_AWAITED;
+    slot->kept = false;
     slot->incarnation = event->incarnation;
     slot->pid = event->pid;
     core->adopting_ms = core->now_ms + core->config.adopt_ms;
@@ -238,6 +240,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
 
         lease->members |= 1ull << claim->members[i].slot;
         slot->lease = lease->id;
+        slot->kept = false;
         slot->granted = slot->acked = 0;
         if (claims(slot, lease->id, &lease->token))
             take_claim(slot);
@@ -306,6 +309,12 @@ void gp_core_adopt_tick(gp_core *core)
 {
     bool missing = false;
 
+    if (core->kept_ms != 0 && core->now_ms >= core->kept_ms) {
+        core->kept_ms = 0;
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+            core->slots[s].kept = false;
+        gp_core_queue_serve(core);
+    }
     if (core->adopting_ms == 0)
         return;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)

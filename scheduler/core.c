@@ -30,6 +30,7 @@ gp_core_config gp_core_config_default(void)
         .regrant_ms = 15000,
         .beat_ms = 15000,
         .adopt_ms = 2000,
+        .keep_ms = 500,
     };
 }
 
@@ -60,7 +61,9 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     for (uint32_t s = 0; s < plan_count; s++) {
         core->slots[s].config = plan[s];
         core->slots[s].wanted = true;
+        core->slots[s].kept = config->incarnation_base != 0; /* unless it is found alive */
     }
+    core->kept_ms = config->incarnation_base != 0 ? now_ms + config->keep_ms : 0;
     *out = core;
     return GP_OK;
 }
@@ -296,6 +299,8 @@ static void forgive(gp_core *core, int64_t gap_ms)
 {
     if (core->adopting_ms != 0)
         core->adopting_ms += gap_ms;
+    if (core->kept_ms != 0)
+        core->kept_ms += gap_ms;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         gp_core_slot *slot = &core->slots[s];
 
@@ -461,6 +466,8 @@ int64_t gp_core_due(const gp_core *core)
         due = other;
     if (core->adopting_ms != 0 && core->adopting_ms < due)
         due = core->adopting_ms;
+    if (core->kept_ms != 0 && core->kept_ms < due)
+        due = core->kept_ms;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         if (core->stopping == GP_CORE_STOPPING && core->slots[s].process == GP_CORE_ABSENT)
             continue;

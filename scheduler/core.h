@@ -68,8 +68,10 @@ typedef struct gp_core_slot {
     bool condemned; /* died too often while starting: not respawned until the next resize */
     gp_core_process process;
     uint32_t incarnation;
-    int32_t pid;       /* 0 = not known (yet) */
-    int64_t due_ms;    /* see gp_core_process */
+    int32_t pid;    /* 0 = not known (yet) */
+    int64_t due_ms; /* see gp_core_process */
+    bool
+        kept; /* its process died with an earlier scheduler: it is for the client whose it was, until core->kept_ms */
     int64_t beat_ms;   /* last sign of life */
     uint64_t step;     /* the compute thread's progress counter, as last beaten */
     uint64_t lease;    /* the lease whose member it is, or 0 */
@@ -285,6 +287,7 @@ typedef struct gp_core_config {
     int64_t regrant_ms;   /* later grants: a survivor may have to finish a step before it can leave it */
     int64_t beat_ms;      /* silence after which a ready worker is killed */
     int64_t adopt_ms;     /* for reports of workers and clients of an earlier scheduler */
+    int64_t keep_ms;      /* for clients whose workers died with it, of whom nobody reports */
     /* Added to the first incarnation of each slot: those of two schedulers must not be the same. */
     uint32_t incarnation_base;
 } gp_core_config;
@@ -297,6 +300,8 @@ typedef struct gp_core {
     bool accepting; /* false: the lock path is no longer our inode; nothing is granted */
     int64_t now_ms, active_ms;
     int64_t adopting_ms; /* reports of an earlier scheduler's workers are awaited until then; 0 = no more */
+    int64_t
+        kept_ms; /* slots of workers that died with an earlier scheduler are nobody else's until then; 0 = no more */
     uint64_t lease_next;
     uint64_t lease_own;                  /* the first id that this scheduler gave; 0 = none yet */
     uint64_t adopted[GP_CORE_SLOTS_MAX]; /* ids of leases that were claimed, and may have ended since */
@@ -315,7 +320,8 @@ typedef struct gp_core {
 } gp_core;
 
 /* Defaults of everything but the epoch: 1024 clients, 64 waits, 30 min idle, 60 s to start, 1 s to
- * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence, 2 s for reports. */
+ * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence, 2 s for reports, 0.5 s for clients
+ * of whom nobody reports. */
 gp_core_config gp_core_config_default(void);
 
 /* A core for the slots of plan[0 .. plan_count); nothing is spawned before the first tick.

@@ -19,8 +19,9 @@ enum { EARLY_WINDOW_MS = 10000, RETRY_FIRST_MS = 250, RETRY_LAST_MS = 30000, TRI
 
 bool gp_core_slot_free(const gp_core_slot *slot)
 {
-    return slot->wanted && slot->process == GP_CORE_READY && (slot->lease == 0 || MUTANT(DOUBLE_GRANT)) &&
-           slot->revoking == 0 && (slot->claim == 0 || MUTANT(HASTY_GRANT));
+    return slot->wanted && !slot->kept && slot->process == GP_CORE_READY &&
+           (slot->lease == 0 || MUTANT(DOUBLE_GRANT)) && slot->revoking == 0 &&
+           (slot->claim == 0 || MUTANT(HASTY_GRANT));
 }
 
 bool gp_core_slot_coming(const gp_core_slot *slot)

@@ -92,7 +92,10 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
         coming += gp_core_slot_coming(&core->slots[s]);
         returning += core->slots[s].revoking != 0;
     }
-    if (returning != 0)
+    if (core->kept_ms != 0)
+        snprintf(text, GP_ERROR_MESSAGE_MAX,
+                 "workers that died with the scheduler before are kept for their clients for a moment");
+    else if (returning != 0)
         snprintf(text, GP_ERROR_MESSAGE_MAX, "%u worker%s coming back from a lease that ended", returning,
                  returning == 1 ? " is" : "s are");
     else

@@ -126,6 +126,8 @@ static void ask(uint8_t client, uint32_t min, uint32_t max)
 }
 
 /* Before its first tick. */
+static uint32_t pool_follows; /* incarnation_base of the next one */
+
 static bool pool_make(gp_core_device_kind kind, uint32_t workers)
 {
     gp_core_config config = gp_core_config_default();
@@ -141,6 +143,7 @@ static bool pool_make(gp_core_device_kind kind, uint32_t workers)
     }
     now = 1000;
     config.epoch = 5;
+    config.incarnation_base = pool_follows;
     if (gp_core_new(&core, &config, plan, workers, now, &err) != GP_OK)
         return false;
     actions = gp_calloc(gp_core_actions_max(core), sizeof(*actions));
@@ -979,6 +982,47 @@ TEST(a_lease_is_kept_for_a_client_that_lives_and_looks_late_and_goes_on_in_its_g
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 9);
     CHECK_INT(2, count_of(GP_CORE_REVOKE));
     pool_free();
+}
+
+TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_and_nobody_else_is_delayed)
+{
+    gp_core_claim of = claim_of(2);
+
+    pool_follows = 65536;
+    REQUIRE(pool_make(GP_CORE_CPU, 3));
+    say((gp_core_event){ .kind = GP_CORE_EVENT_WORKER_FOUND, .slot = 2, .incarnation = FOUND, .pid = 4713 });
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    CHECK_INT(2, count_of(GP_CORE_SPAWN));
+    reports(2, 0, 0);
+    for (uint32_t s = 0; s < 2; s++) {
+        spawned(s, 5000 + (int32_t)s);
+        ready(s);
+    }
+    connect(2);
+    ask(2, 1, 1);
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(2, find(GP_CORE_GRANT)->slot);
+    connect(3);
+    ask(3, 1, 1);
+    CHECK(find(GP_CORE_GRANT) == NULL);
+    wait_ms(core->config.keep_ms - 1);
+    connect(1);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    pool_free();
+
+    REQUIRE(pool_make(GP_CORE_CPU, 1)); /* nobody comes */
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    spawned(0, 5000);
+    ready(0);
+    connect(2);
+    ask(2, 1, 1);
+    CHECK(find(GP_CORE_GRANT) == NULL);
+    wait_ms(core->config.keep_ms);
+    CHECK(find(GP_CORE_GRANT) != NULL);
+    pool_free();
+    pool_follows = 0;
 }
 
 TEST(a_lease_that_nobody_claims_is_revoked_when_its_client_is_dead)
