@@ -1,0 +1,154 @@
+/* load.c -- what a soak needs beside the command: calls whose history is checked, and the histories themselves.
+ *
+ *   soak_load calls FILE COUNT     COUNT calls on one worker or two, at most AHEAD at a time, each of which notes in FILE that it
+ *                                  began and ended; then the history is checked
+ *   soak_load note FILE KIND ID    one entry (start, finish) of thing ID; without an ID that of the job in which it runs
+ *   soak_load check FILE [SESSION] whether what stands there may be (tests/sim/history.h); of SESSION the owner died
+ *
+ * Exit codes: 0, 1: the history is not one that may be, 3: the pool refused, in words; 9: wrong words. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gradpool.h"
+#include "tests/service/tasks/behave_tasks.h"
+#include "tests/sim/history.h"
+
+enum { AHEAD = 8, ATTEMPTS = 1000, SESSION = 1, COUNT_MAX = 10000 };
+enum { BROKEN = 1, REFUSED = 3, USAGE = 9 };
+
+static const char *file;
+static gp_future *futures[COUNT_MAX + 1]; /* by number, from 1 */
+
+static void note(history_entry entry)
+{
+    if (history_append(file, entry))
+        return;
+    fprintf(stderr, "soak_load: %s: %s\n", file, strerror(errno));
+    exit(BROKEN);
+}
+
+/* ---- calls ---- */
+
+static gp_status submit(gp_team *team, const gp_function *function, int number, gp_error *err)
+{
+    behave_tally argument = { .number = number, .ms = number % 4 };
+    history_entry entry = { .kind = HISTORY_SUBMIT, .session = SESSION, .seq = (uint64_t)number };
+    gp_parfeval_request request = {
+        .function = function, .argument = &argument, .bytes = sizeof(argument), .attempts = ATTEMPTS
+    };
+
+    snprintf(argument.path, sizeof(argument.path), "%s", file);
+    note(entry);
+    entry.kind = HISTORY_ACCEPT; /* before it can begin */
+    entry.id = (uint64_t)number;
+    entry.attempt = ATTEMPTS;
+    note(entry);
+    return gp_parfeval(&futures[number], team, &request, err);
+}
+
+static gp_status take_result(gp_team *team, int count, gp_error *err)
+{
+    gp_future *future = NULL;
+    const void *data;
+    size_t bytes;
+    int number = 1;
+    gp_status status = gp_team_next(team, &future, -1, err);
+
+    if (status != GP_OK)
+        return status;
+    while (number <= count && futures[number] != future)
+        number++;
+    status = gp_future_result(future, &data, &bytes, err);
+    if (status == GP_OK && (bytes != sizeof(int64_t) || *(const int64_t *)data != number)) {
+        printf("call %d has another's result\n", number);
+        exit(BROKEN);
+    }
+    if (status == GP_OK)
+        note((history_entry){
+            .kind = HISTORY_RESULT, .session = SESSION, .seq = (uint64_t)number, .id = (uint64_t)number });
+    return status;
+}
+
+static gp_status calls_run(gp_team *team, int count, gp_error *err)
+{
+    const char *build = getenv("GP_BUILD_DIR");
+    const gp_function *function;
+    char name[600];
+    int submitted = 0, results = 0;
+    gp_status status;
+
+    snprintf(name, sizeof(name), "%s/lib/behave_tasks.so:recorded", build == NULL ? "." : build);
+    status = gp_function_find(&function, team, name, err);
+    while (status == GP_OK && results < count) {
+        while (status == GP_OK && submitted < count && submitted < results + AHEAD)
+            status = submit(team, function, ++submitted, err);
+        if (status == GP_OK)
+            status = take_result(team, count, err);
+        results += status == GP_OK;
+    }
+    return status;
+}
+
+static int check(uint64_t dead)
+{
+    static const history_rules rules = { .attempts_grow = true, .good = 0 };
+    static const history_rules of_jobs = { .good = 0 }; /* their attempts are not told to what they run */
+    history *h = history_new(strstr(file, "jobs") != NULL ? &of_jobs : &rules);
+    bool whole;
+
+    if (dead != 0)
+        note((history_entry){ .kind = HISTORY_VOID, .session = dead });
+    whole = history_read(h, file) && history_close(h);
+    if (!whole)
+        printf("%s: %s\n", history_check(h), history_failure(h));
+    else
+        printf("%" PRIu64 " results, %" PRIu64 " starts, %" PRIu64 " of them not the first\n",
+               history_get_counts(h).of[HISTORY_RESULT], history_get_counts(h).of[HISTORY_START],
+               history_get_counts(h).again);
+    history_free(h);
+    return whole ? 0 : BROKEN;
+}
+
+static int calls(int count)
+{
+    gp_lease_request lease = { .workers_min = 1, .workers_max = 2 };
+    gp_pool *pool = NULL;
+    gp_team *team = NULL;
+    gp_error err;
+    gp_status status = gp_pool_open(&pool, NULL, &err);
+
+    if (status == GP_OK)
+        status = gp_team_open(&team, pool, &(gp_team_options){ .lease = lease, .purpose = "calls" }, &err);
+    if (status == GP_OK)
+        status = calls_run(team, count, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "soak_load: %s: %s\n", gp_status_name(status), err.message);
+    for (int i = 1; i <= count; i++)
+        gp_future_free(futures[i]);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    int checked = check(status == GP_OK ? 0 : SESSION); /* a team that failed takes its calls along */
+
+    return checked != 0 ? checked : status == GP_OK ? 0 : REFUSED;
+}
+
+int main(int count, char **words)
+{
+    const char *job = getenv("GRADPOOL_JOB");
+
+    if (count < 3)
+        return USAGE;
+    file = words[2];
+    if (strcmp(words[1], "calls") == 0 && count == 4 && atoi(words[3]) > 0 && atoi(words[3]) <= COUNT_MAX)
+        return calls(atoi(words[3]));
+    if (strcmp(words[1], "check") == 0)
+        return check(count > 3 ? strtoull(words[3], NULL, 16) : 0);
+    if (strcmp(words[1], "note") != 0 || count < 4 || (count < 5 && job == NULL))
+        return USAGE;
+    note((history_entry){ .kind = strcmp(words[3], "start") == 0 ? HISTORY_START : HISTORY_FINISH,
+                          .id = strtoull(count > 4 ? words[4] : job, NULL, 10) });
+    return 0;
+}
