@@ -86,7 +86,7 @@ void gp_trainer_free(gp_trainer *trainer);
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
 
 /* A copy of the state, and the data as they are open: the trainer can only be freed then.  The state must be that of a step that all have committed or none: after gp_trainer_run(), whatever came of
- * it.  NULL: the options do not ask for it (max-restarts 0), or there is no memory.  Freed by gp_train_held_free(). */
+ * it.  NULL: the options do not ask for it (max-restarts 0), a device has lost it, or there is no memory.  Freed by gp_train_held_free(). */
 gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
 uint64_t gp_train_held_lease(const gp_train_held *held); /* 0: of NULL */
 void gp_train_held_free(gp_train_held *held);            /* accepts NULL */

@@ -70,7 +70,8 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
     gp_train_held *held = gp_calloc(1, sizeof(*held));
     gp_checkpoint now;
 
-    if (trainer->options.max_restarts == 0 || held == NULL) {
+    if (trainer->options.max_restarts == 0 || trainer->stale ||
+        held == NULL) { /* stale: of no step any more */
         gp_free(held);
         return NULL;
     }

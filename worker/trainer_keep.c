@@ -2,6 +2,8 @@
  *
  * The host's blobs are then as old as the last fetch: who reads them fetches first.  Ranks add up by the device's own
  * library where it joins them all; where one cannot, all take the host's way, gradients through shared memory. */
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/trainer_state.h"
 
@@ -11,11 +13,31 @@ static bool keep_possible(const gp_trainer *trainer)
            trainer->coupling.sums == NULL && trainer->options.batch_norm_statistics == GP_STATISTICS_MOVING;
 }
 
-static bool keep_stopped(void *context)
-{
-    const gp_trainer *trainer = context;
+/* NCCL may take its time to connect many ranks, but a rank that cannot says so by the other way (keep_join). */
+enum { JOIN_S = 60, LEFT_S = 2 };
 
-    return atomic_load_explicit(&trainer->control->stop, memory_order_relaxed) > 1;
+/* Why it is in vain to wait for the others, asked while the device waits for them. */
+static gp_status keep_check(void *context, gp_error *err)
+{
+    gp_trainer *trainer = context;
+    bool left;
+    gp_status status = gp_trainer_check_stop(trainer, err);
+
+    if (status == GP_OK)
+        status = gp_comm_look(trainer->comm, &left, err);
+    if (status != GP_OK)
+        return status;
+    if (trainer->join_ns != 0 && gp_now_ns() - trainer->join_ns > JOIN_S * (int64_t)1000000000)
+        return gp_fail(err, GP_ETIMEDOUT, "the GPUs of %u ranks did not find each other within %d s",
+                       trainer->world, JOIN_S);
+    if (!left || trainer->left_ns == 0) {
+        trainer->left_ns = left ? gp_now_ns() : 0;
+        return GP_OK;
+    }
+    if (gp_now_ns() - trainer->left_ns < LEFT_S * (int64_t)1000000000) /* it may have done its part */
+        return GP_OK;
+    return gp_fail(err, GP_EPEER, "a rank left the training in step %llu",
+                   (unsigned long long)trainer->step + 1);
 }
 
 /* *joined: all ranks are in one group of the device's library. */
@@ -23,7 +45,7 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
 {
     const gp_backend_steps *steps = trainer->backend_ops->steps;
     gp_group group = {
-        .rank = trainer->rank, .world = trainer->world, .stopped = keep_stopped, .context = trainer
+        .rank = trainer->rank, .world = trainer->world, .check = keep_check, .context = trainer
     };
     int64_t failed = 0;
     gp_error why = { 0 };
@@ -38,7 +60,9 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     if (status == GP_OK)
         status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed == 0) {
+        trainer->join_ns = gp_now_ns();
         failed = steps->join(trainer->backend, &group, &why) != GP_OK;
+        trainer->join_ns = 0;
         status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     }
     if (status == GP_OK && failed != 0) {
@@ -50,11 +74,70 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     return status;
 }
 
+/* ---- data that the device may hold ---- */
+
+enum { READ_ROWS = 1024 };
+
+static gp_status data_read(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
+                           gp_error *err)
+{
+    gp_trainer *trainer = context;
+    const gp_store_info *info = gp_store_get_info(trainer->data);
+    uint32_t index[READ_ROWS];
+    gp_status status = GP_OK;
+
+    for (uint32_t done = 0; done < count && status == GP_OK; done += READ_ROWS) {
+        uint32_t some = count - done < READ_ROWS ? count - done : READ_ROWS;
+
+        for (uint32_t i = 0; i < some; i++)
+            index[i] = first + done + i;
+        status = gp_store_read(trainer->data, index, some, (char *)samples + done * info->sample_bytes,
+                               (char *)targets + done * info->target_bytes, err);
+        gp_trainer_progress(trainer);
+    }
+    return status;
+}
+
+/* What is read without waiting or decoding, and gives the same bits there: bytes, drawn or not, and other types as they
+ * are.  Ranks may answer differently. */
+static gp_status data_offer(gp_trainer *trainer, const gp_resident **out, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(trainer->data);
+    bool drawn = !gp_augment_is_identity(&trainer->augment);
+
+    *out = NULL;
+    if (info->remote || info->decodes || info->sizes_differ ||
+        (drawn && (info->dtype != GP_U8 || info->target_count != 1 || info->targets[0].shape.rank != 0)))
+        return GP_OK;
+    if (drawn) {
+        trainer->draws = gp_calloc(trainer->micro_batch, sizeof(*trainer->draws));
+        if (trainer->draws == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the draws of %u samples", trainer->micro_batch);
+    }
+    trainer->data_there = (gp_resident){ .sampler = &trainer->sampler,
+                                         .count = info->count,
+                                         .patches = (uint32_t)trainer->augment.patches_per_image,
+                                         .sample_bytes = info->sample_bytes,
+                                         .target_bytes = info->target_bytes,
+                                         .channels = info->channels,
+                                         .height = info->height,
+                                         .width = info->width,
+                                         .drawn = drawn,
+                                         .fill = (float)trainer->augment.fill,
+                                         .read = data_read,
+                                         .context = trainer };
+    *out = &trainer->data_there;
+    return GP_OK;
+}
+
+/* ---- the whole ---- */
+
 gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err)
 {
     bool joined = false;
     uint64_t *step;
     gp_keep keep = { .options = &trainer->options };
+    gp_range *buckets;
     gp_status status;
 
     if (!keep_possible(trainer)) /* on all ranks or on none: it is of the options and the kind of device */
@@ -62,9 +145,24 @@ gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err)
     status = keep_join(trainer, &joined, err);
     if (status != GP_OK || !joined)
         return status;
+    buckets = gp_calloc(trainer->bucket_count + 1, sizeof(*buckets));
+    if (buckets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u buckets", trainer->bucket_count);
+    for (uint32_t i = 0; i < trainer->bucket_count; i++)
+        buckets[i] = (gp_range){ trainer->buckets[i].first, trainer->buckets[i].count };
+    keep.buckets = buckets;
+    keep.bucket_count = trainer->bucket_count;
     keep.state = gp_optim_state(trainer->optim, &keep.state_blobs, &step);
-    status = trainer->backend_ops->steps->keep(trainer->plan, &keep, err);
+    keep.solved = *step;
+    status = data_offer(trainer, &keep.resident, err);
+    if (status == GP_OK)
+        status = trainer->backend_ops->steps->keep(trainer->plan, &keep, &trainer->resident, err);
     trainer->kept = status == GP_OK;
+    gp_free(buckets);
+    if (trainer->kept && !trainer->resident) {
+        gp_free(trainer->draws);
+        trainer->draws = NULL;
+    }
     return status;
 }
 
@@ -72,38 +170,7 @@ void gp_trainer_keep_end(gp_trainer *trainer)
 {
     if (trainer->backend_ops->steps != NULL && trainer->backend != NULL)
         trainer->backend_ops->steps->leave(trainer->backend);
-}
-
-gp_status gp_trainer_keep_reduce(gp_trainer *trainer, uint64_t samples, gp_error *err)
-{
-    double sums[GP_SUMS + 1];
-    gp_status status;
-
-    sums[GP_SUMS] = (double)samples;
-    status = trainer->backend_ops->steps->reduce(trainer->plan, sums, err);
-    if (status != GP_OK)
-        return status;
-    for (int i = 0; i < GP_SUMS; i++)
-        trainer->header[i] = sums[i];
-    trainer->header[HEADER_SAMPLES] = sums[GP_SUMS];
-    trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
-    trainer->header[HEADER_PAUSE] = atomic_load(&trainer->control->pause);
-    return gp_comm_all_reduce(trainer->comm, &trainer->header[HEADER_STOP], 2, GP_F64, GP_COMM_SUM, err);
-}
-
-gp_status gp_trainer_keep_commit(gp_trainer *trainer, double learn_rate, gp_error *err)
-{
-    uint32_t blobs;
-    uint64_t *step;
-    gp_status status;
-
-    gp_optim_state(trainer->optim, &blobs, &step);
-    status = trainer->backend_ops->steps->commit(trainer->plan, learn_rate, *step + 1, err);
-    if (status != GP_OK)
-        return status;
-    ++*step;
-    trainer->stale = true;
-    return GP_OK;
+    gp_free(trainer->draws);
 }
 
 gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err)

@@ -14,21 +14,7 @@
 #include "common/base/fault.h"
 #include "worker/trainer_state.h"
 
-/* One call: a range of the epoch's order. */
-typedef struct call {
-    uint32_t epoch, first, count; /* request to the loader; epoch from 0 */
-    uint64_t position;            /* of its first sample in the mini-batch */
-    uint32_t batch;               /* samples of the whole step */
-    bool first_call, last_call;   /* of our share of the step */
-    bool last_step;               /* of the epoch */
-} call;
-
-/* Walks the calls of all steps in order.  Two of these run through a training: what to request, what to run. */
-typedef struct cursor {
-    uint32_t epoch, first, done; /* epoch from 0; first position of the batch; samples of our share before */
-} cursor;
-
-static bool cursor_next(cursor *at, const gp_trainer *trainer, call *out)
+bool gp_trainer_next_call(const gp_trainer *trainer, cursor *at, step_part *out)
 {
     uint32_t samples = trainer->sampler.count, share_first, share;
 
@@ -55,7 +41,7 @@ static bool cursor_next(cursor *at, const gp_trainer *trainer, call *out)
     return true;
 }
 
-static gp_status trainer_check_stop(gp_trainer *trainer, gp_error *err)
+gp_status gp_trainer_check_stop(const gp_trainer *trainer, gp_error *err)
 {
     if (atomic_load_explicit(&trainer->control->stop, memory_order_relaxed) < 2)
         return GP_OK;
@@ -64,17 +50,17 @@ static gp_status trainer_check_stop(gp_trainer *trainer, gp_error *err)
 
 /* ---- a step ---- */
 
-static gp_status trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *err)
+gp_status gp_trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *err)
 {
-    call next;
+    step_part next;
 
-    if (!cursor_next(ahead, trainer, &next))
+    if (!gp_trainer_next_call(trainer, ahead, &next))
         return GP_OK;
     return gp_loader_request(trainer->loader, next.epoch, next.first, next.count, err);
 }
 
 /* All calls of our share of one step.  *last is the last of them. */
-static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
+static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead, step_part *last,
                                  gp_train_record *record, gp_error *err)
 {
     bool exact = trainer->options.reproducible;
@@ -87,8 +73,8 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
     do {
         gp_loader_batch *loaded;
 
-        cursor_next(now, trainer, last);
-        status = trainer_check_stop(trainer, err);
+        gp_trainer_next_call(trainer, now, last);
+        status = gp_trainer_check_stop(trainer, err);
         if (status == GP_OK)
             status = gp_loader_take(trainer->loader, &loaded, &waited_ns, err);
         if (status != GP_OK)
@@ -117,7 +103,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
         record->samples += last->count;
         gp_trainer_progress(trainer);
         if (status == GP_OK)
-            status = trainer_request(trainer, ahead, err);
+            status = gp_trainer_request(trainer, ahead, err);
     } while (status == GP_OK && !last->last_call);
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
@@ -138,11 +124,10 @@ static double trainer_rmse(const gp_trainer *trainer)
     return mean <= GP_ERROR_MAX ? sqrt(mean) : NAN;
 }
 
-/* Of the step that is about to be committed. */
-static double trainer_learn_rate(const gp_trainer *trainer, uint32_t epoch)
+double gp_trainer_learn_rate(const gp_trainer *trainer, uint64_t step, uint32_t epoch)
 {
     uint64_t steps_per_epoch = (trainer->sampler.count + trainer->world_batch - 1) / trainer->world_batch;
-    gp_train_place place = { .step = trainer->step + 1,
+    gp_train_place place = { .step = step,
                              .epoch = epoch,
                              .steps = steps_per_epoch * (uint64_t)trainer->options.max_epochs };
 
@@ -155,7 +140,7 @@ static void diagnose_progress(void *context)
 }
 
 /* The loss of the step is not finite: all ranks know and all come here, to find out together where it began. */
-static gp_status trainer_diverged(gp_trainer *trainer, const call *last, double loss, gp_error *err)
+gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double loss, gp_error *err)
 {
     gp_diagnosis found = { .place = GP_BAD_NOWHERE };
     uint32_t share_first, share;
@@ -204,8 +189,6 @@ static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error
     gp_fault_point("commit");
     if (weight <= 0)
         return GP_OK;
-    if (trainer->kept)
-        return gp_trainer_keep_commit(trainer, learn_rate, err);
     if (trainer->sharded)
         return gp_trainer_shard_commit(trainer, weight, learn_rate, err);
     /* before the optimiser, which may clip what it is given */
@@ -215,48 +198,60 @@ static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error
     return GP_OK;
 }
 
-static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, call *last,
-                              gp_train_record *record, gp_error *err)
+void gp_trainer_count_step(gp_trainer *trainer, const step_part *last, double learn_rate,
+                           gp_train_record *record)
 {
-    uint64_t wait_ns = gp_comm_get_stats(trainer->comm).wait_ns;
-    gp_status status;
-
-    *record = (gp_train_record){ 0 };
-    trainer->buckets_done = 0;
-    trainer->exchange_ns = 0;
-    status = trainer_compute(trainer, now, ahead, last, record, err);
-    if (status == GP_OK)
-        status = trainer->kept ? gp_trainer_keep_reduce(trainer, record->samples, err)
-                               : gp_trainer_exchange_header(trainer, record->samples, err);
-    if (status != GP_OK)
-        return status;
-
     double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
 
-    if (weight > 0 && !isfinite(loss))
-        return trainer_diverged(trainer, last, loss, err);
-    int64_t commit_ns = gp_now_ns(), exchange_ns = trainer->exchange_ns;
-    double learn_rate = trainer_learn_rate(trainer, last->epoch + 1);
-
-    status = trainer_commit(trainer, learn_rate, err);
-    if (status != GP_OK)
-        return status;
-    commit_ns = gp_now_ns() - commit_ns - (trainer->exchange_ns - exchange_ns);
     trainer->step++;
     if (weight > 0) /* a step of which all is ignored counts, and has no loss */
         trainer->loss = loss;
-
-    gp_plan_times times = trainer->backend_ops->take_times(trainer->plan);
-    int64_t end_ns = gp_now_ns();
-
-    wait_ns = gp_comm_get_stats(trainer->comm).wait_ns - wait_ns;
+    trainer->stops = trainer->stops || trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
+    trainer->pauses = trainer->pauses || trainer->header[HEADER_PAUSE] > 0;
     record->step = trainer->step;
     record->epoch = last->epoch + 1;
     record->loss = loss;
     record->accuracy = trainer_accuracy(trainer);
     record->rmse = trainer_rmse(trainer);
     record->learn_rate = learn_rate;
-    record->seconds = (double)(end_ns - trainer->begin_ns) * 1e-9;
+    record->seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9;
+    atomic_store_explicit(&trainer->control->step, trainer->step, memory_order_relaxed);
+    atomic_store_explicit(&trainer->control->epoch, last->epoch + 1, memory_order_relaxed);
+}
+
+static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, step_part *last,
+                              gp_train_record *record, gp_error *err)
+{
+    uint64_t wait_ns = gp_comm_get_stats(trainer->comm).wait_ns;
+    gp_status status;
+
+    *record = (gp_train_record){ 0 };
+    if (trainer->kept)
+        return gp_trainer_kept_step(trainer, now, ahead, last, record, err);
+    trainer->buckets_done = 0;
+    trainer->exchange_ns = 0;
+    status = trainer_compute(trainer, now, ahead, last, record, err);
+    if (status == GP_OK)
+        status = gp_trainer_exchange_header(trainer, record->samples, err);
+    if (status != GP_OK)
+        return status;
+
+    double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
+
+    if (weight > 0 && !isfinite(loss))
+        return gp_trainer_diverged(trainer, last, loss, err);
+    int64_t commit_ns = gp_now_ns(), exchange_ns = trainer->exchange_ns;
+    double learn_rate = gp_trainer_learn_rate(trainer, trainer->step + 1, last->epoch + 1);
+
+    status = trainer_commit(trainer, learn_rate, err);
+    if (status != GP_OK)
+        return status;
+    commit_ns = gp_now_ns() - commit_ns - (trainer->exchange_ns - exchange_ns);
+    gp_trainer_count_step(trainer, last, learn_rate, record);
+
+    gp_plan_times times = trainer->backend_ops->take_times(trainer->plan);
+
+    wait_ns = gp_comm_get_stats(trainer->comm).wait_ns - wait_ns;
     record->forward_ms = (double)times.forward_ns * 1e-6;
     record->backward_ms = (double)times.backward_ns * 1e-6;
     record->commit_ms = (double)commit_ns * 1e-6;
@@ -264,8 +259,6 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, c
     record->exchange_ms = (double)(trainer->exchange_ns - (int64_t)wait_ns) * 1e-6;
     if (record->exchange_ms < 0)
         record->exchange_ms = 0;
-    atomic_store_explicit(&trainer->control->step, trainer->step, memory_order_relaxed);
-    atomic_store_explicit(&trainer->control->epoch, last->epoch + 1, memory_order_relaxed);
     return GP_OK;
 }
 
@@ -292,7 +285,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
 {
     bool exact = trainer->options.reproducible;
     gp_loader_batch *loaded;
-    gp_status status = trainer_check_stop(trainer, err);
+    gp_status status = gp_trainer_check_stop(trainer, err);
 
     if (status == GP_OK)
         status = gp_loader_take(trainer->validation_loader, &loaded, NULL, err);
@@ -375,13 +368,20 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     return GP_OK;
 }
 
-static bool validation_due(const gp_trainer *trainer, const call *last, bool ends)
+static bool validation_due(const gp_trainer *trainer, const step_part *last, uint64_t step, bool ends)
 {
     int64_t every = trainer->options.validation_frequency;
 
     if (trainer->validation == NULL)
         return false;
-    return ends || (every == 0 ? last->last_step : trainer->step % (uint64_t)every == 0);
+    return ends || (every == 0 ? last->last_step : step % (uint64_t)every == 0);
+}
+
+bool gp_trainer_owes_after(const gp_trainer *trainer, const step_part *last)
+{
+    bool ends = last->last_step && last->epoch + 1 >= trainer->options.max_epochs;
+
+    return validation_due(trainer, last, trainer->step, ends);
 }
 
 /* ---- checkpoints ---- */
@@ -395,13 +395,19 @@ static void trainer_tell_saver(gp_trainer *trainer, const gp_train_sink *sink)
         sink->note(sink->context, text, failed);
 }
 
-static bool checkpoint_due(const gp_trainer *trainer, const call *last)
+static bool checkpoint_due(const gp_trainer *trainer, const step_part *last, uint64_t step)
 {
     uint64_t every = (uint64_t)trainer->options.checkpoint_frequency;
 
     if (trainer->options.checkpoint_frequency_unit == GP_PERIOD_ITERATION)
-        return trainer->step % every == 0;
+        return step % every == 0;
     return last->last_step && (last->epoch + 1) % every == 0;
+}
+
+bool gp_trainer_due_after(const gp_trainer *trainer, const step_part *last, uint64_t step)
+{
+    return validation_due(trainer, last, step, false) ||
+           (trainer->options.checkpoint_path[0] != '\0' && checkpoint_due(trainer, last, step));
 }
 
 static bool weights_finite(const gp_trainer *trainer)
@@ -414,15 +420,15 @@ static bool weights_finite(const gp_trainer *trainer)
 }
 
 /* One that is due while the disk is still busy with the one before is written after the next step. */
-static void trainer_save(gp_trainer *trainer, const call *last, bool ends, const gp_train_sink *sink)
+static void trainer_save(gp_trainer *trainer, const step_part *last, bool ends, const gp_train_sink *sink)
 {
     gp_checkpoint now;
     gp_error err;
 
     trainer_tell_saver(trainer, sink);
-    if (last != NULL && checkpoint_due(trainer, last))
+    if (last != NULL && checkpoint_due(trainer, last, trainer->step))
         trainer->owes_checkpoint = true;
-    if (!trainer->owes_checkpoint && !ends)
+    if ((!trainer->owes_checkpoint && !ends) || trainer->ahead_count > 0) /* the device is further than we */
         return;
     if (gp_trainer_fetch(trainer, &err) != GP_OK) {
         sink->note(sink->context, err.message, true);
@@ -463,7 +469,7 @@ static uint32_t trainer_epoch(const gp_trainer *trainer)
 
 /* What follows a step before the next: a validation that is due, the end by patience, a checkpoint.  last: NULL where the
  * step was taken in another group. */
-static gp_status trainer_after_step(gp_trainer *trainer, const call *last, bool *ends,
+static gp_status trainer_after_step(gp_trainer *trainer, const step_part *last, bool *ends,
                                     const gp_train_sink *sink, gp_train_done *done, gp_error *err)
 {
     bool judged = trainer->owes_validation || (last == NULL && trainer->again);
@@ -492,26 +498,28 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     bool ends = trainer->epoch >= trainer->options.max_epochs; /* in another group */
     bool pauses = false;
 
-    for (uint32_t i = 0; i < gp_loader_depth_max(trainer->loader) && status == GP_OK; i++)
-        status = trainer_request(trainer, &ahead, err);
+    for (uint32_t i = 0; i < gp_loader_depth_max(trainer->loader) && status == GP_OK && !trainer->resident;
+         i++)
+        status = gp_trainer_request(trainer, &ahead, err);
     trainer->begin_ns = gp_now_ns() - trainer->elapsed_ns;
     done->epoch = trainer_epoch(trainer);
     if (status == GP_OK)
         status = trainer_after_step(trainer, NULL, &ends, sink, done, err);
     while (status == GP_OK && !ends && !pauses) {
         gp_train_record record;
-        call last = { 0 };
+        step_part last = { 0 };
 
         status = trainer_step(trainer, &now, &ahead, &last, &record, err);
         if (status != GP_OK)
             break;
         trainer->epoch = now.epoch;
         trainer->first = now.first;
-        bool stops = trainer->header[HEADER_STOP] > 0; /* reduced: all ranks agree */
+        /* What the device has been given is heard of first. */
+        bool stops = trainer->stops && trainer->ahead_count == 0;
 
-        pauses = trainer->header[HEADER_PAUSE] > 0;
+        pauses = trainer->pauses && trainer->ahead_count == 0;
         ends = stops || now.epoch >= trainer->options.max_epochs;
-        trainer->owes_validation = validation_due(trainer, &last, ends);
+        trainer->owes_validation = validation_due(trainer, &last, trainer->step, ends);
         if (stops)
             done->stop_reason = GP_STOP_STOPPED;
         done->epoch = last.epoch + 1;
@@ -571,6 +579,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
     /* A failed step left the weights of the one before: they are still worth having. */
+    if (status != GP_OK && trainer->kept)
+        gp_trainer_kept_halt(trainer, sink, done);
     if (gp_trainer_fetch(trainer, &lost) != GP_OK && status == GP_OK) {
         status = lost.code;
         err = lost;

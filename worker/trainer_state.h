@@ -26,6 +26,29 @@ typedef struct bucket {
     size_t first, count; /* float32 elements of the blob */
 } bucket;
 
+/* One call: a range of the epoch's order. */
+typedef struct step_part {
+    uint32_t epoch, first, count; /* request to the loader; epoch from 0 */
+    uint64_t position;            /* of its first sample in the mini-batch */
+    uint32_t batch;               /* samples of the whole step */
+    bool first_call, last_call;   /* of our share of the step */
+    bool last_step;               /* of the epoch */
+} step_part;
+
+/* Walks the calls of all steps in order.  Two of these run through a training: what to request, what to run. */
+typedef struct cursor {
+    uint32_t epoch, first, done; /* epoch from 0; first position of the batch; samples of our share before */
+} cursor;
+
+/* A step that the device has and that we have not heard of yet (trainer_ahead.c). */
+typedef struct step_ahead {
+    step_part last;
+    cursor after;
+    double learn_rate, data_ms;
+    uint32_t samples; /* ours */
+    bool due;         /* something follows it before the next step may begin, on all ranks alike */
+} step_ahead;
+
 /* One copy of parameters and state for all ranks (trainer_shard.c); blobs. */
 typedef struct shards {
     float *parameters[2], *state[2];     /* of the step committed, and where the next ones go */
@@ -64,8 +87,16 @@ struct gp_trainer {
     gp_plan *plan, *validation_plan;
     gp_coupling coupling; /* sums NULL: not synchronised */
     gp_optim *optim;
-    bool kept;       /* the plan has parameters and state on its device (trainer_keep.c) */
-    bool stale;      /* and they moved since they were fetched */
+    bool kept;     /* the plan has parameters and state on its device (trainer_keep.c) */
+    bool stale;    /* and they moved since they were fetched */
+    bool lost;     /* and the device does not give them any more */
+    bool resident; /* and the training data */
+    gp_resident data_there;
+    gp_augment_draw *draws;           /* of a call's samples; NULL unless resident data are augmented */
+    step_ahead ahead[GP_STEPS_AHEAD]; /* the oldest first */
+    uint32_t ahead_count;
+    int64_t left_ns; /* when a rank was first seen to have left; 0: none has */
+    int64_t join_ns; /* when joining began; 0: not joining */
     bucket *buckets; /* of what is exchanged: not of frozen tensors */
     uint32_t bucket_count;
     gp_checkpoint_frame frame;
@@ -75,6 +106,7 @@ struct gp_trainer {
     /* State of a run. */
     uint64_t step;         /* committed */
     uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
+    bool stops, pauses;    /* some rank was asked to: no step is begun any more */
     bool owes_checkpoint;
     bool owes_validation;  /* of the last step; it is due before the next */
     bool blank;            /* parameters are not initialised: another rank is expected to have the state */
@@ -115,11 +147,37 @@ const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
 /* After compile: whether steps stay on the device is decided, by all ranks alike. */
 gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err);
 void gp_trainer_keep_end(gp_trainer *trainer); /* when plans are gone */
-/* In place of the exchange of the header, and of the commit. */
-gp_status gp_trainer_keep_reduce(gp_trainer *trainer, uint64_t samples, gp_error *err);
-gp_status gp_trainer_keep_commit(gp_trainer *trainer, double learn_rate, gp_error *err);
 /* The host's parameters and state are those of the last committed step; nothing to do but for kept ones. */
 gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err);
+
+/* ---- trainer_ahead.c ---- */
+
+/* The next step that the device has done, in the order of the steps: *now is behind its last call.  Others are begun
+ * before it is waited for, unless something follows it first. */
+gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, step_part *last,
+                               gp_train_record *record, gp_error *err);
+/* After a failure: no step is committed any more.  Those that were are as if they had been heard of before it.  A device
+ * that fails even then ends the process: it is one more death, and the others have the state. */
+enum { GP_EXIT_DEVICE_LOST = 70 };
+void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
+
+/* ---- trainer_run.c ---- */
+
+/* The call behind `at`, which moves on; false: there is none. */
+bool gp_trainer_next_call(const gp_trainer *trainer, cursor *at, step_part *out);
+/* Of a step, by number. */
+double gp_trainer_learn_rate(const gp_trainer *trainer, uint64_t step, uint32_t epoch);
+/* Whether validation or a checkpoint follows that step (of which `last` is the last call); the same on all ranks. */
+bool gp_trainer_due_after(const gp_trainer *trainer, const step_part *last, uint64_t step);
+/* Whether validation is owed after the step that was counted last. */
+bool gp_trainer_owes_after(const gp_trainer *trainer, const step_part *last);
+gp_status gp_trainer_check_stop(const gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *err);
+/* The header is that of a step that was committed: it counts, and the record is filled in but for its times. */
+void gp_trainer_count_step(gp_trainer *trainer, const step_part *last, double learn_rate,
+                           gp_train_record *record);
+/* The step's loss is not finite; collective. */
+gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double loss, gp_error *err);
 
 /* ---- trainer_exchange.c ---- */
 

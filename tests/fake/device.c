@@ -62,6 +62,35 @@ void gp_device_free(gp_device *device, void *memory)
     gp_free(memory);
 }
 
+size_t gp_device_available(gp_device *device)
+{
+    (void)device;
+    return (size_t)1 << 30;
+}
+
+gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err)
+{
+    return gp_device_alloc(device, out, bytes, err);
+}
+
+void gp_device_free_summed(gp_device *device, void *memory)
+{
+    gp_device_free(device, memory);
+}
+
+gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err)
+{
+    (void)device;
+    *out = *there = gp_aligned_calloc(64, bytes);
+    return *out == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", bytes) : GP_OK;
+}
+
+void gp_device_free_host(gp_device *device, void *memory)
+{
+    (void)device;
+    gp_free(memory);
+}
+
 gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
     (void)err;
@@ -78,6 +107,31 @@ gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t
 gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
     return gp_device_copy(device, to, from, bytes, err);
+}
+
+gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return gp_device_copy(device, to, from, bytes, err);
+}
+
+/* All is done when a call is back: lanes and events have nothing to order. */
+gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
+{
+    (void)device;
+    (void)err;
+    assert(event < GP_EVENTS && lane < GP_LANES);
+    return GP_OK;
+}
+
+gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err)
+{
+    return gp_device_note(device, event, lane, err);
+}
+
+gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err)
+{
+    *passed = true;
+    return gp_device_note(device, event, GP_LANE_MAIN, err);
 }
 
 gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err)
@@ -338,14 +392,27 @@ gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err
 }
 
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
-                         uint32_t world, gp_device_stopped_fn stopped, void *context, gp_error *err)
+                         uint32_t world, gp_device_check_fn check, void *context, gp_error *err)
 {
     (void)device;
     (void)id;
     (void)rank;
-    (void)stopped;
+    (void)check;
     (void)context;
     return world == 1 ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "the host has no NCCL");
+}
+
+bool gp_device_joined(const gp_device *device)
+{
+    (void)device;
+    return false;
+}
+
+void gp_device_register(gp_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
 }
 
 void gp_device_leave(gp_device *device)
@@ -359,11 +426,15 @@ gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide
     (void)buffer;
     (void)count;
     (void)wide;
-    (void)err;
-    return GP_OK;
+    return gp_fail(err, GP_EPEER, "the host has no peers");
 }
 
-gp_status gp_device_wait(gp_device *device, gp_error *err)
+gp_status gp_device_look(gp_device *device, gp_error *err)
+{
+    return gp_device_sync(device, err);
+}
+
+gp_status gp_device_abort(gp_device *device, gp_error *err)
 {
     return gp_device_sync(device, err);
 }

@@ -355,62 +355,80 @@ static void kept_close(kept *k)
     result_free(&k->r);
 }
 
-static void kept_compute(kept *k, int index)
+static gp_batch kept_batch(const net *n, int index)
 {
-    const net *n = k->n;
-    gp_batch batch = { .samples = n->bytes + (size_t)index * KEPT_BATCH * n->pixels,
+    return (gp_batch){ .samples = n->bytes + (size_t)index * KEPT_BATCH * n->pixels,
                        .targets =
                            (const char *)n->labels + (size_t)index * KEPT_BATCH * n->graph->target_bytes,
                        .count = KEPT_BATCH,
                        .first = true,
                        .last = true,
                        .step = (uint64_t)index };
+}
+
+static void host_step(kept *k, int index)
+{
+    gp_batch batch = kept_batch(k->n, index);
     gp_error err;
 
     REQUIRE_OK(cuda()->run(k->plan, &batch, NULL, NULL, &err), err);
+    gp_statistics_commit(k->n->graph, k->parameters, k->r.gradients, KEPT_BATCH);
+    gp_optim_step(k->optim, k->parameters, k->r.gradients, k->r.sums[GP_SUM_WEIGHT], 0.05);
 }
 
+static void check_same(const float *expected, const float *got, size_t count, const char *options,
+                       const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(fabsf(expected[i] - got[i]) <= 2e-4f * (1 + fabsf(expected[i])))) {
+            GP_TEST_FAIL("%s: %s %zu is %.9g, the host's %.9g", options, what, i, (double)got[i],
+                         (double)expected[i]);
+            return;
+        }
+}
+
+/* The device is a step ahead of what is asked. */
 static void check_kept(const net *n, const char *options)
 {
     kept host, device;
-    double sums[GP_SUMS + 1];
+    gp_step_told told;
+    double losses[KEPT_STEPS];
     uint32_t blobs;
     uint64_t *t;
+    bool resident;
     gp_error err;
 
     kept_open(&host, n, options);
     kept_open(&device, n, options);
     float *state = gp_optim_state(device.optim, &blobs, &t);
 
-    REQUIRE_OK(cuda()->steps->keep(device.plan, &(gp_keep){ &device.options, state, blobs }, &err), err);
-    for (int at = 0; at < KEPT_STEPS; at++) {
-        kept_compute(&host, at);
-        gp_statistics_commit(n->graph, host.parameters, host.r.gradients, KEPT_BATCH);
-        gp_optim_step(host.optim, host.parameters, host.r.gradients, host.r.sums[GP_SUM_WEIGHT], 0.05);
-        kept_compute(&device, at);
-        sums[GP_SUMS] = KEPT_BATCH;
-        REQUIRE_OK(cuda()->steps->reduce(device.plan, sums, &err), err);
-        CHECK_NEAR(host.r.sums[GP_SUM_WEIGHT], sums[GP_SUM_WEIGHT], 0);
-        CHECK_NEAR(host.r.sums[GP_SUM_LOSS], sums[GP_SUM_LOSS], 1e-3);
-        REQUIRE_OK(cuda()->steps->commit(device.plan, 0.05, (uint64_t)at + 1, &err), err);
-    }
-    REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
-    for (size_t i = 0; i < n->graph->blob_count; i++)
-        if (!(fabsf(host.parameters[i] - device.parameters[i]) <= 2e-4f * (1 + fabsf(host.parameters[i])))) {
-            GP_TEST_FAIL("%s: parameter %zu is %.9g, the host's %.9g", options, i,
-                         (double)device.parameters[i], (double)host.parameters[i]);
-            break;
+    REQUIRE_OK(
+        cuda()->steps->keep(device.plan,
+                            &(gp_keep){ .options = &device.options, .state = state, .state_blobs = blobs },
+                            &resident, &err),
+        err);
+    CHECK(!resident);
+    for (int at = 0; at <= KEPT_STEPS; at++) {
+        if (at < KEPT_STEPS) {
+            gp_step_call call = { .batch = kept_batch(n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+            host_step(&host, at);
+            losses[at] = host.r.sums[GP_SUM_LOSS];
+            REQUIRE_OK(cuda()->steps->launch(device.plan, &call, &err), err);
         }
+        if (at == 0)
+            continue;
+        REQUIRE_OK(cuda()->steps->told(device.plan, &told, &err), err);
+        CHECK_NEAR(losses[at - 1], told.sums[GP_SUM_LOSS], 1e-3);
+        CHECK_NEAR(KEPT_BATCH, told.samples, 0);
+        CHECK(told.counts && told.committed);
+    }
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(device.plan, &told, &err));
+    REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
+    check_same(host.parameters, device.parameters, n->graph->blob_count, options, "parameter");
     if (memcmp(host.parameters, n->parameters, n->graph->blob_count * sizeof(float)) == 0)
         GP_TEST_FAIL("%s: nothing moved", options);
-    const float *expected = gp_optim_state(host.optim, &blobs, &t);
-
-    for (size_t i = 0; i < blobs * n->graph->blob_count; i++)
-        if (!(fabsf(expected[i] - state[i]) <= 2e-4f * (1 + fabsf(expected[i])))) {
-            GP_TEST_FAIL("%s: state %zu is %.9g, the host's %.9g", options, i, (double)state[i],
-                         (double)expected[i]);
-            break;
-        }
+    check_same(gp_optim_state(host.optim, &blobs, &t), state, blobs * n->graph->blob_count, options, "state");
     kept_close(&host);
     kept_close(&device);
 }
@@ -441,4 +459,118 @@ TEST(a_training_that_stays_on_the_device_moves_as_the_hosts)
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         check_kept(&n, options[i]);
     net_free(&n);
+}
+
+typedef struct ended {
+    net n;
+    kept k;
+    float *before;
+} ended;
+
+/* One step is committed; what follows must leave its parameters as they are. */
+static void ended_open(ended *e)
+{
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_step_told told;
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    *e = (ended){ 0 };
+    REQUIRE_OK(
+        chain_net(&e->n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){ { "conv2d", "channels=5;kernel=3" }, { "batchnorm", NULL }, HEAD },
+                  &err),
+        err);
+    kept_open(&e->k, &e->n, "{\"solver\":\"adam\"}");
+    const float *state = gp_optim_state(e->k.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->keep(
+                   e->k.plan, &(gp_keep){ .options = &e->k.options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
+               err);
+    for (int at = 0; at < 2; at++) {
+        call.batch = kept_batch(&e->n, at);
+        REQUIRE_OK(cuda()->steps->launch(e->k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(e->k.plan, &told, &err), err);
+    }
+    e->before = gp_calloc(e->n.graph->blob_count, sizeof(float));
+    REQUIRE_OK(cuda()->steps->fetch(e->k.plan, e->before, NULL, &err), err);
+}
+
+static void ended_close(ended *e)
+{
+    gp_error err;
+
+    REQUIRE_OK(cuda()->steps->fetch(e->k.plan, e->k.parameters, NULL, &err), err);
+    CHECK(memcmp(e->before, e->k.parameters, e->n.graph->blob_count * sizeof(float)) == 0);
+    kept_close(&e->k);
+    gp_free(e->before);
+    net_free(&e->n);
+}
+
+TEST(after_a_loss_that_is_no_number_no_step_counts)
+{
+    gp_step_call call = { .learn_rate = NAN, .samples = KEPT_BATCH };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    call.batch = kept_batch(&e.n, 2);
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err); /* its weights become no numbers */
+    call.learn_rate = 0.05;
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(told.counts && told.committed);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(!told.counts && !told.committed && told.sums[GP_SUM_LOSS] != told.sums[GP_SUM_LOSS]);
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
+    for (int at = 0; at < 2; at++) {
+        REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+        CHECK(!told.counts && !told.committed);
+    }
+    ended_close(&e);
+}
+
+TEST(a_step_without_weight_counts_and_moves_nothing)
+{
+    int32_t ignored[KEPT_BATCH];
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH, .stop = true };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    for (int i = 0; i < KEPT_BATCH; i++)
+        ignored[i] = -1;
+    call.batch = kept_batch(&e.n, 2);
+    call.batch.targets = ignored;
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(told.counts && !told.committed && told.stop && !told.pause);
+    CHECK_NEAR(0, told.sums[GP_SUM_WEIGHT], 0);
+    ended_close(&e);
+}
+
+TEST(after_a_halt_nothing_is_begun_and_the_steps_before_are_told)
+{
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    call.batch = kept_batch(&e.n, 2);
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->halt(e.k.plan, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->launch(e.k.plan, &call, &err));
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(e.k.plan, &told, &err));
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.k.parameters, NULL, &err), err);
+    CHECK(told.counts == (memcmp(e.before, e.k.parameters, e.n.graph->blob_count * sizeof(float)) != 0));
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
+    ended_close(&e);
 }

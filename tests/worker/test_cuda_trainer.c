@@ -48,9 +48,11 @@ static const char network[] =
     "{\"name\":\"r1\",\"kind\":\"relu\"},{\"name\":\"p1\",\"kind\":\"maxpool\",\"kernel\":[2,2]},"
     "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
-static void train(outcome *out, const gp_backend_ops *ops, const char *options)
+/* words: of the backend; NULL: none. */
+static void train_on(outcome *out, const gp_backend_ops *ops, const char *words, const char *data,
+                     const char *options)
 {
-    const gp_train_begin begin = { .workers = 1, .data = "synthetic:8x8x3:4:80", .validation_data = "=" };
+    gp_train_begin begin = { .workers = 1, .validation_data = "=" };
     const gp_comm_member member = { .index = 1, .pid = getpid() };
     const gp_comm_rendezvous group = { .lease = 1, .generation = 1, .world = 1, .members = &member };
     const gp_train_sink sink = { out, take_record, take_validation, take_note };
@@ -61,8 +63,9 @@ static void train(outcome *out, const gp_backend_ops *ops, const char *options)
     gp_error err;
 
     memset(out, 0, sizeof(*out));
+    snprintf(begin.data, sizeof(begin.data), "%s", data);
     gp_train_control_init(&control);
-    REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = words }, &err), err);
     REQUIRE_OK(gp_trainer_new(&trainer, &ready,
                               &(gp_trainer_setup){ .begin = &begin,
                                                    .netspec = network,
@@ -84,6 +87,11 @@ static void train(outcome *out, const gp_backend_ops *ops, const char *options)
     gp_train_control_deinit(&control);
     if (out->done.status != GP_OK)
         GP_TEST_FAIL("%s", out->done.message);
+}
+
+static void train(outcome *out, const gp_backend_ops *ops, const char *options)
+{
+    train_on(out, ops, NULL, "synthetic:8x8x3:4:80", options);
 }
 
 static double apart(const outcome *a, const outcome *b)
@@ -122,6 +130,56 @@ TEST(what_cannot_stay_on_the_device_is_that_of_the_cpu_too)
 {
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"synchronize-batch-norm\":true}");
     check_as_cpu("{\"max-epochs\":1,\"mini-batch-size\":16,\"batch-norm-statistics\":\"population\"}");
+}
+
+/* ---- where the samples come from ---- */
+
+static void check_bits(const outcome *a, const outcome *b, const char *what)
+{
+    CHECK_INT(a->steps, b->steps);
+    if (memcmp(a->losses, b->losses, sizeof(a->losses)) != 0)
+        GP_TEST_FAIL("%s: other losses", what);
+    if (memcmp(a->weights, b->weights, a->count * sizeof(float)) != 0)
+        GP_TEST_FAIL("%s: other weights", what);
+}
+
+/* Order, draws and pixels are the loader's, whatever is done to the samples. */
+TEST(data_that_the_device_holds_give_the_bits_of_data_that_are_fed)
+{
+    static const char *const options[] = {
+        "\"shuffle\":\"every-epoch\"",
+        "\"shuffle\":\"once\",\"micro-batch-size\":0",
+        "\"shuffle\":\"never\"",
+        "\"augment\":\"x-reflection=0.5 y-reflection=0.3\"",
+        "\"augment\":\"crop=random crop-size=8,8 x-reflection=0.5\"",
+        "\"augment\":\"crop=resized crop-size=8,8 patches-per-image=2\"",
+        "\"augment\":\"crop=center crop-size=8,8 rotation=-40,40 scale=0.7,1.5 x-shear=-10,10 "
+        "y-translation=-2,2 fill=90\"",
+        "\"augment\":\"crop=random crop-size=8,8 brightness=0.5,1.5 contrast=0.5,1.5 saturation=0,2 "
+        "hue=-90,90 rotation=-20,20\"",
+    };
+    static outcome fed, resident;
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        const char *data =
+            strstr(options[i], "crop") == NULL ? "synthetic:8x8x3:4:75" : "synthetic:11x13x3:4:75";
+        char text[400];
+
+        snprintf(text, sizeof(text), "{\"max-epochs\":2,\"mini-batch-size\":16,%s}", options[i]);
+        train_on(&fed, &gp_backend_cuda, "fed", data, text);
+        train_on(&resident, &gp_backend_cuda, NULL, data, text);
+        check_bits(&fed, &resident, text);
+    }
+}
+
+TEST(a_recorded_step_has_the_bits_of_one_that_is_launched_piece_by_piece)
+{
+    static const char options[] = "{\"max-epochs\":2,\"mini-batch-size\":16,\"solver\":\"adam\"}";
+    static outcome eager, recorded;
+
+    train_on(&eager, &gp_backend_cuda, "eager", "synthetic:8x8x3:4:75", options);
+    train_on(&recorded, &gp_backend_cuda, NULL, "synthetic:8x8x3:4:75", options);
+    check_bits(&eager, &recorded, "eager and recorded");
 }
 
 TEST(a_resumed_training_on_a_device_has_the_same_bits)

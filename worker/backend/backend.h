@@ -91,34 +91,83 @@ typedef struct gp_plan_times {
 } gp_plan_times;
 
 /* A training whose parameters, solver's state and exchange stay on the device.  The host's blobs are what they were at
- * keep() until fetch().  One step: run() of its calls, reduce(), then commit() unless the sums say otherwise. */
+ * keep() until fetch().  One step: launch() of its calls, of which the last sums gradients and header over the ranks and
+ * commits; what became of it is asked of told(), when the next step may be under way already. */
 enum { GP_GROUP_ID_BYTES = 128 };
+
+typedef struct gp_range {
+    size_t first, count; /* float32 elements of the blob */
+} gp_range;
+
+/* Training data that the device may hold, if they fit, and take its samples from by itself. */
+typedef struct gp_resident {
+    const struct gp_sampler *sampler; /* the order of the samples of an epoch */
+    uint32_t count, patches;          /* stored samples; samples that are drawn of each */
+    size_t sample_bytes, target_bytes;
+    uint32_t channels, height, width; /* as stored */
+    bool drawn;                       /* bytes, and each call brings what was drawn for its samples */
+    float fill;
+    gp_status (*read)(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
+                      gp_error *err);
+    void *context;
+} gp_resident;
 
 typedef struct gp_keep {
     const gp_train_options *options; /* solver, its numbers, clipping; must outlive the plan */
     const float *state;              /* [state_blobs][blob_count], read now */
     uint32_t state_blobs;
+    uint64_t solved;         /* steps of the solver so far */
+    const gp_range *buckets; /* what the ranks add up, in the order in which it is complete; read now */
+    uint32_t bucket_count;
+    const gp_resident *resident; /* NULL: calls bring their samples; must outlive the plan */
 } gp_keep;
+
+typedef struct gp_step_call {
+    gp_batch batch;                      /* samples and targets are copied; NULL where they are resident */
+    uint32_t epoch, at;                  /* resident: positions [at, at + count) of that epoch's order */
+    const struct gp_augment_draw *draws; /* resident and drawn: [count], copied */
+    /* Of the last call of a step: */
+    double learn_rate;
+    uint32_t samples; /* of all its calls */
+    bool stop, pause; /* this rank was asked to */
+} gp_step_call;
+
+typedef struct gp_step_told {
+    double sums[GP_SUMS], samples; /* of all ranks */
+    bool stop, pause;              /* some rank was asked to */
+    bool counts;    /* false: its loss is no number, or a step's before it was; or it was halted */
+    bool committed; /* and it had weight: parameters moved */
+    int64_t forward_ns, backward_ns, exchange_ns, commit_ns; /* exchange: as far as nothing hides it */
+} gp_step_told;
 
 typedef struct gp_group {
     uint8_t id[GP_GROUP_ID_BYTES]; /* of group_id(), the same on all ranks */
     uint32_t rank, world;
-    /* Asked while the device waits for peers, some times a millisecond: true ends the wait with GP_ECANCELED. */
-    bool (*stopped)(void *context);
+    /* Asked while the device waits for peers, some times a millisecond: GP_OK, or why waiting is in vain. */
+    gp_status (*check)(void *context, gp_error *err);
     void *context;
 } gp_group;
 
+enum { GP_STEPS_AHEAD = 2 }; /* launched, and not yet asked for */
+
 typedef struct gp_backend_steps { /* all slots required */
-    gp_status (*keep)(gp_plan *plan, const gp_keep *keep, gp_error *err);
-    /* Gradients and sums of all ranks are added up; waits.  sums [GP_SUMS + 1]: the last is the samples, ours on entry. */
-    gp_status (*reduce)(gp_plan *plan, double *sums, gp_error *err);
-    /* Statistics, clipping, the solver's step t (from 1) with that rate; returns before it is done. */
-    gp_status (*commit)(gp_plan *plan, double learn_rate, uint64_t t, gp_error *err);
+    /* *resident: the device holds the data. */
+    gp_status (*keep)(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err);
+    /* Returns before it is done.  Statistics, clipping and the solver's step come behind the last call, on all ranks or
+     * on none that lives. */
+    gp_status (*launch)(gp_plan *plan, const gp_step_call *call, gp_error *err);
+    /* Waits for the oldest step that was not told of.  Fails with what check() said, or with what is wrong with the
+     * device: then comes halt(). */
+    gp_status (*told)(gp_plan *plan, gp_step_told *told, gp_error *err);
+    /* Nothing more is launched or committed, and the device is at rest.  told() has the steps under way still: those that
+     * count were committed before.  On failure the device's state is lost. */
+    gp_status (*halt)(gp_plan *plan, gp_error *err);
+    /* With no step under way. */
     gp_status (*fetch)(gp_plan *plan, float *parameters, float *state, gp_error *err);
     /* Ranks that add up.  GP_EUNSUPPORTED: this device cannot, such as two ranks on one. */
     gp_status (*group_id)(uint8_t id[GP_GROUP_ID_BYTES], gp_error *err);
     gp_status (*join)(gp_backend *backend, const gp_group *group, gp_error *err);
-    void (*leave)(gp_backend *backend); /* no plan that was recorded may run after it */
+    void (*leave)(gp_backend *backend); /* when plans that were kept in it are freed, or none was kept */
 } gp_backend_steps;
 
 typedef struct gp_backend_ops { /* all slots but steps and rebind required */

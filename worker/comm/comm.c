@@ -300,6 +300,14 @@ gp_status gp_comm_barrier(gp_comm *comm, gp_error *err)
     return finish(comm, status, 0, began_ns);
 }
 
+gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err)
+{
+    gp_status status = check_formed(comm, err);
+
+    *left = false;
+    return status == GP_OK ? comm->ops->look(comm, left, err) : status;
+}
+
 gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err)
 {

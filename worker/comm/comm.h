@@ -168,6 +168,11 @@ gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, 
 /* Returns when all ranks have called it. */
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err);
 
+/* gp_comm_look -- whether a collective that were begun now could still succeed: fails as it would where a member died or
+ * the group was ended, and ends it for all.  Does not wait; for who waits for peers in another way.
+ *   *left  a member has left in good order: it lacks nothing, but it answers nothing either */
+gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err);
+
 /* ---- tagged messages between two ranks (not collective) ---- */
 
 typedef struct gp_comm_message {

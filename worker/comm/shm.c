@@ -456,6 +456,7 @@ const gp_comm_ops gp_comm_shm = {
     .broadcast_private = gp_shm_broadcast_private,
     .gather_private = gp_shm_gather_private,
     .barrier = gp_shm_barrier,
+    .look = gp_shm_look_now,
     .send = gp_shm_send,
     .receive = gp_shm_receive,
     .probe = gp_shm_probe,

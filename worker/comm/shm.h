@@ -125,6 +125,7 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
  * go on without it, so that a member that has left our section matters too.  One that went after it had brought `word`
  * to `target` is not missed. */
 void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
+gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err);
 void gp_shm_section(gp_comm *comm, uint64_t section, bool over);
 
 /* shm_messages.c */

@@ -143,6 +143,26 @@ void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t
         control_end(shm->control, how, gone_rank, shm->base.rank);
 }
 
+gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err)
+{
+    shm_group *shm = (shm_group *)comm;
+
+    *left = false;
+    for (uint32_t k = 0; k < shm->base.world; k++) {
+        bool gone = atomic_load(&shm->control->lines[k].left) != 0;
+
+        if (k == shm->base.rank)
+            continue;
+        if (!gone && gp_process_dead(shm->peers[k].pidfd)) {
+            gone = atomic_load(&shm->control->lines[k].left) != 0;
+            if (!gone)
+                gp_shm_end(shm->control, SHM_DIED, k);
+        }
+        *left = *left || gone;
+    }
+    return gp_shm_verdict(shm, err);
+}
+
 /* ---- waiting ---- */
 
 /* Sleep for a slice at most; returns whether it passed with nothing happening. */

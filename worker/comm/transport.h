@@ -32,6 +32,7 @@ struct gp_comm_ops {
     gp_status (*broadcast_private)(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
     gp_status (*gather_private)(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
     gp_status (*barrier)(gp_comm *comm, gp_error *err);
+    gp_status (*look)(gp_comm *comm, bool *left, gp_error *err);
     gp_status (*send)(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
                       gp_error *err);
     gp_status (*receive)(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,

@@ -11,12 +11,14 @@
  *   bodies_wide.h  some of these for eight channels at once
  *   bodies_move.h  boxes, resizing, softmax
  *   bodies_loss.h  losses
- *   bodies_step.h  the optimiser over the blob */
+ *   bodies_step.h  the end of a step: the latch, the optimiser over the blob
+ *   bodies_feed.h  where samples come from */
 #ifndef GP_CUDA_BODIES_H
 #define GP_CUDA_BODIES_H
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "worker/backend/cuda/kernel_args.h"
 
@@ -95,16 +97,20 @@ BODY size_t image_chw(const gp_kernel_image *image, uint32_t n, uint32_t e)
 
 /* ---- input ---- */
 
-/* bytes: samples, [count][C][H][W], kind 1: uint8, 0: float32.  y[0] = value * scale + offset, n[0] scales. */
+/* bytes: samples, [count][C][H][W], kind 1: uint8, 0: float32.  y[0] = value * scale + offset, n[0] scales.
+ * count: bytes from one slot of the input to the next; index: which samples of all that are there, NULL: the first. */
 BODY void body_normalize(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
-    size_t from = (size_t)at.n * a->y[0].sample + (size_t)at.c * a->y[0].pixels + at.p;
+    size_t within = (size_t)at.c * a->y[0].pixels + at.p;
     uint32_t k = at.c < a->n[0] ? at.c : 0;
     float value = 0.0f;
 
     if (at.n < a->call->count) {
-        value = a->kind == 1 ? (float)((const uint8_t *)a->bytes)[from] : ((const float *)a->bytes)[from];
+        const void *bytes = (const char *)a->bytes + a->call->slot * a->count;
+        size_t from = (size_t)(a->index == NULL ? at.n : a->index[at.n]) * a->y[0].sample + within;
+
+        value = a->kind == 1 ? (float)((const uint8_t *)bytes)[from] : ((const float *)bytes)[from];
         value = value * a->scale[k] + a->offset[k];
     }
     image_put(&a->y[0], i, value);
@@ -308,5 +314,6 @@ BODY void body_weights_unpack(const gp_kernel_args *a, uint32_t i)
 #include "worker/backend/cuda/bodies_move.h"
 #include "worker/backend/cuda/bodies_loss.h"
 #include "worker/backend/cuda/bodies_step.h"
+#include "worker/backend/cuda/bodies_feed.h"
 
 #endif

@@ -1,19 +1,105 @@
-/* bodies_step.h -- the commit of a step over the blob: clipping, the solvers of worker/optim, running statistics.
+/* bodies_step.h -- the end of a step: its sums, the latch, the commit over the blob, and what the host is told.
  * Part of bodies.h.
  *
- *   f[0] parameters   f[1] gradients   f[2], f[3] the rule's state   d[1] the reduced sums, then the samples
+ *   sums over the ranks -> latch -> statistics, clipping, the solvers of worker/optim -> tell
+ *
+ * Commit is of f[0] parameters   f[1] gradients   f[2], f[3] the rule's state   d[1] the reduced sums, then the samples
  *   tensors [n[0]], by offset          count: of the blob.  Items: elements of the blob
  *
- * A step without weight, or whose loss is no number, commits nothing; the host learns of it later. */
+ * The latch decides once for all kernels behind it, so that a step is committed whole or not at all: not when the host
+ * has ended it (sums hold anything then, which is why the host says so before it ends them), not without weight, and not
+ * when the loss is no number, after which no step counts. */
 
 enum { STEP_STATISTIC_MEAN = 1 }; /* as GP_STATISTIC_MEAN */
 
+/* As the header of a step lies behind its sums. */
+enum { STEP_SAMPLES = BODY_SUMS, STEP_STOP, STEP_PAUSE, STEP_SUMS };
+
 BODY int step_commits(const gp_kernel_args *a)
 {
-    double weight = a->d[1][BODY_WEIGHT], loss = a->d[1][BODY_LOSS];
-
-    return a->call->commit && weight > 0.0 && loss - loss == 0.0;
+    return a->kept->commit != 0;
 }
+
+BODY uint64_t step_now_ns(void)
+{
+#ifdef __CUDA_ARCH__
+    uint64_t now;
+
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+#else
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+/* One item.  kind 0: the way forward ends here; 1: the way back; 2: that of the last call, whose header is written. */
+BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
+{
+    uint64_t now = step_now_ns();
+
+    (void)i;
+    if (a->kind == 0)
+        a->kept->forward_ns += now - a->kept->mark_ns;
+    else
+        a->kept->backward_ns += now - a->kept->mark_ns;
+    a->kept->mark_ns = now;
+    if (a->kind != 2)
+        return;
+    a->d[1][STEP_SAMPLES] = (double)a->call->samples;
+    a->d[1][STEP_STOP] = (double)a->call->stop;
+    a->d[1][STEP_PAUSE] = (double)a->call->pause;
+}
+
+/* One item. */
+BODY void body_latch(const gp_kernel_args *a, uint32_t i)
+{
+    gp_kernel_kept *kept = a->kept;
+    double weight = a->d[1][BODY_WEIGHT], loss = a->d[1][BODY_LOSS], t;
+    uint32_t go = *(const volatile uint32_t *)&a->mail->go != 0 && !kept->bad;
+    uint64_t now = step_now_ns();
+
+    (void)i;
+    kept->exchange_ns = now - kept->mark_ns;
+    kept->mark_ns = now;
+    kept->counts = go && (weight <= 0.0 || loss - loss == 0.0);
+    kept->commit = kept->counts && weight > 0.0;
+    kept->bad = kept->bad || (go && !kept->counts);
+    if (!kept->commit)
+        return;
+    t = (double)++kept->solved;
+    kept->rule.learn_rate = a->call->learn_rate;
+    kept->rule.correction = (float)(1.0 / (1.0 - pow(kept->rule.wide_decay, t)));
+    kept->rule.squared_correction = (float)(1.0 / (1.0 - pow(kept->rule.wide_squared_decay, t)));
+}
+
+/* One item; n[0] sums. */
+BODY void body_tell(const gp_kernel_args *a, uint32_t i)
+{
+    gp_kernel_kept *kept = a->kept;
+    uint64_t number = ++kept->steps;
+    gp_kernel_told *told = &a->mail->told[(number - 1) % GP_KERNEL_TOLD];
+
+    (void)i;
+    for (uint32_t k = 0; k < a->n[0]; k++)
+        told->sums[k] = a->d[1][k];
+    told->forward_ns = kept->forward_ns;
+    told->backward_ns = kept->backward_ns;
+    told->exchange_ns = kept->exchange_ns;
+    told->commit_ns = step_now_ns() - kept->mark_ns;
+    told->counts = kept->counts;
+    told->commit = kept->commit;
+#ifdef __CUDA_ARCH__
+    __threadfence_system();
+    *(volatile uint64_t *)&told->number = number;
+#else
+    __atomic_store_n(&told->number, number, __ATOMIC_RELEASE);
+#endif
+}
+
+/* ---- commit ---- */
 
 BODY const gp_kernel_tensor *tensor_of(const gp_kernel_args *a, uint32_t i)
 {
@@ -57,7 +143,7 @@ BODY void body_squares_sum(const gp_kernel_args *a, uint32_t i)
 BODY void body_clip(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
-    double limit = a->rule->threshold * a->d[1][BODY_WEIGHT], norm;
+    double limit = a->kept->rule.threshold * a->d[1][BODY_WEIGHT], norm;
     float g = a->f[1][i], most = (float)limit;
 
     if (!t->learns || !step_commits(a))
@@ -75,14 +161,14 @@ BODY void body_clip(const gp_kernel_args *a, uint32_t i)
 BODY void body_sgdm(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
-    float rate = a->rule->learn_rate * t->learn_rate_factor, l2 = a->rule->l2 * t->l2_factor, w = a->f[0][i],
-          g, v;
+    float rate = a->kept->rule.learn_rate * t->learn_rate_factor, l2 = a->kept->rule.l2 * t->l2_factor,
+          w = a->f[0][i], g, v;
 
     if (!t->learns || !step_commits(a))
         return;
     g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + l2 * w;
-    v = (a->rule->momentum == 0.0f ? 0.0f : a->rule->momentum * a->f[2][i]) - rate * g;
-    if (a->rule->momentum != 0.0f)
+    v = (a->kept->rule.momentum == 0.0f ? 0.0f : a->kept->rule.momentum * a->f[2][i]) - rate * g;
+    if (a->kept->rule.momentum != 0.0f)
         a->f[2][i] = v;
     a->f[0][i] = w + v;
 }
@@ -91,7 +177,7 @@ BODY void body_sgdm(const gp_kernel_args *a, uint32_t i)
 BODY void body_adam(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
-    const gp_kernel_rule *rule = a->rule;
+    const gp_kernel_rule *rule = &a->kept->rule;
     float rate = rule->learn_rate * t->learn_rate_factor, l2 = rule->l2 * t->l2_factor, w = a->f[0][i], g, m,
           v;
 
@@ -109,7 +195,7 @@ BODY void body_adam(const gp_kernel_args *a, uint32_t i)
 BODY void body_rmsprop(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
-    const gp_kernel_rule *rule = a->rule;
+    const gp_kernel_rule *rule = &a->kept->rule;
     float rate = rule->learn_rate * t->learn_rate_factor, w = a->f[0][i], g, v;
 
     if (!t->learns || !step_commits(a))

@@ -1,8 +1,9 @@
-/* device.c -- a CUDA device: one stream, its marks, and the libraries' handles. */
+/* device.c -- a CUDA device: a stream for each lane, events and marks, and the libraries' handles. */
 #include "worker/backend/cuda/device_state.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/backend/cuda/check.h"
 #include "worker/backend/cuda/cudnn_conv.h"
@@ -39,11 +40,31 @@ void gp_device_close(gp_device *device)
     for (int i = 0; i < GP_DEVICE_MARKS; i++)
         if (device->marks[i] != NULL)
             cudaEventDestroy(device->marks[i]);
-    if (device->stream != NULL)
-        cudaStreamDestroy(device->stream);
+    for (int i = 0; i < GP_EVENTS; i++)
+        if (device->events[i] != NULL)
+            cudaEventDestroy(device->events[i]);
+    for (int i = 0; i < GP_LANES; i++)
+        if (device->lanes[i] != NULL)
+            cudaStreamDestroy(device->lanes[i]);
     if (atomic_fetch_sub(&device_count, 1) == 1)
         cudaDeviceReset(); /* some hundred MiB that a worker without work need not hold */
     free(device);
+}
+
+/* Sums go ahead of what computes: the ranks wait for each other. */
+static gp_status lanes_open(gp_device *device, gp_error *err)
+{
+    int least = 0, greatest = 0;
+    gp_status status = GP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+
+    for (int i = 0; i < GP_LANES && status == GP_OK; i++)
+        status = GP_CUDA(cudaStreamCreateWithPriority(&device->lanes[i], cudaStreamNonBlocking,
+                                                      i == GP_LANE_PEERS ? greatest : least),
+                         err);
+    device->stream = device->lanes[GP_LANE_MAIN];
+    for (int i = 0; i < GP_EVENTS && status == GP_OK; i++)
+        status = GP_CUDA(cudaEventCreateWithFlags(&device->events[i], cudaEventDisableTiming), err);
+    return status;
 }
 
 /* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
@@ -57,7 +78,7 @@ gp_status gp_device_open(gp_device **out, gp_error *err)
     atomic_fetch_add(&device_count, 1);
     status = GP_CUDA(cudaSetDevice(0), err);
     if (status == GP_OK)
-        status = GP_CUDA(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), err);
+        status = lanes_open(device, err);
     for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
         status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
     if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
@@ -107,6 +128,69 @@ void gp_device_free(gp_device *device, void *memory)
         return;
     cudaStreamSynchronize(device->stream);
     cudaFree(memory);
+}
+
+size_t gp_device_available(gp_device *device)
+{
+    size_t available = 0, total = 0;
+
+    (void)device;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess)
+        cudaGetLastError();
+    return available;
+}
+
+gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err)
+{
+    void *block = NULL;
+    gp_status status =
+        GP_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocPortable | cudaHostAllocMapped), err);
+
+    (void)device;
+    if (status == GP_OK)
+        status = GP_CUDA(cudaHostGetDevicePointer(there, block, 0), err);
+    if (status != GP_OK) {
+        cudaGetLastError();
+        cudaFreeHost(block);
+        return status;
+    }
+    memset(block, 0, bytes);
+    *out = block;
+    return GP_OK;
+}
+
+void gp_device_free_host(gp_device *device, void *memory)
+{
+    (void)device;
+    if (memory != NULL)
+        cudaFreeHost(memory);
+}
+
+gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->lanes[GP_LANE_INPUT]),
+                   err);
+}
+
+gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
+{
+    return GP_CUDA(cudaEventRecord(device->events[event], device->lanes[lane]), err);
+}
+
+gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err)
+{
+    return GP_CUDA(cudaStreamWaitEvent(device->lanes[lane], device->events[event], 0), err);
+}
+
+gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err)
+{
+    cudaError_t code = cudaEventQuery(device->events[event]);
+
+    *passed = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return gp_cuda_check(code, "work on the GPU", err);
+    cudaGetLastError(); /* not ready is no error */
+    return GP_OK;
 }
 
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)

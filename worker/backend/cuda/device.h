@@ -1,8 +1,14 @@
-/* device.h -- what a plan needs of a device: memory, one stream of work, graphs of it, and the libraries' convolutions
- * and matrix products.
+/* device.h -- what a plan needs of a device: memory, lanes of work, graphs of it, the libraries' convolutions and matrix
+ * products, and sums with its peers.
  *
  * device.c is CUDA; tests/fake/device.c is the host, which runs each kernel's body in a loop, so that everything above
- * this line is tested where there is no device.  All calls are asynchronous and in order unless said otherwise. */
+ * this line is tested where there is no device.  All calls are asynchronous, and in order in the main lane, unless said
+ * otherwise.
+ *
+ *   main    kernels, libraries, graphs          input   copies of samples to come          peers   sums over the ranks
+ *
+ * What lies in two lanes is ordered by events only: what follows an event begins when all is done that stood in the
+ * event's lane when it was noted. */
 #ifndef GP_CUDA_DEVICE_H
 #define GP_CUDA_DEVICE_H
 
@@ -15,28 +21,49 @@ typedef struct gp_device gp_device;
 typedef struct gp_device_graph gp_device_graph;
 typedef struct gp_device_work gp_device_work; /* a convolution's or a product's plan */
 
+typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANES } gp_lane;
+
+/* By number; a pair for the slots of the input. */
+enum { GP_EVENT_FED = 0, GP_EVENT_USED = 2, GP_EVENT_FORK = 4, GP_EVENT_JOIN, GP_EVENTS };
+
 gp_status gp_device_open(gp_device **out, gp_error *err);
 void gp_device_close(gp_device *device);
 
 /* Zeros at first.  GP_ENOMEM names what is free. */
 gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err);
 void gp_device_free(gp_device *device, void *memory); /* accepts NULL; waits */
+size_t gp_device_available(gp_device *device);        /* bytes that are free now */
+/* The same, where sums over the ranks are made: NCCL reads and writes it without copies. */
+gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err);
+void gp_device_free_summed(gp_device *device, void *memory); /* accepts NULL; waits; out of any group */
+/* Memory of the host that the device copies from by itself, and that kernels may read and write at the address *there;
+ * zeros at first. */
+gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err);
+void gp_device_free_host(gp_device *device, void *memory); /* accepts NULL; nothing may use it any more */
 
 /* `from` of an upload may change when the call is back, `to` of a download is there after gp_device_sync(). */
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
+/* The same in the input lane; `from` is of gp_device_alloc_host() and is read later. */
+gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err);
 gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
                            gp_error *err);
 gp_status gp_device_sync(gp_device *device, gp_error *err); /* waits */
 
+gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err);
+gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err);
+/* Whether all before the event is done; true before its first note. */
+gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err);
+
 /* Marks 0 .. GP_DEVICE_MARKS - 1 in the stream, and the time between two that were passed. */
 enum { GP_DEVICE_MARKS = 3 };
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err);
 int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to);
 
-/* What is launched between record and recorded is kept instead of run; replay runs it.  Pointers are those of then. */
+/* What is launched between record and recorded is kept instead of run, also in lanes that follow an event of the main one
+ * and that it follows again; replay runs it in the main lane.  Pointers are those of then. */
 gp_status gp_device_record(gp_device *device, gp_error *err);
 gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err);
 gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err);
@@ -80,16 +107,23 @@ void gp_device_work_free(gp_device_work *work);
 
 enum { GP_DEVICE_GROUP_ID_BYTES = 128 };
 
-typedef bool (*gp_device_stopped_fn)(void *context);
+/* Asked while peers are waited for: GP_OK goes on waiting, all else ends it with that. */
+typedef gp_status (*gp_device_check_fn)(void *context, gp_error *err);
 
 gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err);
-/* GP_EUNSUPPORTED: NCCL refuses.  GP_ECANCELED: stopped() said so. */
+/* GP_EUNSUPPORTED: NCCL refuses.  Else what check() said, or NCCL of a peer. */
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
-                         uint32_t world, gp_device_stopped_fn stopped, void *context, gp_error *err);
-void gp_device_leave(gp_device *device); /* aborts what is under way */
-/* buffer := the sum over the ranks, of float64 or float32 numbers; without a group it is as it was. */
+                         uint32_t world, gp_device_check_fn check, void *context, gp_error *err);
+bool gp_device_joined(const gp_device *device);
+/* Memory of gp_device_alloc_summed() is going to be summed in this group; only faster for it, and never an error. */
+void gp_device_register(gp_device *device, void *memory, size_t bytes);
+/* In the peers' lane: buffer := the sum over the ranks, of float64 or float32 numbers, the same bits on all of them. */
 gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide, gp_error *err);
-/* As gp_device_sync(), but a peer that died or a stop ends it: GP_EPEER, GP_ECANCELED, and there is no group any more. */
-gp_status gp_device_wait(gp_device *device, gp_error *err);
+/* Does not wait: what is known to be wrong with the device or with a peer, else GP_OK.  Not while recording. */
+gp_status gp_device_look(gp_device *device, gp_error *err);
+/* Sums that are under way end soon, and with anything in their buffers; later ones fail.  Then all lanes are waited for. */
+gp_status gp_device_abort(gp_device *device, gp_error *err);
+/* The end of the group, which waits for peers unless it was aborted.  Graphs with sums must be gone. */
+void gp_device_leave(gp_device *device);
 
 #endif

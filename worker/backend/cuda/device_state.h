@@ -5,17 +5,26 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <pthread.h>
 
 #include "worker/backend/cuda/device.h"
 
+enum { GP_DEVICE_REGISTERED_MAX = 4 };
+
 struct gp_device {
-    cudaStream_t stream;
+    cudaStream_t stream; /* the main lane */
+    cudaStream_t lanes[GP_LANES];
+    cudaEvent_t events[GP_EVENTS];
     cudaEvent_t marks[GP_DEVICE_MARKS];
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublas;
     struct ncclComm *group; /* NULL: alone */
-    gp_device_stopped_fn stopped;
-    void *stopped_context;
+    bool aborted;           /* the group: a thread is about to end it */
+    pthread_t abort_thread;
+    void *registered[GP_DEVICE_REGISTERED_MAX];
+    uint32_t registered_count;
+    gp_device_check_fn check;
+    void *check_context;
 };
 
 #endif

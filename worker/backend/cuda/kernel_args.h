@@ -24,15 +24,57 @@ typedef struct gp_kernel_call {
     uint32_t count;   /* samples; rows beyond have gradients of zero and are in no sum */
     uint32_t first;   /* gradients are overwritten, not added to */
     uint32_t targets; /* there are some */
-    uint32_t commit;  /* the optimiser may write (optim.h of this folder) */
+    /* Of a training that stays on the device; the last four of the last call of a step. */
+    uint32_t slot;      /* of the input that has it */
+    uint32_t epoch, at; /* resident data: samples are those from position `at` of that epoch on */
+    uint32_t samples;   /* of the step, on this rank */
+    uint32_t stop, pause;
+    float learn_rate;
 } gp_kernel_call;
 
-/* Of one step of the optimiser, likewise. */
+/* Numbers of the optimiser. */
 typedef struct gp_kernel_rule {
-    double threshold; /* of clipping, of the mean gradient */
+    double threshold;                      /* of clipping, of the mean gradient */
+    double wide_decay, wide_squared_decay; /* what corrections are made of */
     float learn_rate, momentum, decay, squared_decay, epsilon, correction, squared_correction;
     float l2;
 } gp_kernel_rule;
+
+/* Of a training that stays on the device: what its steps hand on, in device memory. */
+typedef struct gp_kernel_kept {
+    gp_kernel_rule rule;
+    uint64_t calls;  /* begun: the slots take turns */
+    uint64_t steps;  /* ended, whatever became of them */
+    uint64_t solved; /* of them, those that moved the parameters */
+    uint32_t counts; /* this step does, although its weight may be 0 */
+    uint32_t commit; /* the latch: whether its kernels may write */
+    uint32_t bad;    /* a step had a loss that is no number: none counts any more */
+    uint32_t reserved;
+    uint64_t mark_ns, forward_ns, backward_ns, exchange_ns;
+} gp_kernel_kept;
+
+/* What the device and the host tell each other while steps are under way: memory of the host that both see. */
+enum { GP_KERNEL_TOLD = 4, GP_KERNEL_TOLD_SUMS = 16 };
+
+typedef struct gp_kernel_told {
+    double sums[GP_KERNEL_TOLD_SUMS]; /* reduced */
+    uint64_t forward_ns, backward_ns, exchange_ns, commit_ns;
+    uint32_t counts, commit;
+    uint64_t number; /* of the step, from 1; written last */
+} gp_kernel_told;
+
+typedef struct gp_kernel_mail {
+    uint32_t go; /* the host's: 0 = nothing is committed any more */
+    uint32_t reserved;
+    gp_kernel_told told[GP_KERNEL_TOLD]; /* the device's, in turn */
+} gp_kernel_mail;
+
+/* What was drawn for a sample of resident data (common/data/augment.h). */
+typedef struct gp_kernel_draw {
+    double a[2][3];
+    float color[3][3], contrast;
+    uint32_t recolor, reserved;
+} gp_kernel_draw;
 
 /* A tensor of the blob, for kernels over all of them. */
 typedef struct gp_kernel_tensor {
@@ -51,8 +93,10 @@ typedef struct gp_kernel_args {
     float *f[GP_KERNEL_FLOATS]; /* parameters, their gradients, moments */
     double *d[2];               /* sums, and parts of sums */
     const void *bytes;
-    const gp_kernel_rule *rule;
     const gp_kernel_tensor *tensors;
+    const uint32_t *index; /* of resident samples, by row of a call */
+    gp_kernel_kept *kept;
+    gp_kernel_mail *mail;
     uint64_t count;
     uint32_t rows;   /* samples there is room for */
     uint32_t chunks; /* a sum is cut into so many parts, each of one work item */

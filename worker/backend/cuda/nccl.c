@@ -1,8 +1,15 @@
-/* nccl.c -- the ranks of a training on GPUs: a non-blocking communicator, one for each group (only: nccl.h).
+/* nccl.c -- the ranks of a training on GPUs: a non-blocking communicator, one for each generation (only: nccl.h).
  *
  * NCCL tells of a dead peer only where its transport notices; over NVLink and shared memory its kernel waits for ever.  So
- * nothing here waits without asking stopped(), which the worker's control thread answers: it hears of deaths from the
- * scheduler.  Either ends the communicator: a later training joins a new one. */
+ * nothing here waits without gp_device_look(), which asks the caller too: it hears of deaths from the kernel and the
+ * scheduler.
+ *
+ * A communicator lives until the graphs that it was recorded into are gone: NCCL waits for that in its end.  So an abort
+ * is begun by a thread of its own; the lanes come to rest, the caller frees its graphs, and gp_device_leave() waits for
+ * the thread.
+ *
+ * Sums are ncclSum over memory that is registered, not over symmetric windows: all ranks must get the same bits, which
+ * NCCL's ring, tree and switch algorithms give (one rank, or the switch, makes a sum, and all get a copy). */
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,44 +60,129 @@ static void share_one_gpu(uint32_t rank)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
-void gp_device_leave(gp_device *device)
-{
-    if (device->group != NULL)
-        ncclCommAbort(device->group);
-    device->group = NULL;
-    device->stopped = NULL;
-}
+enum { REST_MS = 10000, FINALIZE_MS = 5000 };
 
 static void pause_briefly(void)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }
 
-/* What was begun is under way or done; the group is gone when it failed. */
-static gp_status group_settle(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
+static int64_t now_ms(void)
 {
-    while (code == ncclInProgress) {
-        if (device->stopped != NULL && device->stopped(device->stopped_context)) {
-            gp_device_leave(device);
-            return gp_fail(err, GP_ECANCELED, "stopped while peers were waited for (%s)", what);
-        }
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- the end of a group ---- */
+
+static void *abort_main(void *group)
+{
+    ncclCommAbort(group);
+    return NULL;
+}
+
+static void abort_begin(gp_device *device)
+{
+    if (device->group == NULL || device->aborted)
+        return;
+    if (pthread_create(&device->abort_thread, NULL, abort_main, device->group) == 0)
+        device->aborted = true;
+    else
+        ncclCommAbort(device->group); /* right where nothing was recorded */
+    device->group = NULL;
+}
+
+gp_status gp_device_abort(gp_device *device, gp_error *err)
+{
+    const int64_t until_ms = now_ms() + REST_MS;
+
+    abort_begin(device);
+    for (int i = 0; i < GP_LANES; i++) {
+        cudaError_t code;
+
+        while ((code = cudaStreamQuery(device->lanes[i])) == cudaErrorNotReady && now_ms() < until_ms)
+            pause_briefly();
+        if (code == cudaErrorNotReady)
+            return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
+                           REST_MS / 1000);
+        if (code != cudaSuccess)
+            return gp_cuda_check(code, "the GPU after an abort", err);
+    }
+    return GP_OK;
+}
+
+/* All that this rank has sent is with its peers, unless one of them is gone. */
+static bool group_finalize(gp_device *device)
+{
+    const int64_t until_ms = now_ms() + FINALIZE_MS;
+    ncclResult_t code = ncclCommFinalize(device->group);
+    gp_error ignored;
+
+    while (code == ncclInProgress && now_ms() < until_ms) {
+        if (device->check != NULL && device->check(device->check_context, &ignored) != GP_OK)
+            return false;
         if (ncclCommGetAsyncError(device->group, &code) != ncclSuccess)
-            code = ncclInternalError;
+            return false;
         if (code == ncclInProgress)
             pause_briefly();
     }
-    if (code == ncclSuccess)
-        return GP_OK;
-    gp_device_leave(device);
-    return nccl_fail(code, what, err);
+    return code == ncclSuccess;
+}
+
+void gp_device_leave(gp_device *device)
+{
+    if (device->aborted) {
+        pthread_join(device->abort_thread, NULL);
+        device->aborted = false;
+    }
+    if (device->group != NULL) {
+        for (uint32_t i = 0; i < device->registered_count; i++)
+            ncclCommDeregister(device->group, device->registered[i]);
+        if (group_finalize(device))
+            ncclCommDestroy(device->group);
+        else
+            ncclCommAbort(device->group);
+    }
+    device->group = NULL;
+    device->registered_count = 0;
+    device->check = NULL;
+}
+
+/* ---- its life ---- */
+
+static gp_status group_look(gp_device *device, ncclResult_t *code, const char *what, gp_error *err)
+{
+    gp_status status = device->check == NULL ? GP_OK : device->check(device->check_context, err);
+
+    if (status != GP_OK)
+        return status;
+    if (ncclCommGetAsyncError(device->group, code) != ncclSuccess)
+        *code = ncclInternalError;
+    return *code == ncclSuccess || *code == ncclInProgress ? GP_OK : nccl_fail(*code, what, err);
+}
+
+/* What was begun is under way; also while a graph is recorded, so nothing is asked of the streams. */
+static gp_status group_settle(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    while (status == GP_OK && code == ncclInProgress) {
+        status = group_look(device, &code, what, err);
+        if (status == GP_OK && code == ncclInProgress)
+            pause_briefly();
+    }
+    return status != GP_OK || code == ncclSuccess ? status : nccl_fail(code, what, err);
 }
 
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
-                         uint32_t world, gp_device_stopped_fn stopped, void *context, gp_error *err)
+                         uint32_t world, gp_device_check_fn check, void *context, gp_error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
     ncclResult_t code;
+    gp_status status;
 
     gp_device_leave(device);
     if (world == 1)
@@ -98,47 +190,86 @@ gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_
     memcpy(&unique, id, sizeof(unique));
     share_one_gpu(rank);
     config.blocking = 0;
-    device->stopped = stopped;
-    device->stopped_context = context;
     code = ncclCommInitRankConfig(&device->group, (int)world, unique, (int)rank, &config);
     if (code != ncclSuccess && code != ncclInProgress) {
         device->group = NULL;
         return nccl_fail(code, "ncclCommInitRankConfig", err);
     }
-    return group_settle(device, code, "joining", err);
+    device->check = check;
+    device->check_context = context;
+    status = group_settle(device, code, "joining", err);
+    if (status != GP_OK)
+        abort_begin(device);
+    return status;
+}
+
+bool gp_device_joined(const gp_device *device)
+{
+    return device->group != NULL;
+}
+
+void gp_device_register(gp_device *device, void *memory, size_t bytes)
+{
+    void *handle = NULL;
+    gp_error ignored;
+
+    if (device->group == NULL || device->registered_count == GP_DEVICE_REGISTERED_MAX ||
+        group_settle(device, ncclCommRegister(device->group, memory, bytes, &handle), "registering",
+                     &ignored) != GP_OK ||
+        handle == NULL)
+        return;
+    device->registered[device->registered_count++] = handle;
+}
+
+gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err)
+{
+    void *block = NULL;
+    ncclResult_t code = ncclMemAlloc(&block, bytes);
+
+    if (code != ncclSuccess) {
+        cudaGetLastError();
+        return gp_fail(err, GP_ENOMEM,
+                       "no memory for %zu bytes of gradients on the GPU (%s); use a smaller "
+                       "mini-batch-size, or micro-batch-size, which computes it in parts",
+                       bytes, ncclGetErrorString(code));
+    }
+    if (gp_device_clear(device, block, bytes, err) != GP_OK) {
+        ncclMemFree(block);
+        return GP_EIO;
+    }
+    *out = block;
+    return GP_OK;
+}
+
+void gp_device_free_summed(gp_device *device, void *memory)
+{
+    if (memory == NULL)
+        return;
+    for (int i = 0; i < GP_LANES; i++)
+        cudaStreamSynchronize(device->lanes[i]);
+    ncclMemFree(memory);
 }
 
 gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide, gp_error *err)
 {
-    ncclResult_t code;
-
     if (device->group == NULL)
-        return GP_OK;
-    code = ncclAllReduce(buffer, buffer, count, wide ? ncclFloat64 : ncclFloat32, ncclSum, device->group,
-                         device->stream);
-    return group_settle(device, code, "ncclAllReduce", err);
+        return gp_fail(err, GP_EPEER, "the GPU's group has ended");
+    return group_settle(device,
+                        ncclAllReduce(buffer, buffer, count, wide ? ncclFloat64 : ncclFloat32, ncclSum,
+                                      device->group, device->lanes[GP_LANE_PEERS]),
+                        "ncclAllReduce", err);
 }
 
-gp_status gp_device_wait(gp_device *device, gp_error *err)
+gp_status gp_device_look(gp_device *device, gp_error *err)
 {
     ncclResult_t code = ncclSuccess;
-    cudaError_t done;
-    gp_status status;
 
-    if (device->group == NULL)
-        return gp_device_sync(device, err);
-    while ((done = cudaStreamQuery(device->stream)) == cudaErrorNotReady) {
-        if (device->stopped != NULL && device->stopped(device->stopped_context)) {
-            gp_device_leave(device);
-            return gp_fail(err, GP_ECANCELED, "stopped in the exchange");
-        }
-        if (ncclCommGetAsyncError(device->group, &code) != ncclSuccess)
-            code = ncclInternalError;
-        if (code != ncclSuccess && code != ncclInProgress) {
-            gp_device_leave(device);
-            return nccl_fail(code, "the exchange", err);
-        }
+    for (int i = 0; i < GP_LANES; i++) {
+        cudaError_t now = cudaStreamQuery(device->lanes[i]);
+
+        if (now != cudaSuccess && now != cudaErrorNotReady)
+            return gp_cuda_check(now, "work on the GPU", err);
     }
-    status = gp_cuda_check(done, "the exchange", err);
-    return status;
+    cudaGetLastError(); /* not ready is no error */
+    return device->group == NULL ? GP_OK : group_look(device, &code, "the exchange", err);
 }

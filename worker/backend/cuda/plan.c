@@ -45,6 +45,7 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     backend->packed = words_have(words, "packed");
     backend->own = words_have(words, "own");
     backend->eager = words_have(words, "eager");
+    backend->fed = words_have(words, "fed");
     backend->tf32 = words_have(words, "tf32");
     status = gp_device_open(&backend->device, err);
     if (status != GP_OK) {
@@ -80,12 +81,13 @@ static void plan_free(gp_plan *plan)
         gp_device_graph_free(plan->stretches[i].graph);
     for (uint32_t i = 0; i < plan->step_count; i++)
         gp_device_work_free(plan->steps[i].work);
-    void *const blocks[] = { plan->arena,         plan->scratch, plan->workspace,  plan->samples,
-                             plan->targets,       plan->scores,  plan->parameters, plan->gradients,
-                             plan->class_weights, plan->sums,    plan->call };
+    void *const blocks[] = { plan->arena,   plan->scratch, plan->workspace,  plan->samples,
+                             plan->targets, plan->scores,  plan->parameters, plan->class_weights,
+                             plan->sums,    plan->call };
 
     for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
         gp_device_free(device, blocks[i]);
+    gp_device_free_summed(device, plan->gradients);
     gp_free(plan->steps);
     gp_free(plan->values);
     gp_free(plan->host_scores);
@@ -134,6 +136,19 @@ static gp_status plan_take_class_weights(gp_plan *plan, gp_error *err)
     return status;
 }
 
+/* Gradients lie where the ranks' sums are made. */
+static gp_status plan_take_gradients(gp_plan *plan, size_t bytes, gp_error *err)
+{
+    void *block;
+    gp_status status = gp_device_alloc_summed(plan->backend->device, &block, bytes == 0 ? 1 : bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    plan->gradients = block;
+    plan->taken_bytes += bytes;
+    return GP_OK;
+}
+
 static gp_status plan_take_memory(gp_plan *plan, gp_error *err)
 {
     const gp_graph *graph = plan->graph;
@@ -152,7 +167,7 @@ static gp_status plan_take_memory(gp_plan *plan, gp_error *err)
     if (status == GP_OK)
         status = plan_take(plan, &plan->parameters, blob, err);
     if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN)
-        status = plan_take(plan, &plan->gradients, blob, err);
+        status = plan_take_gradients(plan, blob, err);
     if (status == GP_OK)
         status = plan_take(plan, &plan->sums, PLAN_SUMS * sizeof(double), err);
     if (status == GP_OK)
@@ -356,7 +371,7 @@ static gp_status own_loss(gp_plan *plan, const step *s, gp_error *err)
     return status;
 }
 
-static gp_status step_run(gp_plan *plan, const step *s, gp_error *err)
+gp_status gp_plan_step_run(gp_plan *plan, const step *s, gp_error *err)
 {
     gp_device *device = plan->backend->device;
 
@@ -380,7 +395,7 @@ static gp_status stretch_launch(gp_plan *plan, const stretch *part, gp_error *er
     gp_status status = GP_OK;
 
     for (uint32_t i = part->first; i < part->first + part->count && status == GP_OK; i++)
-        status = step_run(plan, &plan->steps[i], err);
+        status = gp_plan_step_run(plan, &plan->steps[i], err);
     return status;
 }
 
@@ -411,24 +426,29 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
     return gp_device_replay(device, part->graph, err);
 }
 
+gp_kernel_call gp_plan_call(const gp_plan *plan, const gp_batch *batch)
+{
+    (void)plan;
+    return (gp_kernel_call){ .seed = batch->seed,
+                             .step = (uint32_t)batch->step,
+                             .position = (uint32_t)batch->position,
+                             .count = batch->count,
+                             .first = batch->first,
+                             .targets = batch->targets != NULL };
+}
+
 static gp_status plan_begin(gp_plan *plan, gp_error *err)
 {
     const gp_batch *batch = &plan->batch;
     const gp_graph *graph = plan->graph;
     gp_device *device = plan->backend->device;
-    gp_kernel_call call = { .seed = batch->seed,
-                            .step = (uint32_t)batch->step,
-                            .position = (uint32_t)batch->position,
-                            .count = batch->count,
-                            .first = batch->first,
-                            .targets = batch->targets != NULL,
-                            .commit = 1 };
+    gp_kernel_call call = gp_plan_call(plan, batch);
     size_t each = (size_t)gp_shape_count(&graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
     gp_status status = gp_device_upload(device, plan->call, &call, sizeof(call), err);
 
     if (batch->backward_only || status != GP_OK)
         return status;
-    if (batch->first && !batch->unchanged && plan->kept == NULL)
+    if (batch->first && !batch->unchanged)
         status = gp_device_upload(device, plan->parameters, plan->memory.parameters,
                                   graph->blob_count * sizeof(float), err);
     if (status == GP_OK && batch->first)
@@ -452,9 +472,6 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     bool train = plan->options.phase == GP_PHASE_TRAIN;
     gp_status status = GP_OK;
 
-    if (plan->kept != NULL && !batch->forward_only) /* its sums are fetched by reduce() */
-        return GP_OK;
-
     if (train && (batch->last || batch->forward_only))
         status = gp_device_download(device, plan->memory.gradients, plan->gradients,
                                     graph->blob_count * sizeof(float), err);
@@ -466,7 +483,8 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
-void gp_plan_measure(gp_plan *plan)
+/* The time between marks that were passed is added up. */
+static void plan_measure(gp_plan *plan)
 {
     gp_device *device = plan->backend->device;
 
@@ -474,7 +492,8 @@ void gp_plan_measure(gp_plan *plan)
     plan->times.backward_ns += gp_device_between_ns(device, 1, 2);
 }
 
-/* Synchronous but for a training that is kept: gradients, sums and scores are in the host's memory when it is back. */
+/* Synchronous: gradients, sums and scores are in the host's memory when it is back.  A training that is kept goes by
+ * steps.c. */
 static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                           gp_error *err)
 {
@@ -482,7 +501,7 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     bool turned = false;
     gp_status status;
 
-    assert(batch->count <= plan->options.micro_batch);
+    assert(batch->count <= plan->options.micro_batch && plan->kept == NULL);
     plan->batch = *batch;
     status = plan_begin(plan, err);
     if (status == GP_OK)
@@ -510,9 +529,8 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
         status = plan_end(plan, err);
     if (status != GP_OK)
         return status;
-    if (plan->kept == NULL || batch->forward_only)
-        gp_plan_measure(plan);
-    return batch->last && ready != NULL && plan->kept == NULL && plan->options.phase == GP_PHASE_TRAIN
+    plan_measure(plan);
+    return batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN
                ? ready(context, plan->graph->blob_count, err)
                : GP_OK;
 }

@@ -12,8 +12,8 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/device.h"
 
-/* The sums of a plan: GP_SUMS, then the samples of a step that is committed on the device. */
-enum { PLAN_STRETCHES = 8, PLAN_SUMS = GP_SUMS + 1, PLAN_CHUNKS_MAX = 512, PLAN_WORKSPACE_MAX = 1 << 30 };
+/* The sums of a plan: GP_SUMS, then the header of a step that is committed on the device: samples, stop, pause. */
+enum { PLAN_STRETCHES = 8, PLAN_SUMS = GP_SUMS + 3, PLAN_CHUNKS_MAX = 512, PLAN_WORKSPACE_MAX = 1 << 30 };
 
 typedef enum step_kind {
     STEP_KERNEL,
@@ -53,7 +53,7 @@ typedef struct plan_value {
 
 struct gp_backend {
     gp_device *device;
-    bool dense, packed, own, eager, tf32; /* words of `kernels` (backend.h) */
+    bool dense, packed, own, eager, tf32, fed; /* words of `kernels` (backend.h) */
 };
 
 struct gp_plan {
@@ -94,7 +94,8 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value); /* data NULL
 gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err);
 bool gp_plan_can(gp_opcode code);
 
-/* plan.c: the time between marks that were passed is added up. */
-void gp_plan_measure(gp_plan *plan);
+/* plan.c */
+gp_kernel_call gp_plan_call(const gp_plan *plan, const gp_batch *batch);
+gp_status gp_plan_step_run(gp_plan *plan, const step *s, gp_error *err);
 
 #endif

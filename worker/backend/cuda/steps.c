@@ -1,0 +1,189 @@
+/* steps.c -- a call as one graph, a step's last call with all that follows in it, and what the host is told.
+ *
+ * The first step of a training is launched piece by piece, because libraries load their kernels when first used and NCCL
+ * connects its ranks; on every rank alike, because a sum must be in a graph on all ranks or on none.  From the second
+ * on, each kind of call is recorded when it first comes, and replayed: what changes from call to call lies in the slot.
+ *
+ * An abort: the host takes `go` back and only then ends the sums that are under way.  So whoever's latch has seen `go`
+ * had whole sums: it is at the step after, and all others are at it or at the one before. */
+#include "worker/backend/cuda/bodies.h"
+
+#include "worker/backend/cuda/keep.h"
+
+enum { WAIT_SPINS = 20000, WAIT_SLEEP_NS = 20000 };
+
+/* ---- a call ---- */
+
+static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
+{
+    gp_kernel_args args = { .call = plan->call, .kept = plan->kept->kept, .kind = kind };
+
+    args.d[1] = plan->sums;
+    return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
+}
+
+/* Buckets that are complete after step `at` of the plan begin to be summed while the main lane goes on. */
+static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_error *err)
+{
+    const gp_kept *kept = plan->kept;
+    gp_device *device = plan->backend->device;
+    bool forked = false;
+    gp_status status = GP_OK;
+
+    for (; *next < kept->bucket_count && kept->buckets[*next].after <= at && status == GP_OK; ++*next) {
+        if (!forked) {
+            forked = true;
+            status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+            if (status == GP_OK)
+                status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+        }
+        if (status == GP_OK)
+            status = gp_device_sum(device, plan->gradients + kept->buckets[*next].first,
+                                   kept->buckets[*next].count, false, err);
+    }
+    return status;
+}
+
+/* The header follows the last bucket, and the main lane both. */
+static gp_status header_sum(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+
+    if (status == GP_OK)
+        status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+    if (status == GP_OK)
+        status = gp_device_sum(device, plan->sums, PLAN_SUMS, true, err);
+    if (status == GP_OK)
+        status = gp_device_note(device, GP_EVENT_JOIN, GP_LANE_PEERS, err);
+    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_JOIN, err) : status;
+}
+
+static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
+{
+    const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
+    bool sums = last && gp_device_joined(plan->backend->device), turned = false;
+    uint32_t next = 0;
+    gp_status status = gp_feed_launch(plan, err);
+
+    (void)first;
+    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
+        if (!turned && plan->steps[i].op >= forward_count) {
+            turned = true;
+            status = stamp(plan, 0, err);
+        }
+        if (status == GP_OK)
+            status = gp_plan_step_run(plan, &plan->steps[i], err);
+        if (status == GP_OK && sums)
+            status = buckets_sum(plan, &next, i, err);
+    }
+    if (status == GP_OK && !turned)
+        status = stamp(plan, 0, err);
+    if (status == GP_OK)
+        status = stamp(plan, last ? 2 : 1, err);
+    if (status == GP_OK && sums)
+        status = header_sum(plan, err);
+    return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
+}
+
+static gp_status call_record(gp_plan *plan, bool first, bool last, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_record(device, err), ended;
+
+    if (status != GP_OK)
+        return status;
+    status = call_pass(plan, first, last, err);
+    ended = gp_device_recorded(device, &plan->kept->graphs[first][last], status == GP_OK ? err : NULL);
+    return status == GP_OK ? ended : status;
+}
+
+gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    bool first = call->batch.first, last = call->batch.last;
+    gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was ended") : GP_OK;
+
+    if (status == GP_OK)
+        status = gp_feed_fill(plan, call, err);
+    if (status == GP_OK && (plan->eager || kept->launched == 0)) {
+        status = call_pass(plan, first, last, err);
+    } else if (status == GP_OK) {
+        if (kept->graphs[first][last] == NULL)
+            status = call_record(plan, first, last, err);
+        if (status == GP_OK)
+            status = gp_device_replay(plan->backend->device, kept->graphs[first][last], err);
+    }
+    if (status == GP_OK)
+        status = gp_feed_used(plan, err);
+    if (status == GP_OK && last)
+        kept->launched++;
+    return status;
+}
+
+void gp_steps_free_graphs(gp_plan *plan)
+{
+    for (int i = 0; i < 4; i++) {
+        gp_device_graph_free(plan->kept->graphs[i / 2][i % 2]);
+        plan->kept->graphs[i / 2][i % 2] = NULL;
+    }
+}
+
+/* ---- what became of a step ---- */
+
+static bool mail_came(const gp_kernel_told *told, uint64_t number)
+{
+    return __atomic_load_n(&told->number, __ATOMIC_ACQUIRE) == number;
+}
+
+static gp_status mail_wait(gp_plan *plan, const gp_kernel_told *told, uint64_t number, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; status == GP_OK && !mail_came(told, number); i++) {
+        if (i < WAIT_SPINS)
+            continue;
+        status = plan->kept->over ? gp_fail(err, GP_ECANCELED, "the training on the GPU was ended")
+                                  : gp_device_look(plan->backend->device, err);
+        if (status == GP_OK)
+            nanosleep(&(struct timespec){ .tv_nsec = WAIT_SLEEP_NS }, NULL);
+    }
+    return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
+}
+
+gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    const gp_kernel_told *told = &kept->mail->told[kept->told % GP_KERNEL_TOLD];
+    gp_status status;
+
+    if (kept->told == kept->launched)
+        return gp_fail(err, GP_ESTATE, "no step is under way on the GPU");
+    status = mail_wait(plan, told, kept->told + 1, err);
+    if (status != GP_OK)
+        return status;
+    kept->told++;
+    *out = (gp_step_told){ .samples = told->sums[STEP_SAMPLES],
+                           .stop = told->sums[STEP_STOP] > 0,
+                           .pause = told->sums[STEP_PAUSE] > 0,
+                           .counts = told->counts != 0,
+                           .committed = told->commit != 0,
+                           .forward_ns = (int64_t)told->forward_ns,
+                           .backward_ns = (int64_t)told->backward_ns,
+                           .exchange_ns = (int64_t)told->exchange_ns,
+                           .commit_ns = (int64_t)told->commit_ns };
+    memcpy(out->sums, told->sums, sizeof(out->sums));
+    return GP_OK;
+}
+
+gp_status gp_steps_halt(gp_plan *plan, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    gp_status status;
+
+    __atomic_store_n(&kept->mail->go, 0, __ATOMIC_SEQ_CST);
+    status = gp_device_abort(plan->backend->device, err);
+    gp_steps_free_graphs(plan);
+    kept->over = true;
+    return status;
+}
