@@ -44,16 +44,17 @@ TEST(a_device_that_was_closed_leaves_nothing)
 
 TEST(a_device_that_does_not_open_at_any_call_is_an_error_in_words_and_leaves_nothing)
 {
-    static const char *const calls[] = { "cudaSetDevice",   "cudaStreamCreateWithFlags",
-                                         "cudaEventCreate", "cudnnCreate",
-                                         "cudnnSetStream",  "cublasLtCreate" };
+    static const char *const calls[] = { "cudaSetDevice",   "cudaStreamCreateWithPriority",
+                                         "cudaEventCreate", "cudaEventCreateWithFlags",
+                                         "cudnnCreate",     "cudnnSetStream",
+                                         "cublasLtCreate" };
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         gp_device *device = NULL;
         char rule[80];
         gp_error err;
 
-        snprintf(rule, sizeof(rule), "%s:1=%d", calls[i], i < 3 ? 46 : i < 5 ? 1001 : 1);
+        snprintf(rule, sizeof(rule), "%s:1=%d", calls[i], i < 4 ? 46 : i < 6 ? 1001 : 1);
         fake_gpu_reset_counts();
         fake_gpu_faults(rule);
         CHECK(gp_device_open(&device, &err) != GP_OK);
@@ -181,10 +182,33 @@ TEST(a_capture_takes_no_memory_and_forks_must_join)
 
 static atomic_bool stop_now;
 
-static bool stopped(void *context)
+static gp_status check(void *context, gp_error *err)
 {
     (void)context;
-    return atomic_load(&stop_now);
+    return atomic_load(&stop_now) ? gp_fail(err, GP_ECANCELED, "the worker said so") : GP_OK;
+}
+
+/* A sum, waited for as a step's is. */
+static gp_status sum_and_wait(gp_device *device, void *block, size_t count, gp_error *err)
+{
+    bool passed = false;
+    gp_error ignored;
+    gp_status status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+
+    if (status == GP_OK)
+        status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+    if (status == GP_OK)
+        status = gp_device_sum(device, block, count, false, err);
+    if (status == GP_OK)
+        status = gp_device_note(device, GP_EVENT_JOIN, GP_LANE_PEERS, err);
+    while (status == GP_OK && !passed) {
+        status = gp_device_passed(device, GP_EVENT_JOIN, &passed, err);
+        if (status == GP_OK && !passed)
+            status = gp_device_look(device, err);
+    }
+    if (status != GP_OK)
+        gp_device_abort(device, &ignored);
+    return status;
 }
 
 /* As the worker's control thread does when it has heard of a death. */
@@ -218,11 +242,11 @@ static gp_status step_run(gp_device *device, void *block, float *numbers, uint32
         numbers[i] = (float)((int)rank + i % 7 + number);
     status = gp_device_upload(device, block, numbers, NUMBERS * sizeof(float), err);
     if (status == GP_OK)
-        status = gp_device_sum(device, block, NUMBERS, false, err);
-    if (status == GP_OK)
-        status = gp_device_wait(device, err);
+        status = sum_and_wait(device, block, NUMBERS, err);
     if (status == GP_OK)
         status = gp_device_download(device, numbers, block, NUMBERS * sizeof(float), err);
+    if (status == GP_OK)
+        status = gp_device_sync(device, err);
     for (int i = 0; i < NUMBERS && status == GP_OK; i++)
         if (numbers[i] != (float)((int)(world * (world - 1) / 2) + (int)world * (i % 7 + number)))
             status =
@@ -246,7 +270,7 @@ static int rank_run(const uint8_t *id, uint32_t rank, uint32_t world, fate f)
     if (device == NULL || numbers == NULL ||
         gp_device_alloc(device, &block, NUMBERS * sizeof(float), &err) != GP_OK)
         return 90;
-    status = gp_device_join(device, id, rank, world, stopped, NULL, &err);
+    status = gp_device_join(device, id, rank, world, check, NULL, &err);
     for (int s = 0; s < STEPS && status == GP_OK; s++) {
         if (s == UNLUCKY_STEP && f >= ONE_DIES_UNHEARD)
             stop_later();
@@ -343,7 +367,7 @@ TEST(a_peer_that_never_comes_is_given_up_when_the_worker_says_so)
     REQUIRE(device != NULL);
     REQUIRE_OK(gp_device_group_id(id, &err), err);
     stop_later();
-    CHECK_STATUS(GP_ECANCELED, gp_device_join(device, id, 0, 2, stopped, NULL, &err));
-    CHECK_CONTAINS(err.message, "stopped while peers were waited for");
+    CHECK_STATUS(GP_ECANCELED, gp_device_join(device, id, 0, 2, check, NULL, &err));
+    CHECK_CONTAINS(err.message, "the worker said so");
     gp_device_close(device);
 }

@@ -217,9 +217,13 @@ static ncclResult_t comm_end(ncclComm_t comm, const char *what)
     return ncclSuccess;
 }
 
+/* What is under way ends at once; the call itself waits until no graph has work of the communicator, as NCCL's does. */
 FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     FAKE_CALL(ncclCommAbort, ncclResult_t);
+    __atomic_store_n(&comm->stop, true, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&comm->graphs, __ATOMIC_ACQUIRE) != 0)
+        pause_briefly();
     return comm_end(comm, "ncclCommAbort");
 }
 
@@ -404,21 +408,37 @@ static void piece_take(const collective *c, size_t first, size_t count)
         memcpy(c->to + first * each, comm->pieces + (size_t)c->root * PIECE, count * each);
 }
 
+/* What an aborted sum leaves: anything, and here numbers that look like some. */
+static void scribble(const collective *c)
+{
+    if (c->kind == ALL_REDUCE)
+        memset(c->to, 0x3f, c->count * number_bytes(c->type));
+}
+
 static void run_collective(void *args)
 {
     const collective *c = args;
     const size_t each = number_bytes(c->type), most = PIECE / each;
+
+    if (__atomic_load_n(&c->comm->stop, __ATOMIC_ACQUIRE)) {
+        scribble(c);
+        return;
+    }
 
     for (size_t first = 0; first < c->count; first += most) {
         size_t count = c->count - first < most ? c->count - first : most;
 
         if (c->kind != BROADCAST || c->comm->rank == c->root)
             memcpy(c->comm->pieces + (size_t)c->comm->rank * PIECE, c->from + first * each, count * each);
-        if (!meet(c->comm))
+        if (!meet(c->comm)) {
+            scribble(c);
             return;
+        }
         piece_take(c, first, count);
-        if (!meet(c->comm))
+        if (!meet(c->comm)) {
+            scribble(c);
             return;
+        }
     }
 }
 

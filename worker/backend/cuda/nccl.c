@@ -60,7 +60,7 @@ static void share_one_gpu(uint32_t rank)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
-enum { REST_MS = 10000, FINALIZE_MS = 5000 };
+enum { REST_MS = 5000, FINALIZE_MS = 5000 };
 
 static void pause_briefly(void)
 {
