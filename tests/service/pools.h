@@ -16,6 +16,7 @@
 #include "client/pool.h"
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
+#include "tests/service/leftovers.h"
 
 static char pools_root[32]; /* short: socket paths have 100 bytes */
 
@@ -44,6 +45,7 @@ static inline void pools_begin(const char *faults)
     strcpy(pools_root, "/tmp/gpt-XXXXXX");
     if (mkdtemp(pools_root) == NULL)
         abort();
+    leftovers_watch(pools_root);
     snprintf(path, sizeof(path), "%s/run", pools_root);
     mkdir(path, 0700);
     setenv("GRADPOOL_RUNTIME_DIR", path, 1);

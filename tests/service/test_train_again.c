@@ -252,6 +252,7 @@ TEST(a_training_that_begins_anew_goes_on_from_the_newest_checkpoint_of_its_own)
 
     strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
     REQUIRE(mkdtemp(own_folder) != NULL);
+    leftovers_watch(own_folder);
     snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
     run(&undisturbed, 1, NULL, options); /* what it leaves is not of the next one */
     REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0 && undisturbed.next > 20);

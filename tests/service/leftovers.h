@@ -1,0 +1,115 @@
+/* leftovers.h -- whatever way a test ends (a check that returns early, a crash, SIGKILL for its time), its folder and the
+ * processes that know of it go.
+ *
+ * A process aside, made before there are threads, waits for the end of the test's, is told of each folder by a pipe, and kills
+ * and removes what is still there then.  GRADPOOL_TEST_KEEP=1: nothing is removed. */
+#ifndef GP_TEST_LEFTOVERS_H
+#define GP_TEST_LEFTOVERS_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LEFTOVERS_PATH = 32, LEFTOVERS_MAX = 4096 };
+
+static int leftovers_remove(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+/* Every process whose first environment names the folder; how many. */
+static inline int leftovers_kill(const char *folder)
+{
+    static char text[1 << 15];
+    DIR *all = opendir("/proc");
+    int killed = 0;
+
+    for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
+        char path[300];
+        int pid = atoi(entry->d_name);
+
+        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+        int fd = pid > 1 && pid != (int)getpid() ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text));
+
+        if (fd >= 0)
+            close(fd);
+        if (got > 0 && memmem(text, (size_t)got, folder, strlen(folder)) != NULL)
+            killed += kill(pid, SIGKILL) == 0;
+    }
+    if (all != NULL)
+        closedir(all);
+    return killed;
+}
+
+static inline void leftovers_wait(pid_t test, int told)
+{
+    static char folders[LEFTOVERS_MAX][LEFTOVERS_PATH];
+    struct pollfd ended = { .fd = (int)syscall(SYS_pidfd_open, test, 0), .events = POLLIN };
+    int count = 0;
+
+    if (ended.fd >= 0)
+        poll(&ended, 1, -1);
+    while (count < LEFTOVERS_MAX && read(told, folders[count], LEFTOVERS_PATH) == LEFTOVERS_PATH)
+        count++;
+    for (int i = 0; i < count; i++) {
+        if (access(folders[i], F_OK) != 0)
+            continue;
+        for (int again = 0; again < 100 && leftovers_kill(folders[i]) > 0; again++)
+            usleep(10000); /* daemons start others while they are killed */
+        nftw(folders[i], leftovers_remove, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+/* folder: "/tmp/gpt-XXXXXX", with its name drawn. */
+static inline void leftovers_watch(const char *folder)
+{
+    static int tell = -1;
+    static pid_t owner;
+    char path[LEFTOVERS_PATH] = "";
+    int ends[2];
+
+    if (getenv("GRADPOOL_TEST_KEEP") != NULL)
+        return;
+    if (owner != getpid()) { /* a child of a test has folders of its own, and ends before */
+        pid_t test = owner = getpid();
+
+        fflush(stdout);
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+            abort();
+        pid_t child = fork();
+
+        if (child == 0) {
+            if (fork() != 0)
+                _exit(0); /* so it is no child that a test would have to wait for */
+            setsid();
+            for (int fd = 0; fd < 1024; fd++) /* who waits for the end of our output does not wait for it */
+                if (fd != ends[0])
+                    close(fd);
+            leftovers_wait(test, ends[0]);
+            _exit(0);
+        }
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+        close(ends[0]);
+        tell = ends[1];
+    }
+    snprintf(path, sizeof(path), "%s", folder);
+    if (write(tell, path, sizeof(path)) != (ssize_t)sizeof(path))
+        abort();
+}
+
+#endif
