@@ -123,8 +123,8 @@ static void child_end(child *probe, bool killed, int *wait_status)
     poll(&ended, 1, killed ? GRACE_MS : GP_DEVICE_PROBE_MS);
     if (waitpid(probe->pid, wait_status, WNOHANG) == 0) {
         kill(-probe->pid, SIGKILL);
-        gp_log(GP_LOG_WARN, "device probe (pid %d) does not end after SIGKILL; it hangs in the driver",
-               (int)probe->pid);
+        gp_log(GP_LOG_WARN, "probe-hangs",
+               "device probe (pid %d) does not end after SIGKILL; it hangs in the driver", (int)probe->pid);
     }
     close(probe->output);
     if (probe->pidfd >= 0)

@@ -142,8 +142,9 @@ static void cut_log(gp_gate *gate, const char *key, gp_cut why)
     }
     if (key[0] != '\0' && !gp_zap_find(gate->zap, key, &owner))
         snprintf(owner.name, sizeof(owner.name), "the key %.8s...", key);
-    gp_log(GP_LOG_WARN, "cut off a connection of %s: it %s (%u more since the last such line)", owner.name,
-           cut_words[why], gate->unlogged);
+    gp_log_event(GP_LOG_WARN, "connection-cut",
+                 GP_LOG_WITH({ "key", .text = owner.name }, { "more", .number = gate->unlogged }),
+                 "cut off a connection: it %s", cut_words[why]);
     gate->logged_ms = gp_now_ms();
     gate->unlogged = 0;
 }
@@ -249,7 +250,7 @@ static void accept_log(gp_gate *gate, int problem)
     if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
         return;
     gate->accept_logged_ms = gp_now_ms();
-    gp_log(GP_LOG_WARN, "a connection was not accepted: %s", strerror(problem));
+    gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s", strerror(problem));
 }
 
 static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)

@@ -4,6 +4,7 @@
  * has walked it: one pass, a fixed stack of "values still to come" per level, no allocation. */
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "proto/codec.h"
 #include "proto/item.h"
 
@@ -138,33 +139,10 @@ const char *gp_item_skip(gp_cursor *cursor)
     return NULL;
 }
 
-/* Length of the valid UTF-8 character at the start of text, 0 if there is none (RFC 3629: no overlong forms, no
- * surrogates, nothing above U+10FFFF). */
-static size_t utf8_length(const uint8_t *text, size_t bytes)
-{
-    uint8_t lead = text[0];
-    size_t length = lead < 0x80   ? 1
-                    : lead < 0xc2 ? 0
-                    : lead < 0xe0 ? 2
-                    : lead < 0xf0 ? 3
-                    : lead < 0xf5 ? 4
-                                  : 0;
-
-    if (length == 0 || length > bytes)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f) ||
-        (lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 bool gp_utf8_valid(const uint8_t *text, size_t bytes)
 {
     for (size_t at = 0, length; at < bytes; at += length) {
-        length = utf8_length(text + at, bytes - at);
+        length = gp_utf8_length(text + at, bytes - at);
         if (length == 0)
             return false;
     }
@@ -174,7 +152,7 @@ bool gp_utf8_valid(const uint8_t *text, size_t bytes)
 void gp_utf8_clean(char *text, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
-        size_t length = utf8_length((const uint8_t *)text + at, bytes - at);
+        size_t length = gp_utf8_length((const uint8_t *)text + at, bytes - at);
 
         if (length == 0)
             text[at++] = '?';

@@ -61,7 +61,7 @@ static void list_refresh(gp_zap *zap)
     if (gp_allow_read(&zap->list, zap->path, &err) != GP_OK) {
         zap->list.count = 0;
         memcpy(zap->stats.broken, err.message, sizeof(zap->stats.broken));
-        gp_log(GP_LOG_ERROR, "nobody is let in from other hosts: %s", err.message);
+        gp_log(GP_LOG_ERROR, "keys-unreadable", "nobody is let in from other hosts: %s", err.message);
     }
     zap->stats.allowed = zap->list.count;
 }

@@ -35,7 +35,7 @@ static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
     *out = strtoull(text, &end, 10);
     if (end != text && *end == '\n' && *out < UINT64_MAX / 2)
         return GP_OK;
-    gp_log(GP_LOG_WARN, "%s is damaged; epochs go on from the clock", path);
+    gp_log(GP_LOG_WARN, "epoch-damaged", "%s is damaged; epochs go on from the clock", path);
     clock_gettime(CLOCK_REALTIME, &now);
     *out = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
     return GP_OK;
@@ -90,7 +90,7 @@ static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
     hold->inode = status.st_ino;
     snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(hold->fd, 0) != 0 || pwrite(hold->fd, text, strlen(text), 0) < 0)
-        gp_log(GP_LOG_WARN, "cannot write the pid into %s: %s", path, strerror(errno));
+        gp_log(GP_LOG_WARN, "pid-unwritten", "cannot write the pid into %s: %s", path, strerror(errno));
     return GP_OK;
 }
 

@@ -262,7 +262,8 @@ void gp_job_go(gp_job_process *process)
     if (process->gate < 0)
         return;
     if (write(process->gate, "g", 1) != 1)
-        gp_log(GP_LOG_WARN, "job %" PRIu64 " has left its gate: %s", process->job, strerror(errno));
+        gp_log_event(GP_LOG_WARN, "job-gate", GP_LOG_WITH({ "job", .number = (int64_t)process->job }),
+                     "the job has left its gate: %s", strerror(errno));
     close(process->gate);
     process->gate = -1;
 }

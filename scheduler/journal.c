@@ -518,7 +518,7 @@ static void fail(gp_journal *journal, int code)
     gp_error error;
 
     database_fail(journal, code, &error);
-    gp_log(GP_LOG_ERROR, "%s", error.message);
+    gp_log(GP_LOG_ERROR, "journal-failed", "%s", error.message);
     sqlite3_exec(journal->database, "ROLLBACK", NULL, NULL, NULL);
     /* What is on the disk stays as it is: closing must not carry the log into the database. */
     sqlite3_db_config(journal->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -128,6 +128,7 @@ static gp_status redirect(const char *log, gp_error *err)
         return gp_fail_errno(err, GP_EIO, "cannot write the log %s", log);
     close(null);
     close(fd);
+    gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
     return GP_OK;
 }
 
@@ -141,7 +142,7 @@ static void find_devices(gp_device_list *out, const gp_plan_request *request, co
         return;
     if (gp_device_probe(out, program, GP_DEVICE_PROBE_MS, &err) == GP_OK)
         return;
-    gp_log(GP_LOG_ERROR, "%s", err.message);
+    gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
     snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
 }
 
@@ -156,8 +157,11 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     options->follows = known || survivors->count != 0;
     if (!known || (asked && survivors->count == 0))
         return;
-    gp_log(GP_LOG_WARN, "the scheduler before did not end as it was told; %u of its %u workers live",
-           survivors->count, record->workers);
+    gp_log_event(
+        GP_LOG_WARN, "pool-adopted",
+        GP_LOG_WITH({ "living", .number = survivors->count }, { "workers", .number = record->workers }),
+        "the scheduler before did not end as it was told; %u of its %u workers live", survivors->count,
+        record->workers);
     if (record->surroundings != NULL)
         gp_surroundings_restore(record->surroundings);
     options->surroundings = record->surroundings;
@@ -245,7 +249,7 @@ int main(int count, char **values)
         if (status == GP_OK)
             return 0;
     }
-    gp_log(GP_LOG_ERROR, "%s", err.message);
+    gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
     if (status == GP_EBUSY) /* the starter goes by the exit code: whoever is there answers the door */
         return EXIT_LOCK_HELD;
     if (given.ready_fd >= 0)

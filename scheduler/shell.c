@@ -48,7 +48,7 @@ static void act(shell *s, const gp_core_action *action)
         s->exit = true;
         break;
     case GP_CORE_LOG:
-        gp_log(GP_LOG_WARN, "%s", action->text);
+        gp_log(GP_LOG_WARN, "note", "%s", action->text);
         break;
     case GP_CORE_GRANT:
     case GP_CORE_REVOKE:
@@ -95,7 +95,9 @@ static void hear_signals(shell *s)
     while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
         if (info.ssi_signo == SIGHUP) /* a terminal that closes is not ours */
             continue;
-        gp_log(GP_LOG_INFO, "signal %u from pid %u: shutting down", info.ssi_signo, info.ssi_pid);
+        gp_log_event(GP_LOG_INFO, "shutdown-asked",
+                     GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
+                     "a signal says to shut down");
         shell_step(s, &event);
     }
 }
@@ -123,16 +125,16 @@ static void check_lock(shell *s)
     s->checked_ms = gp_now_ms();
     event.holds = gp_hold_valid(s->options->hold, s->options->places);
     if (!event.holds && gp_hold_followed(s->options->hold, s->options->places)) {
-        gp_log(GP_LOG_ERROR,
-               "a later scheduler has this pool: this one, of epoch %llu, ends and leaves it the workers",
-               (unsigned long long)s->options->hold->epoch);
+        gp_log_event(GP_LOG_ERROR, "pool-followed",
+                     GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
+                     "a later scheduler has this pool: this one ends and leaves it the workers");
         s->followed = true;
         return;
     }
     if (event.holds == s->holds)
         return;
     s->holds = event.holds;
-    gp_log(GP_LOG_ERROR,
+    gp_log(GP_LOG_ERROR, "lock-lost",
            event.holds ? "%s is our lock again: granting goes on"
                        : "%s is no longer the file we locked: nothing is granted any more",
            s->options->places->lock);
@@ -181,6 +183,7 @@ static void loop(shell *s)
         uint32_t job_fds = shell_jobs_poll(s, jobs);
 
         poll(fds, FIRST_WORKER + workers + job_fds, patience_ms(s));
+        gp_log_tick();
         check_lock(s);
         if (s->followed)
             break;
@@ -208,7 +211,8 @@ void shell_record(const shell *s, const char *devices)
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
     snprintf(record.listen, sizeof(record.listen), "%s", s->remote.zap != NULL ? s->remote.bound : "");
     if (gp_record_write(&record, s->options->places, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "a scheduler that follows this one would not know its pool: %s", err.message);
+        gp_log(GP_LOG_WARN, "record-unwritten",
+               "a scheduler that follows this one would not know its pool: %s", err.message);
 }
 
 /* ---- opening and closing ---- */
@@ -288,7 +292,7 @@ static void say_ready(shell *s, bool adopts)
     if (s->ready_fd < 0)
         return;
     if (write(s->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
-        gp_log(GP_LOG_WARN, "nobody waits for our readiness: %s", strerror(errno));
+        gp_log(GP_LOG_WARN, "starter-gone", "nobody waits for our readiness: %s", strerror(errno));
     close(s->ready_fd);
     s->ready_fd = -1;
 }
@@ -332,8 +336,11 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     if (status == GP_OK) /* last: who is let in finds all of it */
         status = shell_remote_open(s, err);
     if (status == GP_OK) {
-        gp_log(GP_LOG_INFO, "pool %s: %u workers, epoch %llu", options->places->pool, s->core->slot_count,
-               (unsigned long long)options->hold->epoch);
+        gp_log_event(GP_LOG_INFO, "pool-up",
+                     GP_LOG_WITH({ "pool", .text = options->places->pool },
+                                 { "workers", .number = s->core->slot_count },
+                                 { "epoch", .number = (int64_t)options->hold->epoch }),
+                     "the pool is up");
         adopts = shell_adopt(s);
         shell_step(s, &tick); /* starts the workers */
         shell_record(s, options->request.devices);
@@ -342,7 +349,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         loop(s);
         if (!s->followed)
             gp_record_remove(options->places);
-        gp_log(GP_LOG_INFO, "ends");
+        gp_log(GP_LOG_INFO, "ends", "ends");
     }
     shell_free(s);
     return status;

@@ -82,7 +82,8 @@ static void hear_gone(shell *s, uint64_t id)
 {
     for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
         if (s->clients[i].door == id) {
-            gp_log(GP_LOG_INFO, "client with pid %d is gone", (int)s->clients[i].pid);
+            gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = s->clients[i].pid }),
+                         "a client is gone");
             shell_forget_client(s, &s->clients[i]);
             return;
         }
@@ -98,10 +99,10 @@ static void hear_secrets(shell *s, const gp_door_event *event)
     if (event->request.what == GP_DOOR_SECRETS && event->fd >= 0) {
         answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event->fd, &err);
         s->secrets_told = true;
-        gp_log(GP_LOG_INFO, "the pool's secrets were %s",
+        gp_log(GP_LOG_INFO, "secrets-told", "the pool's secrets were %s",
                answer.lease == GP_OK ? "replaced" : "not replaced");
         if (gp_door_send_fd(gp_door_peer_fd(s->door, event->id), &answer, -1, &err) != GP_OK)
-            gp_log(GP_LOG_WARN, "%s", err.message);
+            gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
     }
     if (event->fd >= 0)
         close(event->fd);
@@ -262,7 +263,7 @@ static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    gp_log(GP_LOG_INFO, "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+    gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
     gp_fault_point("closing");
     event->kind = GP_CORE_EVENT_SHUTDOWN;
     event->when_idle = shutdown.when_idle;

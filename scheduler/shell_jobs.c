@@ -86,8 +86,10 @@ static void log_job(const gp_jobs_job *job)
 {
     if (job->durable == GP_JOBS_QUEUED && job->reason[0] == '\0')
         return; /* thousands may come in a second */
-    gp_log(GP_LOG_INFO, "job %" PRIu64 " (%s): %s%s%s", job->id, job->command,
-           gp_jobs_state_word(job->durable), job->reason[0] != '\0' ? ": " : "", job->reason);
+    gp_log_event(GP_LOG_INFO, "job-state",
+                 GP_LOG_WITH({ "job", .number = (int64_t)job->id },
+                             { "state", .text = gp_jobs_state_word(job->durable) }),
+                 "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
 }
 
 static void act(void *context, const gp_jobs_action *action)
@@ -124,7 +126,7 @@ static void act(void *context, const gp_jobs_action *action)
             gp_job_signal(process, SIGKILL, true);
         break;
     case GP_JOBS_BROKEN:
-        gp_log(GP_LOG_ERROR, "jobs: %s", action->text);
+        gp_log(GP_LOG_ERROR, "journal-failed", "jobs: %s", action->text);
         shell_jobs_end_watches(s, action->status, action->text);
         break;
     case GP_JOBS_CHANGED:
@@ -155,8 +157,11 @@ static void hear_words(shell *s, gp_journal_report *report)
         event.pid = process->pid;
         event.start_time = process->start_time;
         memcpy(event.boot, s->jobs->boot, sizeof(event.boot));
-        gp_log(GP_LOG_INFO, "job %" PRIu64 ": attempt %u, pid %d", report->job, report->attempt,
-               (int)process->pid);
+        gp_log_event(GP_LOG_INFO, "job-started",
+                     GP_LOG_WITH({ "job", .number = (int64_t)report->job },
+                                 { "attempt", .number = report->attempt },
+                                 { "process", .number = process->pid }),
+                     "the job was started");
         gp_fault_point("job-spawned");
     } else {
         if (process != NULL)
@@ -359,7 +364,10 @@ static void find_orphans(shell *s)
         if (!gp_jobs_orphaned(job))
             continue;
         if (process != NULL && gp_job_adopt(process, job)) {
-            gp_log(GP_LOG_INFO, "job %" PRIu64 " still runs: pid %d", job->id, (int)process->pid);
+            gp_log_event(
+                GP_LOG_INFO, "job-adopted",
+                GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
+                "the job still runs");
         } else {
             gp_job_read_end(s->options->places, job->id, job->attempts, &end);
             event.kind = GP_JOBS_EVENT_ENDED;

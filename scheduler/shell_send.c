@@ -40,9 +40,10 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
     vsnprintf(error.message, sizeof(error.message), format, arguments);
     va_end(arguments);
     /* What other hosts say is counted: it must not fill the log. */
-    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "refused a message: %s", error.message);
+    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "refused a message: %s",
+           error.message);
     if (gp_channel_reply_error(shell_link(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
-        gp_log(GP_LOG_DEBUG, "and its sender is gone");
+        gp_log(GP_LOG_DEBUG, "message-unsent", "and its sender is gone");
 }
 
 bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello)
@@ -69,7 +70,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
     COPY_TEXT(welcome.pool, s->options->places->pool);
     if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, 0,
                         &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "welcome was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "welcome was not sent: %s", err.message);
 }
 
 /* ---- slots ---- */
@@ -155,7 +156,8 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
     if (action->kind == GP_CORE_GRANT)
         gp_fault_point("granting");
     if (status != GP_OK)
-        gp_log(GP_LOG_WARN, "worker %u was not reached: %s", action->slot + 1, err.message);
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = action->slot + 1 }),
+                     "a worker was not reached: %s", err.message);
 }
 
 /* ---- to clients ---- */
@@ -270,7 +272,8 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     }
     if (status == GP_OK)
         return;
-    gp_log(GP_LOG_WARN, "client with pid %d was not reached: %s", (int)client->pid, err.message);
+    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client was not reached: %s", err.message);
     /* A lost grant would be held for ever by one who does not know of it. */
     if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT)
         shell_drop_client(s, client);
@@ -354,7 +357,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
     if (gp_device_list_write(s->options->devices, &text, &err) != GP_OK ||
         gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
                         &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "the list of devices was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "the list of devices was not sent: %s", err.message);
     gp_buffer_deinit(&text);
 }
 
@@ -378,5 +381,5 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     fill_remote(s, status);
     if (gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_status_reply, status, NULL, 0, &err) !=
         GP_OK)
-        gp_log(GP_LOG_WARN, "status was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "status was not sent: %s", err.message);
 }

@@ -31,14 +31,16 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->places->pool,
                            &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
         event.pid = worker->child.pid;
-        gp_log(GP_LOG_INFO, "worker %u: pid %d, incarnation %u, %s", slot + 1, (int)event.pid, incarnation,
-               s->core->slots[slot].config.label);
+        gp_log_event(GP_LOG_INFO, "worker-spawned",
+                     GP_LOG_WITH({ "worker", .number = slot + 1 }, { "process", .number = event.pid },
+                                 { "incarnation", .number = incarnation }),
+                     "a worker was started on %s", s->core->slots[slot].config.label);
         gp_fault_point("spawned");
     } else {
         event.kind = GP_CORE_EVENT_WORKER_DIED;
         event.death = GP_CORE_DIED_UNBORN;
         event.number = errno;
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "spawn-failed", "%s", err.message);
     }
     shell_pend(s, &event);
 }
@@ -146,8 +148,10 @@ bool shell_adopt(shell *s)
                                 .incarnation = found->child.incarnation,
                                 .pid = found->child.pid };
 
-        gp_log(GP_LOG_INFO, "worker %u of an earlier scheduler lives: pid %d, incarnation %u",
-               found->slot + 1, (int)event.pid, event.incarnation);
+        gp_log_event(GP_LOG_INFO, "worker-adopted",
+                     GP_LOG_WITH({ "worker", .number = found->slot + 1 }, { "process", .number = event.pid },
+                                 { "incarnation", .number = event.incarnation }),
+                     "a worker of an earlier scheduler lives");
         worker->child = found->child;
         worker->start_time = found->start_time;
         worker->call = found->door;
@@ -202,13 +206,15 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.generation = ready.generation;
     event.pid = hold_holder(worker, &ready);
     memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
-    gp_log(GP_LOG_INFO, "worker %u is %s %.1f ms after %s%s%s", ready.slot.index,
-           event.usable ? "ready" : "excluded", (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
-           worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
-           event.usable ? "" : ready.reason);
+    gp_log_event(GP_LOG_INFO, "worker-ready", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
+                 "the worker is %s %.1f ms after %s%s%s", event.usable ? "ready" : "excluded",
+                 (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
+                 worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
+                 event.usable ? "" : ready.reason);
     if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 },
                         NULL, 0, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "worker %u was not welcomed: %s", ready.slot.index, err.message);
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
+                     "the worker was not welcomed: %s", err.message);
     shell_step(s, &event);
 }
 
@@ -227,7 +233,8 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
     switch (in->envelope.message) {
     case GP_ID(beat):
         if (gp_incoming_decode(in, &beat, &err) != GP_OK) {
-            gp_log(GP_LOG_WARN, "worker %u: %s", event.slot + 1, err.message);
+            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "%s", err.message);
             return;
         }
         event.kind = GP_CORE_EVENT_WORKER_BEAT;
@@ -238,7 +245,8 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
         break;
     case GP_ID(revoked):
         if (gp_incoming_decode(in, &revoked, &err) != GP_OK) {
-            gp_log(GP_LOG_WARN, "worker %u: %s", event.slot + 1, err.message);
+            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "%s", err.message);
             return;
         }
         event.kind = GP_CORE_EVENT_WORKER_REVOKED;
@@ -246,7 +254,8 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
         break;
     case GP_ID(error_reply):
         if (gp_incoming_decode(in, &error, &err) == GP_OK)
-            gp_log(GP_LOG_WARN, "worker %u says: %s", event.slot + 1, error.message);
+            gp_log_event(GP_LOG_WARN, "worker-error", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "the worker says: %s", error.message);
         return;
     default:
         shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a worker says to a scheduler",

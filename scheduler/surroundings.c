@@ -42,7 +42,7 @@ void gp_surroundings_detach(void)
     leave_terminal();
     umask(077);
     if (chdir("/") != 0)
-        gp_log(GP_LOG_WARN, "cannot leave the working directory: %s", strerror(errno));
+        gp_log(GP_LOG_WARN, "start-note", "cannot leave the working directory: %s", strerror(errno));
     for (int number = 1; number < NSIG;
          number++) /* SIGCHLD above all: children of who ignores it cannot be waited for */
         signal(number, SIG_DFL);
@@ -181,7 +181,8 @@ static void restore_cores(const char *list)
     cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
 
     if (set == NULL || !cores_parse(set, bytes, list) || sched_setaffinity(0, bytes, set) != 0)
-        gp_log(GP_LOG_WARN, "the pool's cores %.80s cannot be had again: %s", list, strerror(errno));
+        gp_log(GP_LOG_WARN, "surroundings-lost", "the pool's cores %.80s cannot be had again: %s", list,
+               strerror(errno));
     CPU_FREE(set);
 }
 
@@ -203,8 +204,9 @@ static void restore_number(const char *line)
             close(fd);
     }
     if (failed)
-        gp_log(GP_LOG_WARN, "the pool's \"%.40s\" cannot be had again (%s): it was started with other rights",
-               line, strerror(errno));
+        gp_log(GP_LOG_WARN, "surroundings-lost",
+               "the pool's \"%.40s\" cannot be had again (%s): it was started with other rights", line,
+               strerror(errno));
 }
 
 static void restore_limit(const char *line)
@@ -220,8 +222,8 @@ static void restore_limit(const char *line)
             continue;
         limit.rlim_cur = value < limit.rlim_max ? (rlim_t)value : limit.rlim_max;
         if (setrlimit(limits[i].resource, &limit) != 0 || limit.rlim_cur != value)
-            gp_log(GP_LOG_WARN, "the pool's \"%.40s\" cannot be had again: the hard limit is lower now",
-                   line);
+            gp_log(GP_LOG_WARN, "surroundings-lost",
+                   "the pool's \"%.40s\" cannot be had again: the hard limit is lower now", line);
     }
 }
 

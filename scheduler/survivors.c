@@ -150,5 +150,6 @@ void gp_survivor_call(const gp_survivor *survivor)
                             .pid = (uint32_t)getpid() };
 
     if (send(survivor->door, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        gp_log(GP_LOG_INFO, "worker %u was not called: %s", survivor->slot + 1, strerror(errno));
+        gp_log_event(GP_LOG_INFO, "worker-uncalled", GP_LOG_WITH({ "worker", .number = survivor->slot + 1 }),
+                     "a worker of an earlier scheduler was not called: %s", strerror(errno));
 }

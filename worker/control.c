@@ -109,7 +109,7 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
 
     if (c->ending && c->end_ms <= end_ms)
         return;
-    gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends: %s", why);
+    gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends", "ends: %s", why);
     if (!c->ending)
         c->exit_code = exit_code;
     c->ending = true;
@@ -126,7 +126,7 @@ static void control_close(control *c)
     gp_error err;
 
     if (gp_run_stop(c->run, STOP_MS, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "%s; the process ends without it", err.message);
+        gp_log(GP_LOG_ERROR, "close-failed", "%s; the process ends without it", err.message);
         gp_door_close(c->door);
         gp_channel_close(c->clients, 0); /* removes the socket's path */
         _exit(c->exit_code);
@@ -163,9 +163,10 @@ gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message
     filled.epoch = c->epoch;
     status = gp_channel_send(c->scheduler, NULL, &filled, type, message, NULL, 0, &err);
     if (status != GP_OK)
-        gp_log(GP_LOG_WARN, "%s did not reach the scheduler: %s", type->name, err.message);
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "message", .text = type->name }),
+                     "%s did not reach the scheduler: %s", type->name, err.message);
     else if (type == &gp_msg_worker_ready)
-        gp_log(GP_LOG_DEBUG, "worker_ready %.2f ms after the start",
+        gp_log(GP_LOG_DEBUG, "ready", "worker_ready %.2f ms after the start",
                (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
     return status;
 }
@@ -282,7 +283,8 @@ static void scheduler_door_serve(control *c)
 {
     if (c->scheduler_door < 0 || !gp_door_gone(c->scheduler_door))
         return;
-    gp_log(GP_LOG_WARN, "the scheduler is gone%s", c->lease != 0 ? "; the lease goes on" : "");
+    gp_log_event(GP_LOG_WARN, "scheduler-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                 "the scheduler is gone%s", c->lease != 0 ? "; the lease goes on" : "");
     control_orphaned(c);
 }
 
@@ -300,6 +302,7 @@ static void control_loop(control *c)
         };
 
         poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(c));
+        gp_log_tick();
         if (fds[3].revents != 0)
             gp_mailbox_calm(c->mailbox);
         signals_serve(c);
@@ -325,7 +328,7 @@ int gp_control_run(const gp_control_options *options)
     int exit_code;
 
     if (c == NULL) {
-        gp_log(GP_LOG_ERROR, "no memory for the control thread");
+        gp_log(GP_LOG_ERROR, "start-failed", "no memory for the control thread");
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
@@ -335,7 +338,7 @@ int gp_control_run(const gp_control_options *options)
     if (control_open(c, &err) == GP_OK) {
         control_loop(c);
     } else {
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
         c->exit_code = GP_WORKER_EXIT_FAILED;
     }
     exit_code = c->exit_code;

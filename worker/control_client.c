@@ -19,16 +19,17 @@ static void tell_client(control *c, const gp_incoming *in, const gp_message_type
     gp_error err;
 
     if (gp_channel_send(c->clients, &in->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "%s did not reach a client: %s", type->name, err.message);
+        gp_log(GP_LOG_INFO, "message-unsent", "%s did not reach a client: %s", type->name, err.message);
 }
 
 static void refuse(control *c, const gp_incoming *in, const gp_error *error)
 {
     gp_error err;
 
-    gp_log(GP_LOG_WARN, "refused %s: %s", in->type == NULL ? "a message" : in->type->name, error->message);
+    gp_log(GP_LOG_WARN, "message-refused", "refused %s: %s", in->type == NULL ? "a message" : in->type->name,
+           error->message);
     if (gp_channel_reply_error(c->clients, &in->peer, &in->envelope, error, c->options->index, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "the refusal did not reach the client: %s", err.message);
+        gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
 }
 
 /* ---- joining ---- */
@@ -285,7 +286,7 @@ static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope
     if (status == GP_EPEER || status == GP_EBUSY)
         c->unheard++; /* told once, when the lease ends: it may be thousands */
     else if (status != GP_OK)
-        gp_log(GP_LOG_ERROR, "%s could not be sent: %s", type->name, err.message);
+        gp_log(GP_LOG_ERROR, "message-unsent", "%s could not be sent: %s", type->name, err.message);
     return true;
 }
 

@@ -25,8 +25,10 @@
 static void lease_drop(control *c)
 {
     if (c->unheard != 0)
-        gp_log(GP_LOG_INFO, "lease %llu: its client did not get %llu messages", (unsigned long long)c->lease,
-               (unsigned long long)c->unheard);
+        gp_log_event(
+            GP_LOG_INFO, "messages-lost",
+            GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }, { "count", .number = (int64_t)c->unheard }),
+            "the client of the lease did not get some messages");
     c->unheard = 0;
     control_tasks_drop(c);
     gp_run_assign(c->run, NULL);
@@ -66,8 +68,9 @@ static void lease_take(control *c)
     c->granting = false;
     if (gp_rendezvous_new(&next, c->next_envelope.lease, c->next_envelope.generation, &c->next_grant,
                           c->mailbox, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "lease %llu is not served: %s", (unsigned long long)c->next_envelope.lease,
-               err.message);
+        gp_log_event(GP_LOG_ERROR, "lease-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)c->next_envelope.lease }),
+                     "the lease is not served: %s", err.message);
         return; /* unacknowledged, so the scheduler replaces us */
     }
     c->group = next;
@@ -81,8 +84,11 @@ static void lease_take(control *c)
     gp_run_assign(c->run, c->group);
     group_retire(c, last);
     control_tasks_regroup(c);
-    gp_log(GP_LOG_INFO, "serves lease %llu generation %u as rank %u of %u", (unsigned long long)c->lease,
-           c->generation, c->grant.rank, c->grant.members_count);
+    gp_log_event(GP_LOG_INFO, "lease-served",
+                 GP_LOG_WITH({ "lease", .number = (int64_t)c->lease },
+                             { "generation", .number = c->generation }, { "rank", .number = c->grant.rank },
+                             { "ranks", .number = c->grant.members_count }),
+                 "serves a lease");
     gp_fault_point("leased");
 }
 
@@ -159,7 +165,7 @@ static void tell_error(control *c, const gp_envelope *to, const gp_error *error)
                              .generation = to->generation };
 
     snprintf(reply.message, sizeof(reply.message), "%s", error->message);
-    gp_log(GP_LOG_WARN, "refused: %s", error->message);
+    gp_log(GP_LOG_WARN, "message-refused", "refused: %s", error->message);
     control_tell(c, &envelope, &gp_msg_error_reply, &reply);
 }
 
@@ -225,7 +231,8 @@ static void on_revoke(control *c, gp_incoming *in)
     if (c->granting && c->next_envelope.lease == in->envelope.lease)
         c->granting = false;
     if (c->lease == in->envelope.lease) {
-        gp_log(GP_LOG_INFO, "lease %llu is revoked: %s", (unsigned long long)c->lease, revoke.reason);
+        gp_log_event(GP_LOG_INFO, "lease-revoked", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                     "the lease is revoked: %s", revoke.reason);
         control_reset(c);
     } else {
         control_answer(c); /* nothing of it is here */
@@ -250,10 +257,12 @@ static void on_peer_lost(control *c, gp_incoming *in)
     if (in->envelope.lease != c->lease || in->envelope.generation != c->generation)
         return;
     if (gp_incoming_decode(in, &lost, &err) != GP_OK) {
-        gp_log(GP_LOG_WARN, "peer_lost: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-damaged", "peer_lost: %s", err.message);
         return;
     }
-    gp_log(GP_LOG_WARN, "worker %u of this lease is gone: %s", lost.index, lost.cause);
+    gp_log_event(GP_LOG_WARN, "peer-lost",
+                 GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }, { "worker", .number = lost.index }),
+                 "a worker of this lease is gone: %s", lost.cause);
     control_tasks_lost(c, lost.index);
     if (!training_has(c, lost.index))
         return;
@@ -269,7 +278,7 @@ static void on_error(control *c, gp_incoming *in)
 
     if (gp_incoming_decode(in, &reply, &err) != GP_OK)
         snprintf(reply.message, sizeof(reply.message), "%s", err.message);
-    gp_log(GP_LOG_ERROR, "the scheduler says: %s", reply.message);
+    gp_log(GP_LOG_ERROR, "scheduler-error", "the scheduler says: %s", reply.message);
     if (!c->joined)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
 }
@@ -312,14 +321,16 @@ static void on_worker_welcome(control *c)
     c->warmed = true;
     if (c->options->device->excluded[0] == '\0' &&
         gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "%s", err.message);
+        gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
 }
 
 void control_scheduler(control *c, gp_incoming *in)
 {
     if (in->envelope.epoch != 0 && in->envelope.epoch < c->epoch) {
-        gp_log(GP_LOG_WARN, "ignored a message of scheduler epoch %llu; ours is %llu",
-               (unsigned long long)in->envelope.epoch, (unsigned long long)c->epoch);
+        gp_log_event(GP_LOG_WARN, "message-stale",
+                     GP_LOG_WITH({ "epoch", .number = (int64_t)in->envelope.epoch },
+                                 { "ours", .number = (int64_t)c->epoch }),
+                     "ignored a message of another scheduler's epoch");
         return;
     }
     switch (in->envelope.message) {

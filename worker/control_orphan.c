@@ -88,10 +88,11 @@ void control_called(control *c, const gp_door_event *knock)
     gp_error err;
 
     gp_door_admit(c->door, knock->id, c->epoch);
-    gp_log(GP_LOG_INFO, "a scheduler with pid %d calls", (int)knock->pid);
+    gp_log_event(GP_LOG_INFO, "scheduler-calls", GP_LOG_WITH({ "scheduler", .number = knock->pid }),
+                 "a scheduler calls");
     if (gp_secrets_fd() >= 0 &&
         gp_door_send_fd(gp_door_peer_fd(c->door, knock->id), &secrets, gp_secrets_fd(), &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "it was not given the pool's secrets: %s", err.message);
+        gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
     c->called = true;
 }
 
@@ -100,7 +101,8 @@ static void watch_client(control *c)
 {
     if (c->lease == 0 || c->resetting || (c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd)))
         return;
-    gp_log(GP_LOG_INFO, "the client of lease %llu is dead", (unsigned long long)c->lease);
+    gp_log_event(GP_LOG_INFO, "client-dead", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                 "the client of the lease is dead");
     control_reset(c);
 }
 
@@ -110,7 +112,8 @@ static void redial(control *c)
     gp_error err;
 
     if (control_dial(c, ANSWER_MS, &err) == GP_OK) {
-        gp_log(GP_LOG_INFO, "found the scheduler of epoch %llu", (unsigned long long)c->epoch);
+        gp_log_event(GP_LOG_INFO, "scheduler-found", GP_LOG_WITH({ "epoch", .number = (int64_t)c->epoch }),
+                     "found a scheduler");
         c->join_ms = gp_now_ms() + ORPHAN_MS;
         return;
     }

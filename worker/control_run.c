@@ -37,10 +37,13 @@ void control_run_fetch(control *c, uint64_t id, const gp_door_request *request)
     gp_error err;
 
     if (fd < 0)
-        gp_log(GP_LOG_INFO, "turned a request for the runner away: lease %llu, generation %u",
-               (unsigned long long)request->lease, request->generation);
+        gp_log_event(GP_LOG_INFO, "runner-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
+                                 { "generation", .number = request->generation }),
+                     "turned a request for the runner away");
     if (gp_door_send_fd(gp_door_peer_fd(c->door, id), &answer, fd, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "a request for the runner was not answered: %s", err.message);
+        gp_log(GP_LOG_INFO, "runner-unanswered", "a request for the runner was not answered: %s",
+               err.message);
     if (fd >= 0)
         close(fd);
 }

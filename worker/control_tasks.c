@@ -40,8 +40,9 @@ static void offer_keep(control *c, const gp_door_event *event)
         offer = offer_of(c, 0);
     if (offer == NULL || event->request.lease != c->lease || c->resetting ||
         !control_token_equal(event->request.token, c->grant.token)) {
-        gp_log(GP_LOG_INFO, "turned the descriptors of a link away: lease %llu",
-               (unsigned long long)event->request.lease);
+        gp_log_event(GP_LOG_INFO, "descriptors-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)event->request.lease }),
+                     "turned the descriptors of a link away");
         close(event->fd);
         return;
     }
@@ -61,7 +62,8 @@ static void blob_take(control *c, const gp_door_event *event)
         if (event->fd >= 0)
             close(event->fd);
     } else if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
-        gp_log(GP_LOG_WARN, "the link ends: %s", err.message);
+        gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                     "the link ends: %s", err.message);
         gp_seat_stop(c->seat);
     }
 }
@@ -89,7 +91,8 @@ void control_tasks_gone(control *c, uint64_t door_id)
     if (offer != NULL)
         offer_close(offer);
     if (c->seat != NULL && c->seat_door == door_id) {
-        gp_log(GP_LOG_INFO, "lease %llu: its client has hung up", (unsigned long long)c->lease);
+        gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                     "the client of the lease has hung up");
         gp_seat_stop(c->seat);
     }
 }

@@ -241,8 +241,8 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     if (status != GP_OK)
         return status;
     objects->numbered[call->count] = loaded;
-    gp_log(GP_LOG_DEBUG, "loaded %s of %llu bytes in %.2f ms", path, (unsigned long long)about.bytes,
-           (double)(gp_now_ns() - began_ns) * 1e-6);
+    gp_log(GP_LOG_DEBUG, "object-loaded", "loaded %s of %llu bytes in %.2f ms", path,
+           (unsigned long long)about.bytes, (double)(gp_now_ns() - began_ns) * 1e-6);
     return GP_OK;
 }
 

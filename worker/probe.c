@@ -86,7 +86,7 @@ void gp_probe_run(gp_device_list *out)
         memcpy(nvml_note, out->note, sizeof(nvml_note));
         memset(out, 0, sizeof(*out));
         if (!gp_probe_cuda(out)) {
-            gp_log(GP_LOG_INFO, "%s; %s", nvml_note, out->note);
+            gp_log(GP_LOG_INFO, "probe-note", "%s; %s", nvml_note, out->note);
             memcpy(out->note, nvml_note, sizeof(nvml_note));
             out->count = 0;
         }
@@ -109,7 +109,7 @@ int gp_probe_main(void)
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
     gp_probe_run(list);
     if (gp_device_list_write(list, &text, &err) != GP_OK || gp_buffer_append(&text, "\n", 1, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
         return 1;
     }
     for (size_t done = 0; done < text.bytes;) {

@@ -84,7 +84,7 @@ static void send_answer(gp_door *door, uint64_t id, uint32_t what, int fd)
     gp_error err;
 
     if (gp_door_send_fd(gp_door_peer_fd(door, id), &answer, fd, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "a peer's request was not answered: %s", err.message);
+        gp_log(GP_LOG_INFO, "peer-unanswered", "a peer's request was not answered: %s", err.message);
 }
 
 /* Whether it could be answered now. */
@@ -109,8 +109,11 @@ void gp_rendezvous_serve(gp_rendezvous *r, gp_door *door, uint64_t id, const gp_
     if (r == NULL || request->lease != r->lease || request->generation != r->generation ||
         memcmp(request->token, r->grant.token, sizeof(request->token)) != 0 || request->what == WHAT_STALE ||
         request->what >= WHATS || r->waiter_count == WAITERS_MAX) {
-        gp_log(GP_LOG_INFO, "turned a request away: lease %llu, generation %u, what %u",
-               (unsigned long long)request->lease, request->generation, request->what);
+        gp_log_event(GP_LOG_INFO, "peer-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
+                                 { "generation", .number = request->generation },
+                                 { "what", .number = request->what }),
+                     "turned a request away");
         send_answer(door, id, WHAT_STALE, -1);
         return;
     }

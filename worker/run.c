@@ -74,7 +74,8 @@ static void reply_error(gp_run *run, const gp_command *command, const gp_error *
     reply.body.error.code = error->code;
     snprintf(reply.body.error.message, sizeof(reply.body.error.message), "%s", error->message);
     reply.idle = idle;
-    gp_log(GP_LOG_WARN, "%s: %s", command->message.type->name, error->message);
+    gp_log_event(GP_LOG_WARN, "run-failed", GP_LOG_WITH({ "message", .text = command->message.type->name }),
+                 "%s: %s", command->message.type->name, error->message);
     gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
@@ -96,7 +97,7 @@ static gp_status run_warm(gp_run *run, gp_error *err)
         return GP_OK;
     status = run->options.backend_ops->open(&run->backend, &options, err);
     if (status == GP_OK)
-        gp_log(GP_LOG_DEBUG, "backend %s open after %.2f ms", run->options.backend_ops->name,
+        gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,
                (double)(gp_now_ns() - began) * 1e-6);
     return status;
 }
@@ -169,7 +170,7 @@ static void sink_note(void *context, const char *text, bool warning)
     const gp_run *run = context;
     gp_reply reply = reply_to(run->training, &gp_msg_train_note);
 
-    gp_log(warning ? GP_LOG_WARN : GP_LOG_INFO, "%s", text);
+    gp_log(warning ? GP_LOG_WARN : GP_LOG_INFO, "note", "%s", text);
     snprintf(reply.body.train_note.text, sizeof(reply.body.train_note.text), "%s", text);
     reply.body.train_note.warning = warning;
     gp_mailbox_reply(run->options.mailbox, &reply);
@@ -240,13 +241,14 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_status status = gp_trainer_run(trainer, &sink, done);
 
     if (status != GP_OK) /* `gradpool report` looks for these words */
-        gp_log(GP_LOG_WARN,
-               "training ended in step %llu of epoch %u, rank %u of generation %u, after %llu calls, buckets "
-               "and "
-               "batches: %s",
-               (unsigned long long)atomic_load(&run->options.train->step),
-               atomic_load(&run->options.train->epoch), rank, command->message.envelope.generation,
-               (unsigned long long)atomic_load(&run->options.train->progress), done->message);
+        gp_log_event(
+            GP_LOG_WARN, "training-ended",
+            GP_LOG_WITH({ "step", .number = (int64_t)atomic_load(&run->options.train->step) },
+                        { "epoch", .number = atomic_load(&run->options.train->epoch) },
+                        { "rank", .number = rank },
+                        { "generation", .number = command->message.envelope.generation },
+                        { "exchanged", .number = (int64_t)atomic_load(&run->options.train->progress) }),
+            "%s", done->message);
 
     if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
         train_results(trainer, &reply, &err) != GP_OK) {
@@ -450,7 +452,7 @@ static void run_tasks(gp_run *run)
     gp_error err;
 
     if (run->objects == NULL && gp_objects_new(&run->objects, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "a link is not served: %s", err.message);
+        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
     } else {
         setup.objects = run->objects;
         gp_tasks_serve(&setup);
@@ -474,7 +476,7 @@ static int idle_read(void)
         return -1;
     if (*end == '\0' && seconds > 0 && seconds <= GPU_IDLE_S_MAX)
         return seconds < 0.001 ? 1 : (int)(seconds * 1000);
-    gp_log(GP_LOG_WARN,
+    gp_log(GP_LOG_WARN, "setting-ignored",
            "GRADPOOL_GPU_IDLE is \"%.40s\"; expected seconds up to %d, or 0 for never; 120 are taken", text,
            GPU_IDLE_S_MAX);
     return GPU_IDLE_MS;
@@ -485,7 +487,8 @@ static void run_cool(gp_run *run)
 {
     run->options.backend_ops->close(run->backend);
     run->backend = NULL;
-    gp_log(GP_LOG_INFO, "no work for %g s: the GPU's memory is given back", run->idle_ms / 1000.0);
+    gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
+           run->idle_ms / 1000.0);
 }
 
 static int run_patience(const gp_run *run)
@@ -510,7 +513,8 @@ static void run_warm_early(gp_run *run)
     gp_error err;
 
     if (run_warm(run, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "the backend did not open: %s", err.message); /* told again when it is needed */
+        gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s",
+               err.message); /* told again when it is needed */
 }
 
 static void *run_main(void *argument)

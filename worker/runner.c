@@ -239,7 +239,7 @@ static bool requests_serve(runner *r)
             return true;
         if (status != GP_OK) {
             if (status != GP_EPEER)
-                gp_log(GP_LOG_WARN, "the client is not understood: %s", err.message);
+                gp_log(GP_LOG_WARN, "client-damaged", "the client is not understood: %s", err.message);
             return false;
         }
         if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK)
@@ -268,7 +268,7 @@ static bool runner_open(runner *r)
     r->signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         fcntl(r->client, F_SETFD, FD_CLOEXEC) != 0 || fcntl(r->worker, F_SETFD, FD_CLOEXEC) != 0) {
-        gp_log(GP_LOG_ERROR, "cannot begin to run commands: %s", strerror(errno));
+        gp_log(GP_LOG_ERROR, "runner-failed", "cannot begin to run commands: %s", strerror(errno));
         return false;
     }
     return true;
@@ -329,7 +329,8 @@ static void runner_end(runner *r)
         if (r->jobs[i].id != 0)
             kill(-r->jobs[i].pid, SIGKILL);
     if (!gp_descendants_end(END_PATIENCE_MS, end_reaped, r))
-        gp_log(GP_LOG_WARN, "a process that a command started does not end; it sleeps in the kernel");
+        gp_log(GP_LOG_WARN, "process-hangs",
+               "a process that a command started does not end; it sleeps in the kernel");
     deadline = gp_now_ms() + TELL_MS;
     while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
         poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);

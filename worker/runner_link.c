@@ -151,7 +151,8 @@ bool gp_runner_link_gone(gp_runner_link *runner)
         return false;
     runner->reaped = true;
     if (WIFSIGNALED(status)) {
-        gp_log(GP_LOG_WARN, "the runner of commands was killed by signal %d; what it started is killed too",
+        gp_log(GP_LOG_WARN, "runner-killed",
+               "the runner of commands was killed by signal %d; what it started is killed too",
                WTERMSIG(status));
         gp_descendants_end(ORPHANS_MS, NULL, NULL);
     }

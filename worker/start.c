@@ -173,6 +173,18 @@ static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend
     return NULL;
 }
 
+/* The file is the worker's, who puts it aside. */
+static void log_follow(void)
+{
+    char path[GP_TEXT_PATH];
+    ssize_t length = readlink("/proc/self/fd/2", path, sizeof(path) - 1);
+
+    if (length <= 0)
+        return;
+    path[length] = '\0';
+    gp_log_keep(path, GP_LOG_FILE_BYTES_MAX, false);
+}
+
 static int worker_serve(start_options *options, int64_t started_ns, gp_backend_source cpu,
                         gp_backend_source cuda)
 {
@@ -191,6 +203,10 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
     if (status == GP_OK)
         status = gp_places_check(&places, &err);
     if (status == GP_OK) {
+        char log[GP_TEXT_PATH];
+
+        gp_places_worker_log(&places, options->index, log);
+        gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
         options->device.pool = options->pool;
         options->device.device_dir = places.device_dir;
         options->device.index = options->index;
@@ -198,7 +214,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
         gp_fault_point("claimed");
     }
     if (status != GP_OK) {
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
         return GP_WORKER_EXIT_FAILED;
     }
     control.places = &places;
@@ -218,7 +234,7 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
 
     gp_log_setup("worker", GP_LOG_INFO);
     if (options_parse(&options, count, arguments, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
         return EXIT_USAGE;
     }
     if (options.help) {
@@ -230,8 +246,9 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     if (options.run) {
         snprintf(who, sizeof(who), "runner-%u", options.index);
         gp_log_setup(who, GP_LOG_INFO);
+        log_follow();
         if (gp_fault_arm(GP_FAULT_runner, options.index, options.incarnation, &err) != GP_OK) {
-            gp_log(GP_LOG_ERROR, "%s", err.message);
+            gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
             return EXIT_USAGE;
         }
         return gp_runner_main(GP_RUNNER_CLIENT_FD, GP_RUNNER_WORKER_FD);

@@ -428,7 +428,7 @@ void gp_task_log(gp_task *task, const char *format, ...)
     for (char *c = line; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 && *c != '\t')
             *c = ' ';
-    gp_log(GP_LOG_INFO, "task: %s", line);
+    gp_log(GP_LOG_INFO, "task", "task: %s", line);
     answer = dropped_tell(task) ? gp_link_reserve(task->tasks->link, length) : NULL;
     if (answer == NULL) {
         task->tasks->dropped++;

@@ -351,7 +351,7 @@ static void serve(gp_tasks *t, gp_mailbox *mailbox)
             rest(t, mailbox);
             break;
         default:
-            gp_log(GP_LOG_ERROR, "%s; its client has to open another", err.message);
+            gp_log(GP_LOG_ERROR, "link-failed", "%s; its client has to open another", err.message);
             t->ended = true;
         }
     announce(t);
@@ -403,7 +403,7 @@ void gp_tasks_serve(const gp_tasks_setup *setup)
     gp_error err;
 
     if (tasks_new(&t, setup, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "a link is not served: %s", err.message);
+        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
         return;
     }
     gp_mailbox_ring_link(setup->mailbox, t->link);

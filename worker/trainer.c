@@ -178,8 +178,9 @@ static void log_build(int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
 
     for (int i = 0; i < BUILT_COUNT; i++)
         ms[i] = (double)(built_ns[i] - (i == 0 ? begin_ns : built_ns[i - 1])) * 1e-6;
-    gp_log(GP_LOG_DEBUG, "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms",
-           ms[BUILT_DATA], ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
+    gp_log(GP_LOG_DEBUG, "training-built",
+           "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
+           ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
 }
 
 static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)

@@ -190,9 +190,9 @@ void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_tra
 
     if (steps->halt(trainer->plan, &err) != GP_OK) {
         /* Whatever is asked of such a device fails from now on, in this process: another must take its place. */
-        gp_log(GP_LOG_ERROR,
-               "the GPU is lost, with its state of step %llu; this worker ends, to be replaced: %s",
-               (unsigned long long)trainer->step, err.message);
+        gp_log_event(GP_LOG_ERROR, "gpu-lost", GP_LOG_WITH({ "step", .number = (int64_t)trainer->step }),
+                     "the GPU is lost, with its state of that step; this worker ends, to be replaced: %s",
+                     err.message);
         _exit(GP_EXIT_DEVICE_LOST);
     }
     while (trainer->ahead_count > 0 && steps->told(trainer->plan, &told, &err) == GP_OK && told.counts) {

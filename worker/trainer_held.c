@@ -85,7 +85,7 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
     held->state = copy_of(now.state, held->count * now.state_blobs);
     held->best = now.best == NULL ? NULL : copy_of(now.best, held->count);
     if (held->parameters == NULL || held->state == NULL || (now.best != NULL && held->best == NULL)) {
-        gp_log(GP_LOG_WARN, "no memory to keep the state of step %llu for another group",
+        gp_log(GP_LOG_WARN, "state-not-held", "no memory to keep the state of step %llu for another group",
                (unsigned long long)trainer->step);
         gp_train_held_free(held);
         return NULL;

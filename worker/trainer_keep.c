@@ -67,7 +67,8 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     }
     if (status == GP_OK && failed != 0) {
         steps->leave(trainer->backend);
-        gp_log(GP_LOG_WARN, "GPUs do not exchange by themselves, gradients go through the host's memory: %s",
+        gp_log(GP_LOG_WARN, "gpu-exchange-indirect",
+               "GPUs do not exchange by themselves, gradients go through the host's memory: %s",
                why.message[0] == '\0' ? "another rank cannot" : why.message);
         *joined = false;
     }

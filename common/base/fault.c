@@ -123,7 +123,10 @@ static void fault_tell(const fault *f)
 
 static void fault_act(const fault *f)
 {
-    gp_log(GP_LOG_WARN, "fault point %s: %s", f->entry->point, action_names[f->action]);
+    gp_log_event(
+        GP_LOG_WARN, "fault-point",
+        GP_LOG_WITH({ "point", .text = f->entry->point }, { "action", .text = action_names[f->action] }),
+        "a fault point was passed that is armed");
     fault_tell(f);
     switch (f->action) {
     case FAULT_KILL:

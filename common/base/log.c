@@ -1,23 +1,167 @@
 #include "common/base/log.h"
 
+#include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static char log_who[48] = "gradpool";
+#include "common/base/clock.h"
+#include "common/base/log_line.h"
+#include "common/base/throttle.h"
+
+enum { TICK_MS = 1000, SENTENCE_BYTES = 1024 };
+
+static char log_who[48]; /* "" = a command, or a program that uses the library */
 static gp_log_level log_level = GP_LOG_WARN;
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
+
+/* What several threads share.  Nobody waits for it: who cannot have it writes a line more than he should. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static gp_throttle log_throttle;
+static struct {
+    char path[200], aside[204];
+    uint64_t bytes_max; /* 0 = standard error is no file that we keep */
+    bool owner;
+} log_file;
+static _Atomic int64_t tick_due_ms;
+
+/* ---- a line ---- */
+
+static void line_write(gp_log_level level, const char *event, const gp_log_field *fields,
+                       const char *sentence)
+{
+    gp_log_line line = { .bytes = 0 };
+    char stamp[40];
+    struct timespec now;
+    struct tm utc;
+
+    clock_gettime(CLOCK_REALTIME, &now); /* for people only; nothing is decided by it */
+    gmtime_r(&now.tv_sec, &utc);
+    size_t length = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
+
+    snprintf(stamp + length, sizeof(stamp) - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    gp_log_line_put(&line, "time", stamp, GP_LOG_VALUE_BYTES);
+    gp_log_line_put(&line, "level", level_names[level], GP_LOG_VALUE_BYTES);
+    gp_log_line_put(&line, "who", log_who, GP_LOG_VALUE_BYTES);
+    gp_log_line_put_integer(&line, "pid", getpid());
+    gp_log_line_put(&line, "event", event, GP_LOG_VALUE_BYTES);
+    for (; fields != NULL && fields->key != NULL; fields++)
+        if (fields->text != NULL)
+            gp_log_line_put(&line, fields->key, fields->text, GP_LOG_VALUE_BYTES);
+        else
+            gp_log_line_put_integer(&line, fields->key, fields->number);
+    gp_log_line_put(&line, "msg", sentence, sizeof(line.text));
+    gp_log_line_end(&line);
+    ssize_t ignored = write(STDERR_FILENO, line.text, line.bytes); /* a full disk stops nobody */
+
+    (void)ignored;
+}
+
+/* "warning: a sentence", in one line as well. */
+static void sentence_write(gp_log_level level, const char *sentence)
+{
+    static const char *const words[] = { "debug: ", "note: ", "warning: ", "error: " };
+    char line[SENTENCE_BYTES + 16];
+    int length = snprintf(line, sizeof(line), "%s%s", words[level], sentence);
+
+    for (int i = 0; i < length; i++)
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+            line[i] = ' ';
+    line[length] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, (size_t)length + 1);
+
+    (void)ignored;
+}
+
+/* ---- what is due ---- */
+
+static void held_back_tell(bool all)
+{
+    const char *event;
+    uint64_t count;
+
+    while (gp_throttle_next_ended(&log_throttle, gp_now_ms(), all, &event, &count)) {
+        char sentence[160];
+
+        snprintf(sentence, sizeof(sentence), "%" PRIu64 " more lines of %s in %d s were left out", count,
+                 event, GP_THROTTLE_WINDOW_MS / 1000);
+        if (log_who[0] != '\0')
+            line_write(GP_LOG_WARN, "held-back",
+                       GP_LOG_WITH({ "of", .text = event }, { "count", .number = (int64_t)count }), sentence);
+        else
+            sentence_write(GP_LOG_WARN, sentence);
+    }
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* The file of that name is our standard error from here on, and our standard output if that was the same file. */
+static void file_follow(const struct stat *old)
+{
+    struct stat facts;
+    int fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return; /* the old one goes on; tried again */
+    if (fstat(STDOUT_FILENO, &facts) == 0 && same_file(&facts, old))
+        dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+static void file_check(void)
+{
+    struct stat ours, named;
+    bool there;
+
+    if (log_file.bytes_max == 0 || fstat(STDERR_FILENO, &ours) != 0)
+        return;
+    there = stat(log_file.path, &named) == 0;
+    if (there && same_file(&ours, &named) && log_file.owner && (uint64_t)ours.st_size > log_file.bytes_max)
+        there = rename(log_file.path, log_file.aside) != 0;
+    if (!there || !same_file(&ours, &named))
+        file_follow(&ours);
+}
+
+void gp_log_tick(void)
+{
+    int64_t now_ms = gp_now_ms();
+
+    if (now_ms < atomic_load_explicit(&tick_due_ms, memory_order_relaxed) ||
+        pthread_mutex_trylock(&log_lock) != 0)
+        return;
+    atomic_store_explicit(&tick_due_ms, now_ms + TICK_MS, memory_order_relaxed);
+    held_back_tell(false);
+    file_check();
+    pthread_mutex_unlock(&log_lock);
+}
+
+static void log_finish(void)
+{
+    if (pthread_mutex_trylock(&log_lock) != 0)
+        return;
+    held_back_tell(true);
+    pthread_mutex_unlock(&log_lock);
+}
+
+/* ---- outside ---- */
 
 void gp_log_setup(const char *who, gp_log_level level)
 {
     const char *wanted = getenv("GRADPOOL_LOG");
 
+    if (log_who[0] == '\0')
+        atexit(log_finish);
     snprintf(log_who, sizeof(log_who), "%s", who);
     log_level = level;
     for (int i = GP_LOG_DEBUG; wanted != NULL && i <= GP_LOG_ERROR; i++)
@@ -25,106 +169,41 @@ void gp_log_setup(const char *who, gp_log_level level)
             log_level = (gp_log_level)i;
 }
 
-/* ---- storms ---- */
-
-enum { KINDS = 64, WINDOW_MS = 1000 };
-
-/* Lines of one format, which is what a call of gp_log() always has the same of. */
-static struct kind {
-    const char *format;
-    int64_t began_ms;
-    uint32_t written, left_out;
-} kinds[KINDS];
-static pthread_mutex_t kinds_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int64_t monotonic_ms(void)
+void gp_log_keep(const char *path, uint64_t bytes_max, bool owner)
 {
-    struct timespec now;
+    struct stat ours, named;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Its own place, or that of the format whose storm is longest past. */
-static struct kind *kind_of(const char *format)
-{
-    struct kind *oldest = &kinds[0];
-
-    for (int i = 0; i < KINDS; i++) {
-        if (kinds[i].format == format)
-            return &kinds[i];
-        if (kinds[i].began_ms < oldest->began_ms)
-            oldest = &kinds[i];
-    }
-    return oldest;
-}
-
-/* Whether the line is one too many; *before: so many like it were, and have not been told of. */
-static bool storm_counts(const char *format, uint32_t *before)
-{
-    int64_t now_ms = monotonic_ms();
-    bool too_many = false;
-
-    *before = 0;
-    if (pthread_mutex_trylock(&kinds_lock) != 0)
-        return false; /* rather one line more than to wait */
-    struct kind *k = kind_of(format);
-
-    if (k->format != format || now_ms - k->began_ms >= WINDOW_MS) {
-        *before = k->format == format ? k->left_out : 0;
-        *k = (struct kind){ .format = format, .began_ms = now_ms };
-    }
-    too_many = k->written >= GP_LOG_BURST;
-    k->written += !too_many;
-    k->left_out += too_many;
-    pthread_mutex_unlock(&kinds_lock);
-    return too_many;
-}
-
-__attribute__((format(printf, 2, 0))) static void log_line(gp_log_level level, const char *format,
-                                                           va_list arguments)
-{
-    char line[1024], stamp[32];
-    struct timespec now;
-    struct tm utc;
-
-    clock_gettime(CLOCK_REALTIME, &now); /* for people only; nothing is decided by it */
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
-    int length = snprintf(line, sizeof(line), "%s.%03ldZ %s %s[%d] ", stamp, now.tv_nsec / 1000000,
-                          level_names[level], log_who, (int)getpid());
-
-    length += vsnprintf(line + length, sizeof(line) - (size_t)length, format, arguments);
-    if (length > (int)sizeof(line) - 2)
-        length = (int)sizeof(line) - 2;
-    for (int i = 0; i < length; i++)
-        if ((unsigned char)line[i] < 0x20)
-            line[i] = ' ';
-    line[length] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)length + 1); /* a full disk stops nobody */
-
-    (void)ignored;
-}
-
-__attribute__((format(printf, 2, 3))) static void log_count(gp_log_level level, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    log_line(level, format, arguments);
-    va_end(arguments);
-}
-
-void gp_log(gp_log_level level, const char *format, ...)
-{
-    va_list arguments;
-    uint32_t before;
-
-    if (level < log_level || storm_counts(format, &before))
+    if (strlen(path) >= sizeof(log_file.path) || fstat(STDERR_FILENO, &ours) != 0 ||
+        stat(path, &named) != 0 || !same_file(&ours, &named))
         return;
-    if (before > 0)
-        log_count(level, "%u lines like the next were left out: more than %d a second", before, GP_LOG_BURST);
+    pthread_mutex_lock(&log_lock);
+    snprintf(log_file.path, sizeof(log_file.path), "%s", path);
+    snprintf(log_file.aside, sizeof(log_file.aside), "%s.1", log_file.path);
+    log_file.bytes_max = bytes_max;
+    log_file.owner = owner;
+    pthread_mutex_unlock(&log_lock);
+}
+
+void gp_log_event(gp_log_level level, const char *event, const gp_log_field *fields, const char *format, ...)
+{
+    char sentence[SENTENCE_BYTES];
+    va_list arguments;
+    bool told = true;
+
+    if (level < log_level)
+        return;
+    gp_log_tick();
+    if (pthread_mutex_trylock(&log_lock) == 0) {
+        told = gp_throttle_pass(&log_throttle, event, gp_now_ms());
+        pthread_mutex_unlock(&log_lock);
+    }
+    if (!told)
+        return;
     va_start(arguments, format);
-    log_line(level, format, arguments);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
+    if (log_who[0] != '\0')
+        line_write(level, event, fields, sentence);
+    else
+        sentence_write(level, sentence);
 }

@@ -159,7 +159,7 @@ gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const ch
 
 void gp_image_list_leave_out(gp_image_list *list, const char *sentence)
 {
-    gp_log(GP_LOG_WARN, "left out: %s", sentence);
+    gp_log(GP_LOG_WARN, "left-out", "left out: %s", sentence);
     if (list->left_out++ == 0)
         list->left_out_first = gp_strdup(sentence);
 }

@@ -108,9 +108,10 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
     if (before < GP_SKIPPED_TOLD)
         atomic_store(&images->skipped_first[before], index + 1);
     if (before < TOLD_MAX)
-        gp_log(GP_LOG_WARN, "skipped an image: %s", why->message);
+        gp_log(GP_LOG_WARN, "image-skipped", "skipped an image: %s", why->message);
     else if (before == TOLD_MAX)
-        gp_log(GP_LOG_WARN, "skipped more than %d images; the rest is only counted", TOLD_MAX);
+        gp_log(GP_LOG_WARN, "image-skipped", "skipped more than %d images; the rest is only counted",
+               TOLD_MAX);
     return true;
 }
 

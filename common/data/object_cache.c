@@ -82,7 +82,8 @@ gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
     if (used >= 0)
         close(used);
     if (cache->used == MAP_FAILED) {
-        gp_log(GP_LOG_WARN, "nothing from S3 is kept on disk: %s: %s", cache->path, strerror(errno));
+        gp_log(GP_LOG_WARN, "cache-unusable", "nothing from S3 is kept on disk: %s: %s", cache->path,
+               strerror(errno));
         cache->used = NULL;
         gp_object_cache_close(cache);
         return NULL;

@@ -76,7 +76,7 @@ static void open_told(const gp_s3_source *source)
         strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0 ||
         atomic_flag_test_and_set(&told))
         return;
-    gp_log(GP_LOG_WARN,
+    gp_log(GP_LOG_WARN, "s3-unencrypted",
            "%s is not encrypted: who listens sees the data and a session token; https:// would be",
            source->endpoint);
 }
@@ -533,7 +533,7 @@ static gp_status request_run(s3_request *request, gp_error *err)
         }
         if (!again || attempt + 1 >= s3->patience.tries)
             break;
-        gp_log(GP_LOG_INFO, "trying again: %s", why.message);
+        gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
         s3->retries++;
         wait_some(s3, attempt);
     }

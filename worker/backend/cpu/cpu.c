@@ -159,8 +159,8 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
         if (backend->onednn == NULL && backend->only_onednn)
             gp_fail(err, GP_ENODEV, "oneDNN's kernels cannot be loaded: %s", reason);
         else if (backend->onednn == NULL)
-            gp_log(GP_LOG_WARN, "oneDNN's kernels cannot be loaded (%s); large networks will train slowly",
-                   reason);
+            gp_log(GP_LOG_WARN, "onednn-missing",
+                   "oneDNN's kernels cannot be loaded (%s); large networks will train slowly", reason);
     } else if (backend->onednn == NULL) {
         gp_fail(err, GP_ENODEV, "oneDNN's kernels could not be loaded");
     }
