@@ -134,6 +134,11 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         nfds_t count = 0;
         gp_status status = pool_receive(pool, out, err);
 
+        if (status == GP_OK && pool_remote_forgotten(pool, out)) {
+            pool_message_close(out);
+            out->from = POOL_NOBODY;
+            return pool_reunite(pool, err);
+        }
         if (status != GP_ETIMEDOUT)
             return status;
         if (pool_is_gone(pool) || pool_remote_silent(pool))

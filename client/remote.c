@@ -206,12 +206,14 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
                : gp_fail(err, GP_EPEER, "the pool at %s has just ended", pool->remote->endpoint);
 }
 
-/* Once; the channel that was there is closed. */
-static gp_status dial_once(gp_pool *pool, int timeout_ms, gp_error *err)
+/* Once; the channel that was there is closed.  *unproved: see gp_channel_options. */
+static gp_status dial_once(gp_pool *pool, int timeout_ms, bool *unproved, gp_error *err)
 {
     struct pool_remote *remote = pool->remote;
     gp_link_keys keys = { .own = &remote->own, .server_key = remote->server_key };
-    gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys, .heartbeat = true };
+    gp_channel_options link = {
+        .security = GP_SECURITY_CURVE, .curve = &keys, .heartbeat = true, .unproved = unproved
+    };
     gp_channel *made = NULL;
     gp_status status = gp_channel_connect(&made, remote->endpoint, &link, timeout_ms, err);
 
@@ -224,11 +226,12 @@ static gp_status dial_once(gp_pool *pool, int timeout_ms, gp_error *err)
 
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
+    bool unproved;
     gp_error why;
     gp_status status;
 
     pool->dialling = true;
-    status = dial_once(pool, timeout_ms, &why);
+    status = dial_once(pool, timeout_ms, &unproved, &why);
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status == GP_OK)
@@ -243,24 +246,37 @@ bool pool_remote_silent(const gp_pool *pool)
     return pool->remote != NULL && !pool->dialling && gp_now_ms() - pool->remote->heard_ms > SILENCE_MS;
 }
 
+bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
+{
+    gp_error_reply reply;
+
+    return pool->remote != NULL && !pool->dialling && message->from == POOL_SCHEDULER &&
+           message->in.type == &gp_msg_error_reply &&
+           gp_incoming_decode(&message->in, &reply, NULL) == GP_OK && reply.code == GP_EPEER;
+}
+
 /* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 {
     int64_t began = gp_now_ms(), deadline = began + PATIENCE_MS;
+    bool unproved = false;
     gp_error why = { .message = "" };
     gp_status status;
 
     pool->dialling = true;
     status = say_hello(pool, HELLO_MS, &why);
-    while (status != GP_OK && status != GP_EPERM && status != GP_EVERSION && gp_now_ms() < deadline) {
+    /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
+    while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
+           gp_now_ms() < deadline) {
         int64_t left = deadline - gp_now_ms();
 
-        status = dial_once(pool, left > 1 ? (int)left : 1, &why);
-        if (status != GP_OK && status != GP_EPERM)
+        status = dial_once(pool, left > 1 ? (int)left : 1, &unproved, &why);
+        if (status != GP_OK && (status != GP_EPERM || unproved))
             poll(NULL, 0, RETRY_MS);
     }
-    if (status == GP_EPERM) /* perhaps only the link is a new one's: then the words are of the handshake */
-        status = dial_once(pool, HELLO_MS, &why);
+    if (status == GP_EPERM &&
+        !unproved) /* perhaps only the link is a new one's: then the words are of the handshake */
+        status = dial_once(pool, HELLO_MS, &unproved, &why);
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status != GP_OK)
@@ -318,10 +334,12 @@ static gp_status ask_whole(gp_pool *pool, const gp_message_type *type, const voi
     return status;
 }
 
-gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint64_t offset, pool_piece *out,
-                        gp_error *err)
+gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
+                        pool_piece *out, gp_error *err)
 {
-    gp_job_read ask = { .job = job, .file = file, .offset = offset, .bytes = GP_JOB_PIECE_BYTES_MAX };
+    gp_job_read ask = {
+        .job = job, .file = file, .worker = worker, .offset = offset, .bytes = GP_JOB_PIECE_BYTES_MAX
+    };
     pool_message in;
     gp_status status = ask_whole(pool, &gp_msg_job_read, &ask, &gp_msg_job_piece, &in, err);
 

@@ -31,6 +31,10 @@ void pool_remote_free(struct pool_remote *remote); /* wipes the key; accepts NUL
 /* Connect and say hello. */
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err);
 
+/* Whether the message says that the pool does not know this session: its link was lost and is a new one.  A hello and all that was
+ * not answered put that right. */
+bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message);
+
 /* Whether so long nothing came that the link is to be tried; and the trial: GP_OK, and pool->reunions has counted on; or
  * GP_EPEER, GP_EPERM. */
 bool pool_remote_silent(const gp_pool *pool);
@@ -46,8 +50,9 @@ typedef struct pool_piece {
     char text[GP_JOB_PIECE_BYTES_MAX + 1]; /* NUL-terminated */
 } pool_piece;
 
-gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint64_t offset, pool_piece *out,
-                        gp_error *err);
+/* worker: of GP_JOB_FILE_WORKER_LOG. */
+gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
+                        pool_piece *out, gp_error *err);
 
 /* The devices of the pool's host. */
 gp_status pool_devices(gp_pool *pool, gp_device_list *out, uint32_t *cores, gp_error *err);

@@ -589,13 +589,23 @@ typedef struct gp_job_changed {
     bool missed; /* changes before this one were not sent, because the receiver was slow: look again */
 } gp_job_changed;
 
-typedef enum gp_job_file { GP_JOB_FILE_LOG = 1, GP_JOB_FILE_METRICS = 2, GP_JOB_FILE_FACTS = 3 } gp_job_file;
+typedef enum gp_job_file {
+    GP_JOB_FILE_LOG = 1,
+    GP_JOB_FILE_METRICS = 2,
+    GP_JOB_FILE_FACTS = 3,
+    GP_JOB_FILE_RECORD = 4, /* job.json */
+    GP_JOB_FILE_END = 5,
+    GP_JOB_FILE_REPORT = 6,
+    GP_JOB_FILE_SCHEDULER_LOG = 7, /* what the pool's daemons said, of this job and of others */
+    GP_JOB_FILE_WORKER_LOG = 8,
+} gp_job_file;
 
-/* A piece of a file of a job's folder, for who does not see the folder.  Answered by job_piece with one payload, the bytes,
- * or error_reply GP_ENOENT. */
+/* A piece of a file of a job's folder, or of a daemon's log, for who does not see them.  Answered by job_piece with one payload,
+ * the bytes, or error_reply GP_ENOENT. */
 typedef struct gp_job_read {
     uint64_t job;
-    uint32_t file; /* gp_job_file */
+    uint32_t file;   /* gp_job_file */
+    uint32_t worker; /* of GP_JOB_FILE_WORKER_LOG: from 1; else 0 */
     uint64_t offset;
     uint32_t bytes; /* at most so many */
 } gp_job_read;

@@ -88,7 +88,8 @@ const gp_field gp_job_changed_fields[] = {
 
 const gp_field gp_job_read_fields[] = {
     GP_FIELD_U64(gp_job_read, job, 1, UINT64_MAX),
-    GP_FIELD_U32(gp_job_read, file, GP_JOB_FILE_LOG, GP_JOB_FILE_FACTS),
+    GP_FIELD_U32(gp_job_read, file, GP_JOB_FILE_LOG, GP_JOB_FILE_WORKER_LOG),
+    GP_FIELD_U32_OPTIONAL(gp_job_read, worker, 0, GP_WORKERS_MAX, 0),
     GP_FIELD_U64(gp_job_read, offset, 0, INT64_MAX),
     GP_FIELD_U32(gp_job_read, bytes, 1, GP_JOB_PIECE_BYTES_MAX),
     GP_FIELD_END,

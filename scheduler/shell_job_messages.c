@@ -77,7 +77,8 @@ static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, c
                         &err) == GP_OK)
         return;
     /* It waits for an answer that is lost: with its link gone it asks again. */
-    gp_log(GP_LOG_WARN, "client with pid %d was not reached: %s", (int)client->pid, err.message);
+    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client was not reached: %s", err.message);
     if (err.code != GP_EPEER)
         shell_drop_client(s, client);
 }
@@ -439,17 +440,33 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     send_to(s, session, watch.correlation, &gp_msg_job_changed, &changed);
 }
 
-/* A regular file in the job's folder and nothing that it points to: the job could have put a link there. */
-static int job_file_open(const shell *s, uint64_t job, uint32_t file, struct stat *facts)
+static void job_file_path(const shell *s, const gp_job_read *ask, char *path, size_t bytes)
 {
     static const char *const names[] = {
-        [GP_JOB_FILE_LOG] = "log", [GP_JOB_FILE_METRICS] = "metrics.jsonl", [GP_JOB_FILE_FACTS] = "facts.json"
+        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+        [GP_JOB_FILE_END] = "end.json",     [GP_JOB_FILE_REPORT] = "report.json",
     };
-    char path[GP_TEXT_FOLDER + 16], folder[GP_TEXT_FOLDER];
+    char folder[GP_TEXT_FOLDER], log[GP_TEXT_PATH];
+
+    if (ask->file == GP_JOB_FILE_SCHEDULER_LOG) {
+        snprintf(path, bytes, "%s", s->options->places->scheduler_log);
+    } else if (ask->file == GP_JOB_FILE_WORKER_LOG) {
+        gp_places_worker_log(s->options->places, ask->worker, log);
+        snprintf(path, bytes, "%s", log);
+    } else {
+        gp_job_folder(s->options->places, ask->job, folder, sizeof(folder));
+        snprintf(path, bytes, "%s/%s", folder, names[ask->file]);
+    }
+}
+
+/* A regular file of ours and nothing that it points to: the job could have put a link there. */
+static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *facts)
+{
+    char path[GP_TEXT_FOLDER + 16];
     int fd;
 
-    gp_job_folder(s->options->places, job, folder, sizeof(folder));
-    snprintf(path, sizeof(path), "%s/%s", folder, names[file]);
+    job_file_path(s, ask, path, sizeof(path));
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
         close(fd);
@@ -476,7 +493,7 @@ static void hear_read(shell *s, const gp_incoming *in)
     if (known_job(s, in, ask.job) == NULL)
         return;
     piece = (gp_job_piece){ .offset = ask.offset };
-    fd = job_file_open(s, ask.job, ask.file, &facts);
+    fd = job_file_open(s, &ask, &facts);
     if (fd >= 0) {
         ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
 
@@ -487,7 +504,7 @@ static void hear_read(shell *s, const gp_incoming *in)
     }
     if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload,
                         1, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "a piece of a job's file was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "a piece of a job's file was not sent: %s", err.message);
 }
 
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)

@@ -33,9 +33,10 @@ static const struct remote_verb {
     uint32_t message;
     bool observer;
 } verbs[] = {
-    { GP_ID(status_get), true }, { GP_ID(devices_get), true }, { GP_ID(jobs_get), true },
-    { GP_ID(job_ask), true },    { GP_ID(job_watch), true },   { GP_ID(job_read), true },
-    { GP_ID(job_put), false },   { GP_ID(job_stop), false },   { GP_ID(shutdown), false },
+    { GP_ID(status_get), true },    { GP_ID(devices_get), true }, { GP_ID(jobs_get), true },
+    { GP_ID(job_ask), true },       { GP_ID(job_watch), true },   { GP_ID(job_read), true },
+    { GP_ID(job_put), false },      { GP_ID(job_stop), false },   { GP_ID(shutdown), false },
+    { GP_ID(lease_resize), false },
 };
 
 static const struct remote_verb *verb_find(uint32_t message)
@@ -62,8 +63,10 @@ static gp_status remote_listen(shell *s, const char *endpoint, gp_error *err)
         status = gp_channel_listen(&s->remote.channel, endpoint, &link, s->remote.bound, err);
     gp_key_wipe(&own);
     if (status == GP_OK)
-        gp_log(GP_LOG_INFO, "listens for other hosts at %s, %" PRIu32 " keys may come in", s->remote.bound,
-               gp_zap_get_stats(s->remote.zap).allowed);
+        gp_log_event(GP_LOG_INFO, "listening",
+                     GP_LOG_WITH({ "at", .text = s->remote.bound },
+                                 { "keys", .number = gp_zap_get_stats(s->remote.zap).allowed }),
+                     "listens for other hosts");
     return status;
 }
 
@@ -85,7 +88,7 @@ gp_status shell_remote_open(shell *s, gp_error *err)
              ->follows) /* who asked for it hears why not; BUSY would say that another scheduler has the pool */
         return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
     /* The pool lives: that its door is shut for a while is no reason to end it. */
-    gp_log(GP_LOG_ERROR, "%s; it is tried again", why.message);
+    gp_log(GP_LOG_ERROR, "listen-failed", "%s; it is tried again", why.message);
     snprintf(s->remote.bound, sizeof(s->remote.bound), "%s", endpoint);
     s->remote.retry_ms = gp_now_ms() + LISTEN_RETRY_MS;
     return GP_OK;
@@ -221,14 +224,18 @@ static void hear(shell *s, const gp_incoming *in)
         shell_reply_error(s, in, GP_EPERM, "the key '%s' is an observer's: it may look, and nothing else",
                           in->owner.name);
     } else if (client == NULL) {
-        shell_reply_error(s, in, GP_EPERM, "this session did not say hello first");
+        shell_reply_error(s, in, GP_EPEER,
+                          "this session did not say hello on this link, or was silent for long");
     } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {
         shell_reply_error(s, in, GP_ESTALE,
                           "this scheduler's epoch is %" PRIu64 ", the message is of %" PRIu64,
                           s->core->config.epoch, event.epoch);
     } else {
         if (!verb->observer)
-            gp_log(GP_LOG_INFO, "%s asks for %s", in->owner.name, in->type != NULL ? in->type->name : "?");
+            gp_log_event(GP_LOG_INFO, "remote-request",
+                         GP_LOG_WITH({ "key", .text = in->owner.name },
+                                     { "message", .text = in->type != NULL ? in->type->name : "?" }),
+                         "a client of another host asks");
         shell_hear_request(s, in, &event);
     }
 }
@@ -257,7 +264,7 @@ static void relisten(shell *s)
 {
     gp_gate_stats gate = gp_channel_get_gate_stats(s->remote.channel);
 
-    gp_log(GP_LOG_INFO, "the pool's key has changed: other hosts are to come in anew");
+    gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key has changed: other hosts are to come in anew");
     count_in(&s->remote.before, &gate);
     for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
         if (s->clients[i].door != 0)
@@ -296,7 +303,7 @@ void shell_remote_serve(shell *s)
         snprintf(endpoint, sizeof(endpoint), "%s", s->remote.bound); /* the port is free in a moment */
         if (remote_listen(s, endpoint, &err) != GP_OK) {
             if (strcmp(err.message, s->remote.trouble) != 0)
-                gp_log(GP_LOG_ERROR, "%s; it is tried again", err.message);
+                gp_log(GP_LOG_ERROR, "listen-failed", "%s; it is tried again", err.message);
             snprintf(s->remote.trouble, sizeof(s->remote.trouble), "%s", err.message);
             s->remote.retry_ms = gp_now_ms() + LISTEN_RETRY_MS;
             return;

@@ -52,7 +52,7 @@ static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_erro
     gp_status status = GP_OK;
 
     do {
-        status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, tail->offset, &piece, err);
+        status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, 0, tail->offset, &piece, err);
         if (status != GP_OK)
             break;
         tail->file = piece.at.file;

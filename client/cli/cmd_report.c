@@ -26,6 +26,7 @@ static const gp_param report_params[] = {
       .count = 512,
       .help = "write FILE.tar instead: report.json, and the ends of the logs as files" },
     CLI_JSON_PARAM(report_options),
+    CLI_REMOTE_PARAMS(report_options),
     CLI_COMMON_PARAMS(report_options),
     { 0 },
 };
@@ -210,30 +211,60 @@ static gp_status get_report(gp_buffer *out, const char *folder, const gp_places 
 
     snprintf(path, sizeof(path), "%s/report.json", folder);
     if (gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) != GP_OK)
-        return report_make(out, folder, places, NULL, err);
+        return report_make(out, &(report_source){ .folder = folder, .places = places }, NULL, err);
     gp_status status = gp_buffer_append(out, data, bytes, err);
 
     gp_free(data);
     return status;
 }
 
-static int report_run(cli_call *call)
+/* A job of a pool on another host. */
+static gp_status get_elsewhere(const cli_call *call, gp_buffer *out, gp_error *err)
+{
+    report_source source = { .places = NULL };
+    gp_job_info info;
+    gp_status status = job_number(call->words[0], &source.job, err);
+
+    if (status == GP_OK)
+        status = cli_open(call, true, &source.pool, err);
+    if (status == GP_OK)
+        status = gp_job_get(&info, source.pool, source.job, err);
+    if (status == GP_OK) {
+        source.folder = info.folder;
+        status = report_fetch(out, &source, err);
+    }
+    if (status == GP_OK && out->bytes == 0)
+        status = report_make(out, &source, NULL, err);
+    gp_pool_close(source.pool);
+    return status;
+}
+
+static gp_status get_here(const cli_call *call, gp_buffer *out, gp_error *err)
 {
     const report_options *options = call->options;
     const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
     char folder[600];
     gp_places places;
+    gp_status status = gp_places_find(&places, name, err);
+
+    if (status == GP_OK)
+        status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
+    return status == GP_OK ? get_report(out, folder, &places, err) : status;
+}
+
+static int report_run(cli_call *call)
+{
+    const report_options *options = call->options;
+    bool elsewhere;
     gp_buffer text;
     gp_json *report = NULL;
     gp_error err;
 
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status = gp_places_find(&places, name, &err);
+    gp_status status = cli_elsewhere(call, &elsewhere, &err);
 
     if (status == GP_OK)
-        status = find_folder(folder, sizeof(folder), call->words[0], &places, &err);
-    if (status == GP_OK)
-        status = get_report(&text, folder, &places, &err);
+        status = elsewhere ? get_elsewhere(call, &text, &err) : get_here(call, &text, &err);
     if (status == GP_OK)
         status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, &err);
     if (status == GP_OK && options->out[0] != '\0')
@@ -253,6 +284,7 @@ const cli_command cli_command_report = {
     .summary = "why a run failed: error, last steps, each worker's last words, ends of the logs",
     .usage = "JOB|FOLDER",
     .examples = "  gradpool report 7\n"
+                "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"
                 "  gradpool report gradpool-runs/2026-11-21-093000-lenet --out report.tar\n",
     .options = report_params,
     .options_bytes = sizeof(report_options),

@@ -11,7 +11,9 @@ typedef struct resize_options {
     cli_common common;
 } resize_options;
 
-static const gp_param resize_params[] = { CLI_COMMON_PARAMS(resize_options), { 0 } };
+static const gp_param resize_params[] = { CLI_REMOTE_PARAMS(resize_options),
+                                          CLI_COMMON_PARAMS(resize_options),
+                                          { 0 } };
 
 typedef struct resize_what {
     uint64_t job, lease; /* one of them is 0 */
@@ -79,7 +81,8 @@ const cli_command cli_command_resize = {
     .summary = "change the number of workers of a training that runs",
     .usage = "JOB N | lease:LEASE N",
     .examples = "  gradpool resize 7 2          # job 7, as 'gradpool jobs' lists it\n"
-                "  gradpool resize lease:3 4    # a training in a terminal, as 'gradpool status' lists it\n",
+                "  gradpool resize lease:3 4    # a training in a terminal, as 'gradpool status' lists it\n"
+                "  gradpool resize 7 2 --pool gpu-box     # a job of a pool on another host\n",
     .options = resize_params,
     .options_bytes = sizeof(resize_options),
     .words_max = 2,

@@ -51,10 +51,10 @@ static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METR
     static pool_piece piece;
     uint64_t from;
 
-    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, INT64_MAX, &piece, NULL) != GP_OK)
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, INT64_MAX, &piece, NULL) != GP_OK)
         return 0;
     from = piece.at.size > METRICS_BYTES ? piece.at.size - METRICS_BYTES : 0;
-    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, from, &piece, NULL) != GP_OK)
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, from, &piece, NULL) != GP_OK)
         return 0;
     if (piece.bytes > METRICS_BYTES) /* it has grown meanwhile */
         piece.bytes = METRICS_BYTES;

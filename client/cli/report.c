@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/base/log_line.h"
 #include "common/model/network.h"
 #include "proto/limits.h"
 
@@ -31,7 +32,7 @@ enum {
 };
 
 /* By which a worker says where a training left it (worker/run.c). */
-static const char exchange_mark[] = "training ended in step";
+static const char exchange_event[] = "training-ended";
 
 extern char **environ;
 
@@ -73,28 +74,90 @@ static void clean(char *text)
 
 /* ---- files ---- */
 
-/* The last bytes of a file, from the beginning of a line; NULL: there is none.  Freed with gp_free(). */
-static char *read_tail(const char *path, size_t bytes_max, uint64_t *size)
+typedef struct reading {
+    const report_source *source;
+    gp_error
+        error; /* the first: what is there could not be read, which is not the same as that nothing is there */
+} reading;
+
+/* The last bytes of a file of this host. */
+static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t *size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat facts;
-    char *text = NULL;
     ssize_t got = 0;
 
-    if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode))
-        text = gp_malloc(bytes_max + 1);
-    if (text != NULL) {
-        off_t from = facts.st_size > (off_t)bytes_max ? facts.st_size - (off_t)bytes_max : 0;
-
+    if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode)) {
         *size = (uint64_t)facts.st_size;
-        got = pread(fd, text, bytes_max, from);
-        text[got > 0 ? got : 0] = '\0';
-        if (from > 0 && strchr(text, '\n') != NULL)
-            memmove(text, strchr(text, '\n') + 1, strlen(strchr(text, '\n')));
-        clean(text);
+        got = pread(fd, text, bytes_max, *size > bytes_max ? (off_t)(*size - bytes_max) : 0);
+    } else {
+        *size = UINT64_MAX;
     }
     if (fd >= 0)
         close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file file, uint32_t worker,
+                         uint64_t *size)
+{
+    static pool_piece piece;
+    const report_source *from = r->source;
+    uint64_t offset = 0;
+
+    *size = UINT64_MAX;
+    for (int look = 0; look < 2 && r->error.code == GP_OK; look++) { /* how long it is, then its end */
+        gp_error why; /* what a call that succeeds leaves there says nothing */
+        gp_status status =
+            pool_job_read(from->pool, from->job, file, worker, look == 0 ? INT64_MAX : offset, &piece, &why);
+
+        if (status != GP_OK)
+            r->error = why;
+        if (status != GP_OK || piece.at.file == 0)
+            return 0;
+        *size = piece.at.size;
+        if (look == 0)
+            offset = *size > bytes_max ? *size - bytes_max : 0;
+    }
+    size_t bytes = piece.bytes < bytes_max ? piece.bytes : bytes_max;
+
+    memcpy(text, piece.text, bytes);
+    return bytes;
+}
+
+/* The last bytes, from the beginning of a line; NULL: there is none.  Freed with gp_free(). */
+static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t bytes_max, uint64_t *size)
+{
+    static const char *const names[] = {
+        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+        [GP_JOB_FILE_END] = "end.json",
+    };
+    const report_source *from = r->source;
+    char path[700], *text = gp_malloc(bytes_max + 1);
+    size_t got;
+
+    if (text == NULL)
+        return NULL;
+    if (from->places == NULL) {
+        got = tail_there(r, text, bytes_max, file, worker, size);
+    } else {
+        if (file == GP_JOB_FILE_SCHEDULER_LOG)
+            snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
+        else if (file == GP_JOB_FILE_WORKER_LOG)
+            gp_places_worker_log(from->places, worker, path);
+        else
+            snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
+        got = tail_here(text, bytes_max, path, size);
+    }
+    if (*size == UINT64_MAX) {
+        gp_free(text);
+        return NULL;
+    }
+    text[got] = '\0';
+    if (*size > bytes_max && strchr(text, '\n') != NULL)
+        memmove(text, strchr(text, '\n') + 1, strlen(strchr(text, '\n')));
+    clean(text);
     return text;
 }
 
@@ -136,14 +199,11 @@ static void copy_value(gp_json_writer *writer, const char *key, const gp_json *v
 }
 
 /* A file of the folder, as the member `key`; null where there is none. */
-static gp_json *put_file(gp_json_writer *writer, const char *key, const char *folder, const char *name)
+static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp_job_file file)
 {
-    char path[700];
     uint64_t size = 0;
     gp_json *json = NULL;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    char *text = read_tail(path, PART_BYTES, &size);
+    char *text = read_tail(r, file, 0, PART_BYTES, &size);
 
     if (text != NULL && size <= PART_BYTES && gp_json_parse(&json, text, strlen(text), NULL) == GP_OK)
         copy_value(writer, key, json);
@@ -155,30 +215,29 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, const char *fo
 
 /* ---- parts ---- */
 
-static void put_versions(gp_json_writer *writer)
+static void put_versions(gp_json_writer *writer, bool here)
 {
     struct utsname host;
 
     gp_json_begin_object(writer, "versions");
     gp_json_put_text(writer, "gradpool", gp_version());
     gp_json_put_integer(writer, "protocol", GP_PROTOCOL);
-    if (uname(&host) == 0) {
+    if (here && uname(&host) == 0) {
         gp_json_put_text(writer, "kernel", host.release);
         gp_json_put_text(writer, "machine", host.machine);
+        gp_json_put_integer(writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
     }
-    gp_json_put_integer(writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
     gp_json_end_object(writer);
 }
 
 /* The last lines of metrics.jsonl: steps with where their time went, by worker, and validations. */
-static void put_steps(gp_json_writer *writer, const char *folder)
+static void put_steps(gp_json_writer *writer, reading *r)
 {
-    char path[700], *lines[STEPS_MAX], *text;
+    char *lines[STEPS_MAX], *text;
     uint64_t size;
     size_t count = 0;
 
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
-    text = read_tail(path, STEPS_BYTES, &size);
+    text = read_tail(r, GP_JOB_FILE_METRICS, 0, STEPS_BYTES, &size);
     gp_json_begin_array(writer, "last_steps");
     for (char *rest = text, *line; rest != NULL && (line = strsep(&rest, "\n")) != NULL;)
         if (*line != '\0')
@@ -202,47 +261,68 @@ typedef struct log_list {
     uint32_t count;
 } log_list;
 
-static void log_add(log_list *list, const char *folder, const char *name, size_t bytes_max)
+static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worker, const char *name,
+                    size_t bytes_max)
 {
-    char path[700];
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (list->count == LOGS_MAX)
         return;
-    list->text[list->count] = read_tail(path, bytes_max, &list->size[list->count]);
+    list->text[list->count] = read_tail(r, file, worker, bytes_max, &list->size[list->count]);
     if (list->text[list->count] != NULL)
         snprintf(list->name[list->count++], sizeof(list->name[0]), "%s", name);
 }
 
 /* Of the run's workers, or of all that there are. */
-static void logs_of_workers(log_list *list, const gp_places *places, const gp_json *facts)
+static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
 {
     const gp_json *indices = facts != NULL ? gp_json_member(facts, "worker_index") : NULL;
     size_t count = indices != NULL ? gp_json_count(indices) : 8;
     char name[32];
 
     for (size_t i = 0; i < count && i < GP_WORKERS_MAX; i++) {
-        snprintf(name, sizeof(name), "worker-%" PRId64 ".log",
-                 indices != NULL ? gp_json_integer(gp_json_element(indices, i), 0) : (int64_t)i + 1);
-        log_add(list, places->log_dir, name, WORKERS_TAIL_BYTES / (count < 8 ? 8 : count));
+        int64_t index = indices != NULL ? gp_json_integer(gp_json_element(indices, i), 0) : (int64_t)i + 1;
+
+        if (index < 1 || index > GP_WORKERS_MAX) /* a file of the job's: it could say anything */
+            continue;
+        snprintf(name, sizeof(name), "worker-%" PRId64 ".log", index);
+        log_add(list, r, GP_JOB_FILE_WORKER_LOG, (uint32_t)index, name,
+                WORKERS_TAIL_BYTES / (count < 8 ? 8 : count));
     }
+}
+
+/* The last line of that event, NULL: there is none. */
+static const char *last_line_of(const char *log, const char *event)
+{
+    const char *last = NULL;
+    char name[64];
+
+    for (const char *line = log; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        if (gp_log_line_get(line, "event", name, sizeof(name)) && strcmp(name, event) == 0)
+            last = line;
+    return last;
 }
 
 static void put_exchange(gp_json_writer *writer, const log_list *list)
 {
+    static const char *const words[] = { "step", "epoch", "rank", "generation", "exchanged" };
+
     gp_json_begin_array(writer, "exchange");
     for (uint32_t i = 0; i < list->count; i++) {
-        const char *last = NULL;
+        const char *line = last_line_of(list->text[i], exchange_event);
+        char values[5][24] = { "?", "?", "?", "?", "?" }, message[400] = "", sentence[700];
 
-        for (const char *at = list->text[i]; (at = strstr(at, exchange_mark)) != NULL; at++)
-            last = at;
-        if (last == NULL || strncmp(list->name[i], "worker-", 7) != 0)
+        if (line == NULL || strncmp(list->name[i], "worker-", 7) != 0)
             continue;
-        char line[600];
-
-        snprintf(line, sizeof(line), "%.*s: %.*s", (int)strcspn(list->name[i], "."), list->name[i],
-                 (int)strcspn(last, "\n"), last);
-        gp_json_put_text(writer, NULL, line);
+        for (size_t w = 0; w < 5; w++)
+            gp_log_line_get(line, words[w], values[w], sizeof(values[w]));
+        gp_log_line_get(line, "msg", message, sizeof(message));
+        clean(message);
+        snprintf(sentence, sizeof(sentence),
+                 "%.*s: training ended in step %s of epoch %s, rank %s of generation %s, after %s calls, "
+                 "buckets and "
+                 "batches: %s",
+                 (int)strcspn(list->name[i], "."), list->name[i], values[0], values[1], values[2], values[3],
+                 values[4], message);
+        gp_json_put_text(writer, NULL, sentence);
     }
     gp_json_end_array(writer);
 }
@@ -276,9 +356,9 @@ static void put_error(gp_json_writer *writer, const gp_error *failure)
     gp_json_end_object(writer);
 }
 
-gp_status report_make(gp_buffer *out, const char *folder, const gp_places *places, const gp_error *failure,
-                      gp_error *err)
+gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err)
 {
+    reading r = { .source = source, .error = { .code = GP_OK } };
     log_list *logs = gp_calloc(1, sizeof(*logs));
     gp_json_writer writer;
     char made[40];
@@ -291,17 +371,17 @@ gp_status report_make(gp_buffer *out, const char *folder, const gp_places *place
     gp_json_writer_init(&writer, out, true);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "made", made);
-    gp_json_put_text(&writer, "folder", folder);
+    gp_json_put_text(&writer, "folder", source->folder);
     put_error(&writer, failure);
-    put_versions(&writer);
-    gp_json_free(put_file(&writer, "run", folder, "job.json"));
-    gp_json *facts = put_file(&writer, "topology", folder, "facts.json");
+    put_versions(&writer, source->places != NULL);
+    gp_json_free(put_file(&writer, "run", &r, GP_JOB_FILE_RECORD));
+    gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
 
-    gp_json_free(put_file(&writer, "end", folder, "end.json"));
-    put_steps(&writer, folder);
-    log_add(logs, folder, "log", TAIL_BYTES);
-    log_add(logs, places->log_dir, "scheduler.log", TAIL_BYTES);
-    logs_of_workers(logs, places, facts);
+    gp_json_free(put_file(&writer, "end", &r, GP_JOB_FILE_END));
+    put_steps(&writer, &r);
+    log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
+    log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
+    logs_of_workers(logs, &r, facts);
     put_exchange(&writer, logs);
     put_logs(&writer, logs);
     gp_json_end_object(&writer);
@@ -309,17 +389,33 @@ gp_status report_make(gp_buffer *out, const char *folder, const gp_places *place
     for (uint32_t i = 0; i < logs->count; i++)
         gp_free(logs->text[i]);
     gp_free(logs);
-    return gp_json_writer_finish(&writer, err);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    return r.error.code == GP_OK ? status : gp_fail(err, r.error.code, "%s", r.error.message);
+}
+
+gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *err)
+{
+    static pool_piece piece;
+    gp_status status;
+
+    do {
+        status = pool_job_read(source->pool, source->job, GP_JOB_FILE_REPORT, 0, out->bytes, &piece, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(out, piece.text, piece.bytes, err);
+    } while (status == GP_OK && piece.bytes > 0);
+    return status;
 }
 
 void report_write(const char *folder, const gp_places *places, const gp_error *failure)
 {
+    const report_source source = { .folder = folder, .places = places };
     char path[700];
     gp_buffer text;
     gp_error err;
 
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status = report_make(&text, folder, places, failure, &err);
+    gp_status status = report_make(&text, &source, failure, &err);
 
     snprintf(path, sizeof(path), "%s/report.json", folder);
     if (status == GP_OK)

@@ -272,6 +272,70 @@ TEST(what_needs_the_workers_memory_says_where_it_runs_and_starts_no_pool_here)
     hosts_end();
 }
 
+/* Of the job that was submitted last. */
+static pid_t job_pid(void)
+{
+    RUN_CODE(0, "jobs", "--json", "--pool", "box");
+    gp_json *list = pools_json(out);
+    pid_t pid = (pid_t)gp_json_integer(gp_json_member(gp_json_element(list, 0), "pid"), 0);
+
+    gp_json_free(list);
+    return pid;
+}
+
+TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
+{
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    int64_t until = gp_now_ms() + PATIENCE_MS;
+    int code = 1;
+
+    elsewhere();
+    RUN_CODE(0, "submit", "--pool", "box", "--directory", in_root("w"), "--", "train", "--network", "lenet",
+             "--data", "digits:1500", "--epochs", "5000", "--batch-size", "50", "--validation-frequency",
+             "1000000", "--plots", "none");
+    for (; code != 0 && gp_now_ms() < until; gp_sleep_ms(50)) /* until it holds workers */
+        code = RUN("resize", "1", "1", "--pool", "box");
+    CHECK_INT(0, code);
+    CHECK_CONTAINS(out, "job 1 goes on with 1 worker");
+    RUN_CODE(1, "resize", "1", "2", "--pool", "look");
+    CHECK_CONTAINS(err, "observer");
+    RUN_CODE(1, "resize", "1", "3", "--pool", "box");
+    CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
+    RUN_CODE(1, "resize", "7", "1", "--pool", "box");
+    CHECK_CONTAINS(err, "job 7 holds no workers");
+    for (bool told = false; !told && gp_now_ms() < until; gp_sleep_ms(50)) {
+        RUN_CODE(0, "logs", "1", "--pool", "box");
+        told = strstr(out, "2 -> 1 workers") != NULL;
+    }
+    CHECK_CONTAINS(out, "2 -> 1 workers");
+    /* A process that is killed leaves no report: it is made of what is there. */
+    kill(job_pid(), SIGKILL);
+    CHECK(RUN("wait", "1", "--pool", "box") != 0);
+    RUN_CODE(0, "report", "1", "--pool", "look");
+    CHECK_CONTAINS(out, "it has not said how it ended");
+    CHECK_CONTAINS(out, "last steps");
+    CHECK_CONTAINS(out, "== scheduler.log\n");
+    CHECK_CONTAINS(out, "== worker-2.log\n");
+    CHECK_CONTAINS(out, "event=lease-served");
+    RUN_CODE(0, "report", "1", "--json", "--pool", "box");
+    gp_json *report = pools_json(out);
+
+    CHECK(gp_json_count(gp_json_member(report, "last_steps")) >= 2);
+    gp_json_free(report);
+    /* One that fails by itself writes its own, on its host. */
+    RUN_CODE(0, "submit", "--pool", "box", "--", "train", "--network", "lenet", "--data", "/no/such/data");
+    CHECK(RUN("wait", "2", "--pool", "box") != 0);
+    RUN_CODE(0, "report", "2", "--pool", "look");
+    CHECK_CONTAINS(out, "/no/such/data");
+    RUN_CODE(1, "report", "9", "--pool", "look");
+    CHECK_CONTAINS(err, "no job 9");
+    RUN_CODE(1, "report", "./w", "--pool", "look");
+    CHECK_CONTAINS(err, "no job");
+    hosts_end();
+}
+
 /* ---- keys that change ---- */
 
 TEST(a_key_that_is_removed_ends_what_waits_with_it_and_the_scheduler_is_the_same)
@@ -497,8 +561,9 @@ static gp_status greet(caller *c, uint8_t session)
 /* Deny by default: the list here is the one of the manual, and every other message there is, now or later, is refused. */
 TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
 {
-    static const char *const open[] = { "hello",     "status_get", "devices_get", "jobs_get", "job_ask",
-                                        "job_watch", "job_read",   "job_put",     "job_stop", "shutdown" };
+    static const char *const open[] = { "hello",    "status_get", "devices_get", "jobs_get",
+                                        "job_ask",  "job_watch",  "job_read",    "job_put",
+                                        "job_stop", "shutdown",   "lease_resize" };
     size_t count;
     const gp_message_type *const *types = gp_message_all(&count);
     caller alice;
@@ -507,7 +572,7 @@ TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
     hosts_begin();
     if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key"))
         return;
-    CHECK_STATUS(GP_EPERM,
+    CHECK_STATUS(GP_EPEER,
                  call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply)); /* no hello yet */
     CHECK_STATUS(GP_OK, greet(&alice, 7));
     CHECK_STATUS(GP_OK, call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
