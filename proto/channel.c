@@ -45,6 +45,7 @@ static_assert(sizeof(((gp_incoming *)0)->frames[0]) == sizeof(zmq_msg_t), "room 
 enum {
     BACKLOG = 4096,
     HANDSHAKE_MS = 2000,
+    HANDSHAKE_SLACK_MS = 200,
     HEARTBEAT_MS = 500,
     HEARTBEAT_LOST_MS = 2000,
     HEARTBEAT_TTL_MS = 3000,
@@ -400,11 +401,14 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
 
 /* ---- dialling ---- */
 
-/* What the monitor of a link to another host has told. */
+/* What the monitor of a link to another host has told.  A handshake that ends is `failed` if the other side, or somebody on the
+ * way, ended it, and `unanswered` if we did, when HANDSHAKE_MS were over. */
 typedef struct link_story {
     void *monitor;
     bool connected, turned_away;
-    unsigned failed, refused;
+    int64_t connected_ms;
+    int64_t ended_ms; /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
+    unsigned failed, unanswered, refused;
 } link_story;
 
 static void story_hear(link_story *story)
@@ -422,11 +426,23 @@ static void story_hear(link_story *story)
         if (zmq_msg_more(&frame) && zmq_msg_size(&frame) >= sizeof(event))
             memcpy(&event, zmq_msg_data(&frame), sizeof(event));
         zmq_msg_close(&frame);
-        story->connected |= event == ZMQ_EVENT_CONNECTED;
+        if (event == ZMQ_EVENT_CONNECTED) {
+            story->connected = true;
+            story->connected_ms = gp_now_ms();
+        }
+        if (event == ZMQ_EVENT_DISCONNECTED)
+            story->ended_ms = gp_now_ms();
+        else if (event == ZMQ_EVENT_CONNECT_RETRIED || event == ZMQ_EVENT_CONNECT_DELAYED ||
+                 event == ZMQ_EVENT_CONNECTED)
+            story->ended_ms = 0;
         story->refused += event == ZMQ_EVENT_CONNECT_RETRIED;
         story->turned_away |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-        story->failed +=
-            event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+        if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL &&
+            gp_now_ms() - story->connected_ms >= HANDSHAKE_MS - HANDSHAKE_SLACK_MS)
+            story->unanswered++;
+        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
+                 event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            story->failed++;
     }
 }
 
@@ -465,21 +481,26 @@ static void story_end(link_story *story, void *socket)
 
 /* GP_OK: nothing is known that makes waiting useless. */
 static gp_status story_judge(const link_story *story, const char *endpoint, bool time_is_over, int timeout_ms,
-                             gp_error *err)
+                             bool *unproved, gp_error *err)
 {
+    bool ended = story->failed > 0 && story->failed + story->unanswered >= HANDSHAKES_FAILED_MAX;
+
     if (story->turned_away)
         return gp_fail(
             err, GP_EPERM,
             "the pool at %s turns this key away: it is not on its list (`gradpool key add` there), was "
             "removed, or has offended",
             endpoint);
-    if (story->failed >= HANDSHAKES_FAILED_MAX ||
-        (time_is_over && story->connected && story->monitor != NULL))
+    if (ended || (time_is_over && story->failed > 0)) {
+        *unproved = true;
         return gp_fail(
             err, GP_EPERM,
-            "%s answers, but not as the pool whose key was given: --server-key-file is another pool's, "
-            "its key was rotated, or what listens there is something else",
+            "%s does not prove to be the pool whose key was given: --server-key-file is another pool's, its "
+            "key was rotated, something else listens there, or the network ends connections",
             endpoint);
+    }
+    if (story->unanswered >= HANDSHAKES_FAILED_MAX || (time_is_over && story->connected))
+        return gp_fail(err, GP_EPEER, "%s takes connections and says nothing", endpoint);
     if (story->refused >= CONNECTS_REFUSED_MAX && !story->connected)
         return gp_fail(err, GP_EPEER, "nobody listens at %s", endpoint);
     if (time_is_over)
@@ -487,25 +508,40 @@ static gp_status story_judge(const link_story *story, const char *endpoint, bool
     return GP_OK;
 }
 
+/* ZeroMQ redials a link that broke, but not one on which it saw a wrong byte: a network that changed it would be waited for in vain. */
+static void story_redial(link_story *story, void *socket, const char *endpoint)
+{
+    if (story->ended_ms == 0 || gp_now_ms() - story->ended_ms < RECONNECT_MS)
+        return;
+    story->ended_ms = 0;
+    zmq_disconnect(socket, endpoint); /* nothing is left of it, perhaps */
+    zmq_connect(socket, endpoint);
+}
+
 static gp_status link_wait(gp_channel *channel, const char *endpoint, link_story *story, int timeout_ms,
-                           gp_error *err)
+                           bool *unproved, gp_error *err)
 {
     int64_t deadline_ms = gp_now_ms() + timeout_ms;
     zmq_pollitem_t items[2] = { { .socket = channel->socket, .events = ZMQ_POLLOUT },
                                 { .socket = story->monitor, .events = ZMQ_POLLIN } };
 
     for (;;) {
-        int64_t left = deadline_ms - gp_now_ms();
-        int ready = zmq_poll(items, story->monitor != NULL ? 2 : 1, left > 0 ? left : 0);
+        int64_t left = deadline_ms - gp_now_ms(), wait = left > 0 ? left : 0;
+
+        if (story->ended_ms != 0 && wait > RECONNECT_MS)
+            wait = RECONNECT_MS;
+        int ready = zmq_poll(items, story->monitor != NULL ? 2 : 1, wait);
         gp_status status;
 
         if (ready > 0 && items[0].revents != 0)
             return GP_OK;
         if (ready < 0 && errno != EINTR)
             return gp_fail(err, GP_EIO, "cannot wait for %s: %s", endpoint, zmq_strerror(errno));
-        if (story->monitor != NULL)
+        if (story->monitor != NULL) {
             story_hear(story);
-        status = story_judge(story, endpoint, ready == 0 && left <= 0, timeout_ms, err);
+            story_redial(story, channel->socket, endpoint);
+        }
+        status = story_judge(story, endpoint, ready == 0 && left <= 0, timeout_ms, unproved, err);
         if (status != GP_OK)
             return status;
     }
@@ -532,6 +568,7 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
 {
     gp_channel *channel;
     link_story story = { .monitor = NULL };
+    bool unproved = false;
     gp_status status = endpoint_allowed(endpoint, options, err);
 
     if (status != GP_OK)
@@ -547,8 +584,10 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
     if (status == GP_OK && zmq_connect(channel->socket, endpoint) != 0)
         status = gp_fail(err, GP_EIO, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
     if (status == GP_OK && timeout_ms > 0)
-        status = link_wait(channel, endpoint, &story, timeout_ms, err);
+        status = link_wait(channel, endpoint, &story, timeout_ms, &unproved, err);
     story_end(&story, channel->socket);
+    if (options->unproved != NULL)
+        *options->unproved = unproved;
     if (status != GP_OK) {
         gp_channel_close(channel, 0);
         return status;

@@ -1,0 +1,561 @@
+/* test_hosts.c -- a pool on one host, clients on another, and a network between them that does what networks do.
+ *
+ * Two network namespaces, a cable, and on it a proxy (proxy.h) that delays, throttles, cuts, resets, closes one half, changes
+ * bits, swallows, reorders, refuses; then the cable itself.  Jobs are tests/fake/job.c, and they, the clients and the test
+ * write one history, which is checked as that of a simulated run is (tests/sim/history.h): what was acknowledged is there and
+ * ends, once.  On the pool's host a training runs all the time that may not be disturbed: it would fail.
+ *
+ * GRADPOOL_HOSTS_SECONDS=N: N seconds of faults drawn from GRADPOOL_HOSTS_SEED; tests/fault/run_hosts does that. */
+#include "tests/fault/netns.h"
+#include "tests/fault/proxy.h"
+#include "tests/service/commands.h"
+#include "tests/sim/history.h"
+
+enum {
+    CLIENTS = 3,       /* through the proxy */
+    ALL = CLIENTS + 1, /* and one on the cable itself */
+    SUBMITS_MAX = 200000,
+    CALL_MS = 35000, /* docs/security.md: an error comes within 30 s, whatever the network does */
+    BACK_MS = 8000,  /* and a network that is well again is used again within 5 s */
+    PORT = 5555,
+};
+
+static char server_dirs[2][200];
+static proxy between;
+
+/* Between the test and its clients. */
+static struct board {
+    int stop;
+    uint64_t acknowledged[ALL], calls[ALL], errors[ALL];
+    uint64_t slowest_ms[ALL];
+    int wrong; /* an error without a cause, or late */
+    char last_error[ALL][GP_ERROR_MESSAGE_MAX + 40];
+} * board;
+
+/* ---- two hosts ---- */
+
+static void on_host(void)
+{
+    netns_enter(0);
+    setenv("GRADPOOL_RUNTIME_DIR", server_dirs[0], 1);
+    setenv("GRADPOOL_STATE_DIR", server_dirs[1], 1);
+}
+
+static void elsewhere(void)
+{
+    netns_enter(1);
+    setenv("GRADPOOL_RUNTIME_DIR", in_root("far"), 1);
+    setenv("GRADPOOL_STATE_DIR", in_root("far-state"), 1);
+}
+
+static const char *client_name(int i)
+{
+    static const char *const names[ALL] = { "alice", "bob", "carol", "dora" };
+
+    return names[i];
+}
+
+/* False: skipped or failed. */
+static bool hosts_begin(bool fake)
+{
+    char path[600], key[60];
+
+    pools_begin(NULL);
+    snprintf(server_dirs[0], sizeof(server_dirs[0]), "%s", getenv("GRADPOOL_RUNTIME_DIR"));
+    snprintf(server_dirs[1], sizeof(server_dirs[1]), "%s", getenv("GRADPOOL_STATE_DIR"));
+    setenv("HOME", pools_root, 1);
+    if (fake) {
+        snprintf(path, sizeof(path), "%s/tests/fake_job",
+                 getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+        setenv("GRADPOOL_CLIENT", path, 1);
+    } else {
+        unsetenv("GRADPOOL_CLIENT");
+    }
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
+    on_host();
+    for (int i = 0; i < ALL; i++) {
+        snprintf(key, sizeof(key), "%s.key", client_name(i));
+        RUN_CODE(0, "key", "new", in_root(key), "--quiet");
+        RUN_CODE(0, "key", "add", client_name(i), in_root(key));
+    }
+    RUN_CODE(0, "up", "--workers", "4", "--listen", "tcp://" HOST_A ":5555");
+    RUN_CODE(0, "key", "show");
+    write_file("box.pub", out);
+    chmod(in_root("box.pub"), 0644);
+    elsewhere();
+    return gp_test_failures == 0;
+}
+
+static void hosts_end(void)
+{
+    on_host();
+    if (gp_test_failures != 0) {
+        char command[200];
+
+        snprintf(command, sizeof(command),
+                 "cd %s/state/*/default/log && grep -v '^time=' scheduler.log; grep -vE "
+                 "'event=(job|remote-request)' scheduler.log | tail -n 40",
+                 pools_root);
+        if (system(command) != 0)
+            printf("     no log\n");
+    }
+    pools_end();
+    elsewhere();
+}
+
+#define HOSTS_BEGIN(fake)                                                                                    \
+    do {                                                                                                     \
+        if (!netns_begin())                                                                                  \
+            SKIP("two hosts need two network namespaces: %s", netns_reason);                                 \
+        if (!hosts_begin(fake)) {                                                                            \
+            hosts_end();                                                                                     \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+/* ---- clients ---- */
+
+static void note(history_entry entry)
+{
+    if (!history_append(in_root("history"), entry)) {
+        board->wrong++;
+        _exit(2);
+    }
+}
+
+/* A call came back: in time, and if it failed with a sentence that has a cause in it. */
+static void judge(int i, const char *call, int64_t began_ms, gp_status status, const gp_error *why)
+{
+    uint64_t took_ms = (uint64_t)(gp_now_ms() - began_ms);
+
+    board->calls[i]++;
+    if (took_ms > board->slowest_ms[i])
+        board->slowest_ms[i] = took_ms;
+    if ((double)took_ms > pools_patience(CALL_MS * 1e-3) * 1e3) {
+        printf("     %s of %s came back after %d ms\n", call, client_name(i), (int)took_ms);
+        board->wrong++;
+    }
+    if (status == GP_OK)
+        return;
+    board->errors[i]++;
+    snprintf(board->last_error[i], sizeof(board->last_error[i]), "%s: %s", gp_status_name(status),
+             why->message);
+    /* What a network can do to a client, and where: never a decode of what was changed on the way (GP_EPROTO). */
+    if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY) ||
+        strlen(why->message) < 20) {
+        printf("     %s of %s: %s\n", call, client_name(i), board->last_error[i]);
+        board->wrong++;
+    }
+}
+
+/* Submits one job after the other, and waits for some, until told to stop. */
+static void client_main(int i, int port)
+{
+    char endpoint[40], key[200], server_key[200], history_path[200];
+    const char *const words[] = { "train", "record", history_path, "3", NULL };
+    uint64_t session = (uint64_t)i + 1;
+    gp_job_request request = { .words = words, .key = { (uint8_t)session } };
+    gp_pool_options options = { .pool = endpoint, .key_file = key, .server_key_file = server_key };
+    gp_pool *pool = NULL;
+    gp_error why;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(endpoint, sizeof(endpoint), "tcp://%s:%d", i < CLIENTS ? "127.0.0.1" : HOST_A, port);
+    snprintf(key, sizeof(key), "%s/%s.key", pools_root, client_name(i));
+    snprintf(server_key, sizeof(server_key), "%s/box.pub", pools_root);
+    snprintf(history_path, sizeof(history_path), "%s/history", pools_root);
+    for (uint64_t seq = 1; seq < SUBMITS_MAX && !__atomic_load_n(&board->stop, __ATOMIC_SEQ_CST);) {
+        int64_t began = gp_now_ms();
+        gp_job_info info;
+        uint64_t job;
+        gp_status status = GP_OK;
+
+        if (pool == NULL) {
+            status = gp_pool_open(&pool, &options, &why);
+            judge(i, "open", began, status, &why);
+            if (status != GP_OK) {
+                gp_sleep_ms(50);
+                continue;
+            }
+        }
+        request.seq = seq;
+        note((history_entry){ .kind = HISTORY_SUBMIT, .session = session, .seq = seq });
+        began = gp_now_ms();
+        status = gp_job_submit(&job, pool, &request, &why);
+        judge(i, "submit", began, status, &why);
+        if (status == GP_OK) {
+            note((history_entry){
+                .kind = HISTORY_ACCEPT, .session = session, .seq = seq, .id = job, .attempt = 3 });
+            __atomic_store_n(&board->acknowledged[i], seq, __ATOMIC_SEQ_CST);
+            seq++;
+        }
+        if (status == GP_OK && seq % 4 == 0) {
+            began = gp_now_ms();
+            status = gp_job_wait(&info, pool, &job, 1, false, 20000, NULL, &why);
+            judge(i, "wait", began, status, &why);
+            if (status == GP_OK)
+                note((history_entry){ .kind = HISTORY_END, .id = job, .outcome = (int32_t)info.state });
+        }
+        if (status != GP_OK) { /* as a program would: anew, and the same submit again */
+            gp_pool_close(pool);
+            pool = NULL;
+        } else if (seq % 16 == 0) { /* connections come and go as well */
+            gp_pool_close(pool);
+            pool = NULL;
+        }
+        gp_sleep_ms(2);
+    }
+    gp_pool_close(pool);
+    _exit(0);
+}
+
+static pid_t client_start(int i, int port)
+{
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0)
+        client_main(i, port);
+    return child;
+}
+
+static uint64_t acknowledged(int i)
+{
+    return __atomic_load_n(&board->acknowledged[i], __ATOMIC_SEQ_CST);
+}
+
+/* Each of them gets on: the network is well again. */
+static void await_progress(int first, int count, const char *after)
+{
+    uint64_t before[ALL];
+    int64_t began = gp_now_ms();
+    double patience_ms = pools_patience(BACK_MS * 1e-3) * 1e3;
+
+    for (int i = first; i < first + count; i++)
+        before[i] = acknowledged(i);
+    for (int i = first; i < first + count; i++) {
+        while (acknowledged(i) < before[i] + 2 && (double)(gp_now_ms() - began) < patience_ms)
+            gp_sleep_ms(2);
+        if (acknowledged(i) < before[i] + 2)
+            GP_TEST_FAIL("after %s %s gets no answer for %d ms (last error: %s)", after, client_name(i),
+                         (int)(gp_now_ms() - began), board->last_error[i]);
+    }
+    printf("     %-22s on again after %4d ms\n", after, (int)(gp_now_ms() - began));
+}
+
+/* ---- the training beside it ---- */
+
+static int steps_told(void)
+{
+    return lines_of("metrics.jsonl");
+}
+
+static pid_t training_start(void)
+{
+    int sink = open(in_root("training"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    const char *words[] = { "train",
+                            "--network",
+                            "lenet",
+                            "--data",
+                            "digits:600",
+                            "--max-epochs",
+                            "100000",
+                            "--mini-batch-size",
+                            "50",
+                            "--workers",
+                            "2",
+                            "--max-restarts",
+                            "0",
+                            "--metrics",
+                            "metrics.jsonl",
+                            "--validation-frequency",
+                            "1000000",
+                            "--verbose-frequency",
+                            "1000000",
+                            NULL };
+
+    on_host();
+    pid_t child = start(-1, sink, words);
+
+    close(sink);
+    elsewhere();
+    for (int64_t until = gp_now_ms() + 20000; steps_told() < 3 && gp_now_ms() < until;)
+        gp_sleep_ms(5);
+    CHECK(steps_told() >= 3);
+    return child;
+}
+
+/* It never noticed: with --max-restarts 0 the loss of a worker, a lease or its group is its end. */
+static void training_end(pid_t training)
+{
+    int steps = steps_told();
+    int64_t until = gp_now_ms() + 10000;
+
+    while (steps_told() == steps && gp_now_ms() < until)
+        gp_sleep_ms(5);
+    CHECK(steps_told() > steps);
+    kill(training, SIGINT);
+    CHECK_INT(130, finish(training));
+    printf("     the training on the pool's host took %d steps meanwhile\n", steps_told());
+}
+
+/* ---- what is true afterwards ---- */
+
+static bool note_end(void *context, const gp_job_info *job)
+{
+    uint64_t *ended = context;
+
+    if (gp_job_state_ended(job->state)) {
+        note((history_entry){ .kind = HISTORY_END, .id = job->id, .outcome = (int32_t)job->state });
+        (*ended)++;
+    }
+    return true;
+}
+
+/* All that was acknowledged has ended, well and once. */
+static void check_history(void)
+{
+    static const history_rules rules = { .gapless = true, .good = GP_JOB_DONE };
+    history *h = history_new(&rules);
+    gp_pool *pool = NULL;
+    gp_error why;
+    uint64_t ended = 0, all = 0;
+
+    for (int i = 0; i < ALL; i++)
+        all += acknowledged(i);
+    on_host();
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &why), why);
+    for (int64_t until = gp_now_ms() + (int64_t)(pools_patience(30) * 1e3); gp_now_ms() < until;
+         gp_sleep_ms(20)) {
+        gp_jobs_reply *page;
+        bool over = pool_jobs_page(pool, 0, 0, 1, &page, &why) != GP_OK || page->queued + page->running == 0;
+
+        if (over) {
+            CHECK_INT(0, page->failed + page->lost + page->canceled);
+            CHECK(page->done >= all &&
+                  page->done <= all + ALL); /* an answer may still have been on its way */
+        }
+        gp_free(page);
+        if (over)
+            break;
+    }
+    CHECK_STATUS(GP_OK, gp_job_list(pool, true, note_end, &ended, &why));
+    CHECK(ended >= all);
+    gp_pool_close(pool);
+    elsewhere();
+    if (!history_read(h, in_root("history")) || !history_close(h))
+        GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
+    history_counts counts = history_get_counts(h);
+
+    printf("     %d submits, of which %d acknowledged; %d jobs begun, %d ended well\n",
+           (int)counts.of[HISTORY_SUBMIT], (int)counts.of[HISTORY_ACCEPT], (int)counts.of[HISTORY_START],
+           (int)counts.of[HISTORY_FINISH]);
+    CHECK_INT(0, counts.again);
+    history_free(h);
+}
+
+/* What was changed on the way ended links, and nothing of it was ever taken for a message. */
+static void check_nothing_was_believed(void)
+{
+    char command[300];
+
+    snprintf(command, sizeof(command),
+             "grep -hE 'is no message|event=message-(damaged|refused)' %s/state/*/default/log/scheduler.log",
+             pools_root);
+    if (system(command) == 0)
+        GP_TEST_FAIL("changed bytes were read as messages");
+}
+
+/* ---- the story ---- */
+
+typedef struct step {
+    proxy_fault fault;
+    uint32_t amount;
+    int64_t ms;
+} step;
+
+static void cable(bool up)
+{
+    if (!netns_ip("link set cable %s", up ? "up" : "down"))
+        GP_TEST_FAIL("the cable cannot be pulled");
+}
+
+static void address(bool there, int host)
+{
+    netns_enter(host);
+    if (!netns_ip("addr %s %s/24 dev cable", there ? "add" : "del", host == 0 ? HOST_A : HOST_B))
+        GP_TEST_FAIL("the address cannot be changed");
+    netns_enter(1);
+}
+
+static void strike(const step *s)
+{
+    proxy_set(&between, s->fault, s->amount);
+    gp_sleep_ms(s->ms);
+    proxy_set(&between, PROXY_PASS, 0);
+    await_progress(0, CLIENTS, proxy_fault_names[s->fault]);
+}
+
+/* which: 0 the cable, 1 and 2 the address of A and of B. */
+static void strike_link(int which, int64_t ms)
+{
+    static const char *const names[] = { "a pulled cable", "no address of A", "no address of B" };
+
+    if (which == 0)
+        cable(false);
+    else
+        address(false, which - 1);
+    gp_sleep_ms(ms);
+    if (which == 0)
+        cable(true);
+    else
+        address(true, which - 1);
+    await_progress(0, ALL, names[which]);
+}
+
+/* Each fault once, long enough for its clients to meet it. */
+static void each_once(void)
+{
+    static const step steps[] = {
+        { PROXY_DELAY, 60, 400 },     { PROXY_THROTTLE, 6000, 400 },  { PROXY_CUT, 700, 300 },
+        { PROXY_RESET, 700, 300 },    { PROXY_HALF_CLOSE, 700, 300 }, { PROXY_CORRUPT, 300, 500 },
+        { PROXY_CORRUPT, 20, 300 },   { PROXY_REORDER, 150, 400 },    { PROXY_REFUSE, 0, 300 },
+        { PROXY_BLACK_HOLE, 0, 200 },
+    };
+
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && gp_test_failures == 0; i++)
+        strike(&steps[i]);
+    for (int which = 0; which < 3 && gp_test_failures == 0; which++)
+        strike_link(which, 150);
+}
+
+static void at_random(double seconds, uint64_t seed)
+{
+    int64_t until = gp_now_ms() + (int64_t)(seconds * 1e3);
+    int faults = 0;
+
+    srandom((unsigned)seed);
+    for (; gp_now_ms() < until && gp_test_failures == 0 && board->wrong == 0; faults++) {
+        static const uint32_t most[PROXY_FAULTS] = { 1, 400, 30000, 4000, 4000, 4000, 3000, 1, 400, 1 };
+        int which = (int)(random() % (PROXY_FAULTS + 2)); /* 0, PASS, and those beyond: the link */
+        int64_t ms = 20 + random() % (random() % 8 == 0 ? 6000 : 600);
+
+        if (which == 0 || which >= PROXY_FAULTS)
+            strike_link((int)(random() % 3), ms);
+        else
+            strike(&(step){ (proxy_fault)which, 1 + (uint32_t)(random() % most[which]), ms });
+    }
+    printf("     %d faults in %d s, seed %d\n", faults, (int)seconds, (int)seed);
+}
+
+TEST(whatever_the_network_does_no_acknowledged_job_is_lost_or_done_twice_and_the_pools_host_notices_nothing)
+{
+    const char *seconds = getenv("GRADPOOL_HOSTS_SECONDS"), *seed = getenv("GRADPOOL_HOSTS_SEED");
+    pid_t clients[ALL];
+
+    HOSTS_BEGIN(true);
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t training = training_start();
+
+    on_host();
+    pid_t scheduler = pid_of(0);
+
+    elsewhere();
+    REQUIRE(board != MAP_FAILED && proxy_start(&between, HOST_A, PORT, 7));
+    for (int i = 0; i < ALL; i++)
+        clients[i] = client_start(i, i < CLIENTS ? between.port : PORT);
+    await_progress(0, ALL, "the beginning");
+    if (seconds != NULL)
+        at_random(atof(seconds), seed != NULL ? strtoull(seed, NULL, 10) : 1);
+    else
+        each_once();
+    __atomic_store_n(&board->stop, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < ALL; i++) {
+        int state;
+
+        CHECK(waitpid(clients[i], &state, 0) == clients[i] && WIFEXITED(state) && WEXITSTATUS(state) == 0);
+        printf("     %-6s %5d calls, %3d errors, the slowest took %5d ms\n", client_name(i),
+               (int)board->calls[i], (int)board->errors[i], (int)board->slowest_ms[i]);
+    }
+    CHECK_INT(0, board->wrong);
+    proxy_counts counts = proxy_get_counts(&between);
+
+    printf("     proxy: %d connections, %d KiB, %d bits changed, %d ended\n", (int)counts.links,
+           (int)(counts.bytes >> 10), (int)counts.bits_changed, (int)counts.ended);
+    CHECK(counts.ended > 0 && counts.bits_changed > 0);
+    proxy_stop(&between);
+    check_history();
+    check_nothing_was_believed();
+    training_end(training);
+    on_host();
+    CHECK_INT(scheduler, pid_of(0));
+    munmap(board, sizeof(*board));
+    board = NULL;
+    hosts_end();
+}
+
+/* ---- words ---- */
+
+typedef struct case_words {
+    const char *what;
+    proxy_fault fault;
+    uint32_t amount;
+    const char *cause; /* in the error */
+} case_words;
+
+TEST(a_command_that_cannot_reach_the_pool_says_why_within_the_time_that_is_documented)
+{
+    static const case_words cases[] = {
+        { "refused", PROXY_REFUSE, 0, "no pool is there" },
+        { "swallowed", PROXY_BLACK_HOLE, 0, "no pool is there" },
+        { "reset", PROXY_RESET, 30, "the network ends connections" },
+        { "cut", PROXY_CUT, 30, "the network ends connections" },
+        { "corrupted", PROXY_CORRUPT, 8, "the network ends connections" },
+    };
+    enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+    proxy proxies[CASES];
+    pid_t children[CASES];
+    int64_t began = gp_now_ms();
+
+    HOSTS_BEGIN(true);
+    for (int i = 0; i < CASES; i++) { /* side by side: each waits */
+        char address_text[40], errors[40], key[200], server[200];
+
+        REQUIRE(proxy_start(&proxies[i], HOST_A, PORT, 11 + (uint32_t)i));
+        proxy_set(&proxies[i], cases[i].fault, cases[i].amount);
+        snprintf(address_text, sizeof(address_text), "tcp://127.0.0.1:%d", proxies[i].port);
+        snprintf(errors, sizeof(errors), "errors-%d", i);
+        snprintf(key, sizeof(key), "%s", in_root("alice.key"));
+        snprintf(server, sizeof(server), "%s", in_root("box.pub"));
+        fflush(stdout);
+        children[i] = fork();
+        if (children[i] == 0) {
+            char program[600];
+            int sink = open(in_root(errors), O_WRONLY | O_CREAT, 0600);
+
+            snprintf(program, sizeof(program), "%s/bin/gradpool",
+                     getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+            if (dup2(sink, 1) < 0 || dup2(sink, 2) < 0)
+                _exit(99);
+            execl(program, "gradpool", "status", "--pool", address_text, "--key-file", key,
+                  "--server-key-file", server, (char *)NULL);
+            _exit(98);
+        }
+    }
+    for (int i = 0; i < CASES; i++) {
+        char name[40];
+        int state;
+
+        CHECK(waitpid(children[i], &state, 0) == children[i]);
+        snprintf(name, sizeof(name), "errors-%d", i);
+        slurp(in_root(name), err, sizeof(err));
+        CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 1);
+        CHECK((double)(gp_now_ms() - began) < pools_patience(20) * 1e3);
+        printf("     %-10s %5d ms: %s", cases[i].what, (int)(gp_now_ms() - began), err);
+        if (strstr(err, cases[i].cause) == NULL)
+            GP_TEST_FAIL("%s: %s", cases[i].what, err);
+        proxy_stop(&proxies[i]);
+    }
+    hosts_end();
+}
