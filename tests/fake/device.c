@@ -134,6 +134,12 @@ gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_e
     return gp_device_note(device, event, GP_LANE_MAIN, err);
 }
 
+gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *err)
+{
+    *idle = true;
+    return gp_device_note(device, 0, lane, err);
+}
+
 gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err)
 {
     (void)err;

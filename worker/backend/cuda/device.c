@@ -182,6 +182,17 @@ gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_e
     return GP_CUDA(cudaStreamWaitEvent(device->lanes[lane], device->events[event], 0), err);
 }
 
+gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *err)
+{
+    cudaError_t code = cudaStreamQuery(device->lanes[lane]);
+
+    *idle = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return gp_cuda_check(code, "work on the GPU", err);
+    cudaGetLastError();
+    return GP_OK;
+}
+
 gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err)
 {
     cudaError_t code = cudaEventQuery(device->events[event]);

@@ -62,8 +62,10 @@ enum { GP_DEVICE_MARKS = 3 };
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err);
 int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to);
 
+gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *err); /* nothing is in it */
+
 /* What is launched between record and recorded is kept instead of run, also in lanes that follow an event of the main one
- * and that it follows again; replay runs it in the main lane.  Pointers are those of then. */
+ * and that it follows again, which are idle before; replay runs it in the main lane.  Pointers are those of then. */
 gp_status gp_device_record(gp_device *device, gp_error *err);
 gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err);
 gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err);

@@ -12,6 +12,35 @@
 
 enum { WAIT_SPINS = 20000, WAIT_SLEEP_NS = 20000 };
 
+/* ---- the mail ---- */
+
+static bool mail_came(const gp_kernel_told *told, uint64_t number)
+{
+    return __atomic_load_n(&told->number, __ATOMIC_ACQUIRE) == number;
+}
+
+static const gp_kernel_told *mail_of(const gp_kept *kept, uint64_t number)
+{
+    return &kept->mail->told[(number - 1) % GP_KERNEL_TOLD];
+}
+
+/* Until the device has told of that step. */
+static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
+{
+    const gp_kernel_told *told = mail_of(plan->kept, number);
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; status == GP_OK && !mail_came(told, number); i++) {
+        if (i < WAIT_SPINS)
+            continue;
+        status = plan->kept->over ? gp_fail(err, GP_ECANCELED, "the training on the GPU was ended")
+                                  : gp_device_look(plan->backend->device, err);
+        if (status == GP_OK)
+            nanosleep(&(struct timespec){ .tv_nsec = WAIT_SLEEP_NS }, NULL);
+    }
+    return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
+}
+
 /* ---- a call ---- */
 
 static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
@@ -86,15 +115,33 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
 }
 
+/* The lane of the sums takes part in what is recorded, and must have nothing else in it then. */
+static gp_status peers_rest(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    bool idle = false;
+    gp_status status = mail_wait(plan, plan->kept->launched, err);
+
+    while (status == GP_OK && !idle) {
+        status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
+        if (status == GP_OK && !idle)
+            status = gp_device_look(device, err);
+    }
+    return status;
+}
+
 static gp_status call_record(gp_plan *plan, bool first, bool last, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    gp_status status = gp_device_record(device, err), ended;
+    gp_kept *kept = plan->kept;
+    gp_status status = peers_rest(plan, err), ended;
 
+    if (status == GP_OK)
+        status = gp_device_record(device, err);
     if (status != GP_OK)
         return status;
     status = call_pass(plan, first, last, err);
-    ended = gp_device_recorded(device, &plan->kept->graphs[first][last], status == GP_OK ? err : NULL);
+    ended = gp_device_recorded(device, &kept->graphs[first][last], status == GP_OK ? err : NULL);
     return status == GP_OK ? ended : status;
 }
 
@@ -131,35 +178,15 @@ void gp_steps_free_graphs(gp_plan *plan)
 
 /* ---- what became of a step ---- */
 
-static bool mail_came(const gp_kernel_told *told, uint64_t number)
-{
-    return __atomic_load_n(&told->number, __ATOMIC_ACQUIRE) == number;
-}
-
-static gp_status mail_wait(gp_plan *plan, const gp_kernel_told *told, uint64_t number, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    for (uint32_t i = 0; status == GP_OK && !mail_came(told, number); i++) {
-        if (i < WAIT_SPINS)
-            continue;
-        status = plan->kept->over ? gp_fail(err, GP_ECANCELED, "the training on the GPU was ended")
-                                  : gp_device_look(plan->backend->device, err);
-        if (status == GP_OK)
-            nanosleep(&(struct timespec){ .tv_nsec = WAIT_SLEEP_NS }, NULL);
-    }
-    return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
-}
-
 gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
 {
     gp_kept *kept = plan->kept;
-    const gp_kernel_told *told = &kept->mail->told[kept->told % GP_KERNEL_TOLD];
+    const gp_kernel_told *told = mail_of(kept, kept->told + 1);
     gp_status status;
 
     if (kept->told == kept->launched)
         return gp_fail(err, GP_ESTATE, "no step is under way on the GPU");
-    status = mail_wait(plan, told, kept->told + 1, err);
+    status = mail_wait(plan, kept->told + 1, err);
     if (status != GP_OK)
         return status;
     kept->told++;
