@@ -48,7 +48,7 @@ typedef struct bench {
     double sums[GP_SUMS];
     uint8_t *samples;
     int32_t *labels;
-    uint32_t batch;
+    uint32_t batch, under_way;
 } bench;
 
 static bool read_options(bench_options *options, int count, char **arguments)
@@ -165,15 +165,22 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
 
     uint32_t blobs;
     uint64_t *step;
+    bool resident;
     float *state = gp_optim_state(b->optim, &blobs, &step);
 
-    return b->ops->steps->keep(b->plan, &(gp_keep){ &b->train, state, blobs }, err);
+    return b->ops->steps->keep(
+        b->plan, &(gp_keep){ .options = &b->train, .state = state, .state_blobs = blobs, .solved = *step },
+        &resident, err);
 }
 
 static void bench_close(bench *b)
 {
+    gp_error err;
+
     gp_optim_free(b->optim);
     if (b->ops != NULL) {
+        if (b->under_way > 0)
+            b->ops->steps->halt(b->plan, &err);
         b->ops->free(b->plan);
         b->ops->close(b->backend);
     }
@@ -185,21 +192,22 @@ static void bench_close(bench *b)
     gp_netspec_free(b->spec);
 }
 
-/* As a trainer does where the device keeps the training; else the host commits. */
-static gp_status bench_commit(bench *b, uint64_t step, gp_error *err)
+/* As a trainer does where the device keeps the training: the next step is under way before the last one is told of. */
+static gp_status bench_kept(bench *b, const gp_batch *batch, gp_error *err)
 {
-    double sums[GP_SUMS + 1];
-    gp_status status;
+    gp_step_call call = { .batch = *batch, .learn_rate = 1e-3, .samples = batch->count };
+    gp_step_told told;
+    gp_status status = b->ops->steps->launch(b->plan, &call, err);
 
-    if (b->ops->steps == NULL) {
-        gp_optim_step(b->optim, b->parameters, b->gradients, (double)b->batch, 1e-3);
-        return GP_OK;
-    }
-    sums[GP_SUMS] = (double)b->batch;
-    status = b->ops->steps->reduce(b->plan, sums, err);
     if (status == GP_OK)
-        memcpy(b->sums, sums, sizeof(b->sums));
-    return status == GP_OK ? b->ops->steps->commit(b->plan, 1e-3, step + 1, err) : status;
+        b->under_way++;
+    if (status != GP_OK || b->under_way < GP_STEPS_AHEAD)
+        return status;
+    status = b->ops->steps->told(b->plan, &told, err);
+    b->under_way--;
+    if (status == GP_OK)
+        memcpy(b->sums, told.sums, sizeof(b->sums));
+    return status;
 }
 
 static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
@@ -212,11 +220,15 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
                        .last = true,
                        .seed = 1,
                        .step = step };
-    gp_status status = b->ops->run(b->plan, &batch, NULL, NULL, err);
-    int64_t began = gp_now_ns();
+    int64_t began;
+    gp_status status;
 
+    if (b->optim != NULL && b->ops->steps != NULL)
+        return bench_kept(b, &batch, err);
+    status = b->ops->run(b->plan, &batch, NULL, NULL, err);
+    began = gp_now_ns();
     if (status == GP_OK && b->optim != NULL)
-        status = bench_commit(b, step, err);
+        gp_optim_step(b->optim, b->parameters, b->gradients, (double)b->batch, 1e-3);
     b->commit_ns += gp_now_ns() - began;
     return status;
 }
