@@ -2,7 +2,7 @@
  *
  *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch answers--> LINKED
  *                                                          |
- *                                                          '--5 s without a lease--> the process ends
+ *                                                          '--4.5 s without a lease--> the process ends
  *
  * A lease goes on without a scheduler for as long as the process that holds it lives: its work comes straight from the
  * client, and the gradients never crossed the scheduler.  What the dead scheduler had ordered and we had not yet
@@ -20,7 +20,8 @@
 #include "worker/control_parts.h"
 
 enum {
-    ORPHAN_MS = 5000, /* without a scheduler and without a lease */
+    ORPHAN_MS = 4500, /* without a scheduler and without a lease: 5 s after a crash nobody is left */
+    JOIN_MS = 5000,   /* for a scheduler that was found to say welcome */
     REDIAL_MS = 2,    /* the first wait; then twice as long each time */
     REDIAL_LAST_MS = 100,
     ANSWER_MS = 250, /* for a scheduler that listens to answer the door; our clients wait meanwhile */
@@ -114,7 +115,7 @@ static void redial(control *c)
     if (control_dial(c, ANSWER_MS, &err) == GP_OK) {
         gp_log_event(GP_LOG_INFO, "scheduler-found", GP_LOG_WITH({ "epoch", .number = (int64_t)c->epoch }),
                      "found a scheduler");
-        c->join_ms = gp_now_ms() + ORPHAN_MS;
+        c->join_ms = gp_now_ms() + JOIN_MS;
         return;
     }
     c->redial_ms = now + c->redial_wait_ms;
@@ -142,7 +143,7 @@ void control_orphan_serve(control *c)
     if (gp_now_ms() >= c->redial_ms)
         redial(c);
     if (c->scheduler == NULL && gp_now_ms() - c->orphan_ms >= ORPHAN_MS)
-        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 5 s");
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");
 }
 
 int64_t control_orphan_due(const control *c)

@@ -263,6 +263,63 @@ TEST(a_training_survives_schedulers_that_are_killed_as_soon_as_they_hold_the_loc
     check_undisturbed(300, 1, 6); /* during adoption, mostly */
 }
 
+/* The scheduler dies in one step, the worker that was adopted, the only one or not, in a later one. */
+static pid_t dies_later;
+static gp_pool *died_of;
+
+static void watch_deaths(void *context, const gp_train_step *step)
+{
+    (void)context;
+    if (step->rank == 0 && step->step == 3)
+        kill_scheduler();
+    if (step->rank == 0 && step->step == 20 && dies_later != 0) {
+        CHECK(died_of->reunions > 0); /* the next one has adopted it */
+        kill(dies_later, SIGKILL);
+        dies_later = 0;
+    }
+}
+
+static bool train_watched(gp_training_summary *summary, char *model, bool dies, uint32_t count)
+{
+    static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "seed=5",
+                                           "reproducible=true", NULL };
+    gp_training *training = NULL;
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:2000",
+                                 .options = options,
+                                 .lease = { .workers_min = count, .workers_max = count },
+                                 .events = { .step = dies ? watch_deaths : NULL } };
+
+    snprintf(model, 100, "%s/%s-%u.onnx", pools_root, dies ? "killed" : "plain", count);
+    dies_later = workers[0];
+    died_of = pool;
+    bool done = gp_train(&training, pool, &request, &err) == GP_OK &&
+                gp_training_save(training, model, &err) == GP_OK;
+
+    if (done)
+        gp_training_summarize(training, summary);
+    else
+        GP_TEST_FAIL("training on %u: %s", count, err.message);
+    gp_training_free(training);
+    return done;
+}
+
+TEST(a_training_goes_on_when_a_worker_dies_that_was_adopted_in_it_also_the_only_one)
+{
+    gp_training_summary plain, killed;
+    char one[100], other[100];
+
+    REQUIRE(begin());
+    REQUIRE(train_watched(&plain, one, false, 2));
+    for (uint32_t count = 1; count <= 2 && look(); count++)
+        if (train_watched(&killed, other, true, count)) {
+            CHECK_INT(1, killed.restarts);
+            CHECK_INT(plain.steps, killed.steps);
+            CHECK(same_bytes(one, other));
+        }
+    end();
+}
+
 /* ---- leases and their clients ---- */
 
 static bool hear(const bool *what)
