@@ -62,6 +62,12 @@ void gp_device_free(gp_device *device, void *memory)
     gp_free(memory);
 }
 
+int64_t gp_device_patience_ms(const gp_device *device)
+{
+    (void)device;
+    return 5000;
+}
+
 size_t gp_device_available(gp_device *device)
 {
     (void)device;

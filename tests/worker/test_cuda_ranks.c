@@ -38,6 +38,7 @@ typedef struct job {
 } job;
 
 static job *shared; /* mapped by all processes of a test */
+static const char *bucket_bytes = "4096";
 
 static job *job_new(uint32_t steps, const char *options)
 {
@@ -47,8 +48,8 @@ static job *job_new(uint32_t steps, const char *options)
     snprintf(shared->data, sizeof(shared->data), "synthetic:6x6x2:4:%u", steps * BATCH);
     snprintf(
         shared->options, sizeof(shared->options),
-        "{\"max-epochs\":1,\"mini-batch-size\":%d,\"shuffle\":\"never\",\"exchange-bucket-bytes\":4096%s%s}",
-        BATCH, options[0] == '\0' ? "" : ",", options);
+        "{\"max-epochs\":1,\"mini-batch-size\":%d,\"shuffle\":\"never\",\"exchange-bucket-bytes\":%s%s%s}",
+        BATCH, bucket_bytes, options[0] == '\0' ? "" : ",", options);
     return shared;
 }
 
@@ -316,6 +317,23 @@ static bool weights_same(const float *a, const float *b, size_t count)
     return true;
 }
 
+/* code: that it exits with; -1: it is killed. */
+static void join_but_one(rank_family *family, uint32_t dead, int code)
+{
+    for (uint32_t slot = 0; slot < family->slots; slot++) {
+        int status = 0;
+
+        CHECK_INT(family->pids[slot], waitpid(family->pids[slot], &status, 0));
+        if (slot != dead)
+            CHECK_INT(0, status);
+        else if (code < 0)
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        else
+            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
+    }
+    family_close(family);
+}
+
 static void check_death(const char *fault, const char *device_fault)
 {
     enum { RANKS = 3, DEAD = 1, STEPS = 10 };
@@ -331,7 +349,7 @@ static void check_death(const char *fault, const char *device_fault)
     j->again = true;
     family_open(&family, RANKS);
     family_fork(&family, rank_body);
-    family_join(&family, 1 << DEAD);
+    join_but_one(&family, DEAD, device_fault[0] == '\0' ? -1 : GP_EXIT_DEVICE_LOST);
     for (uint32_t r = 0; r < RANKS; r++) {
         const part *first = &j->results[r].parts[0], *second = &j->results[r].parts[1];
 
@@ -370,4 +388,21 @@ TEST(a_rank_that_is_killed_leaves_the_others_at_a_whole_step_and_they_go_on)
     check_death("forward:5:kill@2", "");
     check_death("exchange:4:kill@2", "");
     check_death("commit:3:kill@2", "");
+}
+
+/* Its share of a step never ends: the worker ends, which the others see.  They wait in a sum that follows their share
+ * (the fake device has one lane for all of a graph). */
+TEST(a_rank_whose_device_hangs_ends_and_the_others_go_on)
+{
+    bucket_bytes = "1048576";
+    setenv("GRADPOOL_GPU_PATIENCE", "1", 1);
+    check_death("", "cudaGraphLaunch:3=hang");
+    unsetenv("GRADPOOL_GPU_PATIENCE");
+    bucket_bytes = "4096";
+}
+
+/* Whatever is asked of a device that had an illegal access fails from then on. */
+TEST(a_rank_whose_device_fails_ends_and_the_others_go_on)
+{
+    check_death("", "cudaGraphLaunch:4=700");
 }

@@ -51,6 +51,7 @@ BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
     a->d[1][STEP_SAMPLES] = (double)a->call->samples;
     a->d[1][STEP_STOP] = (double)a->call->stop;
     a->d[1][STEP_PAUSE] = (double)a->call->pause;
+    *(volatile uint64_t *)&a->mail->computed = a->kept->steps + 1;
 }
 
 /* One item. */

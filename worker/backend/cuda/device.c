@@ -9,7 +9,7 @@
 #include "worker/backend/cuda/cudnn_conv.h"
 #include "worker/backend/cuda/kernels.h"
 
-enum { PRODUCT_WORKSPACE = 32 << 20 };
+enum { PRODUCT_WORKSPACE = 32 << 20, PATIENCE_S = 5, PATIENCE_MAX_S = 3600 };
 
 struct gp_device_graph {
     cudaGraphExec_t exec;
@@ -67,6 +67,14 @@ static gp_status lanes_open(gp_device *device, gp_error *err)
     return status;
 }
 
+static int64_t patience_ms(void)
+{
+    const char *text = getenv("GRADPOOL_GPU_PATIENCE");
+    int64_t seconds = text == NULL ? 0 : atoi(text);
+
+    return 1000 * (seconds < 1 ? PATIENCE_S : seconds > PATIENCE_MAX_S ? PATIENCE_MAX_S : seconds);
+}
+
 /* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
 gp_status gp_device_open(gp_device **out, gp_error *err)
 {
@@ -76,6 +84,7 @@ gp_status gp_device_open(gp_device **out, gp_error *err)
     if (device == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
     atomic_fetch_add(&device_count, 1);
+    device->patience_ms = patience_ms();
     status = GP_CUDA(cudaSetDevice(0), err);
     if (status == GP_OK)
         status = lanes_open(device, err);
@@ -128,6 +137,11 @@ void gp_device_free(gp_device *device, void *memory)
         return;
     cudaStreamSynchronize(device->stream);
     cudaFree(memory);
+}
+
+int64_t gp_device_patience_ms(const gp_device *device)
+{
+    return device->patience_ms;
 }
 
 size_t gp_device_available(gp_device *device)

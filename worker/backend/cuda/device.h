@@ -33,6 +33,8 @@ void gp_device_close(gp_device *device);
 gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err);
 void gp_device_free(gp_device *device, void *memory); /* accepts NULL; waits */
 size_t gp_device_available(gp_device *device);        /* bytes that are free now */
+/* How long it may be silent where something should happen at once; GRADPOOL_GPU_PATIENCE, in seconds. */
+int64_t gp_device_patience_ms(const gp_device *device);
 /* The same, where sums over the ranks are made: NCCL reads and writes it without copies. */
 gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err);
 void gp_device_free_summed(gp_device *device, void *memory); /* accepts NULL; waits; out of any group */

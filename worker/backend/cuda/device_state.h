@@ -18,6 +18,7 @@ struct gp_device {
     cudaEvent_t marks[GP_DEVICE_MARKS];
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublas;
+    int64_t patience_ms;
     struct ncclComm *group; /* NULL: alone */
     bool aborted;           /* the group: a thread is about to end it */
     pthread_t abort_thread;

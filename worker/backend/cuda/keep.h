@@ -48,6 +48,7 @@ typedef struct gp_kept {
     gp_device_graph *graphs[2][2]; /* of a call that is the first of its step or not, and the last or not */
     uint64_t launched, told;       /* steps */
     bool over;                     /* the host has ended it */
+    int64_t launched_ns[GP_KERNEL_TOLD], told_ns, longest_ns; /* when; and of a step from then to its mail */
 } gp_kept;
 
 extern const gp_backend_steps gp_plan_steps;

@@ -66,6 +66,7 @@ typedef struct gp_kernel_told {
 typedef struct gp_kernel_mail {
     uint32_t go; /* the host's: 0 = nothing is committed any more */
     uint32_t reserved;
+    uint64_t computed;                   /* the device's: steps of which it has done its own share */
     gp_kernel_told told[GP_KERNEL_TOLD]; /* the device's, in turn */
 } gp_kernel_mail;
 

@@ -60,7 +60,7 @@ static void share_one_gpu(uint32_t rank)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
-enum { REST_MS = 5000, FINALIZE_MS = 5000 };
+enum { FINALIZE_MS = 5000 };
 
 static void pause_briefly(void)
 {
@@ -96,7 +96,7 @@ static void abort_begin(gp_device *device)
 
 gp_status gp_device_abort(gp_device *device, gp_error *err)
 {
-    const int64_t until_ms = now_ms() + REST_MS;
+    const int64_t until_ms = now_ms() + device->patience_ms;
 
     abort_begin(device);
     for (int i = 0; i < GP_LANES; i++) {
@@ -106,7 +106,7 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
             pause_briefly();
         if (code == cudaErrorNotReady)
             return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
-                           REST_MS / 1000);
+                           (int)(device->patience_ms / 1000));
         if (code != cudaSuccess)
             return gp_cuda_check(code, "the GPU after an abort", err);
     }

@@ -8,9 +8,12 @@
  * had whole sums: it is at the step after, and all others are at it or at the one before. */
 #include "worker/backend/cuda/bodies.h"
 
+#include "common/base/clock.h"
 #include "worker/backend/cuda/keep.h"
 
 enum { WAIT_SPINS = 20000, WAIT_SLEEP_NS = 20000 };
+/* Kernels are loaded in the first step; what is no longer well takes so many times longer. */
+enum { FIRST_PATIENCE = 24, LONGER = 10 };
 
 /* ---- the mail ---- */
 
@@ -22,6 +25,32 @@ static bool mail_came(const gp_kernel_told *told, uint64_t number)
 static const gp_kernel_told *mail_of(const gp_kept *kept, uint64_t number)
 {
     return &kept->mail->told[(number - 1) % GP_KERNEL_TOLD];
+}
+
+/* From when on the device could work at it. */
+static int64_t step_since(const gp_kept *kept, uint64_t number)
+{
+    int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_TOLD];
+
+    return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
+}
+
+/* For peers it waits as long as they live.  At its own share of a step a device that is well takes as long as ever. */
+static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_error *err)
+{
+    const gp_kept *kept = plan->kept;
+    const int64_t patience_ns = gp_device_patience_ms(plan->backend->device) * 1000000,
+                  most_ns = number == 1                               ? FIRST_PATIENCE * patience_ns
+                            : LONGER * kept->longest_ns > patience_ns ? LONGER * kept->longest_ns
+                                                                      : patience_ns,
+                  taken_ns = gp_now_ns() - step_since(kept, number);
+
+    if (taken_ns < most_ns || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EIO,
+        "the GPU has not done its share of a step within %.1f s; the longest until now took %.3f s",
+        (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
 }
 
 /* Until the device has told of that step. */
@@ -36,6 +65,8 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         status = plan->kept->over ? gp_fail(err, GP_ECANCELED, "the training on the GPU was ended")
                                   : gp_device_look(plan->backend->device, err);
         if (status == GP_OK)
+            status = device_stands(plan, number, err);
+        if (status == GP_OK)
             nanosleep(&(struct timespec){ .tv_nsec = WAIT_SLEEP_NS }, NULL);
     }
     return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
@@ -45,7 +76,9 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 
 static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
 {
-    gp_kernel_args args = { .call = plan->call, .kept = plan->kept->kept, .kind = kind };
+    gp_kernel_args args = {
+        .call = plan->call, .kept = plan->kept->kept, .mail = plan->kept->mail_there, .kind = kind
+    };
 
     args.d[1] = plan->sums;
     return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
@@ -97,19 +130,17 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
 
     (void)first;
     for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
-        if (!turned && plan->steps[i].op >= forward_count) {
+        if (!turned && (plan->steps[i].op >= forward_count || i + 1 == plan->step_count)) {
             turned = true;
             status = stamp(plan, 0, err);
         }
         if (status == GP_OK)
             status = gp_plan_step_run(plan, &plan->steps[i], err);
+        if (status == GP_OK && i + 1 == plan->step_count)
+            status = stamp(plan, last ? 2 : 1, err); /* before sums that nothing hides */
         if (status == GP_OK && sums)
             status = buckets_sum(plan, &next, i, err);
     }
-    if (status == GP_OK && !turned)
-        status = stamp(plan, 0, err);
-    if (status == GP_OK)
-        status = stamp(plan, last ? 2 : 1, err);
     if (status == GP_OK && sums)
         status = header_sum(plan, err);
     return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
@@ -164,7 +195,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     if (status == GP_OK)
         status = gp_feed_used(plan, err);
     if (status == GP_OK && last)
-        kept->launched++;
+        kept->launched_ns[kept->launched++ % GP_KERNEL_TOLD] = gp_now_ns();
     return status;
 }
 
@@ -182,6 +213,7 @@ gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
 {
     gp_kept *kept = plan->kept;
     const gp_kernel_told *told = mail_of(kept, kept->told + 1);
+    int64_t since_ns;
     gp_status status;
 
     if (kept->told == kept->launched)
@@ -189,6 +221,10 @@ gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
     status = mail_wait(plan, kept->told + 1, err);
     if (status != GP_OK)
         return status;
+    since_ns = step_since(kept, kept->told + 1);
+    kept->told_ns = gp_now_ns();
+    kept->longest_ns =
+        kept->told_ns - since_ns > kept->longest_ns ? kept->told_ns - since_ns : kept->longest_ns;
     kept->told++;
     *out = (gp_step_told){ .samples = told->sums[STEP_SAMPLES],
                            .stop = told->sums[STEP_STOP] > 0,
