@@ -1,0 +1,129 @@
+/* test_gpu_train.c -- a training on a pool of GPU workers goes on when one of them dies, as one on CPU workers does.
+ *
+ * Daemons, sockets and the plugin's sources are real; the GPUs are the fake one's (tests/fake/gpu), whose NCCL never tells
+ * of a death. */
+#include "common/model/network.h"
+#include "tests/service/pools.h"
+
+static const char network[] =
+    "{\"name\":\"small\",\"input\":[1,28,28],\"scale\":[0.00392156862745098],\"layers\":["
+    "{\"name\":\"p0\",\"kind\":\"avgpool\",\"kernel\":[4,4]},"
+    "{\"name\":\"c1\",\"kind\":\"conv2d\",\"channels\":8,\"kernel\":[3,3]},"
+    "{\"name\":\"r1\",\"kind\":\"relu\"},{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":32},"
+    "{\"name\":\"r2\",\"kind\":\"relu\"},{\"name\":\"f2\",\"kind\":\"fc\",\"outputs\":10},"
+    "{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
+
+/* Nobody goes on alone, so that the same ranks take the same shares after a death. */
+static const char *const options[] = {
+    "max-epochs=3",  "mini-batch-size=64",     "solver=adam", "initial-learn-rate=0.01",
+    "min-workers=2", "validation-frequency=9", NULL
+};
+
+typedef struct outcome {
+    gp_status status;
+    gp_error err;
+    gp_training_summary summary;
+    unsigned char *model; /* the file */
+    size_t bytes;
+    uint64_t next; /* the step that rank 0 tells next, from 1 */
+    bool out_of_turn;
+} outcome;
+
+static void watch_step(void *context, const gp_train_step *step)
+{
+    outcome *o = context;
+
+    if (step->rank != 0)
+        return;
+    o->out_of_turn = o->out_of_turn || step->step != o->next;
+    o->next = step->step + 1;
+}
+
+static void read_model(outcome *o, gp_training *training)
+{
+    char path[120];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
+    if (gp_training_save(training, path, &o->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
+        return;
+    o->model = malloc(1 << 20);
+    o->bytes = fread(o->model, 1, 1 << 20, file);
+    fclose(file);
+}
+
+static bool on_gpus(gp_pool *pool)
+{
+    gp_status_reply *reply = pools_settled(pool);
+    bool all = reply != NULL && reply->workers_count == 2;
+
+    for (uint32_t i = 0; all && i < reply->workers_count; i++)
+        all = reply->workers[i].slot.device_kind == GP_DEVICE_CUDA;
+    gp_free(reply);
+    return all;
+}
+
+static void run(outcome *o, const char *fault)
+{
+    gp_training *training = NULL;
+    gp_pool *pool;
+    char path[120];
+    gp_train_request request = { .network = path,
+                                 .data = "digits:900",
+                                 .validation_data = "=",
+                                 .options = options,
+                                 .events = { .step = watch_step, .context = o } };
+
+    *o = (outcome){ .next = 1 };
+    pools_begin(fault);
+    snprintf(path, sizeof(path), "%s/network.json", pools_root);
+    REQUIRE_OK(gp_file_write(path, network, strlen(network), &o->err), o->err);
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &o->err) != GP_OK) {
+        GP_TEST_FAIL("no pool: %s", o->err.message);
+        pools_end();
+        return;
+    }
+    CHECK(on_gpus(pool));
+    o->status = gp_train(&training, pool, &request, &o->err);
+    if (o->status == GP_OK) {
+        gp_training_summarize(training, &o->summary);
+        read_model(o, training);
+        gp_training_free(training);
+    }
+    gp_pool_close(pool);
+    pools_end();
+}
+
+TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
+{
+    static const char *const faults[] = { "forward:9:kill@1.1", "exchange:11:kill@2.1", "commit:7:kill@1.1",
+                                          "commit:14:kill@2.1", "validation:2:kill@2.1" };
+    outcome undisturbed, got;
+
+    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
+    setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
+    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
+    setenv(
+        "FAKE_NVML",
+        "uuid=GPU-one,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=16384,"
+        "cc=9.0",
+        1);
+    setenv("FAKE_CUDA", "2", 1);
+    setenv("FAKE_GPU_ALIGNMENT", "0", 1);
+    run(&undisturbed, NULL);
+    REQUIRE_OK(undisturbed.status, undisturbed.err);
+    CHECK_INT(0, undisturbed.summary.restarts);
+    CHECK(undisturbed.summary.validation_accuracy > 0.5);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        run(&got, faults[i]);
+        if (got.status != GP_OK)
+            GP_TEST_FAIL("%s: %s", faults[i], got.err.message);
+        else if (got.bytes != undisturbed.bytes || memcmp(got.model, undisturbed.model, got.bytes) != 0)
+            GP_TEST_FAIL("%s: another model", faults[i]);
+        if (got.out_of_turn || got.next != undisturbed.next)
+            GP_TEST_FAIL("%s: its steps were not told once each, in order", faults[i]);
+        CHECK_INT(1, got.summary.restarts);
+        free(got.model);
+    }
+    free(undisturbed.model);
+}
