@@ -80,7 +80,6 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         return;
     if (run->anew)
         gp_run_go_on(run, run->reform.before, ready->step);
-    run->anew = false;
     if (!run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, facts);
     run->told_begin = true;

@@ -119,6 +119,7 @@ void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step)
     if (run->request->events.regroup != NULL)
         run->request->events.regroup(run->request->events.context, &regroup);
     run->left_ms = 0;
+    run->anew = false;
 }
 
 /* A soft stop and a pause travel with the gradients: one rank is enough. */

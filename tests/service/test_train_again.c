@@ -31,6 +31,7 @@ typedef struct outcome {
     uint64_t kill_all_at; /* the step; 0 = never */
     bool kill_always;     /* and whenever it goes on */
     uint64_t anew_at;     /* the step after which it went on last */
+    double longest;       /* of the pauses */
     uint32_t checks, checked_twice;
     uint64_t checked;
     const char *network; /* JSON; NULL: lenet */
@@ -59,6 +60,7 @@ static void watch_regroup(void *context, const gp_train_regroup *regroup)
     outcome *o = context;
 
     o->anew_at = regroup->step;
+    o->longest = regroup->seconds > o->longest ? regroup->seconds : o->longest;
     if (o->kill_always)
         kill_all(o);
 }
@@ -146,6 +148,8 @@ static void check_same(const char *what, const outcome *wanted, const outcome *g
                      (unsigned long long)wanted->next - 1);
     if (got->summary.restarts == 0)
         GP_TEST_FAIL("%s: nobody died", what);
+    if (got->longest > 600)
+        GP_TEST_FAIL("%s: a pause of %g s", what, got->longest);
     if (got->checked_twice != 0)
         GP_TEST_FAIL("%s: %u validations were told twice", what, got->checked_twice);
 }
@@ -216,6 +220,7 @@ TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
         { "done:1:kill@1.1", 1, 0 },
         { "forward:3:kill@2.1,claimed:1:stop@2.2,commit:5:kill@1.1", 2, 0 },
         { NULL, 2, 7 },
+        { "ready:1:kill@1.2", 2, 7 },
     };
     outcome undisturbed, got;
 
