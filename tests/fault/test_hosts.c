@@ -5,7 +5,8 @@
  * write one history, which is checked as that of a simulated run is (tests/sim/history.h): what was acknowledged is there and
  * ends, once.  On the pool's host a training runs all the time that may not be disturbed: it would fail.
  *
- * GRADPOOL_HOSTS_SECONDS=N: N seconds of faults drawn from GRADPOOL_HOSTS_SEED; tests/fault/run_hosts does that. */
+ * GRADPOOL_HOSTS_SECONDS=N: N seconds of faults drawn from GRADPOOL_HOSTS_SEED; tests/fault/run_hosts does that.
+ * GRADPOOL_HOSTS_ONLY=corrupt (or another): of that kind alone. */
 #include "tests/fault/netns.h"
 #include "tests/fault/proxy.h"
 #include "tests/service/commands.h"
@@ -438,9 +439,12 @@ static void at_random(double seconds, uint64_t seed)
     srandom((unsigned)seed);
     for (; gp_now_ms() < until && gp_test_failures == 0 && board->wrong == 0; faults++) {
         static const uint32_t most[PROXY_FAULTS] = { 1, 400, 30000, 4000, 4000, 4000, 3000, 1, 400, 1 };
+        const char *only = getenv("GRADPOOL_HOSTS_ONLY");
         int which = (int)(random() % (PROXY_FAULTS + 2)); /* 0, PASS, and those beyond: the link */
         int64_t ms = 20 + random() % (random() % 8 == 0 ? 6000 : 600);
 
+        for (int i = 1; only != NULL && i < PROXY_FAULTS; i++)
+            which = strcmp(only, proxy_fault_names[i]) == 0 ? i : which;
         if (which == 0 || which >= PROXY_FAULTS)
             strike_link((int)(random() % 3), ms);
         else
