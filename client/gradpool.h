@@ -143,7 +143,9 @@ typedef struct gp_train_step {
     double learn_rate;
     double seconds; /* since the first step began */
     double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms,
-        wait_ms; /* where this rank's step went */
+        wait_ms;       /* where this rank's step went */
+    double loss_scale; /* of precision fp16; 0: none */
+    bool skipped;      /* a gradient was not finite at that scale: the step changed nothing */
 } gp_train_step;
 
 typedef struct gp_train_check { /* one validation, over all workers, each sample once */
@@ -351,7 +353,7 @@ typedef enum gp_fit {
 typedef struct gp_predict_request {
     const char *model;     /* FILE.onnx */
     const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
-    const char *precision; /* "f32" or "bf16", as in training options; NULL = "f32" */
+    const char *precision; /* "f32", "tf32", "bf16", "fp16", as in training options; NULL = "f32" */
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
     bool (*each)(void *context, const gp_prediction *prediction);

@@ -120,7 +120,9 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
                                                 .backward_ms = r->backward_ms,
                                                 .exchange_ms = r->exchange_ms,
                                                 .commit_ms = r->commit_ms,
-                                                .wait_ms = r->wait_ms });
+                                                .wait_ms = r->wait_ms,
+                                                .loss_scale = r->loss_scale,
+                                                .skipped = r->skipped != 0 });
 }
 
 static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *steps)

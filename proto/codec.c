@@ -380,6 +380,8 @@ static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base,
             return gp_fail(err, GP_EPROTO, "%s is missing", fields[i].name);
         if (fields[i].kind == GP_KIND_U64)
             *(uint64_t *)at = fields[i].fallback;
+        else if (fields[i].kind == GP_KIND_F64)
+            *(double *)at = (double)fields[i].fallback;
         else if (fields[i].kind == GP_KIND_BIN16)
             memset(at, 0, 16);
         else if (fields[i].kind == GP_KIND_TEXT)

@@ -44,7 +44,7 @@ typedef struct gp_field {
     uint32_t count_max;
     const struct gp_field *fields; /* of STRUCT and LIST */
     bool prose;    /* TEXT for people: bytes that are not UTF-8 are sent as '?', not refused */
-    bool optional; /* U32, U64: when missing, the value is `fallback`; BIN16: zeros; TEXT: empty */
+    bool optional; /* U32, U64, F64: when missing, the value is `fallback`; BIN16: zeros; TEXT: empty */
     uint64_t fallback;
 } gp_field;
 
@@ -65,6 +65,8 @@ typedef struct gp_field {
 #define GP_FIELD_F64(type, member, min, max) { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max) }
 #define GP_FIELD_F64_OR_NAN(type, member, min, max) \
     { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max), .special = GP_OR_NAN }
+#define GP_FIELD_F64_OPTIONAL(type, member, min, max, missing) \
+    { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max), .optional = true, .fallback = (missing) }
 #define GP_FIELD_F64_ANY(type, member)       { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .special = GP_ANY_FLOAT }
 #define GP_FIELD_TEXT(type, member)          { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
 #define GP_FIELD_TEXT_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .optional = true }

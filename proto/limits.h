@@ -62,6 +62,7 @@
 #define GP_PARAMETERS_MAX   (1ull << 36)
 #define GP_MEMORY_MAX       (1ull << 50)
 #define GP_LEARN_RATE_MAX   1e6
+#define GP_LOSS_SCALE_MAX   1e30
 
 /* Sizes of texts, with the NUL. */
 #define GP_TEXT_ENDPOINT 108 /* "ipc://" + a socket path of at most 100 bytes */

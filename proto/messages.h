@@ -350,6 +350,8 @@ typedef struct gp_train_record {
     double learn_rate;
     double seconds; /* since the first step began */
     double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms, wait_ms;
+    double loss_scale; /* of fp16; 0 = none; optional on the wire, as the next */
+    uint32_t skipped;  /* 1: a gradient was not finite, nothing was changed */
 } gp_train_record;
 
 /* Steps since the last such message, oldest first; what did not fit the worker's queue is counted. */

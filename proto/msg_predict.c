@@ -1,10 +1,11 @@
 /* msg_predict.c -- between client and worker: predictions, part by part. */
+#include "common/base/tensor.h"
 #include "proto/tables.h"
 
 const gp_field gp_predict_begin_fields[] = {
     GP_FIELD_TEXT(gp_predict_begin, data),
     GP_FIELD_U32(gp_predict_begin, batch, 1, GP_BATCH_MAX),
-    GP_FIELD_U32_OPTIONAL(gp_predict_begin, precision, 0, 1, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, precision, 0, GP_PRECISION_COUNT - 1, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, answer, 0, GP_ANSWER_COUNT - 1, GP_ANSWER_SCORES),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, floats, 0, 1, 0),
     GP_FIELD_U64_OPTIONAL(gp_predict_begin, samples, 0, GP_SAMPLES_MAX, 0),

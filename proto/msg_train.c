@@ -47,6 +47,8 @@ const gp_field gp_train_record_fields[] = {
     GP_FIELD_F64(gp_train_record, exchange_ms, 0.0, GP_SECONDS_MAX * 1e3),
     GP_FIELD_F64(gp_train_record, commit_ms, 0.0, GP_SECONDS_MAX * 1e3),
     GP_FIELD_F64(gp_train_record, wait_ms, 0.0, GP_SECONDS_MAX * 1e3),
+    GP_FIELD_F64_OPTIONAL(gp_train_record, loss_scale, 0.0, GP_LOSS_SCALE_MAX, 0),
+    GP_FIELD_U32_OPTIONAL(gp_train_record, skipped, 0, 1, 0),
     GP_FIELD_END,
 };
 

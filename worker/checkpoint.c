@@ -16,6 +16,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/json.h"
 #include "common/base/fault.h"
+#include "worker/loss_scale.h"
 
 enum {
     FORMAT = 1,
@@ -268,6 +269,10 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_json_put_integer(&writer, "optimizer_step", (int64_t)checkpoint->optim_step);
     gp_json_put_number(&writer, "best_loss", checkpoint->best_loss); /* null when there is none */
     gp_json_put_integer(&writer, "no_better", checkpoint->no_better);
+    if (checkpoint->loss_scale > 0) {
+        gp_json_put_number(&writer, "loss_scale", checkpoint->loss_scale);
+        gp_json_put_integer(&writer, "loss_scale_good", checkpoint->loss_scale_good);
+    }
     gp_json_put_bool(&writer, "is_best", checkpoint->is_best);
     gp_json_put_bool(&writer, "has_best", checkpoint->best != NULL);
     gp_json_put_integer(&writer, "workers", frame->world);
@@ -594,6 +599,10 @@ static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
     checkpoint->optim_step = (uint64_t)gp_json_integer(gp_json_member(record, "optimizer_step"), 0);
     checkpoint->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
     checkpoint->no_better = gp_json_integer(gp_json_member(record, "no_better"), 0);
+    checkpoint->loss_scale = gp_json_number(gp_json_member(record, "loss_scale"), 0.0);
+    if (!(checkpoint->loss_scale > 0 && checkpoint->loss_scale <= GP_LOSS_SCALE_MAX))
+        checkpoint->loss_scale = 0.0; /* of another precision: it begins anew */
+    checkpoint->loss_scale_good = (uint32_t)gp_json_integer(gp_json_member(record, "loss_scale_good"), 0);
     checkpoint->is_best = gp_json_bool(gp_json_member(record, "is_best"), false);
 }
 

@@ -26,7 +26,9 @@ typedef struct gp_checkpoint {
     uint64_t optim_step;
     double best_loss; /* of the validations so far; infinite = none */
     int64_t no_better;
-    bool is_best; /* these weights have the lowest validation loss so far */
+    double loss_scale;        /* 0: none */
+    uint32_t loss_scale_good; /* steps since it changed */
+    bool is_best;             /* these weights have the lowest validation loss so far */
     float *parameters;
     float *state; /* state_blobs of them, one after the other */
     uint32_t state_blobs;

@@ -75,6 +75,7 @@ static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
     trainer->best_loss = INFINITY;
+    trainer->loss_scale = gp_loss_scale_begin(&trainer->options);
     if (trainer->validation != NULL && gp_train_keeps_best(&trainer->options)) {
         trainer->best = gp_malloc(count * sizeof(float));
         if (trainer->best == NULL)
@@ -92,6 +93,8 @@ void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
                             .first = trainer->first,
                             .best_loss = trainer->best_loss,
                             .no_better = trainer->no_better,
+                            .loss_scale = trainer->loss_scale.scale,
+                            .loss_scale_good = trainer->loss_scale.good,
                             .is_best = isfinite(trainer->best_loss) && trainer->no_better == 0,
                             .parameters = trainer->parameters,
                             .best = trainer->best };
@@ -111,6 +114,8 @@ void gp_trainer_stand(gp_trainer *trainer, const gp_checkpoint *at)
     trainer->first = at->first;
     trainer->best_loss = at->best_loss;
     trainer->no_better = at->no_better;
+    if (trainer->loss_scale.scale > 0 && at->loss_scale > 0)
+        trainer->loss_scale = (gp_loss_scale){ .scale = at->loss_scale, .good = at->loss_scale_good };
 }
 
 /* Every rank reads the same file. */

@@ -42,7 +42,8 @@ static gp_status call_launch(gp_trainer *trainer, step_ahead *step, uint64_t num
                                      .last = next->last_call,
                                      .seed = (uint64_t)trainer->options.seed,
                                      .step = number - 1,
-                                     .position = next->position },
+                                     .position = next->position,
+                                     .loss_scale = gp_loss_scale_of_sum(&trainer->loss_scale, next->batch) },
                           .epoch = next->epoch,
                           .at = next->first,
                           .draws = trainer->draws };
@@ -96,11 +97,18 @@ static gp_status step_launch(gp_trainer *trainer, cursor from, cursor *ahead, gp
     return GP_OK;
 }
 
+/* In fp16 the scale of a step is that of the sums of the one before. */
+static uint32_t steps_most(const gp_trainer *trainer)
+{
+    return trainer->loss_scale.scale > 0 ? 1 : GP_STEPS_AHEAD;
+}
+
 static gp_status steps_launch(gp_trainer *trainer, const cursor *now, cursor *ahead, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    while (status == GP_OK && trainer->ahead_count < GP_STEPS_AHEAD && !trainer->stops && !trainer->pauses) {
+    while (status == GP_OK && trainer->ahead_count < steps_most(trainer) && !trainer->stops &&
+           !trainer->pauses) {
         const step_ahead *newest =
             trainer->ahead_count == 0 ? NULL : &trainer->ahead[trainer->ahead_count - 1];
         cursor from = newest == NULL ? *now : newest->after;
@@ -177,7 +185,7 @@ gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, 
     step_count(trainer, &step, &told, record);
     *last = step.last;
     *now = step.after;
-    return GP_OK;
+    return gp_trainer_scale(trainer, trainer->step - 1, record, err);
 }
 
 /* ---- the end of all ---- */
@@ -201,6 +209,8 @@ void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_tra
 
         step_drop(trainer);
         step_count(trainer, &step, &told, &record);
+        gp_trainer_scale(trainer, trainer->step - 1, &record,
+                         &err); /* that it was one too many is for another group */
         trainer->epoch = step.after.epoch;
         trainer->first = step.after.first;
         trainer->owes_validation = gp_trainer_owes_after(trainer, &step.last);

@@ -94,6 +94,10 @@ static gp_status trainer_check_reproducible(gp_trainer *trainer, gp_error *err)
 {
     if (!trainer->options.reproducible)
         return GP_OK;
+    if (trainer->options.precision == GP_PRECISION_F16)
+        return gp_fail(err, GP_EINVAL,
+                       "reproducible adds up gradients as they are, and fp16 skips steps by them; use f32, "
+                       "tf32 or bf16");
     if (trainer->graph->couples_samples)
         return gp_fail(
             err, GP_EINVAL,

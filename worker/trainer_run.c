@@ -81,20 +81,21 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
             return status;
         record->data_ms += (double)waited_ns * 1e-6;
         gp_fault_point("forward");
-        status =
-            trainer->backend_ops->run(trainer->plan,
-                                      &(gp_batch){
-                                          .samples = loaded->samples,
-                                          .targets = loaded->targets,
-                                          .count = last->count,
-                                          .first = last->first_call || exact,
-                                          .last = last->last_call || exact,
-                                          .seed = (uint64_t)trainer->options.seed,
-                                          .step = trainer->step,
-                                          .position = last->position,
-                                          .coupling = gp_trainer_coupling(trainer),
-                                      },
-                                      exact || trainer->sharded ? NULL : gp_trainer_exchange, trainer, err);
+        status = trainer->backend_ops->run(
+            trainer->plan,
+            &(gp_batch){
+                .samples = loaded->samples,
+                .targets = loaded->targets,
+                .count = last->count,
+                .first = last->first_call || exact,
+                .last = last->last_call || exact,
+                .seed = (uint64_t)trainer->options.seed,
+                .step = trainer->step,
+                .position = last->position,
+                .loss_scale = gp_loss_scale_of_sum(&trainer->loss_scale, last->batch),
+                .coupling = gp_trainer_coupling(trainer),
+            },
+            exact || trainer->sharded ? NULL : gp_trainer_exchange, trainer, err);
         gp_loader_release(trainer->loader, loaded);
         if (status == GP_OK && exact) {
             status = trainer->backend_ops->sync(trainer->backend, err);
@@ -181,6 +182,21 @@ gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double
                    trainer->options.initial_learn_rate);
 }
 
+gp_status gp_trainer_scale(gp_trainer *trainer, uint64_t before, gp_train_record *record, gp_error *err)
+{
+    record->loss_scale = trainer->loss_scale.scale;
+    record->skipped =
+        gp_loss_scale_step(&trainer->loss_scale, &trainer->options, trainer->header[GP_SUM_BAD]);
+    if (trainer->loss_scale.skips < GP_LOSS_SCALE_SKIPS_MAX)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EDIVERGED,
+        "the gradients of %d steps in a row are not finite, down to a loss scale of %g; the weights are "
+        "those of step %" PRIu64 "; lower initial-learn-rate (%g), or use --precision bf16",
+        GP_LOSS_SCALE_SKIPS_MAX, record->loss_scale, before - (GP_LOSS_SCALE_SKIPS_MAX - 1),
+        trainer->options.initial_learn_rate);
+}
+
 /* A step of which all is ignored changes nothing. */
 static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error *err)
 {
@@ -243,7 +259,9 @@ static gp_status trainer_step(gp_trainer *trainer, cursor *now, cursor *ahead, s
     int64_t commit_ns = gp_now_ns(), exchange_ns = trainer->exchange_ns;
     double learn_rate = gp_trainer_learn_rate(trainer, trainer->step + 1, last->epoch + 1);
 
-    status = trainer_commit(trainer, learn_rate, err);
+    status = gp_trainer_scale(trainer, trainer->step, record, err);
+    if (status == GP_OK && record->skipped == 0)
+        status = trainer_commit(trainer, learn_rate, err);
     if (status != GP_OK)
         return status;
     commit_ns = gp_now_ns() - commit_ns - (trainer->exchange_ns - exchange_ns);

@@ -5,6 +5,7 @@
 #include "common/data/loader.h"
 #include "common/model/train_options.h"
 #include "worker/checkpoint.h"
+#include "worker/loss_scale.h"
 #include "worker/backend/cpu/factors.h"
 #include "worker/optim/optim.h"
 #include "worker/trainer.h"
@@ -116,8 +117,9 @@ struct gp_trainer {
     int64_t exchange_ns;   /* of this step */
     int64_t begin_ns;      /* when the first step began */
     double loss;           /* of the last committed step */
-    double best_loss;      /* of the validations so far; the same on all ranks */
-    int64_t no_better;     /* validations since */
+    gp_loss_scale loss_scale;
+    double best_loss;  /* of the validations so far; the same on all ranks */
+    int64_t no_better; /* validations since */
 };
 
 /* ---- trainer_data.c ---- */
@@ -176,6 +178,9 @@ gp_status gp_trainer_request(gp_trainer *trainer, cursor *ahead, gp_error *err);
 /* The header is that of a step that was committed: it counts, and the record is filled in but for its times. */
 void gp_trainer_count_step(gp_trainer *trainer, const step_part *last, double learn_rate,
                            gp_train_record *record);
+/* The loss scale moves on, and the record has what the step had of it; skipped: it is not to be committed.  before: steps
+ * counted before it.  GP_EDIVERGED: not for ever, no scale helps a network whose gradients have no value. */
+gp_status gp_trainer_scale(gp_trainer *trainer, uint64_t before, gp_train_record *record, gp_error *err);
 /* The step's loss is not finite; collective. */
 gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double loss, gp_error *err);
 

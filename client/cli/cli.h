@@ -123,7 +123,8 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
     {                                                                                                        \
         .name = "precision", .type = GP_PARAM_WORD, .offset = offsetof(options_type, precision),             \
         .words = gp_precision_names,                                                                         \
-        .help = "f32; bf16: activations and products in bfloat16, faster on large networks"                  \
+        .help =                                                                                              \
+            "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: of GPUs" \
     }
 
 /* Of commands that predict. */

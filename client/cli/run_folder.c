@@ -201,17 +201,20 @@ static const char *member(const char *name, double value, char text[64])
 
 void run_folder_step(run_folder *folder, const gp_train_step *s)
 {
-    char line[640], loss[40], accuracy[40], rmse[64];
+    char line[720], loss[40], accuracy[40], rmse[64], scale[64] = "";
 
+    if (s->loss_scale > 0)
+        member("loss_scale", s->loss_scale, scale);
     snprintf(line, sizeof(line),
              "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"worker\": %" PRIu32
              ", \"seconds\": %.6f, \"samples\": %" PRIu32
-             ", \"loss\": %s, \"accuracy\": %s%s, \"learn_rate\": %.10g, \"time\": {\"data\": %.4f, "
+             ", \"loss\": %s, \"accuracy\": %s%s, \"learn_rate\": %.10g%s%s, \"time\": {\"data\": %.4f, "
              "\"forward\": %.4f, "
              "\"backward\": %.4f, \"exchange\": %.4f, \"commit\": %.4f, \"wait\": %.4f}}\n",
              s->step, s->epoch, s->worker, s->seconds, s->samples, number(s->loss, loss),
-             number(s->accuracy, accuracy), member("rmse", s->rmse, rmse), s->learn_rate, s->data_ms,
-             s->forward_ms, s->backward_ms, s->exchange_ms, s->commit_ms, s->wait_ms);
+             number(s->accuracy, accuracy), member("rmse", s->rmse, rmse), s->learn_rate, scale,
+             s->skipped ? ", \"skipped\": true" : "", s->data_ms, s->forward_ms, s->backward_ms,
+             s->exchange_ms, s->commit_ms, s->wait_ms);
     folder_line(folder, line);
 }
 

@@ -12,7 +12,7 @@ static const struct {
     [GP_I32] = { "int32", 4 },   [GP_I64] = { "int64", 8 },   [GP_BF16] = { "bfloat16", 2 },
 };
 
-const char *const gp_precision_names[] = { "f32", "bf16", NULL };
+const char *const gp_precision_names[] = { "f32", "bf16", "tf32", "fp16", NULL };
 
 size_t gp_dtype_bytes(gp_dtype type)
 {

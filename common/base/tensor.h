@@ -34,10 +34,20 @@ static inline gp_shape gp_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
     return (gp_shape){ 4, { a, b, c, d } };
 }
 
-/* What a network is computed in.  BF16: activations, their gradients and packed weights have 8 significant bits;
- * parameters, gradients of parameters, moments, losses and every sum are float32 or wider. */
-typedef enum gp_precision { GP_PRECISION_F32, GP_PRECISION_BF16 } gp_precision;
-extern const char *const gp_precision_names[]; /* "f32", "bf16", NULL: words of options */
+/* What a network is computed in; parameters, gradients of parameters, moments, losses and every sum are float32 or wider.
+ *   F32   strictly: no product of fewer bits
+ *   BF16  activations, their gradients and packed weights have 8 significant bits and the range of float32
+ *   TF32  as F32, but the factors of products may be rounded to 11 significant bits
+ *   F16   as BF16, but 11 significant bits and a largest number of 65504: gradients of activations are of a scaled loss
+ * Numbers go on the wire. */
+typedef enum gp_precision {
+    GP_PRECISION_F32,
+    GP_PRECISION_BF16,
+    GP_PRECISION_TF32,
+    GP_PRECISION_F16,
+    GP_PRECISION_COUNT
+} gp_precision;
+extern const char *const gp_precision_names[]; /* "f32", "bf16", "tf32", "fp16", NULL: words of options */
 
 size_t gp_dtype_bytes(gp_dtype type);
 const char *gp_dtype_name(gp_dtype type); /* "float32" */

@@ -31,6 +31,7 @@ enum {
     GP_SUM_CLASSED, /* all classes */
     GP_SUM_SQUARES, /* of errors of values */
     GP_SUM_VALUES,  /* count of these values */
+    GP_SUM_BAD,     /* gradients that are not finite, where a loss scale may be the reason (fp16); else 0 */
     GP_SUMS
 };
 

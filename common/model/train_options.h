@@ -52,7 +52,10 @@ typedef struct gp_train_options {
     char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
     int64_t verbose_frequency;     /* steps between two lines of the table */
     int64_t seed;
-    int precision;                /* gp_precision */
+    int precision;     /* gp_precision */
+    double loss_scale; /* of fp16, at first */
+    double loss_scale_growth, loss_scale_backoff;
+    int64_t loss_scale_interval;  /* steps without an overflow until it grows; 0 = never */
     bool reproducible;            /* the same bits on any number of workers */
     char weights_initializer[32]; /* glorot, he, normal:S */
     char worker_load[256];        /* "2,1,1": shares of the workers in a mini-batch; "" = equal */

@@ -16,8 +16,7 @@ typedef struct launch {
     gp_kernel_args args;
     uint32_t count;
     gp_device_work *work;
-    const void *first, *second;
-    void *out;
+    gp_device_operands at;
 } launch;
 
 struct gp_device_graph {
@@ -192,85 +191,113 @@ static void kernel_run(gp_kernel kernel, const gp_kernel_args *args, uint32_t co
     }
 }
 
-/* A convolution's kernels of our own know dense weights: [O][I][P] as float32 from what the library is given. */
-static float *conv_weights_plain(const gp_conv_request *r, const void *weights, uint64_t *count)
+/* A convolution's kernels of our own know dense weights: [O][I][P] as float32 from what the library is given, and the way
+ * back.  Inputs that are stored and have no channel are zeros. */
+static void conv_weights_copy(const gp_conv_request *r, float *plain, void *library, bool back)
 {
-    gp_kernel_image from = { .data = (void *)(uintptr_t)weights, .narrow = r->x.narrow };
-    uint32_t inputs = r->x.channels / (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
-    float *plain;
-
-    *count = (uint64_t)r->y.channels * inputs * taps;
-    plain = calloc(*count, sizeof(*plain));
-    for (uint32_t o = 0; o < r->y.channels && weights != NULL; o++)
-        for (uint32_t c = 0; c < inputs; c++)
-            for (uint32_t p = 0; p < taps; p++) {
-                size_t at = r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
-                                                     : ((size_t)o * inputs + c) * taps + p;
-
-                plain[((size_t)o * inputs + c) * taps + p] = image_get(&from, at);
-            }
-    return plain;
-}
-
-static void conv_gradient_put(const gp_conv_request *r, const float *plain, void *out)
-{
-    gp_kernel_image to = { .data = out, .narrow = r->x.narrow };
-    uint32_t inputs = r->x.channels / (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
+    gp_kernel_image image = { .data = library, .narrow = r->x.narrow };
+    uint32_t groups = (uint32_t)r->groups, taps = (uint32_t)(r->kernel[0] * r->kernel[1]);
+    uint32_t inputs = r->x.channels / groups, stored = gp_conv_channels(&r->x) / groups;
 
     for (uint32_t o = 0; o < r->y.channels; o++)
-        for (uint32_t c = 0; c < inputs; c++)
-            for (uint32_t p = 0; p < taps; p++)
-                image_put(&to,
-                          r->x.channel_stride == 1 ? ((size_t)o * taps + p) * inputs + c
-                                                   : ((size_t)o * inputs + c) * taps + p,
-                          plain[((size_t)o * inputs + c) * taps + p]);
+        for (uint32_t c = 0; c < stored; c++)
+            for (uint32_t p = 0; p < taps; p++) {
+                size_t at = r->x.channel_stride == 1 ? ((size_t)o * taps + p) * stored + c
+                                                     : ((size_t)o * stored + c) * taps + p;
+                size_t mine = ((size_t)o * inputs + c) * taps + p;
+
+                if (back)
+                    image_put(&image, at, c < inputs ? plain[mine] : 77.0f); /* whatever: nobody reads it */
+                else if (c < inputs)
+                    plain[mine] = image_get(&image, at);
+                else
+                    assert(image_get(&image, at) == 0.0f);
+            }
 }
 
-static void conv_run(const gp_conv_request *r, const void *first, const void *second, void *out)
+/* Rounded once, at the end of all that follows. */
+static void conv_run(const gp_conv_request *r, const gp_device_operands *at)
 {
     const gp_kernel_call call = { .count = r->rows, .first = 1 };
-    gp_kernel_args args = { .call = &call, .groups = r->groups, .chunks = 1 };
-    bool forward = r->pass == GP_CONV_FORWARD;
-    uint64_t count;
-    float *plain = conv_weights_plain(r, forward ? second : r->pass == GP_CONV_DATA ? first : NULL, &count);
+    gp_kernel_args args = { .call = &call, .groups = r->groups, .chunks = 1, .relu = r->relu };
+    bool forward = r->pass == GP_CONV_FORWARD, data = r->pass == GP_CONV_DATA;
+    uint64_t count = (uint64_t)r->y.channels * (r->x.channels / (uint32_t)r->groups) *
+                     (uint32_t)(r->kernel[0] * r->kernel[1]);
+    float *plain = calloc(count, sizeof(*plain)), *bias = calloc(r->y.channels, sizeof(*bias));
+    gp_kernel_image vector = { .data = (void *)(uintptr_t)at->vector, .narrow = r->x.narrow };
 
     memcpy(args.kernel, r->kernel, sizeof(args.kernel));
     memcpy(args.stride, r->stride, sizeof(args.stride));
     memcpy(args.dilation, r->dilation, sizeof(args.dilation));
     memcpy(args.padding, r->padding, sizeof(args.padding));
-    args.x[0] = r->pass == GP_CONV_DATA ? r->y : r->x;
-    args.x[0].data = (void *)(uintptr_t)(r->pass == GP_CONV_DATA ? second : first);
+    args.x[0] = data ? r->y : r->x;
+    args.x[0].data = (void *)(uintptr_t)(data ? at->second : at->first);
     args.y[0] = forward ? r->y : r->x;
-    args.y[0].data = out;
+    args.y[0].data = at->out;
     args.f[0] = plain;
+    if (r->added || r->masked) {
+        args.x[7] = args.y[0];
+        args.x[7].data = (void *)(uintptr_t)at->image;
+    }
+    if (r->bias) {
+        for (uint32_t c = 0; c < r->y.channels; c++)
+            bias[c] = image_get(&vector, c);
+        args.f[1] = bias;
+    }
     if (r->pass == GP_CONV_WEIGHTS) {
         args.x[1] = r->y;
-        args.x[1].data = (void *)(uintptr_t)second;
+        args.x[1].data = (void *)(uintptr_t)at->second;
         args.count = count;
         args.f[1] = plain;
         kernel_run(GP_KERNEL_conv_weights, &args, (uint32_t)count);
-        conv_gradient_put(r, plain, out);
+        conv_weights_copy(r, plain, at->out, true);
     } else {
+        conv_weights_copy(r, plain, (void *)(uintptr_t)(forward ? at->second : at->first), false);
         kernel_run(forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, args.y[0].sample * r->rows);
     }
+    free(bias);
     free(plain);
 }
 
-static void product_run(const gp_product_request *r, const void *a, const void *b, void *out)
+/* The sums of a's vectors over k. */
+static void product_sums(const gp_product_request *r, const gp_kernel_image *left, float *sums)
 {
-    gp_kernel_image left = { .data = (void *)(uintptr_t)a, .narrow = r->narrow_a };
-    gp_kernel_image right = { .data = (void *)(uintptr_t)b, .narrow = r->narrow_b };
-    gp_kernel_image to = { .data = out, .narrow = r->narrow_out };
+    for (size_t i = 0; i < r->n; i++) {
+        double sum = 0.0;
 
+        for (size_t k = 0; k < r->k; k++)
+            sum += (double)image_get(left, r->transpose_a ? k * r->n + i : i * r->k + k);
+        sums[i] = (float)sum;
+    }
+}
+
+static void product_run(const gp_product_request *r, const gp_device_operands *at)
+{
+    gp_kernel_image left = { .data = (void *)(uintptr_t)at->first, .narrow = r->narrow_a };
+    gp_kernel_image right = { .data = (void *)(uintptr_t)at->second, .narrow = r->narrow_b };
+    gp_kernel_image vector = { .data = (void *)(uintptr_t)at->vector, .narrow = r->narrow_out };
+    gp_kernel_image to = { .data = at->out, .narrow = r->narrow_out };
+
+    if (r->mask_out)
+        memset(at->mask, 0, gp_product_mask_row(r->m) * r->n);
     for (size_t i = 0; i < r->n; i++)
         for (size_t j = 0; j < r->m; j++) {
-            double sum = 0.0;
+            uint8_t *mask = (uint8_t *)at->mask + i * gp_product_mask_row(r->m) + j / 8;
+            double sum = r->bias ? (double)image_get(&vector, j) : 0.0;
 
             for (size_t k = 0; k < r->k; k++)
                 sum += (double)image_get(&left, r->transpose_a ? k * r->n + i : i * r->k + k) *
                        (double)image_get(&right, r->transpose_b ? j * r->k + k : k * r->m + j);
+            if (r->relu && sum <= 0.0)
+                sum = 0.0;
+            if (r->mask_out && sum > 0.0)
+                *mask |= (uint8_t)(1u << j % 8);
+            if (r->mask_in && (*mask >> j % 8 & 1) == 0)
+                sum = 0.0;
             image_put(&to, i * r->m + j, (float)sum);
         }
+    if (r->sums)
+        product_sums(r, &left, (float *)(uintptr_t)at->vector);
 }
 
 static void launch_run(const launch *at)
@@ -278,9 +305,9 @@ static void launch_run(const launch *at)
     if (at->work == NULL)
         kernel_run(at->kernel, &at->args, at->count);
     else if (at->work->is_conv)
-        conv_run(&at->work->conv, at->first, at->second, at->out);
+        conv_run(&at->work->conv, &at->at);
     else
-        product_run(&at->work->product, at->first, at->second, at->out);
+        product_run(&at->work->product, &at->at);
 }
 
 static gp_status launch_add(gp_device *device, const launch *at, gp_error *err)
@@ -346,13 +373,15 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- libraries ---- */
 
-/* Dilated weights' gradients are refused, so that what follows a refusal runs too. */
+/* Dilated weights' gradients are refused, and sums into more than 6 channels with what follows them, so that what follows
+ * a refusal runs too. */
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
                              size_t *workspace, gp_error *err)
 {
     (void)device;
     if (request->padding[0] != request->padding[2] || request->padding[1] != request->padding[3] ||
-        (request->pass == GP_CONV_WEIGHTS && request->dilation[0] > 1))
+        (request->pass == GP_CONV_WEIGHTS && request->dilation[0] > 1) ||
+        (request->added && request->y.channels > 6))
         return gp_fail(err, GP_EUNSUPPORTED, "no such convolution");
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)
@@ -363,17 +392,19 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
     return GP_OK;
 }
 
-gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const void *first, const void *second,
-                             void *out, void *workspace, gp_error *err)
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                             void *workspace, gp_error *err)
 {
     memset(workspace, 0x55, 1000);
-    return launch_add(device, &(launch){ .work = work, .first = first, .second = second, .out = out }, err);
+    return launch_add(device, &(launch){ .work = work, .at = *at }, err);
 }
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
                                 size_t *workspace, gp_error *err)
 {
     (void)device;
+    if (request->narrow_a != request->narrow_b || (request->sums && request->n == 5)) /* as above */
+        return gp_fail(err, GP_EUNSUPPORTED, "no such product");
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a product");
@@ -382,11 +413,11 @@ gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const g
     return GP_OK;
 }
 
-gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const void *a, const void *b,
-                                void *out, void *workspace, gp_error *err)
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                                void *workspace, gp_error *err)
 {
     (void)workspace;
-    return launch_add(device, &(launch){ .work = work, .first = a, .second = b, .out = out }, err);
+    return launch_add(device, &(launch){ .work = work, .at = *at }, err);
 }
 
 void gp_device_work_free(gp_device_work *work)

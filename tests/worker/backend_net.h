@@ -104,7 +104,8 @@ typedef struct way {
     uint32_t micro_batch; /* samples per call; 0: all in one */
     gp_dtype dtype;
     gp_precision precision;
-    uint32_t repeats; /* of the whole, with the same plan: what a plan keeps from step to step shows */
+    double loss_scale; /* 0: one that suits, in fp16 */
+    uint32_t repeats;  /* of the whole, with the same plan: what a plan keeps from step to step shows */
 } way;
 
 /* A step over the first `count` samples, or their scores, in calls of micro_batch samples. */
@@ -138,7 +139,10 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
                            .first = done == 0,
                            .seed = 9,
                            .step = 4,
-                           .position = 1000 + done };
+                           .position = 1000 + done,
+                           .loss_scale = w->loss_scale > 0                  ? w->loss_scale
+                                         : w->precision == GP_PRECISION_F16 ? 1024
+                                                                            : 0 };
 
         batch.last = done + batch.count == count;
         if (status == GP_OK)

@@ -65,6 +65,7 @@ static const gp_backend_ops *cuda(void)
 #define STRICT 1e-5
 #define TF32   5e-3
 #define BF16   6e-2
+#define FP16   (BF16 / 4) /* 3 bits more than bf16, half of them left to chance */
 
 typedef struct style {
     const char *words;
@@ -74,12 +75,18 @@ typedef struct style {
 } style;
 
 static const style styles[] = {
-    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT }, { "packed", GP_PRECISION_F32, GP_U8, STRICT },
-    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 }, { "", GP_PRECISION_BF16, GP_F32, BF16 },
-#ifdef GP_ON_DEVICE /* where compiling takes longer than computing */
-    { "tf32", GP_PRECISION_F32, GP_U8, TF32 },
-#else
-    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT }, { "dense", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "", GP_PRECISION_BF16, GP_F32, BF16 },
+    { "", GP_PRECISION_TF32, GP_U8, TF32 },
+    { "", GP_PRECISION_F16, GP_U8, FP16 },
+#ifndef GP_ON_DEVICE /* where compiling takes longer than computing */
+    { "own", GP_PRECISION_F16, GP_F32, FP16 },
+    { "apart", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "packed,apart", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense", GP_PRECISION_F32, GP_F32, STRICT },
     { "dense,eager", GP_PRECISION_BF16, GP_U8, BF16 },
 #endif
 };
@@ -126,7 +133,9 @@ static void check_styles(const net *n, uint32_t count, double narrow, const char
 
     for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
         const style *s = &styles[i];
-        double tolerance = s->precision == GP_PRECISION_BF16 ? narrow : s->tolerance;
+        double tolerance = s->precision == GP_PRECISION_BF16  ? narrow
+                           : s->precision == GP_PRECISION_F16 ? narrow * FP16 / BF16
+                                                              : s->tolerance;
         way w = { .ops = cuda(),
                   .kernels = s->words,
                   .threads = 1,
@@ -135,8 +144,7 @@ static void check_styles(const net *n, uint32_t count, double narrow, const char
                   .repeats = 2 };
         char name[200];
 
-        snprintf(name, sizeof(name), "%s, %s %s", what, s->words,
-                 s->precision == GP_PRECISION_BF16 ? "bf16" : "f32");
+        snprintf(name, sizeof(name), "%s, %s %s", what, s->words, gp_precision_names[s->precision]);
         check_phase(n, &w, GP_PHASE_TRAIN, count, train, tolerance, name);
         check_phase(n, &w, GP_PHASE_INFER, count, infer, tolerance, name);
         if (n->graph->couples_samples || count < 3)
@@ -146,6 +154,20 @@ static void check_styles(const net *n, uint32_t count, double narrow, const char
     }
     gp_ref_run_free(train);
     gp_ref_run_free(infer);
+}
+
+TEST(every_op_but_those_of_own_kinds_has_a_lowering_and_every_kind_a_check)
+{
+    for (int code = 0; code < GP_OP_COUNT; code++) {
+        gp_op op = gp_op_init((gp_opcode)code);
+        bool own = code == GP_OP_OWN || code == GP_OP_OWN_BACKWARD;
+
+        if (cuda()->claim(NULL, NULL, &op, 1) != !own)
+            GP_TEST_FAIL("op %s is %s", gp_op_name(op.code), own ? "claimed" : "in no lowering");
+    }
+    for (size_t i = 0; gp_kinds[i] != NULL; i++)
+        if (gp_kinds[i]->checks[0].samples == 0)
+            GP_TEST_FAIL("kind %s has no check: nothing below tries it", gp_kinds[i]->name);
 }
 
 TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
@@ -227,6 +249,107 @@ TEST(batch_norm_in_a_residual_block_matches_the_oracle)
     REQUIRE_OK(gp_netspec_add(n.spec, "loss", "crossentropy", NULL, &err), err);
     REQUIRE_OK(net_fill(&n, 200, &err), err);
     check_styles(&n, 7, BF16, "residual");
+    net_free(&n);
+}
+
+/* Channels in eights: the kernels of eight numbers at once, with what follows batch norm, and bits for its ReLU. */
+static gp_status residual_net(net *n, const char *channels, gp_error *err)
+{
+    const gp_shape input = gp_shape3(3, 9, 10);
+    const char *const skip[] = { "relu2", "norm3" }, *const other[] = { "short", "norm5" };
+    char first[80], second[80], point[80];
+
+    snprintf(first, sizeof(first), "channels=%s;kernel=3;bias=false", channels);
+    snprintf(second, sizeof(second), "channels=%s;kernel=3;padding=1", channels);
+    snprintf(point, sizeof(point), "channels=%s;kernel=1;stride=2", channels);
+    const struct {
+        const char *name, *kind, *settings, *from;
+    } layers[] = {
+        { "conv1", "conv2d", first, NULL },     { "norm1", "batchnorm", NULL, NULL },
+        { "relu1", "relu", NULL, NULL },        { "conv2", "conv2d", second, NULL },
+        { "norm2", "batchnorm", NULL, NULL },   { "relu2", "relu", NULL, NULL },
+        { "conv3", "conv2d", second, NULL },    { "norm3", "batchnorm", NULL, NULL },
+        { "sum1", "add", NULL, "skip" },        { "relu3", "relu", NULL, NULL },
+        { "conv5", "conv2d", point, NULL },     { "norm5", "batchnorm", NULL, NULL },
+        { "short", "conv2d", point, "relu3" },  { "sum2", "add", NULL, "other" },
+        { "relu4", "relu", NULL, NULL },        { "pool", "globalavgpool", NULL, NULL },
+        { "flat", "flatten", NULL, NULL },      { "fc1", "fc", "outputs=5", NULL },
+        { "relu5", "relu", NULL, NULL },        { "fc2", "fc", "outputs=7", NULL },
+        { "relu6", "relu", NULL, NULL },        { "head", "fc", "outputs=6", NULL },
+        { "loss", "crossentropy", NULL, NULL },
+    };
+    gp_status status = gp_netspec_new(&n->spec, "residual", &input, err);
+
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]) && status == GP_OK; i++) {
+        const char *from = layers[i].from;
+
+        status = gp_netspec_add(n->spec, layers[i].name, layers[i].kind, layers[i].settings, err);
+        if (status != GP_OK || from == NULL)
+            continue;
+        if (strcmp(from, "relu3") == 0)
+            status = gp_netspec_connect(n->spec, &from, 1, err);
+        else
+            status = gp_netspec_connect(n->spec, strcmp(from, "skip") == 0 ? skip : other, 2, err);
+    }
+    if (status == GP_OK)
+        status =
+            gp_netspec_normalize(n->spec, (const double[]){ 1 / 255.0 }, (const double[]){ -0.3 }, 1, err);
+    return status == GP_OK ? net_fill(n, 200, err) : status;
+}
+
+TEST(what_follows_convolutions_batch_norms_and_products_is_done_with_them)
+{
+    const char *const channels[] = {
+        "8", "6"
+    }; /* of 6 a plan with a sum exists, of 8 the rest is done after it */
+    gp_error err;
+
+    for (size_t i = 0; i < 2; i++) {
+        net n = { 0 };
+
+        REQUIRE_OK(residual_net(&n, channels[i], &err), err);
+        check_styles(&n, 7, 0.15, channels[i]); /* many kinks: bf16 sends some gradients another way */
+        net_free(&n);
+    }
+}
+
+/* Steps of a plan, of all kinds. */
+static void count_steps(unsigned *out, const net *n, const char *words, gp_precision precision,
+                        gp_phase phase)
+{
+    gp_plan_options options = {
+        .phase = phase, .micro_batch = 4, .sample_dtype = GP_U8, .precision = precision
+    };
+    gp_plan_memory memory = { .parameters = n->parameters };
+    gp_backend *backend;
+    gp_plan *plan;
+    char text[300];
+    gp_error err;
+
+    *out = 0;
+    REQUIRE_OK(cuda()->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = words }, &err), err);
+    REQUIRE_OK(cuda()->compile(&plan, backend, n->graph, &options, &memory, &err), err);
+    cuda()->describe(plan, text, sizeof(text));
+    CHECK(strstr(text, gp_precision_names[precision]) != NULL && strchr(text, ':') != NULL);
+    CHECK_INT(1, sscanf(strchr(text, ':'), ": %u steps", out));
+    cuda()->free(plan);
+    cuda()->close(backend);
+}
+
+/* The input, six convolutions with all that follows them, the pool, three products, the loss and two for its sums. */
+TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
+{
+    unsigned steps;
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(residual_net(&n, "6", &err), err);
+    count_steps(&steps, &n, "", GP_PRECISION_BF16, GP_PHASE_INFER);
+    CHECK_INT(1 + 5 + 1 + 3 + 2, steps);
+    count_steps(&steps, &n, "own", GP_PRECISION_F32, GP_PHASE_INFER);
+    CHECK_INT(1 + 5 + 1 + 3 + 2, steps);
+    count_steps(&steps, &n, "apart", GP_PRECISION_F32, GP_PHASE_INFER);
+    CHECK(steps > 25);
     net_free(&n);
 }
 
@@ -315,6 +438,60 @@ TEST(equal_steps_give_equal_bits)
     net_free(&n);
 }
 
+/* Gradients are of a scaled loss on their way, and come back as they are. */
+TEST(a_loss_scale_changes_no_bit_of_a_gradient_in_float32)
+{
+    const char *const kernels[] = { "own", "packed", "dense" };
+    net n = { 0 };
+    result plain, scaled;
+    gp_error err;
+
+    REQUIRE_OK(residual_net(&n, "8", &err), err);
+    REQUIRE_OK(result_new(&plain, &n), err);
+    REQUIRE_OK(result_new(&scaled, &n), err);
+    for (size_t i = 0; i < 3; i++) {
+        way w = { .ops = cuda(), .kernels = kernels[i], .threads = 1, .dtype = GP_U8 };
+
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &plain, &err), err);
+        w.loss_scale = 4096;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &scaled, &err), err);
+        if (memcmp(plain.gradients, scaled.gradients, n.graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(plain.sums, scaled.sums, sizeof(plain.sums)) != 0)
+            GP_TEST_FAIL("%s: a scale of 4096 shows", kernels[i]);
+    }
+    result_free(&plain);
+    result_free(&scaled);
+    net_free(&n);
+}
+
+TEST(gradients_that_overflow_in_fp16_are_counted_once_a_step)
+{
+    way w = { .ops = cuda(), .kernels = "", .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
+    net n = { 0 };
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&r, &n), err);
+    for (uint32_t calls = 0; calls < 2; calls++) {
+        double bad = 0;
+
+        w.micro_batch = calls == 0 ? 0 : 3;
+        w.loss_scale = 256;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &r, &err), err);
+        CHECK_NEAR(0, r.sums[GP_SUM_BAD], 0);
+        w.loss_scale = 1e9;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &r, &err), err);
+        for (size_t i = 0; i < n.graph->blob_count; i++)
+            bad += isfinite(r.gradients[i]) ? 0 : 1;
+        CHECK(bad > 0);
+        CHECK_NEAR(bad, r.sums[GP_SUM_BAD], 0);
+    }
+    result_free(&r);
+    net_free(&n);
+}
+
 /* -- trainings that stay on the device ---------------------------------------------------------------------- */
 
 enum { KEPT_STEPS = 3, KEPT_BATCH = 6 };
@@ -329,9 +506,11 @@ typedef struct kept {
     result r;
 } kept;
 
-static void kept_open(kept *k, const net *n, const char *options)
+static void kept_open_in(kept *k, const net *n, const char *options, gp_precision precision)
 {
-    gp_plan_options plan = { .phase = GP_PHASE_TRAIN, .micro_batch = KEPT_BATCH, .sample_dtype = GP_U8 };
+    gp_plan_options plan = {
+        .phase = GP_PHASE_TRAIN, .micro_batch = KEPT_BATCH, .sample_dtype = GP_U8, .precision = precision
+    };
     gp_plan_memory memory;
     gp_error err;
 
@@ -344,6 +523,11 @@ static void kept_open(kept *k, const net *n, const char *options)
     REQUIRE_OK(cuda()->open(&k->backend, &(gp_backend_options){ .threads = 1, .kernels = "own" }, &err), err);
     REQUIRE_OK(cuda()->compile(&k->plan, k->backend, n->graph, &plan, &memory, &err), err);
     REQUIRE_OK(gp_optim_new(&k->optim, n->graph, &k->options, &err), err);
+}
+
+static void kept_open(kept *k, const net *n, const char *options)
+{
+    kept_open_in(k, n, options, GP_PRECISION_F32);
 }
 
 static void kept_close(kept *k)
@@ -431,6 +615,46 @@ static void check_kept(const net *n, const char *options)
     check_same(gp_optim_state(host.optim, &blobs, &t), state, blobs * n->graph->blob_count, options, "state");
     kept_close(&host);
     kept_close(&device);
+}
+
+/* The latch is on the device: whoever launches the commit does not look at the gradients. */
+TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
+{
+    net n = { 0 };
+    kept k;
+    gp_step_told told;
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    REQUIRE_OK(
+        chain_net(&n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){
+                      { "conv2d", "channels=8;kernel=3" }, { "batchnorm", NULL }, { "relu", NULL }, HEAD },
+                  &err),
+        err);
+    kept_open_in(&k, &n, "{\"precision\":\"fp16\"}", GP_PRECISION_F16);
+    float *state = gp_optim_state(k.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->keep(k.plan,
+                                   &(gp_keep){ .options = &k.options, .state = state, .state_blobs = blobs },
+                                   &resident, &err),
+               err);
+    for (int at = 0; at < 4; at++) { /* by themselves, and as graphs */
+        bool bad = at % 2 == 0;
+        gp_step_call call = { .batch = kept_batch(&n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+        call.batch.loss_scale = bad ? 1e9 : 64;
+        memcpy(n.parameters, k.parameters, n.graph->blob_count * sizeof(float));
+        REQUIRE_OK(cuda()->steps->launch(k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(k.plan, &told, &err), err);
+        CHECK(told.counts && told.committed == !bad && (told.sums[GP_SUM_BAD] > 0) == bad);
+        REQUIRE_OK(cuda()->steps->fetch(k.plan, k.parameters, state, &err), err);
+        CHECK((memcmp(k.parameters, n.parameters, n.graph->blob_count * sizeof(float)) == 0) == bad);
+    }
+    kept_close(&k);
+    net_free(&n);
 }
 
 TEST(a_training_that_stays_on_the_device_moves_as_the_hosts)

@@ -68,11 +68,13 @@ static void ask(tally *t, const gp_graph *graph, const gp_op *op, bool packed, b
     memcpy(request.padding, op->window.padding, sizeof(request.padding));
     t->asked++;
     if (gp_cudnn_conv_new(&conv, NULL, properties, &request, &workspace, &err) == GP_OK) {
+        bool tensor_cores;
+        int64_t engine = gp_cudnn_conv_engine(conv, &tensor_cores);
+
         if (getenv("GP_VERBOSE") != NULL)
             printf("pass %d %ux%ux%u -> %u k%d s%d g%d: engine %lld, %zu bytes\n", (int)request.pass,
                    request.x.channels, request.x.height, request.x.width, request.y.channels,
-                   request.kernel[0], request.stride[0], request.groups,
-                   (long long)gp_cudnn_conv_engine(conv), workspace);
+                   request.kernel[0], request.stride[0], request.groups, (long long)engine, workspace);
         t->have++;
         gp_cudnn_conv_free(conv);
         return;

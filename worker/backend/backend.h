@@ -28,7 +28,8 @@ typedef struct gp_plan_options {
     uint32_t micro_batch;  /* samples per call, at most */
     gp_dtype sample_dtype; /* of batch->samples: GP_U8 or GP_F32 */
     uint32_t threads;      /* that a call is computed by; 0 = all of the backend's */
-    /* At least: kernels that are no faster in less (small networks, a processor without bf16) compute in float32. */
+    /* At least: kernels that are no faster in less (small networks, a processor without bf16 or tf32) compute in float32.
+     * The CPU refuses fp16 (GP_EUNSUPPORTED). */
     gp_precision precision;
 } gp_plan_options;
 
@@ -78,8 +79,11 @@ typedef struct gp_batch {
     bool last;           /* last call of the step: gradients are final afterwards */
     bool forward_only;  /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
     bool backward_only; /* TRAIN, GP_OP_OWN_LOSS: goes on behind a call that was forward_only, same samples */
-    uint64_t seed, step;         /* of dropout */
-    uint64_t position;           /* of samples[0] in the global batch */
+    uint64_t seed, step; /* of dropout */
+    uint64_t position;   /* of samples[0] in the global batch */
+    /* TRAIN in fp16: gradients of activations are of a loss so many times as large, those of parameters are as ever; where one
+     * of these is not finite, GP_SUM_BAD says so behind the step's last call.  0 is 1. */
+    double loss_scale;
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm's moments are those of this call */
 } gp_batch;
 

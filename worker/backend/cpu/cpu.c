@@ -405,6 +405,10 @@ static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph 
     if (options->sample_dtype != GP_U8 && options->sample_dtype != GP_F32)
         return gp_fail(err, GP_EINVAL, "samples are %s; uint8 and float32 are possible",
                        gp_dtype_name(options->sample_dtype));
+    if (options->precision == GP_PRECISION_F16)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "a CPU worker has no fp16: use --precision bf16, which needs no loss scale, or a "
+                       "worker with a GPU");
     plan = gp_calloc(1, sizeof(*plan));
     if (plan == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a plan");

@@ -2,6 +2,7 @@
  *
  * Work is split by element or by sample into as many shares as there are threads; every output element is
  * written by one share, and sums over samples are taken by one thread in sample order. */
+#include "common/model/norm_fold.h"
 #include "worker/backend/cpu/onednn_segment.h"
 #include "worker/backend/cpu/onednn_wide.h"
 
@@ -307,10 +308,9 @@ gp_status gp_onednn_loop_norm_fold(const gp_onednn_step *step, const gp_onednn_r
     (void)run;
     (void)err;
     for (size_t o = 0; o < step->channels; o++) {
-        double factor = (double)scale[o] / sqrt((double)variance[o] + step->mix.epsilon);
-        double before = bias == NULL ? 0.0 : (double)bias[o];
+        double factor = gp_norm_factor(scale[o], variance[o], step->mix.epsilon);
 
-        level[o] = (float)((before - (double)mean[o]) * factor + (double)offset[o]);
+        level[o] = (float)gp_norm_level(factor, bias == NULL ? 0.0f : bias[o], mean[o], offset[o]);
         for (size_t i = o * step->count; i < (o + 1) * step->count; i++)
             to[i] = (float)factor * weight[i];
     }

@@ -5,6 +5,7 @@
  *   own             neither cuDNN nor cuBLASLt
  *   eager           steps are launched one by one, not as graphs
  *   fed             data that would fit on the device are fed to it all the same
+ *   apart           each op by itself, none fused with the next
  *   tf32            products of float32 are rounded to TF32 */
 #ifndef GP_CUDA_BACKEND_H
 #define GP_CUDA_BACKEND_H

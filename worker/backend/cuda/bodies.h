@@ -20,9 +20,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/model/norm_fold.h"
 #include "worker/backend/cuda/kernel_args.h"
 
 #ifdef __CUDACC__
+#include <cuda_fp16.h>
 #define BODY static __host__ __device__ __forceinline__
 #else
 #define BODY static inline
@@ -50,17 +52,89 @@ BODY uint16_t bf16_narrow(float value)
     return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
+/* fp16: 5 bits of exponent, 11 significant ones; a device has instructions for it. */
+BODY float f16_wide(uint16_t bits)
+{
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(bits));
+#else
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu;
+    uint32_t word = sign | (exponent + 112) << 23 | fraction << 13;
+    float value = (float)fraction * (1.0f / 16777216.0f); /* without exponent: units of 2^-24 */
+
+    if (exponent == 0)
+        return sign != 0 ? -value : value;
+    if (exponent == 31)
+        word = sign | 0x7f800000u | fraction << 13;
+    memcpy(&value, &word, sizeof(value));
+    return value;
+#endif
+}
+
+/* To the nearest, ties to even; from 65520 on infinite. */
+BODY uint16_t f16_narrow(float value)
+{
+#ifdef __CUDA_ARCH__
+    return __half_as_ushort(__float2half_rn(value));
+#else
+    uint32_t word, sign;
+    float units;
+
+    memcpy(&word, &value, sizeof(word));
+    sign = word >> 16 & 0x8000u;
+    word &= 0x7fffffffu;
+    if (word > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (word >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (word <
+        0x38800000u) { /* below 2^-14: units of 2^-24, rounded by adding what leaves no bits below them */
+        memcpy(&units, &word, sizeof(units));
+        units = units * 16777216.0f + 8388608.0f;
+        memcpy(&word, &units, sizeof(word));
+        return (uint16_t)(sign | (word & 0x7ffu));
+    }
+    word -= 112u << 23;
+    return (uint16_t)(sign | (word + 0xfffu + (word >> 13 & 1u)) >> 13);
+#endif
+}
+
+BODY float number_wide(int32_t narrow, uint16_t bits)
+{
+    return narrow == GP_NARROW_F16 ? f16_wide(bits) : bf16_wide(bits);
+}
+
+BODY uint16_t number_narrow(int32_t narrow, float value)
+{
+    return narrow == GP_NARROW_F16 ? f16_narrow(value) : bf16_narrow(value);
+}
+
 BODY float image_get(const gp_kernel_image *image, size_t at)
 {
-    return image->narrow ? bf16_wide(((const uint16_t *)image->data)[at]) : ((const float *)image->data)[at];
+    return image->narrow ? number_wide(image->narrow, ((const uint16_t *)image->data)[at])
+                         : ((const float *)image->data)[at];
 }
 
 BODY void image_put(const gp_kernel_image *image, size_t at, float value)
 {
     if (image->narrow)
-        ((uint16_t *)image->data)[at] = bf16_narrow(value);
+        ((uint16_t *)image->data)[at] = number_narrow(image->narrow, value);
     else
         ((float *)image->data)[at] = value;
+}
+
+/* What follows a sum, where lower*.c says so: x[7] is added, and negative numbers are cut; a NaN stays. */
+BODY float followed(const gp_kernel_args *a, size_t i, float value)
+{
+    if (a->x[7].data != NULL)
+        value += image_get(&a->x[7], i);
+    return a->relu && value <= 0.0f ? 0.0f : value;
+}
+
+/* On the way back: x[7] is the output of a ReLU. */
+BODY float masked(const gp_kernel_args *a, size_t i, float value)
+{
+    return a->x[7].data != NULL && !(image_get(&a->x[7], i) > 0.0f) ? 0.0f : value;
 }
 
 /* Sample, channel and pixel of the element at `i` in memory order. */
@@ -97,18 +171,19 @@ BODY size_t image_chw(const gp_kernel_image *image, uint32_t n, uint32_t e)
 
 /* ---- input ---- */
 
-/* bytes: samples, [count][C][H][W], kind 1: uint8, 0: float32.  y[0] = value * scale + offset, n[0] scales.
+/* bytes: samples, [count][C][H][W], kind 1: uint8, 0: float32.  y[0] = value * scale + offset, n[0] scales; of its channels
+ * n[1] are in the samples, and the rest are zeros.
  * count: bytes from one slot of the input to the next; index: which samples of all that are there, NULL: the first. */
 BODY void body_normalize(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
-    size_t within = (size_t)at.c * a->y[0].pixels + at.p;
+    size_t within = (size_t)at.c * a->y[0].pixels + at.p, each = (size_t)a->n[1] * a->y[0].pixels;
     uint32_t k = at.c < a->n[0] ? at.c : 0;
     float value = 0.0f;
 
-    if (at.n < a->call->count) {
+    if (at.n < a->call->count && at.c < a->n[1]) {
         const void *bytes = (const char *)a->bytes + a->call->slot * a->count;
-        size_t from = (size_t)(a->index == NULL ? at.n : a->index[at.n]) * a->y[0].sample + within;
+        size_t from = (size_t)(a->index == NULL ? at.n : a->index[at.n]) * each + within;
 
         value = a->kind == 1 ? (float)((const uint8_t *)bytes)[from] : ((const float *)bytes)[from];
         value = value * a->scale[k] + a->offset[k];
@@ -141,7 +216,7 @@ BODY void body_relu_backward(const gp_kernel_args *a, uint32_t i)
 
 BODY void body_add(const gp_kernel_args *a, uint32_t i)
 {
-    image_put(&a->y[0], i, image_get(&a->x[0], i) + image_get(&a->x[1], i));
+    image_put(&a->y[0], i, masked(a, i, image_get(&a->x[0], i) + image_get(&a->x[1], i)));
 }
 
 /* kind: gp_activation. */
@@ -180,7 +255,11 @@ BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
     case 0:
         dx = y > 0.0f ? dy : low * dy;
         break;
-    case 1:
+    case 1: /* y was rounded, and a bound with it */
+        if (a->x[0].narrow) {
+            low = number_wide(a->x[0].narrow, number_narrow(a->x[0].narrow, low));
+            high = number_wide(a->x[0].narrow, number_narrow(a->x[0].narrow, high));
+        }
         dx = y > low && y < high ? dy : 0.0f;
         break;
     case 2:
@@ -269,14 +348,20 @@ BODY void body_dropout(const gp_kernel_args *a, uint32_t i)
 
 /* ---- parts of sums ---- */
 
+/* A gradient of a parameter (+)= what a call gives it: of a scaled loss, brought back. */
+BODY void gradient_add(const gp_kernel_args *a, float *gradient, double sum)
+{
+    *gradient = (float)((a->call->first ? 0.0 : (double)*gradient) + sum * (double)a->call->unscale);
+}
+
 /* f[0][i] (+)= the sum over chunks of f[1][chunk * count + i]. */
 BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
 {
-    double sum = a->call->first ? 0.0 : (double)a->f[0][i];
+    double sum = 0.0;
 
     for (uint32_t k = 0; k < a->chunks; k++)
         sum += (double)a->f[1][(size_t)k * a->count + i];
-    a->f[0][i] = (float)sum;
+    gradient_add(a, &a->f[0][i], sum);
 }
 
 /* d[0] parts [chunks][n[0]] -> d[1] fewer of them, [n[1]][n[0]].  Items: (part, number). */
@@ -291,21 +376,37 @@ BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
 
 /* ---- weights in the order that a library wants: [O][I][P] <-> [O][P][I], P pixels of a kernel or of an image ---- */
 
-/* Item: element of y[0] (a vector of them), from f[0]; n[0] = I, n[1] = P. */
+/* The factor that batch norm of inference puts on output o: f[1] scale, f[4] variance, number64[0] epsilon. */
+BODY double norm_factor(const gp_kernel_args *a, uint32_t o)
+{
+    return a->f[1] == NULL ? 1.0 : gp_norm_factor(a->f[1][o], a->f[4][o], a->number64[0]);
+}
+
+/* Item: element of y[0] (a vector of them), from f[0]; n[0] inputs are stored, of which n[2] have weights and the rest are 0;
+ * n[1] = P. */
 BODY void body_weights_pack(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t in = i % a->n[0], rest = i / a->n[0], p = rest % a->n[1], o = rest / a->n[1];
+    float value = in < a->n[2] ? a->f[0][((size_t)o * a->n[2] + in) * a->n[1] + p] : 0.0f;
 
-    image_put(&a->y[0], i, a->f[0][((size_t)o * a->n[0] + in) * a->n[1] + p]);
+    image_put(&a->y[0], i, (float)norm_factor(a, o) * value);
 }
 
-/* f[0] (+)= x[0], the way back; item: element of f[0]. */
+/* f[0] bias or NULL; of batch norm, where f[1] is there, f[2] offset, f[3] mean -> y[0], what is added to output i. */
+BODY void body_vector_pack(const gp_kernel_args *a, uint32_t i)
+{
+    float bias = a->f[0] == NULL ? 0.0f : a->f[0][i];
+
+    image_put(&a->y[0], i,
+              a->f[1] == NULL ? bias : (float)gp_norm_level(norm_factor(a, i), bias, a->f[3][i], a->f[2][i]));
+}
+
+/* f[0] (+)= x[0], the way back; item: element of f[0]; n[0] inputs, n[1] = P, n[2] stored. */
 BODY void body_weights_unpack(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t p = i % a->n[1], rest = i / a->n[1], in = rest % a->n[0], o = rest / a->n[0];
-    float value = image_get(&a->x[0], ((size_t)o * a->n[1] + p) * a->n[0] + in);
 
-    a->f[0][i] = a->call->first ? value : a->f[0][i] + value;
+    gradient_add(a, &a->f[0][i], (double)image_get(&a->x[0], ((size_t)o * a->n[1] + p) * a->n[2] + in));
 }
 
 #include "worker/backend/cuda/bodies_conv.h"

@@ -30,7 +30,7 @@ BODY void body_conv(const gp_kernel_args *a, uint32_t i)
                     image_get(x, image_at(x, at.n, group * each + c, (uint32_t)iy * x->width + (uint32_t)ix));
             }
         }
-    image_put(y, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f));
+    image_put(y, i, followed(a, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f)));
 }
 
 /* x[0] dy, f[0] weight, f[1] bias or NULL -> y[0] dx: the windows that saw the pixel. */
@@ -59,7 +59,7 @@ BODY void body_conv_data(const gp_kernel_args *a, uint32_t i)
                 sum += weight[(size_t)o * each * taps] * image_get(dy, image_at(dy, at.n, o, p));
         }
     }
-    image_put(dx, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f));
+    image_put(dx, i, masked(a, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f)));
 }
 
 /* x[0] x, x[1] dy -> f[1] parts.  Items: (chunk, weight), weights first; units of a chunk are rows of dy. */
@@ -105,7 +105,7 @@ BODY void body_fc(const gp_kernel_args *a, uint32_t i)
     for (uint32_t c = 0; c < x->channels; c++)
         for (uint32_t p = 0; p < x->pixels; p++)
             sum += weight[c * x->pixels + p] * image_get(x, image_at(x, n, c, p));
-    image_put(&a->y[0], i, sum + (a->f[1] != NULL ? a->f[1][o] : 0.0f));
+    image_put(&a->y[0], i, followed(a, i, sum + (a->f[1] != NULL ? a->f[1][o] : 0.0f)));
 }
 
 /* x[0] dy [O], f[0] weight -> y[0] dx. */
@@ -117,7 +117,7 @@ BODY void body_fc_data(const gp_kernel_args *a, uint32_t i)
 
     for (uint32_t o = 0; o < a->x[0].sample; o++)
         sum += weight[(size_t)o * a->y[0].sample] * image_get(&a->x[0], (size_t)at.n * a->x[0].sample + o);
-    image_put(&a->y[0], i, sum);
+    image_put(&a->y[0], i, masked(a, i, sum));
 }
 
 /* x[0] x, x[1] dy -> f[1] parts.  Items: (chunk, weight); units of a chunk are samples. */
@@ -133,10 +133,12 @@ BODY void body_fc_weights(const gp_kernel_args *a, uint32_t i)
     a->f[1][i] = sum;
 }
 
-/* y[0] += f[0], channel by channel. */
-BODY void body_bias_add(const gp_kernel_args *a, uint32_t i)
+/* What a library has left undone: y[0] += f[0], where it is there, channel by channel, and what follows. */
+BODY void body_finish(const gp_kernel_args *a, uint32_t i)
 {
-    image_put(&a->y[0], i, image_get(&a->y[0], i) + a->f[0][image_place(&a->y[0], i).c]);
+    float bias = a->f[0] == NULL ? 0.0f : a->f[0][image_place(&a->y[0], i).c];
+
+    image_put(&a->y[0], i, followed(a, i, image_get(&a->y[0], i) + bias));
 }
 
 /* x[0] dy -> f[1] parts.  Items: (chunk, channel); units of a chunk are pixels of all samples. */
@@ -239,5 +241,5 @@ BODY void body_pool_backward(const gp_kernel_args *a, uint32_t i)
             sum += image_get(dy, from) / (float)window_pixels(a, &box);
         }
     }
-    image_put(dx, i, sum);
+    image_put(dx, i, masked(a, i, sum));
 }

@@ -10,8 +10,15 @@ enum {
     BODY_CLASSED,
     BODY_SQUARES,
     BODY_VALUES,
+    BODY_BAD,
     BODY_SUMS
 }; /* as GP_SUM_* */
+
+/* What the slopes of a loss are multiplied with: its factor, and the scale that keeps small ones from vanishing in fp16. */
+BODY float loss_slope(const gp_kernel_args *a)
+{
+    return (float)a->number64[0] * a->call->scale;
+}
 
 BODY int32_t loss_label(const gp_kernel_args *a, uint32_t n, uint32_t p)
 {
@@ -62,7 +69,7 @@ BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sum
             loss += target == 0.0f ? 0.0f : target * (log_total - below);
         }
         if (a->y[0].data != NULL)
-            image_put(&a->y[0], at, (float)a->number64[0] * (targets * score - target));
+            image_put(&a->y[0], at, loss_slope(a) * (targets * score - target));
         score_put(a, n, k * x->pixels + p, score);
     }
     if (label < 0)
@@ -83,7 +90,7 @@ BODY void parts_put(const gp_kernel_args *a, uint32_t i, const double sums[BODY_
  * y[0] dlogits or NULL.  Items: chunks; units are pixels of all rows. */
 BODY void body_xent(const gp_kernel_args *a, uint32_t i)
 {
-    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+    double sums[BODY_SUMS] = { 0 };
 
     for (uint32_t unit = i; unit < a->rows * a->x[0].pixels; unit += a->chunks)
         xent_pixel(a, unit / a->x[0].pixels, unit % a->x[0].pixels, sums);
@@ -93,7 +100,7 @@ BODY void body_xent(const gp_kernel_args *a, uint32_t i)
 /* kind 0: squared errors, 1: Huber's with factor[0].  x[0] -> y[0] or NULL.  Items: chunks; units are elements. */
 BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
 {
-    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+    double sums[BODY_SUMS] = { 0 };
 
     for (uint32_t unit = i; unit < a->rows * a->x[0].sample; unit += a->chunks) {
         place at = image_place(&a->x[0], unit);
@@ -108,7 +115,7 @@ BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
         }
         slope = a->kind == 0 ? 2.0f * error : error > delta ? delta : error < -delta ? -delta : error;
         if (a->y[0].data != NULL)
-            image_put(&a->y[0], unit, counts ? (float)a->number64[0] * slope : 0.0f);
+            image_put(&a->y[0], unit, counts ? loss_slope(a) * slope : 0.0f);
         score_put(a, at.n, e, value);
         if (!counts)
             continue;
@@ -171,7 +178,7 @@ BODY void body_dice_sum(const gp_kernel_args *a, uint32_t n)
 {
     const uint32_t classes = a->x[0].channels;
     float *out = a->f[5] + (size_t)n * (classes + 2);
-    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 }, overlap = 0.0, sizes = 0.0;
+    double sums[BODY_SUMS] = { 0 }, overlap = 0.0, sizes = 0.0;
 
     for (uint32_t k = 0; k < classes; k++) {
         double truth = 0.0, own = 0.0, all = 0.0, weight;
@@ -201,7 +208,7 @@ BODY void body_dice_sum(const gp_kernel_args *a, uint32_t n)
 BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
-    double sums[BODY_SUMS] = { 0, 0, 0, 0, 0, 0 };
+    double sums[BODY_SUMS] = { 0 };
 
     for (uint32_t unit = i; unit < a->rows * x->pixels; unit += a->n[4]) {
         uint32_t n = unit / x->pixels, p = unit % x->pixels, best = 0;
@@ -219,9 +226,8 @@ BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
             }
             if (a->y[0].data != NULL)
                 image_put(&a->y[0], at,
-                          label < 0
-                              ? 0.0f
-                              : -2.0f * (float)a->number64[0] * about[k] * (truth - overlap / sizes) / sizes);
+                          label < 0 ? 0.0f
+                                    : -2.0f * loss_slope(a) * about[k] * (truth - overlap / sizes) / sizes);
             score_put(a, n, k * x->pixels + p, value);
         }
         if (label < 0)
@@ -238,4 +244,35 @@ BODY void body_scores_copy(const gp_kernel_args *a, uint32_t i)
     place at = image_place(&a->x[0], i);
 
     score_put(a, at.n, at.c * a->x[0].pixels + at.p, image_get(&a->x[0], i));
+}
+
+/* x[0], dense, what such a loss gave -> y[0]. */
+BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
+{
+    place at = image_place(&a->y[0], i);
+
+    image_put(&a->y[0], i,
+              a->call->scale * image_get(&a->x[0], image_chw(&a->x[0], at.n, at.c * a->y[0].pixels + at.p)));
+}
+
+/* ---- numbers of gradients that are not finite: of the last call of a step ---- */
+
+/* f[1] gradients [count] -> d[0] parts.  Items: chunks. */
+BODY void body_bad_part(const gp_kernel_args *a, uint32_t i)
+{
+    double bad = 0.0;
+
+    for (uint64_t e = i; a->call->last && e < a->count; e += a->chunks)
+        bad += a->f[1][e] - a->f[1][e] == 0.0f ? 0.0 : 1.0;
+    a->d[0][i] = bad;
+}
+
+/* d[0] parts [chunks]: their sum is added to d[1], sums of a step.  One item. */
+BODY void body_bad_sum(const gp_kernel_args *a, uint32_t i)
+{
+    double bad = 0.0;
+
+    for (uint32_t k = 0; k < a->chunks; k++)
+        bad += a->d[0][k];
+    a->d[1][BODY_BAD + i] += bad;
 }

@@ -60,17 +60,18 @@ BODY void body_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
     uint32_t c = image_place(&a->x[0], i).c;
 
     image_put(&a->y[0], i,
-              (image_get(&a->x[0], i) - a->f[3][c]) * (a->f[3][a->x[0].channels + c] * a->f[1][c]) +
-                  a->f[2][c]);
+              followed(a, i,
+                       (image_get(&a->x[0], i) - a->f[3][c]) * (a->f[3][a->x[0].channels + c] * a->f[1][c]) +
+                           a->f[2][c]));
 }
 
 /* x[0], f[0] mean, f[1] scale, f[2] offset, f[3] variance -> y[0]. */
 BODY void body_batchnorm_infer(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t c = image_place(&a->x[0], i).c;
-    float factor = (float)((double)a->f[1][c] / sqrt((double)a->f[3][c] + a->number64[0]));
+    float factor = (float)gp_norm_factor(a->f[1][c], a->f[3][c], a->number64[0]);
 
-    image_put(&a->y[0], i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]);
+    image_put(&a->y[0], i, followed(a, i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]));
 }
 
 /* x[0], x[1] dy, f[3] moments -> d[0] parts [chunk][2][C] of dy and of dy times normalised x. */
@@ -83,7 +84,7 @@ BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
 
     for (uint32_t unit = chunk; unit < a->call->count * x->pixels; unit += a->chunks) {
         size_t at = image_at(x, unit / x->pixels, c, unit % x->pixels);
-        float dy = image_get(&a->x[1], at);
+        float dy = masked(a, at, image_get(&a->x[1], at));
 
         sum += (double)dy;
         product += (double)dy * (double)((image_get(x, at) - mean) * inverse);
@@ -105,7 +106,7 @@ BODY void body_batchnorm_backward_sum(const gp_kernel_args *a, uint32_t c)
             sum += a->d[0][((size_t)k * 2 + which) * channels + c];
         a->d[1][which * channels + c] = sum;
         if (gradient != NULL)
-            gradient[c] = (float)((a->call->first ? 0.0 : (double)gradient[c]) + sum);
+            gradient_add(a, &gradient[c], sum);
     }
     if (c == 0)
         a->d[1][2 * channels] = (double)a->call->count * (double)a->x[0].pixels;
@@ -120,7 +121,7 @@ BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
     float inverse = a->f[3][channels + at.c];
     float normalised = (image_get(&a->x[0], i) - a->f[3][at.c]) * inverse;
     float dx = a->f[0][at.c] * inverse *
-               (image_get(&a->x[1], i) - (float)(a->d[1][at.c] / n) -
+               (masked(a, i, image_get(&a->x[1], i)) - (float)(a->d[1][at.c] / n) -
                 normalised * (float)(a->d[1][channels + at.c] / n));
 
     image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
@@ -212,7 +213,7 @@ BODY void body_groupnorm_backward_parameters(const gp_kernel_args *a, uint32_t c
             continue;
         for (uint32_t n = 0; n < a->call->count; n++)
             sum += (double)a->f[4][((size_t)n * 2 + which) * a->x[0].channels + c];
-        gradient[c] = (float)((a->call->first ? 0.0 : (double)gradient[c]) + sum);
+        gradient_add(a, &gradient[c], sum);
     }
 }
 

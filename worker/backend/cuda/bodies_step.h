@@ -7,8 +7,9 @@
  *   tensors [n[0]], by offset          count: of the blob.  Items: elements of the blob
  *
  * The latch decides once for all kernels behind it, so that a step is committed whole or not at all: not when the host
- * has ended it (sums hold anything then, which is why the host says so before it ends them), not without weight, and not
- * when the loss is no number, after which no step counts. */
+ * has ended it (sums hold anything then, which is why the host says so before it ends them), not without weight, not
+ * when a gradient is not finite (of fp16: the loss scale is too large), and not when the loss is no number, after which no
+ * step counts. */
 
 enum { STEP_STATISTIC_MEAN = 1 }; /* as GP_STATISTIC_MEAN */
 
@@ -66,7 +67,7 @@ BODY void body_latch(const gp_kernel_args *a, uint32_t i)
     kept->exchange_ns = now - kept->mark_ns;
     kept->mark_ns = now;
     kept->counts = go && (weight <= 0.0 || loss - loss == 0.0);
-    kept->commit = kept->counts && weight > 0.0;
+    kept->commit = kept->counts && weight > 0.0 && !(a->d[1][BODY_BAD] > 0.0);
     kept->bad = kept->bad || (go && !kept->counts);
     if (!kept->commit)
         return;

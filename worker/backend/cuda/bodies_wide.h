@@ -1,4 +1,4 @@
-/* bodies_wide.h -- the element-wise kernels that a network with batch norm spends its time in, for packed bfloat16 whose
+/* bodies_wide.h -- the element-wise kernels that a network with batch norm spends its time in, for packed numbers of 2 bytes whose
  * channels come in eights: an item is eight neighbours, 16 bytes, read and written at once.  Part of bodies.h.
  *
  * These move memory and nothing else, so bytes in flight are what counts; lower.c takes them where they fit and the plain
@@ -24,30 +24,61 @@ BODY void wide_put(const gp_kernel_image *image, size_t i, eight value)
     ((eight *)image->data)[i] = value;
 }
 
+/* Bits of what is above 0, a byte an item (bytes), where lower*.c keeps them; else x[7] is the output of the ReLU. */
+BODY uint32_t wide_mask(const gp_kernel_args *a, uint32_t i)
+{
+    uint32_t bits = 255;
+
+    if (a->bytes != NULL)
+        return ((const uint8_t *)a->bytes)[i];
+    if (a->x[7].data != NULL) {
+        eight y = wide_get(&a->x[7], i);
+
+        bits = 0;
+        for (int k = 0; k < 8; k++)
+            bits |= (number_wide(a->x[7].narrow, y.of[k]) > 0.0f ? 1u : 0u) << k;
+    }
+    return bits;
+}
+
 BODY void body_wide_relu(const gp_kernel_args *a, uint32_t i)
 {
+    const uint32_t infinite = a->x[0].narrow == GP_NARROW_F16 ? 0x7c00u : 0x7f80u;
     eight x = wide_get(&a->x[0], i);
 
     for (int k = 0; k < 8; k++) /* negative numbers and minus zero; a NaN stays */
-        x.of[k] = (uint16_t)((x.of[k] & 0x8000u) != 0 && (x.of[k] & 0x7fffu) <= 0x7f80u ? 0 : x.of[k]);
+        x.of[k] = (uint16_t)((x.of[k] & 0x8000u) != 0 && (x.of[k] & 0x7fffu) <= infinite ? 0 : x.of[k]);
     wide_put(&a->y[0], i, x);
 }
 
 BODY void body_wide_relu_backward(const gp_kernel_args *a, uint32_t i)
 {
-    eight y = wide_get(&a->x[0], i), dy = wide_get(&a->x[1], i);
+    const int32_t narrow = a->x[0].narrow;
+    eight dy = wide_get(&a->x[1], i);
 
-    for (int k = 0; k < 8; k++)
-        dy.of[k] = (uint16_t)(bf16_wide(y.of[k]) > 0.0f ? dy.of[k] : 0);
+    if (a->bytes != NULL) {
+        for (int k = 0; k < 8; k++)
+            dy.of[k] = (uint16_t)((wide_mask(a, i) >> k & 1) != 0 ? dy.of[k] : 0);
+    } else {
+        eight y = wide_get(&a->x[0], i);
+
+        for (int k = 0; k < 8; k++)
+            dy.of[k] = (uint16_t)(number_wide(narrow, y.of[k]) > 0.0f ? dy.of[k] : 0);
+    }
     wide_put(&a->y[0], i, dy);
 }
 
 BODY void body_wide_add(const gp_kernel_args *a, uint32_t i)
 {
+    const int32_t narrow = a->x[0].narrow;
+    const uint32_t mask = wide_mask(a, i);
     eight x = wide_get(&a->x[0], i), y = wide_get(&a->x[1], i);
 
-    for (int k = 0; k < 8; k++)
-        x.of[k] = bf16_narrow(bf16_wide(x.of[k]) + bf16_wide(y.of[k]));
+    for (int k = 0; k < 8; k++) {
+        float sum = number_wide(narrow, x.of[k]) + number_wide(narrow, y.of[k]);
+
+        x.of[k] = (uint16_t)((mask >> k & 1) != 0 ? number_narrow(narrow, sum) : 0);
+    }
     wide_put(&a->y[0], i, x);
 }
 
@@ -57,6 +88,7 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     const gp_kernel_image *x = &a->x[0];
     const uint32_t eights = x->channels / 8, chunk = i / eights, e = i % eights,
                    rows = a->call->count * x->pixels;
+    const int32_t narrow = x->narrow;
     const float *origin = a->kind == 1 ? a->f[3] + 8 * e : a->f[0] + 8 * e;
     double sums[8] = { 0 }, products[8] = { 0 };
     float near[8], part[8], square[8];
@@ -68,15 +100,19 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
         for (int k = 0; k < 8; k++)
             part[k] = square[k] = 0.0f;
         for (int turn = 0; turn < 16 && row < rows; turn++, row += a->chunks) {
-            eight value = wide_get(x, (size_t)row * eights + e), dy = value;
+            const uint32_t item = row * eights + e;
+            uint32_t mask = 255;
+            eight value = wide_get(x, item), dy = value;
 
-            if (a->kind == 1)
-                dy = wide_get(&a->x[1], (size_t)row * eights + e);
+            if (a->kind == 1) {
+                dy = wide_get(&a->x[1], item);
+                mask = wide_mask(a, item);
+            }
             for (int k = 0; k < 8; k++) {
-                float shifted = bf16_wide(value.of[k]) - near[k], with = shifted;
+                float shifted = number_wide(narrow, value.of[k]) - near[k], with = shifted;
 
                 if (a->kind == 1)
-                    with = bf16_wide(dy.of[k]);
+                    with = (mask >> k & 1) != 0 ? number_wide(narrow, dy.of[k]) : 0.0f;
                 part[k] += with;
                 square[k] += with * shifted;
             }
@@ -94,18 +130,30 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     }
 }
 
+/* As batchnorm_apply, with what follows; bytes: its mask, or NULL. */
 BODY void body_wide_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
 {
     const uint32_t channels = a->x[0].channels, first = 8 * (i % (channels / 8));
-    eight x = wide_get(&a->x[0], i);
+    const int32_t narrow = a->x[0].narrow;
+    const int adds = a->x[7].data != NULL;
+    eight x = wide_get(&a->x[0], i), added = x;
+    uint32_t bits = 0;
 
+    if (adds)
+        added = wide_get(&a->x[7], i);
     for (uint32_t k = 0; k < 8; k++) {
         uint32_t c = first + k;
+        float value =
+            (number_wide(narrow, x.of[k]) - a->f[3][c]) * (a->f[3][channels + c] * a->f[1][c]) + a->f[2][c];
 
-        x.of[k] = bf16_narrow((bf16_wide(x.of[k]) - a->f[3][c]) * (a->f[3][channels + c] * a->f[1][c]) +
-                              a->f[2][c]);
+        value += adds ? number_wide(narrow, added.of[k]) : 0.0f;
+        value = a->relu && value <= 0.0f ? 0.0f : value;
+        x.of[k] = number_narrow(narrow, value);
+        bits |= (number_wide(narrow, x.of[k]) > 0.0f ? 1u : 0u) << k;
     }
     wide_put(&a->y[0], i, x);
+    if (a->bytes != NULL)
+        ((uint8_t *)(uintptr_t)a->bytes)[i] = (uint8_t)bits;
 }
 
 BODY void body_wide_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
@@ -113,17 +161,20 @@ BODY void body_wide_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i
     const uint32_t channels = a->x[0].channels, first = 8 * (i % (channels / 8));
     const double n = a->d[1][2 * channels] > 0.0 ? a->d[1][2 * channels] : 1.0;
     const float each = (float)(1.0 / n);
+    const int32_t narrow = a->x[0].narrow;
     const int counts = i / (a->x[0].sample / 8) < a->call->count;
+    const uint32_t mask = wide_mask(a, i);
     eight x = wide_get(&a->x[0], i), dy = wide_get(&a->x[1], i);
 
     for (uint32_t k = 0; k < 8; k++) {
         uint32_t c = first + k;
-        float inverse = a->f[3][channels + c], normalised = (bf16_wide(x.of[k]) - a->f[3][c]) * inverse;
+        float slope = (mask >> k & 1) != 0 ? number_wide(narrow, dy.of[k]) : 0.0f;
+        float inverse = a->f[3][channels + c],
+              normalised = (number_wide(narrow, x.of[k]) - a->f[3][c]) * inverse;
         float dx = a->f[0][c] * inverse *
-                   (bf16_wide(dy.of[k]) - (float)a->d[1][c] * each -
-                    normalised * ((float)a->d[1][channels + c] * each));
+                   (slope - (float)a->d[1][c] * each - normalised * ((float)a->d[1][channels + c] * each));
 
-        x.of[k] = (uint16_t)(counts ? bf16_narrow(dx) : 0);
+        x.of[k] = (uint16_t)(counts ? number_narrow(narrow, dx) : 0);
     }
     wide_put(&a->y[0], i, x);
 }

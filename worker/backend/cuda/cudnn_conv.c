@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONV_X, CONV_W, CONV_Y, CONV_TENSORS };
-enum { DESCRIPTORS_MAX = 16, CONFIGS_MAX = 64, WORKSPACE_MAX = 1 << 30 };
+enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, WORKSPACE_MAX = 1 << 30 };
 
 struct gp_cudnn_conv {
     cudnnBackendDescriptor_t plan, pack;
     int64_t engine;
-    void *packed[CONV_TENSORS + 1]; /* what pack was finalised with: the pointers, then the workspace */
+    bool tensor_cores;
+    void *packed[GP_CUDNN_POINTERS + 1]; /* what pack was finalised with: the pointers, then the workspace */
 };
 
 /* Descriptors of one graph under construction; the first failure stays. */
@@ -53,7 +53,7 @@ static void builder_deinit(builder *b)
 /* ---- the graph ---- */
 
 static cudnnBackendDescriptor_t make_tensor(builder *b, int64_t id, cudnnDataType_t type,
-                                            const int64_t dim[4], bool packed)
+                                            const int64_t dim[4], bool packed, bool is_virtual)
 {
     const int64_t dense_strides[4] = { dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1 };
     const int64_t packed_strides[4] = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] };
@@ -65,21 +65,38 @@ static cudnnBackendDescriptor_t make_tensor(builder *b, int64_t id, cudnnDataTyp
     set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
     set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, packed ? packed_strides : dense_strides);
     set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    if (is_virtual)
+        set(b, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     finalize(b, d);
     return d;
 }
 
-static void make_tensors(builder *b, const gp_conv_request *r, cudnnBackendDescriptor_t out[CONV_TENSORS])
+static cudnnDataType_t number_type(const gp_kernel_image *image)
 {
-    const bool packed = r->x.channel_stride == 1;
-    const cudnnDataType_t type = r->x.narrow ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    const int64_t x[4] = { r->rows, r->x.channels, r->x.height, r->x.width };
-    const int64_t y[4] = { r->rows, r->y.channels, r->y.height, r->y.width };
-    const int64_t w[4] = { r->y.channels, r->x.channels / (uint32_t)r->groups, r->kernel[0], r->kernel[1] };
+    return image->narrow == GP_NARROW_BF16  ? CUDNN_DATA_BFLOAT16
+           : image->narrow == GP_NARROW_F16 ? CUDNN_DATA_HALF
+                                            : CUDNN_DATA_FLOAT;
+}
 
-    out[CONV_X] = make_tensor(b, 1 + CONV_X, type, x, packed);
-    out[CONV_W] = make_tensor(b, 1 + CONV_W, type, w, packed);
-    out[CONV_Y] = make_tensor(b, 1 + CONV_Y, type, y, packed);
+/* What pointers are of; then those that are in no memory. */
+enum { CONV_X, CONV_W, CONV_Y, CONV_VECTOR, CONV_IMAGE, CONV_VIRTUAL };
+
+typedef struct shapes {
+    cudnnDataType_t type;
+    bool packed;
+    int64_t x[4], w[4], y[4], vector[4];
+} shapes;
+
+static shapes shapes_of(const gp_conv_request *r)
+{
+    const uint32_t channels = gp_conv_channels(&r->x);
+
+    return (shapes){ .type = number_type(&r->x),
+                     .packed = r->x.channel_stride == 1,
+                     .x = { r->rows, channels, r->x.height, r->x.width },
+                     .w = { r->y.channels, channels / (uint32_t)r->groups, r->kernel[0], r->kernel[1] },
+                     .y = { r->rows, r->y.channels, r->y.height, r->y.width },
+                     .vector = { 1, r->y.channels, 1, 1 } };
 }
 
 static cudnnBackendDescriptor_t make_window(builder *b, const gp_conv_request *r)
@@ -139,25 +156,99 @@ static void set_handle(builder *b, cudnnBackendDescriptor_t d, int name, cudnnHa
         set(b, d, (cudnnBackendAttributeName_t)name, CUDNN_TYPE_HANDLE, 1, &handle);
 }
 
+/* A graph under construction: its operations, and the tensor that the last of them writes. */
+typedef struct chain {
+    builder *b;
+    shapes at;
+    const int64_t *dim; /* of what is passed on */
+    cudnnBackendDescriptor_t ops[GRAPH_OPS_MAX], head;
+    int count, left; /* operations that are still to come */
+} chain;
+
+/* Where the next operation writes: the pass's output if it is the last. */
+static cudnnBackendDescriptor_t chain_next(chain *c, int64_t output)
+{
+    c->left--;
+    c->head = c->left == 0 ? make_tensor(c->b, 1 + output, c->at.type, c->dim, c->at.packed, false)
+                           : make_tensor(c->b, 1 + CONV_VIRTUAL + c->count, CUDNN_DATA_FLOAT, c->dim,
+                                         c->at.packed, true);
+    return c->head;
+}
+
+/* x: what was there; with: the second operand or NULL; names of both and of the output. */
+static void chain_point(chain *c, cudnnPointwiseMode_t mode, int64_t output, cudnnBackendDescriptor_t with,
+                        const cudnnBackendAttributeName_t names[3])
+{
+    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
+    const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+    cudnnBackendDescriptor_t before = c->head, to = chain_next(c, output),
+                             how = make(c->b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), op;
+
+    set(c->b, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set(c->b, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    if (mode == CUDNN_POINTWISE_RELU_FWD)
+        set(c->b, how, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
+    finalize(c->b, how);
+    op = make(c->b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set(c->b, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
+    set(c->b, op, names[0], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &before);
+    if (with != NULL)
+        set(c->b, op, names[1], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &with);
+    set(c->b, op, names[2], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &to);
+    finalize(c->b, op);
+    c->ops[c->count++] = op;
+}
+
+static void chain_conv(chain *c, const gp_conv_request *r)
+{
+    const pass_names *pass = &passes[r->pass];
+    const float one = 1.0f, zero = 0.0f;
+    const int64_t *const dims[3] = { c->at.x, c->at.w, c->at.y };
+    const int64_t output = r->pass == GP_CONV_DATA ? CONV_X : r->pass == GP_CONV_FORWARD ? CONV_Y : CONV_W;
+    cudnnBackendDescriptor_t tensors[3], window, op;
+
+    c->dim = dims[output];
+    for (int64_t i = 0; i < 3; i++)
+        tensors[i] = i == output ? chain_next(c, output)
+                                 : make_tensor(c->b, 1 + i, c->at.type, dims[i], c->at.packed, false);
+    window = make_window(c->b, r);
+    op = make(c->b, pass->type);
+    for (int i = 0; i < 3; i++)
+        set(c->b, op, pass->name[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[i]);
+    set(c->b, op, pass->name[3], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window);
+    set(c->b, op, pass->name[4], CUDNN_TYPE_FLOAT, 1, &one);
+    set(c->b, op, pass->name[5], CUDNN_TYPE_FLOAT, 1, &zero);
+    finalize(c->b, op);
+    c->ops[c->count++] = op;
+}
+
 static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, const gp_conv_request *r)
 {
     enum { GRAPH_HANDLE = 800 };
-    const pass_names *pass = &passes[r->pass];
-    const float one = 1.0f, zero = 0.0f;
-    cudnnBackendDescriptor_t tensors[CONV_TENSORS], window, op, graph;
+    static const cudnnBackendAttributeName_t forward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                            CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                                            CUDNN_ATTR_OPERATION_POINTWISE_YDESC };
+    static const cudnnBackendAttributeName_t backward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_DYDESC,
+                                                             CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                             CUDNN_ATTR_OPERATION_POINTWISE_DXDESC };
+    chain c = { .b = b, .at = shapes_of(r), .left = 1 + r->bias + r->added + r->relu + r->masked };
+    cudnnBackendDescriptor_t graph;
 
-    make_tensors(b, r, tensors);
-    window = make_window(b, r);
-    op = make(b, pass->type);
-    for (int i = 0; i < CONV_TENSORS; i++)
-        set(b, op, pass->name[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[i]);
-    set(b, op, pass->name[3], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window);
-    set(b, op, pass->name[4], CUDNN_TYPE_FLOAT, 1, &one);
-    set(b, op, pass->name[5], CUDNN_TYPE_FLOAT, 1, &zero);
-    finalize(b, op);
+    chain_conv(&c, r);
+    if (r->bias)
+        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
+                    make_tensor(b, 1 + CONV_VECTOR, c.at.type, c.at.vector, c.at.packed, false), forward);
+    if (r->added)
+        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
+                    make_tensor(b, 1 + CONV_IMAGE, c.at.type, c.at.y, c.at.packed, false), forward);
+    if (r->relu)
+        chain_point(&c, CUDNN_POINTWISE_RELU_FWD, CONV_Y, NULL, forward);
+    if (r->masked)
+        chain_point(&c, CUDNN_POINTWISE_RELU_BWD, CONV_X,
+                    make_tensor(b, 1 + CONV_IMAGE, c.at.type, c.at.x, c.at.packed, false), backward);
     graph = make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set_handle(b, graph, GRAPH_HANDLE, handle);
-    set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &op);
+    set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c.count, c.ops);
     finalize(b, graph);
     return graph;
 }
@@ -165,7 +256,7 @@ static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, con
 /* ---- engines ---- */
 
 /* Equal bits always; in strict float32 no products of fewer bits. */
-static bool engine_fits(cudnnBackendDescriptor_t config, const gp_conv_request *r, int64_t *index)
+static bool engine_fits(gp_cudnn_conv *conv, cudnnBackendDescriptor_t config, const gp_conv_request *r)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = NULL;
@@ -179,16 +270,19 @@ static bool engine_fits(cudnnBackendDescriptor_t config, const gp_conv_request *
         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS) {
         fits = true;
+        conv->tensor_cores = false;
         for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
             if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
                 notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
                 fits = false;
+            conv->tensor_cores = conv->tensor_cores || notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
             if (strict && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
                            notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
                            notes[i] == CUDNN_NUMERICAL_NOTE_FFT || notes[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD))
                 fits = false;
         }
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got, index);
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
+                                 &conv->engine);
     }
     cudnnBackendDestroyDescriptor(engine);
     return fits;
@@ -207,6 +301,11 @@ static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDesc
     if (properties != NULL)
         set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
     finalize(&b, plan);
+    if (properties != NULL && b.status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER) {
+        builder_deinit(&b); /* compiled for the device, which is not there */
+        *workspace = 0;
+        return true;
+    }
     if (b.status == CUDNN_STATUS_SUCCESS)
         b.status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                                             1, &got, &bytes);
@@ -243,8 +342,7 @@ static bool engines_try(gp_cudnn_conv *conv, builder *b, cudnnHandle_t handle,
                                  &got, configs) != CUDNN_STATUS_SUCCESS)
         got = 0;
     for (int64_t i = 0; i < got && i < made && !found; i++)
-        found = engine_fits(configs[i], r, &conv->engine) &&
-                plan_try(conv, handle, properties, configs[i], workspace);
+        found = engine_fits(conv, configs[i], r) && plan_try(conv, handle, properties, configs[i], workspace);
     for (int i = 0; i < made; i++)
         cudnnBackendDestroyDescriptor(configs[i]);
     return found;
@@ -295,24 +393,31 @@ void gp_cudnn_conv_free(gp_cudnn_conv *conv)
     free(conv);
 }
 
-int64_t gp_cudnn_conv_engine(const gp_cudnn_conv *conv)
+int64_t gp_cudnn_conv_engine(const gp_cudnn_conv *conv, bool *tensor_cores)
 {
+    *tensor_cores = conv->tensor_cores;
     return conv->engine;
 }
 
 /* Pointers are those of the run before, mostly: their pack is kept. */
-static cudnnStatus_t pack_make(gp_cudnn_conv *conv, void *const pointers[CONV_TENSORS], void *workspace)
+static cudnnStatus_t pack_make(gp_cudnn_conv *conv, void *const pointers[GP_CUDNN_POINTERS], void *workspace)
 {
-    static const int64_t ids[CONV_TENSORS] = { 1 + CONV_X, 1 + CONV_W, 1 + CONV_Y };
     builder b = { .status = CUDNN_STATUS_SUCCESS };
     cudnnBackendDescriptor_t pack;
+    void *given[GP_CUDNN_POINTERS];
+    int64_t ids[GP_CUDNN_POINTERS], count = 0;
 
-    if (conv->pack != NULL && memcmp(conv->packed, pointers, CONV_TENSORS * sizeof(*pointers)) == 0 &&
-        conv->packed[CONV_TENSORS] == workspace)
+    if (conv->pack != NULL && memcmp(conv->packed, pointers, GP_CUDNN_POINTERS * sizeof(*pointers)) == 0 &&
+        conv->packed[GP_CUDNN_POINTERS] == workspace)
         return CUDNN_STATUS_SUCCESS;
+    for (int64_t i = 0; i < GP_CUDNN_POINTERS; i++)
+        if (pointers[i] != NULL) {
+            ids[count] = 1 + i;
+            given[count++] = pointers[i];
+        }
     pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, CONV_TENSORS, ids);
-    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, CONV_TENSORS, pointers);
+    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
+    set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, given);
     set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     finalize(&b, pack);
     if (b.status != CUDNN_STATUS_SUCCESS) {
@@ -322,13 +427,13 @@ static cudnnStatus_t pack_make(gp_cudnn_conv *conv, void *const pointers[CONV_TE
     if (conv->pack != NULL)
         cudnnBackendDestroyDescriptor(conv->pack);
     conv->pack = pack;
-    memcpy(conv->packed, pointers, CONV_TENSORS * sizeof(*pointers));
-    conv->packed[CONV_TENSORS] = workspace;
+    memcpy(conv->packed, pointers, GP_CUDNN_POINTERS * sizeof(*pointers));
+    conv->packed[GP_CUDNN_POINTERS] = workspace;
     return CUDNN_STATUS_SUCCESS;
 }
 
-gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle, void *const pointers[3],
-                            void *workspace, gp_error *err)
+gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
+                            void *const pointers[GP_CUDNN_POINTERS], void *workspace, gp_error *err)
 {
     cudnnStatus_t status = pack_make(conv, pointers, workspace);
     char why[160] = "";

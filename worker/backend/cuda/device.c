@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "worker/backend/cuda/check.h"
+#include "worker/backend/cuda/cublas_product.h"
 #include "worker/backend/cuda/cudnn_conv.h"
 #include "worker/backend/cuda/kernels.h"
 
-enum { PRODUCT_WORKSPACE = 32 << 20, PATIENCE_S = 5, PATIENCE_MAX_S = 3600 };
+enum { PATIENCE_S = 5, PATIENCE_MAX_S = 3600 };
 
 struct gp_device_graph {
     cudaGraphExec_t exec;
@@ -18,10 +19,7 @@ struct gp_device_graph {
 struct gp_device_work {
     gp_cudnn_conv *conv; /* NULL: a product */
     gp_conv_pass pass;
-    cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t a, b, out;
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace;
+    gp_cublas_product *product;
 };
 
 /* ---- opening ---- */
@@ -324,105 +322,41 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
     return GP_OK;
 }
 
-gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const void *first, const void *second,
-                             void *out, void *workspace, gp_error *err)
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                             void *workspace, gp_error *err)
 {
-    void *a = (void *)(uintptr_t)first, *b = (void *)(uintptr_t)second;
-    void *const pointers[][3] = {
-        [GP_CONV_FORWARD] = { a, b, out }, [GP_CONV_DATA] = { out, a, b }, [GP_CONV_WEIGHTS] = { a, out, b }
-    };
+    void *a = (void *)(uintptr_t)at->first, *b = (void *)(uintptr_t)at->second;
+    void *vector = (void *)(uintptr_t)at->vector, *image = (void *)(uintptr_t)at->image;
+    void *const pointers[][GP_CUDNN_POINTERS] = { [GP_CONV_FORWARD] = { a, b, at->out, vector, image },
+                                                  [GP_CONV_DATA] = { at->out, a, b, vector, image },
+                                                  [GP_CONV_WEIGHTS] = { a, at->out, b, vector, image } };
 
     return gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, err);
 }
 
-/* ---- cuBLASLt: column by column, so that our rows of out' = b' a' are its columns ---- */
-
-static cublasStatus_t product_describe(gp_device_work *work, const gp_product_request *r)
-{
-    const cublasOperation_t ta = r->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t tb = r->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const uint64_t a_rows = r->transpose_b ? r->k : r->m, a_columns = r->transpose_b ? r->m : r->k;
-    const uint64_t b_rows = r->transpose_a ? r->n : r->k, b_columns = r->transpose_a ? r->k : r->n;
-    cublasStatus_t code = cublasLtMatmulDescCreate(
-        &work->product, r->tf32 && !r->narrow_a ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-        CUDA_R_32F);
-
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatmulDescSetAttribute(work->product, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta));
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatmulDescSetAttribute(work->product, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb));
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatrixLayoutCreate(&work->a, r->narrow_b ? CUDA_R_16BF : CUDA_R_32F, a_rows, a_columns,
-                                          (int64_t)a_rows);
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatrixLayoutCreate(&work->b, r->narrow_a ? CUDA_R_16BF : CUDA_R_32F, b_rows, b_columns,
-                                          (int64_t)b_rows);
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatrixLayoutCreate(&work->out, r->narrow_out ? CUDA_R_16BF : CUDA_R_32F, r->m, r->n,
-                                          r->m);
-    return code;
-}
-
-static cublasStatus_t product_choose(gp_device_work *work, gp_device *device)
-{
-    /* In-place partial sums depend on who comes first; those in a workspace do not. */
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const size_t most = PRODUCT_WORKSPACE;
-    cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = { .state = CUBLAS_STATUS_NOT_SUPPORTED };
-    int count = 0;
-    cublasStatus_t code = cublasLtMatmulPreferenceCreate(&preference);
-
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &most, sizeof(most));
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                    &reductions, sizeof(reductions));
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = cublasLtMatmulAlgoGetHeuristic(device->cublas, work->product, work->a, work->b, work->out,
-                                              work->out, preference, 1, &found, &count);
-    if (preference != NULL)
-        cublasLtMatmulPreferenceDestroy(preference);
-    if (code == CUBLAS_STATUS_SUCCESS && (count == 0 || found.state != CUBLAS_STATUS_SUCCESS))
-        code = CUBLAS_STATUS_NOT_SUPPORTED;
-    work->algorithm = found.algo;
-    work->workspace = found.workspaceSize;
-    return code;
-}
+/* ---- cuBLASLt ---- */
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
                                 size_t *workspace, gp_error *err)
 {
     gp_device_work *work = calloc(1, sizeof(*work));
-    cublasStatus_t code;
+    gp_status status;
 
     if (work == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
-    code = product_describe(work, request);
-    if (code == CUBLAS_STATUS_SUCCESS)
-        code = product_choose(work, device);
-    if (code != CUBLAS_STATUS_SUCCESS) {
-        gp_device_work_free(work);
-        return gp_fail(err, GP_EUNSUPPORTED, "cuBLASLt has no plan for a product of %u x %u x %u: %s",
-                       request->n, request->m, request->k, cublasLtGetStatusString(code));
+    status = gp_cublas_product_new(&work->product, device->cublas, request, workspace, err);
+    if (status != GP_OK) {
+        free(work);
+        return status;
     }
-    *workspace = work->workspace;
     *out = work;
     return GP_OK;
 }
 
-gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const void *a, const void *b,
-                                void *out, void *workspace, gp_error *err)
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                                void *workspace, gp_error *err)
 {
-    const float one = 1.0f, zero = 0.0f;
-    cublasStatus_t code =
-        cublasLtMatmul(device->cublas, work->product, &one, b, work->a, a, work->b, &zero, out, work->out,
-                       out, work->out, &work->algorithm, workspace, work->workspace, device->stream);
-
-    if (code == CUBLAS_STATUS_SUCCESS)
-        return GP_OK;
-    return gp_fail(err, GP_EIO, "cuBLASLt failed: %s", cublasLtGetStatusString(code));
+    return gp_cublas_product_run(work->product, device->cublas, at, workspace, device->stream, err);
 }
 
 void gp_device_work_free(gp_device_work *work)
@@ -430,13 +364,6 @@ void gp_device_work_free(gp_device_work *work)
     if (work == NULL)
         return;
     gp_cudnn_conv_free(work->conv);
-    if (work->out != NULL)
-        cublasLtMatrixLayoutDestroy(work->out);
-    if (work->b != NULL)
-        cublasLtMatrixLayoutDestroy(work->b);
-    if (work->a != NULL)
-        cublasLtMatrixLayoutDestroy(work->a);
-    if (work->product != NULL)
-        cublasLtMatmulDescDestroy(work->product);
+    gp_cublas_product_free(work->product);
     free(work);
 }

@@ -75,36 +75,67 @@ void gp_device_graph_free(gp_device_graph *graph);
 
 typedef enum gp_conv_pass { GP_CONV_FORWARD, GP_CONV_DATA, GP_CONV_WEIGHTS } gp_conv_pass;
 
+/* Where a library's step reads and writes. */
+typedef struct gp_device_operands {
+    const void *first,
+        *second; /* of a convolution's pass the two inputs in the order x, weights, y; of a product a, b */
+    void *out;
+    const void *vector; /* the bias; of a product with `sums` written */
+    const void *image;  /* of a convolution: what is added, or the y of a ReLU */
+    void *mask;         /* of a product */
+} gp_device_operands;
+
 /* Images x and y of a convolution from x to y, both dense or both packed; weights and their gradient in the order of the
  * images, [O][I][KH][KW] or [O][KH][KW][I], and of their type: cuDNN has no plan for bfloat16 with a gradient in
- * float32 (asked of 9.19 for an H200), so a call's sum is rounded once, and sums over calls are float32. */
+ * float32 (asked of 9.19 for an H200), so a call's sum is rounded once, and sums over calls are float32.
+ * Channels of a packed x may be fewer than its pixels lie apart: those between are zeros, and so are their weights, which
+ * are there. */
 typedef struct gp_conv_request {
     gp_conv_pass pass;
     gp_kernel_image x, y;
     uint32_t rows;
     int32_t kernel[2], stride[2], dilation[2], padding[4], groups;
     bool tf32; /* of float32: may round products to TF32 */
+    /* What follows, in this order.  FORWARD: + bias[channel], of the images' type; + an image; max(., 0), or a NaN.
+     * DATA: 0 where an image as x, the output of a ReLU, is not above 0. */
+    bool bias, added, relu, masked;
 } gp_conv_request;
+
+/* Those of x for the library. */
+static inline uint32_t gp_conv_channels(const gp_kernel_image *x)
+{
+    return x->channel_stride == 1 && x->pixel_stride > x->channels ? x->pixel_stride : x->channels;
+}
 
 /* GP_EUNSUPPORTED: the library has no plan for it. */
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
                              size_t *workspace, gp_error *err);
-/* The pass's two inputs in the order x, weights, y, and its output. */
-gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const void *first, const void *second,
-                             void *out, void *workspace, gp_error *err);
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                             void *workspace, gp_error *err);
 
 /* out [n][m] = a' b', row by row: y = x W', dx = dy W, dW = dy' x.
  *   transpose_a: a is [k][n] instead of [n][k]; transpose_b: b is [m][k] instead of [k][m] */
 typedef struct gp_product_request {
     uint32_t n, m, k;
     bool transpose_a, transpose_b, tf32;
-    bool narrow_a, narrow_b, narrow_out;
+    int32_t narrow_a, narrow_b, narrow_out; /* gp_narrow */
+    bool bias;                              /* out += vector [m], of out's type */
+    bool relu;                              /* then max(out, 0) */
+    bool mask_out; /* with relu: mask is written, a bit for each number of out, set where it is above 0 */
+    bool mask_in;  /* out = 0 where the mask has no bit */
+    bool sums;     /* vector [n], float32 as out: the sums of a over k */
 } gp_product_request;
+
+/* Bytes of a mask's row: of out [n][m] it has n of them. */
+static inline size_t gp_product_mask_row(uint32_t m)
+{
+    return ((size_t)m + 127) / 128 * 16;
+}
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
                                 size_t *workspace, gp_error *err);
-gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const void *a, const void *b,
-                                void *out, void *workspace, gp_error *err);
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                                void *workspace, gp_error *err);
 void gp_device_work_free(gp_device_work *work);
 
 /* ---- peers: a non-blocking communicator of NCCL (nccl.c) ---- */

@@ -87,13 +87,16 @@ static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
     const step *s = &plan->steps[at];
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
 
+    if (s->kernel == GP_KERNEL_bad_part) /* it counts what is not finite: a sum over the ranks is that too */
+        return;
     for (int k = 0; k < GP_KERNEL_FLOATS; k++)
         touch(plan, last, s->args.f[k], at);
     for (int k = 0; k < GP_KERNEL_IMAGES; k++)
         touch(plan, last, s->args.x[k].data, at);
     for (int k = 0; k < 2; k++)
         touch(plan, last, s->args.y[k].data, at);
-    touch(plan, last, s->out, at);
+    touch(plan, last, s->at.out, at);
+    touch(plan, last, s->at.vector, at);
     for (uint32_t k = 0; s->op < ops->count && k < GP_OP_VALUES_MAX; k++) {
         uint32_t value = ops->op[s->op].out[k];
 

@@ -8,13 +8,15 @@
 
 enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_SUMS = 8, GP_KERNEL_RATES = 16 };
 
+typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
+
 /* An activation: samples of channels of pixels.  Dense is [C][H][W], packed [H][W][C]; a vector's elements are channels
  * of one pixel, which is both.  Memory order is the order of work items, so that neighbours write neighbours. */
 typedef struct gp_kernel_image {
     void *data; /* NULL: absent */
     uint32_t channels, height, width, pixels;
     uint32_t channel_stride, pixel_stride, sample; /* elements */
-    int32_t narrow;                                /* bfloat16 instead of float32 */
+    int32_t narrow;                                /* gp_narrow: of 2 bytes instead of float32 */
 } gp_kernel_image;
 
 /* What changes from call to call, in device memory: a captured graph reads it anew. */
@@ -23,7 +25,10 @@ typedef struct gp_kernel_call {
     uint32_t step, position;
     uint32_t count;   /* samples; rows beyond have gradients of zero and are in no sum */
     uint32_t first;   /* gradients are overwritten, not added to */
+    uint32_t last;    /* gradients are final after it */
     uint32_t targets; /* there are some */
+    float scale; /* of losses' gradients, and so of all but those of parameters: these are times unscale */
+    float unscale;
     /* Of a training that stays on the device; the last four of the last call of a step. */
     uint32_t slot;      /* of the input that has it */
     uint32_t epoch, at; /* resident data: samples are those from position `at` of that epoch on */
@@ -103,7 +108,7 @@ typedef struct gp_kernel_args {
     uint32_t chunks; /* a sum is cut into so many parts, each of one work item */
     uint32_t n[8];
     int32_t kernel[2], stride[2], dilation[2], padding[2], groups;
-    int32_t kind, number[4];
+    int32_t kind, number[4], relu;
     float factor[4], rate;
     double number64[4];
     float scale[GP_KERNEL_RATES], offset[GP_KERNEL_RATES];

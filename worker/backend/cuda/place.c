@@ -32,9 +32,11 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value)
     image.height = shape->rank > 1 ? (uint32_t)shape->dim[1] : 1;
     image.width = shape->rank > 2 ? (uint32_t)shape->dim[2] : 1;
     image.pixels = image.height * image.width;
-    image.sample = image.channels * image.pixels;
     image.channel_stride = plan->packed ? 1 : image.pixels;
     image.pixel_stride = plan->packed ? image.channels : 1;
+    if (plan->spread_input && value == plan->graph->input)
+        image.pixel_stride = PLAN_INPUT_CHANNELS;
+    image.sample = (plan->packed ? image.pixel_stride : image.channels) * image.pixels;
     image.narrow = plan->values[value].narrow;
     image.data = gp_plan_data(plan, value);
     return image;
@@ -88,7 +90,11 @@ static gp_status value_measure(gp_plan *plan, uint32_t value, gp_error *err)
     const gp_value *about = &plan->graph->values[value];
     plan_value *at = &plan->values[value];
     int64_t rows = about->role == GP_VALUE_CALL ? 1 : plan->options.micro_batch,
-            count = gp_shape_count(&about->shape) * rows;
+            each = gp_shape_count(&about->shape), count;
+
+    if (plan->spread_input && value == plan->graph->input)
+        each = each / about->shape.dim[0] * PLAN_INPUT_CHANNELS;
+    count = each * rows;
 
     if (count > INT32_MAX)
         return gp_fail(
@@ -146,21 +152,23 @@ static void values_choose(gp_plan *plan)
 
         plan->values[v].root = v;
         plan->values[v].first = UINT32_MAX;
-        plan->values[v].narrow =
-            plan->options.precision == GP_PRECISION_BF16 && plan->graph->values[v].dtype == GP_F32 &&
-            (role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_ACTIVATION_GRADIENT);
+        plan->values[v].narrow = plan->graph->values[v].dtype == GP_F32 &&
+                                         (role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION ||
+                                          role == GP_VALUE_ACTIVATION_GRADIENT)
+                                     ? plan->narrow
+                                     : GP_WIDE;
     }
     for (uint32_t i = 0; i < ops->count; i++) {
-        if (!op_is_loss(ops->op[i].code))
+        if (!op_is_loss(plan->ops[i].code))
             continue;
-        plan->values[ops->op[i].in[0]].narrow = false;
-        if (ops->op[i].out[0] != GP_NO_VALUE)
-            plan->values[ops->op[i].out[0]].narrow = false;
+        plan->values[plan->ops[i].in[0]].narrow = GP_WIDE;
+        if (plan->ops[i].out[0] != GP_NO_VALUE)
+            plan->values[plan->ops[i].out[0]].narrow = GP_WIDE;
     }
     for (uint32_t i = 0; i < ops->count; i++) {
-        uint32_t x = ops->op[i].in[0], y = ops->op[i].out[0];
+        uint32_t x = plan->ops[i].in[0], y = plan->ops[i].out[0];
 
-        if (ops->op[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
+        if (plan->ops[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
             value_is_plain(plan, x) && value_is_plain(plan, y))
             plan->values[y].root = plan->values[x].root;
     }
@@ -182,8 +190,8 @@ gp_status gp_plan_place(gp_plan *plan, gp_error *err)
         value_touch(plan, plan->graph->input, 0);
     for (uint32_t i = 0; i < ops->count && status == GP_OK; i++)
         for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
-            value_touch(plan, ops->op[i].in[k], i);
-            value_touch(plan, ops->op[i].out[k], i);
+            value_touch(plan, plan->ops[i].in[k], i);
+            value_touch(plan, plan->ops[i].out[k], i);
         }
     for (uint32_t v = 0; v < count && status == GP_OK; v++)
         if (plan->values[v].first != UINT32_MAX && plan->values[v].root == v) {

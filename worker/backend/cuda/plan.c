@@ -47,6 +47,7 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     backend->eager = words_have(words, "eager");
     backend->fed = words_have(words, "fed");
     backend->tf32 = words_have(words, "tf32");
+    backend->apart = words_have(words, "apart");
     status = gp_device_open(&backend->device, err);
     if (status != GP_OK) {
         plan_backend_close(backend);
@@ -79,16 +80,23 @@ static void plan_free(gp_plan *plan)
     gp_kept_free(plan);
     for (uint32_t i = 0; i < plan->stretch_count; i++)
         gp_device_graph_free(plan->stretches[i].graph);
+    gp_device_graph_free(plan->preparation.graph);
     for (uint32_t i = 0; i < plan->step_count; i++)
         gp_device_work_free(plan->steps[i].work);
-    void *const blocks[] = { plan->arena,   plan->scratch, plan->workspace,  plan->samples,
-                             plan->targets, plan->scores,  plan->parameters, plan->class_weights,
-                             plan->sums,    plan->call };
+    void *const blocks[] = { plan->arena,      plan->scratch,       plan->lasting, plan->workspace,
+                             plan->samples,    plan->targets,       plan->scores,  plan->sums,
+                             plan->parameters, plan->class_weights, plan->call };
 
     for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
         gp_device_free(device, blocks[i]);
     gp_device_free_summed(device, plan->gradients);
     gp_free(plan->steps);
+    gp_free(plan->prepare);
+    gp_free(plan->copies);
+    gp_free(plan->masks);
+    gp_free(plan->product_masks);
+    gp_free(plan->follows);
+    gp_free(plan->ops);
     gp_free(plan->values);
     gp_free(plan->host_scores);
     gp_free(plan->host_gradient);
@@ -175,12 +183,34 @@ static gp_status plan_take_memory(gp_plan *plan, gp_error *err)
     return status == GP_OK ? plan_take_class_weights(plan, err) : status;
 }
 
-/* Scratch has a place now. */
+/* Scratch and what lasts have a place now. */
 static void *moved(const gp_plan *plan, const void *pointer)
 {
     uintptr_t at = (uintptr_t)pointer;
 
+    if (at >= GP_LASTING_BASE)
+        return plan->lasting + (at - GP_LASTING_BASE);
     return at < GP_SCRATCH_BASE ? (void *)at : plan->scratch + (at - GP_SCRATCH_BASE);
+}
+
+static void step_move(const gp_plan *plan, step *s)
+{
+    for (int k = 0; k < GP_KERNEL_IMAGES; k++)
+        s->args.x[k].data = moved(plan, s->args.x[k].data);
+    for (int k = 0; k < 2; k++) {
+        s->args.y[k].data = moved(plan, s->args.y[k].data);
+        s->args.d[k] = moved(plan, s->args.d[k]);
+    }
+    for (int k = 0; k < GP_KERNEL_FLOATS; k++)
+        s->args.f[k] = moved(plan, s->args.f[k]);
+    s->args.bytes = moved(plan, s->args.bytes);
+    s->at = (gp_device_operands){ .first = moved(plan, s->at.first),
+                                  .second = moved(plan, s->at.second),
+                                  .out = moved(plan, s->at.out),
+                                  .vector = moved(plan, s->at.vector),
+                                  .image = moved(plan, s->at.image),
+                                  .mask = moved(plan, s->at.mask) };
+    s->sums = moved(plan, s->sums);
 }
 
 static gp_status plan_take_scratch(gp_plan *plan, gp_error *err)
@@ -188,24 +218,13 @@ static gp_status plan_take_scratch(gp_plan *plan, gp_error *err)
     gp_status status = plan_take(plan, &plan->scratch, plan->scratch_bytes, err);
 
     if (status == GP_OK)
+        status = plan_take(plan, &plan->lasting, plan->lasting_bytes, err);
+    if (status == GP_OK)
         status = plan_take(plan, &plan->workspace, plan->workspace_bytes, err);
-    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
-        step *s = &plan->steps[i];
-
-        for (int k = 0; k < GP_KERNEL_IMAGES; k++)
-            s->args.x[k].data = moved(plan, s->args.x[k].data);
-        for (int k = 0; k < 2; k++) {
-            s->args.y[k].data = moved(plan, s->args.y[k].data);
-            s->args.d[k] = moved(plan, s->args.d[k]);
-        }
-        for (int k = 0; k < GP_KERNEL_FLOATS; k++)
-            s->args.f[k] = moved(plan, s->args.f[k]);
-        s->args.bytes = moved(plan, s->args.bytes);
-        s->first = moved(plan, s->first);
-        s->second = moved(plan, s->second);
-        s->out = moved(plan, s->out);
-        s->sums = moved(plan, s->sums);
-    }
+    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)
+        step_move(plan, &plan->steps[i]);
+    for (uint32_t i = 0; i < plan->prepare_count && status == GP_OK; i++)
+        step_move(plan, &plan->prepare[i]);
     if (status == GP_OK && plan->host_bytes != 0) {
         plan->host_scores = gp_aligned_calloc(64, plan->host_bytes);
         plan->host_gradient = gp_aligned_calloc(64, plan->host_bytes);
@@ -227,6 +246,9 @@ static gp_status lower_input(gp_plan *plan, gp_error *err)
     _Static_assert((int)GP_NORMALIZE_MAX <= (int)GP_KERNEL_RATES,
                    "a kernel takes fewer scales than a network has");
     args.y[0] = gp_plan_image(plan, plan->graph->input);
+    args.n[1] = args.y[0].channels;
+    if (plan->spread_input) /* zeros are written too */
+        args.y[0].channels = PLAN_INPUT_CHANNELS;
     args.kind = plan->options.sample_dtype == GP_U8;
     args.n[0] = spec->normalize_count;
     for (uint32_t k = 0; k < spec->normalize_count; k++) {
@@ -250,6 +272,7 @@ static gp_status plan_cut(gp_plan *plan, gp_error *err)
 {
     const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
 
+    plan->preparation = (stretch){ .steps = plan->prepare, .count = plan->prepare_count, .forward = true };
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const step *s = &plan->steps[i];
         stretch *last = plan->stretch_count == 0 ? NULL : &plan->stretches[plan->stretch_count - 1];
@@ -264,6 +287,7 @@ static gp_status plan_cut(gp_plan *plan, gp_error *err)
             return gp_fail(err, GP_ELIMIT, "a GPU's plan has at most %d stretches between losses of your own",
                            PLAN_STRETCHES);
         plan->stretches[plan->stretch_count++] = (stretch){
+            .steps = plan->steps,
             .first = i,
             .count = 1,
             .forward = forward,
@@ -277,8 +301,10 @@ static gp_status plan_cut(gp_plan *plan, gp_error *err)
 static gp_status plan_build(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
-    gp_status status = gp_plan_place(plan, err);
+    gp_status status = gp_plan_fuse(plan, err);
 
+    if (status == GP_OK)
+        status = gp_plan_place(plan, err);
     if (status == GP_OK)
         status = plan_take_memory(plan, err);
     if (status == GP_OK)
@@ -287,6 +313,8 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
         status = gp_plan_lower(plan, i, err);
         plan->sums_on_host = plan->sums_on_host || ops->op[i].code == GP_OP_OWN_LOSS;
     }
+    if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN && plan->narrow == GP_NARROW_F16)
+        status = gp_plan_lower_bad(plan, err);
     if (status == GP_OK)
         status = plan_take_scratch(plan, err);
     if (status == GP_OK)
@@ -314,8 +342,11 @@ static gp_status plan_compile(gp_plan **out, gp_backend *backend, const gp_graph
     plan->options = *options;
     plan->memory = *memory;
     /* Tensor cores want packed activations; cuDNN's kernels for strict float32 are for dense ones. */
-    plan->packed =
-        backend->packed || (!backend->dense && (options->precision != GP_PRECISION_F32 || backend->tf32));
+    plan->tf32 = backend->tf32 || options->precision == GP_PRECISION_TF32;
+    plan->narrow = options->precision == GP_PRECISION_BF16  ? GP_NARROW_BF16
+                   : options->precision == GP_PRECISION_F16 ? GP_NARROW_F16
+                                                            : GP_WIDE;
+    plan->packed = backend->packed || (!backend->dense && (plan->narrow != GP_WIDE || plan->tf32));
     plan->eager = backend->eager;
     status = plan_build(plan, err);
     if (status != GP_OK) {
@@ -355,7 +386,7 @@ static gp_status own_loss(gp_plan *plan, const step *s, gp_error *err)
 
     if (!batch->backward_only) {
         memset(plan->host_gradient, 0, plan->host_bytes);
-        status = gp_device_download(device, plan->host_scores, s->first, plan->host_bytes, err);
+        status = gp_device_download(device, plan->host_scores, s->at.first, plan->host_bytes, err);
         if (status == GP_OK)
             status = gp_device_sync(device, err);
         if (status == GP_OK && batch->count != 0)
@@ -367,7 +398,7 @@ static gp_status own_loss(gp_plan *plan, const step *s, gp_error *err)
                                        err);
     }
     if (status == GP_OK && !batch->forward_only)
-        status = gp_device_upload(device, s->out, plan->host_gradient, plan->host_bytes, err);
+        status = gp_device_upload(device, s->at.out, plan->host_gradient, plan->host_bytes, err);
     return status;
 }
 
@@ -379,9 +410,9 @@ gp_status gp_plan_step_run(gp_plan *plan, const step *s, gp_error *err)
     case STEP_KERNEL:
         return gp_device_launch(device, s->kernel, &s->args, s->count, err);
     case STEP_CONV:
-        return gp_device_conv_run(device, s->work, s->first, s->second, s->out, plan->workspace, err);
+        return gp_device_conv_run(device, s->work, &s->at, plan->workspace, err);
     case STEP_PRODUCT:
-        return gp_device_product_run(device, s->work, s->first, s->second, s->out, plan->workspace, err);
+        return gp_device_product_run(device, s->work, &s->at, plan->workspace, err);
     case STEP_COUPLE:
         return couple(plan, s, err);
     case STEP_OWN_LOSS:
@@ -395,7 +426,7 @@ static gp_status stretch_launch(gp_plan *plan, const stretch *part, gp_error *er
     gp_status status = GP_OK;
 
     for (uint32_t i = part->first; i < part->first + part->count && status == GP_OK; i++)
-        status = gp_plan_step_run(plan, &plan->steps[i], err);
+        status = gp_plan_step_run(plan, &part->steps[i], err);
     return status;
 }
 
@@ -404,7 +435,9 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
     gp_device *device = plan->backend->device;
     gp_status status;
 
-    if (plan->eager || plan->batch.coupling != NULL || plan->steps[part->first].kind == STEP_OWN_LOSS)
+    if (part->count == 0)
+        return GP_OK;
+    if (plan->eager || plan->batch.coupling != NULL || part->steps[part->first].kind == STEP_OWN_LOSS)
         return stretch_launch(plan, part, err);
     if (part->graph == NULL &&
         !part->warm) { /* libraries load their kernels when first used: not into a graph */
@@ -434,7 +467,10 @@ gp_kernel_call gp_plan_call(const gp_plan *plan, const gp_batch *batch)
                              .position = (uint32_t)batch->position,
                              .count = batch->count,
                              .first = batch->first,
-                             .targets = batch->targets != NULL };
+                             .last = batch->last,
+                             .targets = batch->targets != NULL,
+                             .scale = batch->loss_scale > 0 ? (float)batch->loss_scale : 1.0f,
+                             .unscale = batch->loss_scale > 0 ? (float)(1.0 / batch->loss_scale) : 1.0f };
 }
 
 static gp_status plan_begin(gp_plan *plan, gp_error *err)
@@ -477,6 +513,9 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
                                     graph->blob_count * sizeof(float), err);
     if (status == GP_OK && !plan->sums_on_host && !batch->backward_only && (train || batch->targets != NULL))
         status = gp_device_download(device, plan->memory.sums, plan->sums, GP_SUMS * sizeof(double), err);
+    if (status == GP_OK && plan->sums_on_host && train && batch->last)
+        status = gp_device_download(device, &plan->memory.sums[GP_SUM_BAD], plan->sums + GP_SUM_BAD,
+                                    sizeof(double), err);
     if (status == GP_OK && !train && plan->memory.scores != NULL && batch->count != 0)
         status = gp_device_download(device, plan->memory.scores, plan->scores,
                                     batch->count * (size_t)graph->score_count * sizeof(float), err);
@@ -506,6 +545,8 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     status = plan_begin(plan, err);
     if (status == GP_OK)
         status = gp_device_mark(device, 0, err);
+    if (status == GP_OK && batch->first && !batch->unchanged && !batch->backward_only)
+        status = stretch_run(plan, &plan->preparation, err);
     for (uint32_t i = 0; i < plan->stretch_count && status == GP_OK; i++) {
         stretch *part = &plan->stretches[i];
         bool loss = plan->steps[part->first].kind == STEP_OWN_LOSS;
@@ -550,7 +591,8 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    return sizeof(*plan) + plan->taken_bytes + plan->step_count * sizeof(step) + 2 * plan->host_bytes;
+    return sizeof(*plan) + plan->taken_bytes + (plan->step_count + plan->prepare_count) * sizeof(step) +
+           2 * plan->host_bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
@@ -563,9 +605,10 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
         kernels += plan->steps[i].kind == STEP_KERNEL;
     }
     snprintf(text, bytes, "cuda in %s, %s: %u steps, %u of them cuDNN's, %u cuBLASLt's, %u our kernels; %s\n",
-             plan->options.precision == GP_PRECISION_BF16 ? "bf16"
-             : plan->backend->tf32                        ? "tf32"
-                                                          : "f32",
+             plan->narrow == GP_NARROW_BF16  ? "bf16"
+             : plan->narrow == GP_NARROW_F16 ? "fp16"
+             : plan->tf32                    ? "tf32"
+                                             : "f32",
              plan->packed ? "packed" : "dense", plan->step_count, convs, products, kernels,
              plan->eager ? "eager" : "as graphs");
 }

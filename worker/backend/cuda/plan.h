@@ -1,7 +1,8 @@
 /* plan.h -- a graph's ops as steps on a device.  Private to this folder.
  *
+ *   fuse.c    which ops one step does together
  *   place.c   which values lie where, from when each is alive
- *   lower.c   an op becomes one to four kernels, or a library's convolution or product with own kernels around it
+ *   lower*.c  an op becomes one to four kernels, or a library's convolution or product with own kernels around it
  *   plan.c    compile and run
  *
  * Steps form stretches: forward, backward, and what lies between losses that the host computes.  A stretch is recorded
@@ -11,6 +12,10 @@
 
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/device.h"
+
+/* Where a fused op has what the ops that it took read: scale, offset, mean and variance of a batch norm, and the second
+ * operand of a sum or the output of a ReLU. */
+enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INPUT_CHANNELS = 8 };
 
 /* The sums of a plan: GP_SUMS, then the header of a step that is committed on the device: samples, stop, pause. */
 enum { PLAN_STRETCHES = 8, PLAN_SUMS = GP_SUMS + 3, PLAN_CHUNKS_MAX = 512, PLAN_WORKSPACE_MAX = 1 << 30 };
@@ -29,15 +34,15 @@ typedef struct step {
     gp_kernel_args args; /* of a kernel */
     uint32_t count;
     gp_device_work *work; /* owned; of a library, with its operands: */
-    const void *first, *second;
-    void *out;
+    gp_device_operands at;
     double *sums; /* of COUPLE: [doubles] */
     size_t doubles;
     uint32_t op;
 } step;
 
 typedef struct stretch {
-    uint32_t first, count; /* steps */
+    const step *steps;
+    uint32_t first, count; /* of these */
     bool forward;
     bool after_loss;        /* forward, but behind a loss of the host's: it prepares the way back */
     bool warm;              /* ran once */
@@ -48,12 +53,31 @@ typedef struct plan_value {
     size_t offset, bytes; /* in the arena; bytes 0: none of its own */
     uint32_t first, last; /* ops between which it is alive */
     uint32_t root;        /* the value whose memory it shares; itself, mostly */
-    bool narrow;
+    int32_t narrow;       /* gp_narrow */
 } plan_value;
+
+/* What an op does besides itself (fuse.c). */
+typedef struct plan_follow {
+    bool taken; /* nothing: another does it */
+    bool norm;  /* batch norm of inference in its weights, with: */
+    double epsilon;
+    bool relu;        /* after what is added, in[PLAN_WITH], if it is there */
+    bool masked;      /* of the way back: 0 where in[PLAN_WITH] is not above 0 */
+    bool mask_wanted; /* fc, relu: some product on the way back wants to know where y is above 0 */
+} plan_follow;
+
+/* Weights in the order and type of a library. */
+typedef struct plan_copy {
+    const float *of;
+    int32_t narrow;
+    uint32_t stored; /* inputs, with those that are zeros */
+    bool same_order, normed;
+    void *at;
+} plan_copy;
 
 struct gp_backend {
     gp_device *device;
-    bool dense, packed, own, eager, tf32, fed; /* words of `kernels` (backend.h) */
+    bool dense, packed, own, eager, tf32, fed, apart; /* words of `kernels` (backend.h) */
 };
 
 struct gp_plan {
@@ -62,15 +86,29 @@ struct gp_plan {
     gp_plan_options options;
     gp_plan_memory memory; /* of the host */
     bool packed;
-    bool eager; /* never recorded */
+    bool tf32;
+    int32_t narrow; /* gp_narrow: of activations and of weights' copies */
+    bool eager;     /* never recorded */
+    gp_op *ops;     /* of the phase, as they are run */
+    plan_follow *follows;
+    bool spread_input; /* its pixels are PLAN_INPUT_CHANNELS apart */
     plan_value *values;
+    void **
+        masks; /* of values: a bit for each number, set where it is above 0, as batch norm's ReLU or a product wrote it */
+    void **product_masks; /* the same of products, as device.h has them */
+    plan_copy *copies;
+    uint32_t copy_count, copy_capacity;
+    /* Run when parameters may have changed, before the others: copies of weights, which last till then. */
+    step *prepare;
+    uint32_t prepare_count, prepare_capacity;
     step *steps;
     uint32_t step_count, step_capacity;
+    stretch preparation;
     stretch stretches[PLAN_STRETCHES];
     uint32_t stretch_count;
     /* Device memory.  One arena; the rest is by itself. */
-    char *arena, *scratch, *workspace;
-    size_t arena_bytes, scratch_bytes, workspace_bytes;
+    char *arena, *scratch, *lasting, *workspace;
+    size_t arena_bytes, scratch_bytes, lasting_bytes, workspace_bytes;
     size_t taken_bytes;
     void *samples;
     void *targets;
@@ -85,6 +123,9 @@ struct gp_plan {
     gp_plan_times times;
 };
 
+/* fuse.c */
+gp_status gp_plan_fuse(gp_plan *plan, gp_error *err);
+
 /* place.c */
 gp_status gp_plan_place(gp_plan *plan, gp_error *err);
 void *gp_plan_data(const gp_plan *plan, uint32_t value);
@@ -92,6 +133,8 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value); /* data NULL
 
 /* lower.c: appends the steps of op `index`; scratch_bytes and workspace_bytes grow to what they need. */
 gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err);
+/* Behind all ops, at the end of the way back: gradients that are not finite are counted. */
+gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err);
 bool gp_plan_can(gp_opcode code);
 
 /* plan.c */

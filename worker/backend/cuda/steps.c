@@ -128,7 +128,8 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     uint32_t next = 0;
     gp_status status = gp_feed_launch(plan, err);
 
-    (void)first;
+    for (uint32_t i = 0; i < plan->prepare_count && first && status == GP_OK; i++)
+        status = gp_plan_step_run(plan, &plan->prepare[i], err);
     for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
         if (!turned && (plan->steps[i].op >= forward_count || i + 1 == plan->step_count)) {
             turned = true;

@@ -1,0 +1,59 @@
+/* Numbers of 2 bytes, as kernels' bodies read and write them: every one of fp16, and all that may round to it. */
+#include "tests/gp_test.h"
+
+#include <math.h>
+
+#include "worker/backend/cuda/bodies.h"
+
+enum { F16_INFINITE = 0x7c00 };
+
+TEST(every_number_of_fp16_is_read_as_what_it_is_and_written_back)
+{
+    for (uint32_t bits = 0; bits < F16_INFINITE; bits++) {
+        uint32_t exponent = bits >> 10, fraction = bits & 0x3ff;
+        double value = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, (int)exponent - 25);
+
+        if ((double)f16_wide((uint16_t)bits) != value || f16_narrow((float)value) != bits ||
+            (double)f16_wide((uint16_t)(bits | 0x8000)) != -value ||
+            f16_narrow(-(float)value) != (bits | 0x8000))
+            GP_TEST_FAIL("%04x is %g, read as %g, written as %04x", bits, value,
+                         (double)f16_wide((uint16_t)bits), f16_narrow((float)value));
+    }
+    CHECK(signbit(f16_wide(0x8000)) && isinf(f16_wide(0x7c00)) && f16_wide(0xfc00) == -INFINITY);
+    CHECK(isnan(f16_wide(0x7c01)) && isnan(f16_wide(0xffff)));
+}
+
+TEST(what_lies_between_two_numbers_of_fp16_goes_to_the_nearer_and_the_middle_to_the_even_one)
+{
+    for (uint32_t bits = 0; bits < F16_INFINITE; bits++) {
+        float next = bits + 1 == F16_INFINITE ? 65536.0f : f16_wide((uint16_t)(bits + 1));
+        float middle = 0.5f * (f16_wide((uint16_t)bits) + next);
+        uint32_t even = bits + (bits & 1);
+
+        if (f16_narrow(middle) != even || f16_narrow(nextafterf(middle, 0)) != bits ||
+            f16_narrow(nextafterf(middle, INFINITY)) != bits + 1)
+            GP_TEST_FAIL("about %g: %04x, %04x, %04x", (double)middle, f16_narrow(nextafterf(middle, 0)),
+                         f16_narrow(middle), f16_narrow(nextafterf(middle, INFINITY)));
+    }
+    CHECK_INT(0, f16_narrow(1e-45f));
+    CHECK_INT(0x8000, f16_narrow(-1e-30f));
+    CHECK_INT(F16_INFINITE, f16_narrow(1e38f));
+    CHECK_INT(F16_INFINITE, f16_narrow(INFINITY));
+    CHECK(isnan(f16_wide(f16_narrow(NAN))) && isnan(bf16_wide(bf16_narrow(NAN))));
+}
+
+TEST(the_even_one_of_bf16_is_taken_too)
+{
+    for (uint32_t bits = 0; bits < 0x7f80; bits++) {
+        float low = bf16_wide((uint16_t)bits);
+        uint32_t word = bits << 16 | 0x8000, below = word - 1, above = word + 1;
+        float middle, less, more;
+
+        memcpy(&middle, &word, sizeof(middle));
+        memcpy(&less, &below, sizeof(less));
+        memcpy(&more, &above, sizeof(more));
+        if (bf16_narrow(low) != bits || bf16_narrow(middle) != bits + (bits & 1) ||
+            bf16_narrow(less) != bits || bf16_narrow(more) != bits + 1)
+            GP_TEST_FAIL("%04x", bits);
+    }
+}

@@ -1,0 +1,149 @@
+/* lower_norm.c -- batch, group and local response norm. */
+#include "worker/backend/cuda/lower_inside.h"
+
+static gp_status couple_add(lowering *l, double *sums, size_t doubles, gp_error *err)
+{
+    step *added = gp_lower_step(l, STEP_COUPLE);
+
+    if (added == NULL)
+        return gp_lower_no_steps(err);
+    added->sums = sums;
+    added->doubles = doubles;
+    return GP_OK;
+}
+
+/* A ReLU behind batch norm, eight channels an item, leaves a bit for each number: the way back reads that instead of y. */
+static void *mask_take(lowering *l)
+{
+    uint32_t y = l->op->out[0];
+
+    if (!l->follow->relu || !gp_lower_is_wide(l, 1))
+        return NULL;
+    l->plan->masks[y] = gp_lower_lasting(l, gp_lower_elements(l, &l->args.y[0]) / 8);
+    return l->plan->masks[y];
+}
+
+gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
+{
+    enum { MANY = 4096, FEW = 64 };
+    const gp_op *op = l->op;
+    gp_kernel_args args = l->args;
+    uint32_t channels = args.x[0].channels;
+    bool forward = op->code == GP_OP_BATCHNORM, fits = gp_lower_is_wide(l, forward ? 1 : 2);
+    gp_status status;
+
+    args.number64[0] = op->factor[0];
+    args.kind = !forward;
+    args.bytes = forward                     ? mask_take(l)
+                 : l->follow->masked && fits ? l->plan->masks[op->in[PLAN_WITH]]
+                                             : NULL;
+    args.chunks =
+        gp_lower_chunks(channels / (fits ? 8 : 1),
+                        (uint64_t)l->plan->options.micro_batch * args.x[0].pixels / (fits ? 16 : 1), MANY);
+    args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * 2 * channels * sizeof(double));
+    args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
+    if (forward) {
+        args.f[0] = gp_plan_data(l->plan, op->in[3]);
+        args.f[3] = gp_plan_data(l->plan, op->out[1]);
+        args.f[1] = gp_plan_data(l->plan, op->out[2]);
+        args.f[2] = gp_plan_data(l->plan, op->out[3]);
+    } else {
+        args.f[0] = gp_plan_data(l->plan, op->in[2]);
+        args.f[3] = gp_plan_data(l->plan, op->in[3]);
+        args.f[1] = gp_plan_data(l->plan, op->out[1]);
+        args.f[2] = gp_plan_data(l->plan, op->out[2]);
+    }
+    status = gp_lower_kernel(l,
+                             fits      ? GP_KERNEL_wide_batchnorm_part
+                             : forward ? GP_KERNEL_batchnorm_part
+                                       : GP_KERNEL_batchnorm_backward_part,
+                             &args, (uint64_t)args.chunks * (channels / (fits ? 8 : 1)), err);
+    if (args.chunks > 2 * FEW && status == GP_OK) { /* one item would add for too long */
+        gp_kernel_args fold = args;
+
+        fold.n[0] = 2 * channels;
+        fold.n[1] = FEW;
+        fold.d[1] = gp_lower_scratch(l, (size_t)FEW * 2 * channels * sizeof(double));
+        status = gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)FEW * 2 * channels, err);
+        args.d[0] = fold.d[1];
+        args.chunks = FEW;
+    }
+    if (status == GP_OK)
+        status = gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum,
+                                 &args, channels, err);
+    if (status == GP_OK)
+        status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
+    if (status == GP_OK && !forward)
+        return args.y[0].data == NULL ? GP_OK
+                                      : gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply,
+                                                      GP_KERNEL_batchnorm_backward_apply, &args, err);
+    if (status == GP_OK)
+        status = gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels, err);
+    args.f[1] = gp_plan_data(l->plan, op->in[1]);
+    args.f[2] = gp_plan_data(l->plan, op->in[2]);
+    return status == GP_OK
+               ? gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args, err)
+               : status;
+}
+
+gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    args.number64[0] = l->op->factor[0];
+    args.f[1] = gp_plan_data(l->plan, l->op->in[1]);
+    args.f[2] = gp_plan_data(l->plan, l->op->in[2]);
+    args.f[0] = gp_plan_data(l->plan, l->op->in[3]);
+    args.f[3] = gp_plan_data(l->plan, l->op->in[4]);
+    return gp_lower_kernel(l, GP_KERNEL_batchnorm_infer, &args, gp_lower_elements(l, &args.y[0]), err);
+}
+
+gp_status gp_lower_groupnorm(lowering *l, gp_error *err)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = l->args;
+    uint64_t rows = l->plan->options.micro_batch, groups = (uint64_t)op->number[0];
+    gp_status status;
+
+    args.number64[0] = op->factor[0];
+    if (op->code == GP_OP_GROUPNORM) {
+        args.f[1] = gp_plan_data(l->plan, op->in[1]);
+        args.f[2] = gp_plan_data(l->plan, op->in[2]);
+        args.f[3] = gp_plan_data(l->plan, op->out[1]);
+        status = gp_lower_kernel(l, GP_KERNEL_groupnorm_moments, &args, rows * groups, err);
+        return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_groupnorm_apply, &args,
+                                                 gp_lower_elements(l, &args.y[0]), err)
+                               : status;
+    }
+    args.f[0] = gp_plan_data(l->plan, op->in[2]);
+    args.f[3] = gp_plan_data(l->plan, op->in[3]);
+    args.f[1] = gp_plan_data(l->plan, op->out[1]);
+    args.f[2] = gp_plan_data(l->plan, op->out[2]);
+    args.f[4] = gp_plan_data(l->plan, op->out[3]);
+    args.f[5] = gp_lower_scratch(l, rows * 2 * groups * sizeof(float));
+    status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_channels, &args, rows * args.x[0].channels, err);
+    if (status == GP_OK)
+        status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_parameters, &args, args.x[0].channels, err);
+    if (status != GP_OK || args.y[0].data == NULL)
+        return status;
+    status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_groups, &args, rows * groups, err);
+    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_apply, &args,
+                                             gp_lower_elements(l, &args.y[0]), err)
+                           : status;
+}
+
+gp_status gp_lower_lrn(lowering *l, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+    gp_status status;
+
+    if (l->op->code == GP_OP_LRN)
+        return gp_lower_kernel(l, GP_KERNEL_lrn, &args, gp_lower_elements(l, &args.y[0]), err);
+    args.y[0] = l->args.y[1];
+    status = gp_lower_kernel(l, GP_KERNEL_lrn_terms, &args, gp_lower_elements(l, &args.y[0]), err);
+    args.x[3] = l->args.y[1];
+    args.y[0] = l->args.y[0];
+    return status == GP_OK
+               ? gp_lower_kernel(l, GP_KERNEL_lrn_backward, &args, gp_lower_elements(l, &args.y[0]), err)
+               : status;
+}
