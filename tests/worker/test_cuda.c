@@ -438,6 +438,30 @@ TEST(equal_steps_give_equal_bits)
     net_free(&n);
 }
 
+TEST(the_cpu_refuses_fp16_in_words_and_computes_tf32_as_f32)
+{
+    way w = { .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
+    net n = { 0 };
+    result a, b;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&a, &n), err);
+    REQUIRE_OK(result_new(&b, &n), err);
+    CHECK_STATUS(GP_EUNSUPPORTED, net_run(&n, &w, GP_PHASE_TRAIN, 3, &a, &err));
+    CHECK_CONTAINS(err.message, "fp16");
+    CHECK_CONTAINS(err.message, "bf16");
+    w.precision = GP_PRECISION_TF32;
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 3, &a, &err), err);
+    w.precision = GP_PRECISION_F32;
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 3, &b, &err), err);
+    CHECK(memcmp(a.gradients, b.gradients, n.graph->blob_count * sizeof(float)) == 0);
+    result_free(&a);
+    result_free(&b);
+    net_free(&n);
+}
+
 /* Gradients are of a scaled loss on their way, and come back as they are. */
 TEST(a_loss_scale_changes_no_bit_of_a_gradient_in_float32)
 {

@@ -1,19 +1,21 @@
-/* cuDNN has a plan for the convolutions of the zoo's networks on an H200: asked of cuDNN itself, without a GPU, by the
- * properties of one (tests/gpu/h200.json).  What it refuses runs on kernels of our own, which is right and slow. */
+/* cuDNN has a plan for the convolutions of the zoo's networks on an A100, an H200 and a B200, and for what follows some of
+ * them: asked of cuDNN itself, without a GPU, by the properties of one (JSON files in tests/gpu).  What it refuses runs on kernels
+ * of our own, which is right and slow.  And products are described to cuBLASLt as they are meant. */
 #include "tests/gp_test.h"
 
 #include <stdlib.h>
 
 #include "common/model/graph.h"
+#include "worker/backend/cuda/cublas_product.h"
 #include "worker/backend/cuda/cudnn_conv.h"
 
-static char *properties_read(void)
+static char *properties_read(const char *device)
 {
     static char text[4096];
     char path[512];
 
-    snprintf(path, sizeof(path), "%s/tests/gpu/h200.json",
-             getenv("GP_SOURCE_DIR") == NULL ? "." : getenv("GP_SOURCE_DIR"));
+    snprintf(path, sizeof(path), "%s/tests/gpu/%s.json",
+             getenv("GP_SOURCE_DIR") == NULL ? "." : getenv("GP_SOURCE_DIR"), device);
     FILE *file = fopen(path, "r");
     size_t bytes = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
 
@@ -23,7 +25,7 @@ static char *properties_read(void)
     return text;
 }
 
-static gp_kernel_image image_of(const gp_shape *shape, bool packed, bool narrow)
+static gp_kernel_image image_of(const gp_shape *shape, bool packed, int32_t narrow)
 {
     gp_kernel_image image = { .channels = (uint32_t)shape->dim[0],
                               .height = (uint32_t)shape->dim[1],
@@ -37,13 +39,22 @@ static gp_kernel_image image_of(const gp_shape *shape, bool packed, bool narrow)
     return image;
 }
 
+/* What activations are, as plan.c has it. */
+typedef struct numbers {
+    bool packed;
+    int32_t narrow;
+    bool tf32;
+} numbers;
+
+static const numbers f32 = { false, GP_WIDE, false }, tf32 = { true, GP_WIDE, true },
+                     bf16 = { true, GP_NARROW_BF16, false }, fp16 = { true, GP_NARROW_F16, false };
+
 typedef struct tally {
     uint32_t asked, have;
     char refused[400];
 } tally;
 
-static void ask(tally *t, const gp_graph *graph, const gp_op *op, bool packed, bool narrow, bool tf32,
-                const char *properties)
+static void ask(tally *t, const gp_graph *graph, const gp_op *op, const numbers *how, const char *properties)
 {
     static const gp_conv_pass passes[] = { [GP_OP_CONV2D] = GP_CONV_FORWARD,
                                            [GP_OP_CONV2D_BACKWARD_DATA] = GP_CONV_DATA,
@@ -53,11 +64,11 @@ static void ask(tally *t, const gp_graph *graph, const gp_op *op, bool packed, b
                  : op->code == GP_OP_CONV2D_BACKWARD_DATA ? op->in[0]
                                                           : op->in[1];
     gp_conv_request request = { .pass = passes[op->code],
-                                .x = image_of(&graph->values[x].shape, packed, narrow),
-                                .y = image_of(&graph->values[y].shape, packed, narrow),
+                                .x = image_of(&graph->values[x].shape, how->packed, how->narrow),
+                                .y = image_of(&graph->values[y].shape, how->packed, how->narrow),
                                 .rows = 64,
                                 .groups = op->window.groups,
-                                .tf32 = tf32 };
+                                .tf32 = how->tf32 };
     gp_cudnn_conv *conv;
     size_t workspace;
     gp_error err;
@@ -99,9 +110,8 @@ static bool seen_before(const gp_graph *graph, const gp_ops *ops, uint32_t index
     return false;
 }
 
-static void network_ask(tally *t, const char *name, bool packed, bool narrow, bool tf32)
+static void network_ask(tally *t, const char *name, const numbers *how, const char *properties)
 {
-    const char *properties = properties_read();
     gp_netspec *spec;
     gp_graph *graph;
     gp_error err;
@@ -116,38 +126,230 @@ static void network_ask(tally *t, const char *name, bool packed, bool narrow, bo
         if ((code == GP_OP_CONV2D || code == GP_OP_CONV2D_BACKWARD_DATA ||
              code == GP_OP_CONV2D_BACKWARD_WEIGHTS) &&
             !seen_before(graph, ops, i))
-            ask(t, graph, &ops->op[i], packed, narrow, tf32, properties);
+            ask(t, graph, &ops->op[i], how, properties);
     }
     gp_graph_free(graph);
     gp_netspec_free(spec);
 }
 
-static void zoo_check(bool packed, bool narrow, bool tf32)
+static void zoo_check(const numbers *how, const char *device)
 {
+    const char *properties = properties_read(device);
     gp_zoo_info info;
 
     for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
         tally t = { 0 };
 
-        network_ask(&t, info.name, packed, narrow, tf32);
+        network_ask(&t, info.name, how, properties);
         printf("     %s: %u of %u\n", info.name, t.have, t.asked);
         if (t.have < t.asked)
-            GP_TEST_FAIL("%s: %u of %u convolutions have no plan; %s", info.name, t.asked - t.have, t.asked,
-                         t.refused);
+            GP_TEST_FAIL("%s on %s: %u of %u convolutions have no plan; %s", info.name, device,
+                         t.asked - t.have, t.asked, t.refused);
     }
 }
 
 TEST(the_zoos_convolutions_have_plans_in_bf16)
 {
-    zoo_check(true, true, false);
+    zoo_check(&bf16, "h200");
+}
+
+TEST(the_zoos_convolutions_have_plans_in_fp16)
+{
+    zoo_check(&fp16, "h200");
 }
 
 TEST(the_zoos_convolutions_have_plans_in_strict_float32)
 {
-    zoo_check(false, false, false);
+    zoo_check(&f32, "h200");
 }
 
 TEST(the_zoos_convolutions_have_plans_in_tf32)
 {
-    zoo_check(true, false, true);
+    zoo_check(&tf32, "h200");
+}
+
+TEST(the_zoos_convolutions_have_plans_in_bf16_on_an_a100_and_a_b200)
+{
+    zoo_check(&bf16, "a100");
+    zoo_check(&bf16, "b200");
+}
+
+/* ---- what follows ---- */
+
+typedef struct window {
+    uint32_t inputs, size, outputs;
+    int32_t kernel, stride;
+} window;
+
+/* Of ResNet-50, from the stem to the last block. */
+static const window windows[] = {
+    { 3, 224, 64, 7, 2 },   { 64, 56, 64, 1, 1 },   { 64, 56, 64, 3, 1 },   { 64, 56, 256, 1, 1 },
+    { 128, 56, 128, 3, 2 }, { 512, 28, 128, 1, 1 }, { 256, 14, 256, 3, 1 }, { 1024, 14, 512, 1, 1 },
+    { 512, 7, 512, 3, 1 },  { 512, 7, 2048, 1, 1 },
+};
+
+static gp_conv_request request_of(const window *w, gp_conv_pass pass, const numbers *how)
+{
+    const gp_shape x = gp_shape3(w->inputs, w->size, w->size),
+                   y = gp_shape3(w->outputs, (w->size - 1) / (uint32_t)w->stride + 1,
+                                 (w->size - 1) / (uint32_t)w->stride + 1);
+    gp_conv_request request = { .pass = pass,
+                                .x = image_of(&x, how->packed, how->narrow),
+                                .y = image_of(&y, how->packed, how->narrow),
+                                .rows = 256,
+                                .kernel = { w->kernel, w->kernel },
+                                .stride = { w->stride, w->stride },
+                                .dilation = { 1, 1 },
+                                .groups = 1,
+                                .tf32 = how->tf32 };
+
+    for (int i = 0; i < 4; i++)
+        request.padding[i] = w->kernel / 2;
+    if (how->narrow != GP_WIDE && w->inputs < 8) { /* the input of such a network (fuse.c) */
+        request.x.pixel_stride = 8;
+        request.x.sample = 8 * request.x.pixels;
+    }
+    return request;
+}
+
+static bool has_plan(const gp_conv_request *request, const char *device, bool *tensor_cores,
+                     size_t *workspace)
+{
+    gp_cudnn_conv *conv;
+    gp_error err;
+    bool has = gp_cudnn_conv_new(&conv, NULL, properties_read(device), request, workspace, &err) == GP_OK;
+
+    if (has) {
+        int64_t engine = gp_cudnn_conv_engine(conv, tensor_cores);
+
+        if (getenv("GP_VERBOSE") != NULL)
+            printf("     %s: %u -> %u, kernel %d: engine %lld, %zu bytes\n", device, request->x.channels,
+                   request->y.channels, request->kernel[0], (long long)engine, *workspace);
+        gp_cudnn_conv_free(conv);
+    } else if (getenv("GP_VERBOSE") != NULL) {
+        printf("     %s: %u -> %u, kernel %d: %s\n", device, request->x.channels, request->y.channels,
+               request->kernel[0], err.message);
+    }
+    return has;
+}
+
+/* With bias and ReLU: precompiled engines have it. */
+static void check_followed(const numbers *how, const char *device)
+{
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        gp_conv_request request = request_of(&windows[i], GP_CONV_FORWARD, how);
+        bool tensor_cores;
+        size_t workspace;
+
+        request.bias = request.relu = true;
+        if (!has_plan(&request, device, &tensor_cores, &workspace))
+            GP_TEST_FAIL("%s: no plan of %u to %u channels with bias and ReLU", device, windows[i].inputs,
+                         windows[i].outputs);
+    }
+}
+
+TEST(a_convolution_with_bias_and_relu_is_one_plan)
+{
+    check_followed(&bf16, "h200");
+    check_followed(&fp16, "h200");
+    check_followed(&tf32, "h200");
+    check_followed(&bf16, "a100");
+    check_followed(&bf16, "b200");
+}
+
+/* These are compiled when asked for, some seconds each: one of a kind. */
+TEST(a_convolution_with_a_sum_and_a_gradient_with_its_relu_are_one_plan)
+{
+    gp_conv_request sum = request_of(&windows[3], GP_CONV_FORWARD, &bf16),
+                    mask = request_of(&windows[2], GP_CONV_DATA, &bf16);
+    bool tensor_cores;
+    size_t workspace;
+
+    sum.bias = sum.added = sum.relu = true;
+    mask.masked = true;
+    CHECK(has_plan(&sum, "h200", &tensor_cores, &workspace));
+    CHECK(has_plan(&mask, "h200", &tensor_cores, &workspace));
+}
+
+TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
+{
+    for (size_t i = 1; i < sizeof(windows) / sizeof(windows[0]); i++)
+        for (int pass = 0; pass < 3; pass++) {
+            gp_conv_request strict = request_of(&windows[i], (gp_conv_pass)pass, &f32),
+                            loose = request_of(&windows[i], (gp_conv_pass)pass, &tf32);
+            bool tensor_cores;
+            size_t workspace;
+
+            CHECK(has_plan(&strict, "h200", &tensor_cores, &workspace) && !tensor_cores);
+            CHECK(has_plan(&loose, "h200", &tensor_cores, &workspace) && tensor_cores);
+        }
+}
+
+/* A third channel alone costs cuDNN a copy of the whole input. */
+TEST(an_input_of_eight_channels_needs_no_hidden_copy)
+{
+    gp_conv_request spread = request_of(&windows[0], GP_CONV_FORWARD, &bf16), narrow = spread;
+    bool tensor_cores;
+    size_t with = 0, without = 0;
+
+    CHECK(has_plan(&spread, "h200", &tensor_cores, &with));
+    narrow.x.pixel_stride = 3;
+    narrow.x.sample = 3 * narrow.x.pixels;
+    CHECK(has_plan(&narrow, "h200", &tensor_cores, &without));
+    if (!(with < without / 10))
+        GP_TEST_FAIL("%zu bytes of workspace with eight channels, %zu with three", with, without);
+}
+
+/* ---- products ---- */
+
+static void check_product(const gp_product_request *request, cublasLtEpilogue_t epilogue,
+                          cublasComputeType_t compute)
+{
+    gp_cublas_product *product;
+    size_t workspace, bytes;
+    cublasLtEpilogue_t is = 0;
+    cublasComputeType_t computes = 0;
+    int64_t row = 0;
+    gp_error err;
+
+    REQUIRE_OK(gp_cublas_product_new(&product, NULL, request, &workspace, &err), err);
+    cublasLtMatmulDesc_t description = gp_cublas_product_description(product);
+
+    CHECK_INT(
+        CUBLAS_STATUS_SUCCESS,
+        cublasLtMatmulDescGetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &is, sizeof(is), &bytes));
+    CHECK_INT(epilogue, is);
+    CHECK_INT(CUBLAS_STATUS_SUCCESS,
+              cublasLtMatmulDescGetAttribute(description, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &computes,
+                                             sizeof(computes), &bytes));
+    CHECK_INT(compute, computes);
+    if (request->mask_in || request->mask_out) {
+        CHECK_INT(CUBLAS_STATUS_SUCCESS,
+                  cublasLtMatmulDescGetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &row,
+                                                 sizeof(row), &bytes));
+        CHECK(row >= request->m && row % 128 == 0 && (size_t)row == 8 * gp_product_mask_row(request->m));
+    }
+    gp_cublas_product_free(product);
+}
+
+TEST(products_are_described_as_they_are_meant)
+{
+    gp_product_request r = { .n = 256, .m = 1000, .k = 2048, .transpose_b = true };
+
+    check_product(&r, CUBLASLT_EPILOGUE_DEFAULT, CUBLAS_COMPUTE_32F);
+    r.tf32 = true;
+    check_product(&r, CUBLASLT_EPILOGUE_DEFAULT, CUBLAS_COMPUTE_32F_FAST_TF32);
+    r.narrow_a = r.narrow_b = r.narrow_out = GP_NARROW_F16;
+    r.bias = true;
+    check_product(&r, CUBLASLT_EPILOGUE_BIAS, CUBLAS_COMPUTE_32F);
+    r.relu = true;
+    check_product(&r, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLAS_COMPUTE_32F);
+    r.mask_out = true;
+    check_product(&r, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLAS_COMPUTE_32F);
+    r.bias = false;
+    check_product(&r, CUBLASLT_EPILOGUE_RELU_AUX, CUBLAS_COMPUTE_32F);
+    r = (gp_product_request){ .n = 256, .m = 4096, .k = 1000, .mask_in = true };
+    check_product(&r, CUBLASLT_EPILOGUE_DRELU, CUBLAS_COMPUTE_32F);
+    r = (gp_product_request){ .n = 1000, .m = 4096, .k = 256, .transpose_a = true, .sums = true };
+    check_product(&r, CUBLASLT_EPILOGUE_BGRADB, CUBLAS_COMPUTE_32F);
 }

@@ -13,6 +13,8 @@ enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };
 
 typedef struct outcome {
     double losses[STEPS_MAX], validation;
+    double scales[STEPS_MAX];
+    uint32_t skipped[STEPS_MAX];
     uint32_t steps;
     float weights[WEIGHTS_MAX];
     size_t count;
@@ -23,8 +25,11 @@ static void take_record(void *context, const gp_train_record *record)
 {
     outcome *out = context;
 
-    if (record->step <= STEPS_MAX)
+    if (record->step <= STEPS_MAX) {
         out->losses[record->step - 1] = record->loss;
+        out->scales[record->step - 1] = record->loss_scale;
+        out->skipped[record->step - 1] = record->skipped;
+    }
     out->steps++;
 }
 
@@ -197,6 +202,81 @@ TEST(a_resumed_training_on_a_device_has_the_same_bits)
              "{\"max-epochs\":3,\"mini-batch-size\":16,\"solver\":\"adam\",\"resume\":\"%s\"}", folder);
     train(&rest, &gp_backend_cuda, options);
     CHECK_INT(whole.steps, half.steps + rest.steps);
+    CHECK(memcmp(whole.weights, rest.weights, whole.count * sizeof(float)) == 0);
+    snprintf(options, sizeof(options), "rm -r %s", folder);
+    CHECK_INT(0, system(options));
+}
+
+/* -- fp16 -- */
+
+TEST(a_training_in_fp16_is_near_that_of_the_cpu_in_float32)
+{
+    static outcome cpu, cuda;
+    const char *const more[] = { "", ",\"synchronize-batch-norm\":true" };
+
+    train(&cpu, &gp_backend_cpu, "{\"max-epochs\":2,\"mini-batch-size\":16,\"initial-learn-rate\":0.05}");
+    for (size_t i = 0; i < 2; i++) {
+        char options[200];
+
+        snprintf(
+            options, sizeof(options),
+            "{\"max-epochs\":2,\"mini-batch-size\":16,\"initial-learn-rate\":0.05,\"precision\":\"fp16\"%s}",
+            more[i]);
+        train(&cuda, &gp_backend_cuda, options);
+        CHECK_INT(cpu.steps, cuda.steps);
+        for (uint32_t k = 0; k < cpu.steps; k++) {
+            CHECK_NEAR(cpu.losses[k], cuda.losses[k], 0.03);
+            CHECK_NEAR(65536, cuda.scales[k], 0);
+            CHECK_INT(0, cuda.skipped[k]);
+        }
+        if (!(apart(&cpu, &cuda) <= 0.03))
+            GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
+    }
+}
+
+/* Until the scale fits, nothing moves; the host commits in the second. */
+TEST(steps_that_overflow_are_skipped_until_the_scale_fits)
+{
+    static outcome of;
+    const char *const more[] = { "", ",\"synchronize-batch-norm\":true" };
+
+    for (size_t i = 0; i < 2; i++) {
+        char options[200];
+        uint32_t skips = 0;
+
+        snprintf(options, sizeof(options),
+                 "{\"max-epochs\":4,\"mini-batch-size\":16,\"precision\":\"fp16\",\"loss-scale\":1e9%s}",
+                 more[i]);
+        train(&of, &gp_backend_cuda, options);
+        CHECK_NEAR(1e9, of.scales[0], 0);
+        while (skips < of.steps && of.skipped[skips])
+            skips++;
+        CHECK(skips > 2 && skips < of.steps);
+        for (uint32_t k = 0; k < of.steps; k++) {
+            CHECK_INT(k < skips, of.skipped[k]);
+            CHECK_NEAR(ldexp(1e9, -(int)(k < skips ? k : skips)), of.scales[k], 0);
+        }
+        CHECK(of.losses[of.steps - 1] < of.losses[0]);
+    }
+}
+
+TEST(a_resumed_training_in_fp16_goes_on_with_the_scale_of_the_checkpoint)
+{
+    static outcome whole, half, rest;
+    const char common[] = "\"mini-batch-size\":16,\"precision\":\"fp16\",\"loss-scale-interval\":3";
+    char folder[] = "/tmp/gp_cuda_trainer_XXXXXX", options[400];
+
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(options, sizeof(options), "{\"max-epochs\":3,%s}", common);
+    train(&whole, &gp_backend_cuda, options);
+    snprintf(options, sizeof(options), "{\"max-epochs\":2,%s,\"checkpoint-path\":\"%s\"}", common, folder);
+    train(&half, &gp_backend_cuda, options);
+    snprintf(options, sizeof(options), "{\"max-epochs\":3,%s,\"resume\":\"%s\"}", common, folder);
+    train(&rest, &gp_backend_cuda, options);
+    CHECK_INT(whole.steps, half.steps + rest.steps);
+    CHECK(whole.scales[whole.steps - 1] != 65536);
+    for (uint32_t k = half.steps; k < whole.steps; k++)
+        CHECK_NEAR(whole.scales[k], rest.scales[k], 0);
     CHECK(memcmp(whole.weights, rest.weights, whole.count * sizeof(float)) == 0);
     snprintf(options, sizeof(options), "rm -r %s", folder);
     CHECK_INT(0, system(options));
