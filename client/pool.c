@@ -537,16 +537,13 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 
 void pool_release(gp_pool *pool)
 {
-    bool leaving = pool->leaving;
     gp_ok_reply ok;
 
     pool_close_workers(pool);
-    pool->leaving =
-        true; /* a scheduler that dies now takes the lease with it: the next one finds nobody to claim it */
-    if (pool->lease != 0 && !pool->revoked && !pool_is_gone(pool))
+    /* Also where the scheduler has died: the next one keeps the lease for us as long as this process lives. */
+    if (pool->lease != 0 && !pool->revoked && !pool->forsaken)
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
-    pool->leaving = leaving;
     if (pool->lease != 0)
         gp_fault_point("lease-released");
     pool->lease = 0;

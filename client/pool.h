@@ -41,7 +41,7 @@ struct gp_pool {
     uint64_t epoch, correlation;
     uint32_t scheduler_pid;
     bool dialling; /* a scheduler that dies now is tried again by the one who dials */
-    bool leaving;  /* a scheduler that ends now is not missed */
+    bool forsaken; /* no scheduler followed the one that died, when last looked */
     uint64_t
         reunions; /* schedulers that followed the first: what was asked of the one before is not answered */
     /* The lease; 0 = none. */

@@ -203,7 +203,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
 
     if (pool->remote != NULL)
         return pool->dialling ? pool_scheduler_gone(pool, err) : pool_remote_try(pool, err);
-    if (pool->dialling || pool->leaving || !pool_missed(pool))
+    if (pool->dialling || !pool_missed(pool))
         return pool_scheduler_gone(pool, err);
     pool->dialling = true;
     pool->scheduler = NULL;
@@ -222,6 +222,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
         poll(NULL, 0, RETRY_MS);
     }
     pool->dialling = false;
+    pool->forsaken = status != GP_OK;
     if (status != GP_OK) {
         pool->scheduler = channel;
         pool->door = door;

@@ -259,8 +259,10 @@ typedef struct gp_worker_ready {
     char reason[200]; /* why excluded */
     uint64_t lease;   /* it serves now; 0 = none */
     uint32_t generation;
-    uint8_t token[16];   /* of that lease; optional on the wire */
-    uint32_t client_pid; /* who holds that lease and lives; 0 = nobody; optional on the wire */
+    uint8_t token[16]; /* of that lease; optional on the wire */
+    /* Who came with the token of that lease, and lives; 0 = nobody.  Optional on the wire. */
+    uint32_t client_pid;
+    uint8_t client_session[16];
 } gp_worker_ready;
 
 typedef struct gp_worker_welcome {

@@ -9,6 +9,7 @@ const gp_field gp_worker_ready_fields[] = {
     GP_FIELD_U32(gp_worker_ready, generation, 0, GP_GENERATION_MAX),
     GP_FIELD_BIN16_OPTIONAL(gp_worker_ready, token),
     GP_FIELD_U32_OPTIONAL(gp_worker_ready, client_pid, 0, INT32_MAX, 0),
+    GP_FIELD_BIN16_OPTIONAL(gp_worker_ready, client_session),
     GP_FIELD_END,
 };
 

@@ -61,6 +61,39 @@ static void revoke_unheld(gp_core *core, uint32_t index)
     revoke_claim(core, index);
 }
 
+/* All that serve what this one serves. */
+static void revoke_all(gp_core *core, uint32_t index)
+{
+    const uint64_t lease = core->slots[index].claim;
+    const gp_core_id token = core->slots[index].claim_token;
+
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        if (core->slots[s].claim != 0 && claims(&core->slots[s], lease, &token))
+            revoke_unheld(core, s);
+}
+
+/* Who asks for a lease has none that it would claim. */
+static bool asks(const gp_core *core, const gp_core_id *session)
+{
+    for (uint32_t i = 0; i < core->ask_count; i++)
+        if (gp_core_id_equal(&core->asks[i].session, session))
+            return true;
+    return false;
+}
+
+/* A member that the client had not come to yet is for whoever came to another one. */
+static int32_t holder_of(const gp_core *core, const gp_core_slot *slot)
+{
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        const gp_core_slot *other = &core->slots[s];
+
+        if (other->claim != 0 && other->claim_pid != 0 && claims(other, slot->claim, &slot->claim_token) &&
+            !asks(core, &other->claim_session))
+            return other->claim_pid;
+    }
+    return 0;
+}
+
 /* The worker serves what it claimed, now for a lease of ours. */
 static void take_claim(gp_core_slot *slot)
 {
@@ -138,11 +171,12 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
     slot->claim_generation = event->generation;
     slot->claim_token = event->token;
     slot->claim_pid = event->lease != 0 ? event->pid : 0;
+    slot->claim_session = event->session;
     if (event->lease >= core->lease_next)
         core->lease_next = event->lease + 1; /* an id is never used twice */
     if (lease != NULL)
         join(core, lease, event->slot);
-    else if (slot->claim != 0 && slot->claim_pid == 0 && core->adopting_ms == 0)
+    else if (slot->claim != 0 && core->adopting_ms == 0 && holder_of(core, slot) == 0)
         revoke_claim(core, event->slot);
 }
 
@@ -150,11 +184,18 @@ void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
 
-    if (slot->claim == 0) /* its client had come back: its door tells */
+    if (slot->claim == 0 || MUTANT(FORGOTTEN_HOLDER)) /* its client had come back: its door tells */
         return;
     slot->claim_pid = 0;
     if (core->adopting_ms == 0)
-        revoke_unheld(core, event->slot);
+        revoke_all(core, event->slot);
+}
+
+void gp_core_adopt_asked(gp_core *core, const gp_core_id *session)
+{
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && core->adopting_ms == 0; s++)
+        if (core->slots[s].claim != 0 && gp_core_id_equal(&core->slots[s].claim_session, session))
+            revoke_all(core, s);
 }
 
 /* Whether no member lives that was revoked, or serves others, since: then its client may come at any time. */
@@ -325,7 +366,7 @@ void gp_core_adopt_tick(gp_core *core)
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && !MUTANT(KEPT_CLAIM); s++) {
         const gp_core_slot *slot = &core->slots[s];
 
-        if (slot->claim != 0 && slot->claim_pid == 0)
+        if (slot->claim != 0 && (holder_of(core, slot) == 0 || MUTANT(HASTY_REVOKE)))
             revoke_unheld(core, s);
         else if (slot->claim != 0)
             gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",

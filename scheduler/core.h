@@ -80,7 +80,8 @@ typedef struct gp_core_slot {
     uint32_t acked;    /* generation it acknowledged, 0 = none */
     int64_t answer_ms; /* when an answer to grant or revoke is overdue; 0 = none expected */
     uint64_t claim;    /* an earlier scheduler's lease that it serves and no client has claimed yet, or 0 */
-    int32_t claim_pid; /* the living process that holds it, as the worker says; 0 = nobody */
+    int32_t claim_pid; /* the living process that holds it, as the workers say; 0 = nobody */
+    gp_core_id claim_session; /* of that process */
     uint32_t claim_generation;
     uint32_t tries; /* times in a row that its device was taken */
     uint32_t early; /* deaths before ready, in a row within the window */
@@ -193,7 +194,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_WORKER_FOUND,
     /* From here on: slot and incarnation are always set. */
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
-    /* usable, else reason; lease, generation, token = what it still holds, pid = for whom (0: nobody who lives) */
+    /* usable, else reason; lease, generation, token = what it still holds; pid, session = for whom (0: nobody who lives) */
     GP_CORE_EVENT_WORKER_READY,
     GP_CORE_EVENT_WORKER_BEAT,    /* step */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */

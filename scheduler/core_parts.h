@@ -23,6 +23,8 @@ typedef enum gp_core_mutant {
     GP_MUTANT_HASTY_GRANT,        /* a worker that serves a lease nobody has claimed yet looks free */
     GP_MUTANT_KEPT_CLAIM,         /* a lease that no client claims is never revoked */
     GP_MUTANT_BLIND_CLAIM,        /* a claim is believed, whatever its workers say */
+    GP_MUTANT_FORGOTTEN_HOLDER,   /* nor one whose client died before it claimed it */
+    GP_MUTANT_HASTY_REVOKE,       /* a client that lives and looks late has lost its lease */
     GP_MUTANT_COUNT,
 } gp_core_mutant;
 
@@ -117,6 +119,8 @@ void gp_core_resize_tell(gp_core *core);
 void gp_core_adopt_found(gp_core *core, const gp_core_event *event);
 /* The slot's worker, which was awaited, has reported. */
 void gp_core_adopt_reported(gp_core *core, const gp_core_event *event);
+/* That session asks for a lease. */
+void gp_core_adopt_asked(gp_core *core, const gp_core_id *session);
 /* How many workers serve leases that no client has claimed yet. */
 uint32_t gp_core_adopt_claims(const gp_core *core);
 /* The process that held what the slot's worker claims is dead. */

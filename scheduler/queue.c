@@ -276,6 +276,7 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     memmove(&core->asks[position + 1], &core->asks[position], (core->ask_count - position) * sizeof(ask));
     core->asks[position] = ask;
     core->ask_count++;
+    gp_core_adopt_asked(core, &ask.session);
     gp_core_queue_serve(core);
     /* Behind others, the head was looked at, not this one. */
     for (uint32_t i = 1; ask.wish.no_wait && i < core->ask_count; i++) {

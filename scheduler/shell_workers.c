@@ -205,6 +205,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.lease = ready.lease;
     event.generation = ready.generation;
     event.pid = hold_holder(worker, &ready);
+    memcpy(event.session.bytes, ready.client_session, sizeof(event.session.bytes));
     memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
     gp_log_event(GP_LOG_INFO, "worker-ready", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
                  "the worker is %s %.1f ms after %s%s%s", event.usable ? "ready" : "excluded",

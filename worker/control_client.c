@@ -91,6 +91,7 @@ static void on_attach(control *c, gp_incoming *in)
     }
     c->attached = true;
     c->client = in->peer;
+    memcpy(c->client_session, in->envelope.session, sizeof(c->client_session));
     gp_fault_point("attached");
     tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
 }

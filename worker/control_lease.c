@@ -300,8 +300,11 @@ void control_report(control *c)
     }
     if (c->lease != 0)
         memcpy(ready.token, c->grant.token, sizeof(ready.token));
-    if (c->lease != 0 && c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd))
+    /* Who has not come to us may not know of the lease, and would never claim it. */
+    if (c->lease != 0 && c->attached && c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd)) {
         ready.client_pid = c->grant.client_pid;
+        memcpy(ready.client_session, c->client_session, sizeof(ready.client_session));
+    }
     if (c->options->device->excluded[0] != '\0') {
         ready.state = GP_WORKER_EXCLUDED;
         snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);

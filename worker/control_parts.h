@@ -66,6 +66,7 @@ typedef struct control {
     /* Its client. */
     bool attached;
     gp_peer client;
+    uint8_t client_session[16];
     gp_runner_link *runner; /* of its commands; NULL = none */
 
     /* The link that its tasks come through. */

@@ -471,6 +471,24 @@ TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
     end();
 }
 
+/* Its process goes on, and never looks at the pool again. */
+TEST(a_lease_that_is_given_back_while_there_is_no_scheduler_is_free)
+{
+    gp_pool *other = NULL;
+
+    REQUIRE(begin());
+    REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
+    kill_scheduler();
+    pool_release(pool);
+    CHECK_INT(0, pool->lease);
+    REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
+    CHECK_STATUS(GP_OK, pool_lease(other, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
+    CHECK_INT(WORKERS, other->grant.slots_count);
+    check_adopted();
+    gp_pool_close(other);
+    end();
+}
+
 TEST(a_client_that_dies_before_it_has_claimed_its_lease_frees_it)
 {
     int told;

@@ -418,6 +418,8 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 void sim_lane_ends(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 /* The process serves no ring any more: its client sees that. */
 void sim_seat_leave(sim *s, sim_process *process);
+/* The scheduler learns of clients that died before they claimed what adopted workers hold for them. */
+void sim_watch_holders(sim *s);
 void sim_takes(sim *s, sim_process *process, uint32_t serial);
 void sim_answers(sim *s, sim_process *process, uint32_t serial);
 void sim_drops(sim *s, sim_process *process, uint32_t serial);

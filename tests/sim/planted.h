@@ -24,6 +24,8 @@ static const sim_planted sim_planted_bugs[] = {
     { "hasty-grant", IN_CORE, GP_MUTANT_HASTY_GRANT },
     { "kept-claim", IN_CORE, GP_MUTANT_KEPT_CLAIM },
     { "blind-claim", IN_CORE, GP_MUTANT_BLIND_CLAIM },
+    { "forgotten-holder", IN_CORE, GP_MUTANT_FORGOTTEN_HOLDER },
+    { "hasty-revoke", IN_CORE, GP_MUTANT_HASTY_REVOKE },
     { "early-reply", IN_JOBS, GP_JOBS_MUTANT_EARLY_REPLY },
     { "early-go", IN_JOBS, GP_JOBS_MUTANT_EARLY_GO },
     { "amnesia", IN_JOBS, GP_JOBS_MUTANT_AMNESIA },

@@ -213,6 +213,32 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
     }
 }
 
+/* Who has the lease, knows it and lives, as the worker's pidfd says. */
+static const sim_client *holder_of(const sim *s, uint64_t lease)
+{
+    for (uint32_t i = 0; i < SIM_CLIENTS && lease != 0; i++)
+        if (s->clients[i].state == SIM_HOLDING && s->clients[i].lease == lease)
+            return &s->clients[i];
+    return NULL;
+}
+
+void sim_watch_holders(sim *s)
+{
+    for (uint32_t i = 0; i < s->script.slots && s->up; i++) {
+        const gp_core_slot *slot = &s->core->slots[i];
+        gp_core_event unheld = { .kind = GP_CORE_EVENT_WORKER_UNHELD,
+                                 .slot = i,
+                                 .incarnation = slot->incarnation };
+
+        const sim_client *holder =
+            slot->claim == 0 || slot->claim_pid == 0 ? NULL : holder_of(s, slot->claim);
+
+        if (slot->claim != 0 && slot->claim_pid != 0 &&
+            (holder == NULL || (int32_t)holder->serial != slot->claim_pid))
+            sim_step_core(s, &unheld);
+    }
+}
+
 static void report(sim *s, sim_process *process)
 {
     gp_core_event ready = { .kind = GP_CORE_EVENT_WORKER_READY,
@@ -221,7 +247,12 @@ static void report(sim *s, sim_process *process)
                             .lease = process->lease,
                             .generation = process->generation,
                             .token = process->token };
+    const sim_client *holder = holder_of(s, process->lease);
 
+    if (holder != NULL) {
+        ready.pid = (int32_t)holder->serial;
+        ready.session = holder->session;
+    }
     process_says(s, process, sim_transit(s), ready);
 }
 

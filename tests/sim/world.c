@@ -312,7 +312,7 @@ static void scheduler_begins(sim *s)
         sim_client *client = &s->clients[i];
         int64_t after_us = sim_draw(&client->dice, sim_chance(&client->dice, 10) ? 5000 * MS : 800 * MS);
 
-        client->whole = client->whole && sim_lease_is_whole(s, client) && after_us < 1000 * MS;
+        client->whole = client->whole && sim_lease_is_whole(s, client); /* however late it looks */
         if (client->state == SIM_HOLDING) { /* its id goes on: see check_grant() */
             s->generation_of[client->lease & 63] = client->lease;
             s->generation_last[client->lease & 63] = 0;
@@ -415,6 +415,8 @@ static void alarm_rings(sim *s, sim_happening *h)
         sim_jobs_step(s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
     if (s->up)
         sim_step_core(s, &tick);
+    if (s->up)
+        sim_watch_holders(s);
 }
 
 /* Which gate it has to pass; NULL: none. */
