@@ -5,6 +5,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/multinode.h"
 #include "worker/trainer_state.h"
 
 static bool keep_possible(const gp_trainer *trainer)
@@ -40,6 +41,30 @@ static gp_status keep_check(void *context, gp_error *err)
                    (unsigned long long)trainer->step + 1);
 }
 
+/* NCCL reads its environment when a process first uses it. */
+static gp_status keep_multinode(gp_trainer *trainer, gp_error *err)
+{
+    static bool used, set; /* by the compute thread only */
+    gp_multinode found;
+    gp_status status = GP_OK;
+
+    if (trainer->options.fast_multinode) {
+        status = gp_multinode_look(&found, "", err);
+        if (status == GP_OK && used && !set)
+            status =
+                gp_fail(err, GP_ESTATE,
+                        "this worker has used NCCL without fast-multinode, and NCCL reads its settings once; "
+                        "begin a new pool (gradpool down)");
+        if (status != GP_OK)
+            return status;
+        gp_multinode_set(&found);
+        set = true;
+        gp_multinode_describe(&found, trainer->network, sizeof(trainer->network), &trainer->network_slow);
+    }
+    used = true;
+    return GP_OK;
+}
+
 /* *joined: all ranks are in one group of the device's library. */
 static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
 {
@@ -54,6 +79,14 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     *joined = true;
     if (trainer->world == 1)
         return steps->join(trainer->backend, &group, err);
+    failed = keep_multinode(trainer, &why) != GP_OK;
+    status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
+    if (status == GP_OK && failed != 0)
+        return gp_fail(err, why.message[0] == '\0' ? GP_EPEER : why.code, "%s",
+                       why.message[0] == '\0' ? "another rank's network is not fit for fast-multinode"
+                                              : why.message);
+    if (status != GP_OK)
+        return status;
     if (trainer->rank == 0)
         failed = steps->group_id(group.id, &why) != GP_OK;
     status = gp_comm_broadcast_private(trainer->comm, group.id, sizeof(group.id), 0, err);
@@ -141,6 +174,9 @@ gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err)
     gp_range *buckets;
     gp_status status;
 
+    if (trainer->options.fast_multinode && trainer->backend_ops->steps == NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "fast-multinode is of NCCL between GPUs, and these are CPU workers; leave it out");
     if (!keep_possible(trainer)) /* on all ranks or on none: it is of the options and the kind of device */
         return GP_OK;
     status = keep_join(trainer, &joined, err);

@@ -591,6 +591,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
     if (trainer->resumed[0] != '\0' && trainer->rank == 0)
         sink->note(sink->context, trainer->resumed, false);
+    if (trainer->network[0] != '\0' && trainer->rank == 0 && !trainer->again)
+        sink->note(sink->context, trainer->network, trainer->network_slow);
     trainer_tell_left_out(trainer, trainer->data, sink);
     trainer_tell_left_out(trainer, trainer->validation, sink);
     gp_error lost;

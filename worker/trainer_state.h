@@ -96,6 +96,8 @@ struct gp_trainer {
     gp_augment_draw *draws;           /* of a call's samples; NULL unless resident data are augmented */
     step_ahead ahead[GP_STEPS_AHEAD]; /* the oldest first */
     uint32_t ahead_count;
+    char network[300]; /* what fast-multinode found; "" = not asked */
+    bool network_slow;
     int64_t left_ns; /* when a rank was first seen to have left; 0: none has */
     int64_t join_ns; /* when joining began; 0: not joining */
     bucket *buckets; /* of what is exchanged: not of frozen tensors */

@@ -154,6 +154,10 @@ TEST(bench_allreduce_times_the_exchange_of_each_size)
 
         CHECK(bytes >= wanted * 0.95 && bytes <= wanted * 1.05);
         CHECK(number(gp_json_element(json, i), "exchange_seconds") > 0);
+        /* 2 (n - 1) / n is 1 for two */
+        CHECK_NEAR(number(gp_json_element(json, i), "algbw"), number(gp_json_element(json, i), "busbw"), 0);
+        CHECK_NEAR(bytes * 1e-9 / number(gp_json_element(json, i), "exchange_seconds"),
+                   number(gp_json_element(json, i), "algbw"), 1e-6);
     }
     gp_json_free(json);
     RUN_CODE(2, "bench", "allreduce", "--sizes", "1");

@@ -1,0 +1,146 @@
+/* What is found of a machine's network in a folder that looks like its /sys and /proc, and what NCCL is told. */
+#include "tests/gp_test.h"
+
+#include <ftw.h>
+#include <sys/stat.h>
+
+#include "worker/multinode.h"
+
+static char root[64];
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static void put(const char *path, const char *text)
+{
+    char whole[400];
+    FILE *file;
+
+    snprintf(whole, sizeof(whole), "%s%s", root, path);
+    for (char *at = whole + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        mkdir(whole, 0700);
+        *at = '/';
+    }
+    file = fopen(whole, "w");
+    REQUIRE(file != NULL);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void interface_put(const char *name, const char *state, const char *speed)
+{
+    char path[200];
+
+    snprintf(path, sizeof(path), "/sys/class/net/%s/operstate", name);
+    put(path, state);
+    snprintf(path, sizeof(path), "/sys/class/net/%s/speed", name);
+    put(path, speed);
+}
+
+static void machine_begin(void)
+{
+    strcpy(root, "/tmp/gp_multinode_XXXXXX");
+    REQUIRE(mkdtemp(root) != NULL);
+    unsetenv("NCCL_SOCKET_IFNAME");
+    interface_put("lo", "up\n", "");
+    interface_put("docker0", "up\n", "100000\n");
+    interface_put("eth0", "up\n", "1000\n");
+    interface_put("eth1", "up\n", "100000\n");
+    interface_put("eth2", "down\n", "400000\n");
+    put("/proc/net/route", "Iface\tDestination\tGateway\neth0\t0000A8C0\t0\neth0\t00000000\t0101A8C0\n");
+}
+
+static void machine_end(void)
+{
+    nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST(the_fastest_interface_that_is_up_and_real_is_taken)
+{
+    gp_multinode found;
+    gp_error err;
+    char text[300];
+    bool warning;
+
+    machine_begin();
+    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    CHECK_TEXT("=eth1", found.interface);
+    CHECK_INT(100000, found.speed);
+    gp_multinode_describe(&found, text, sizeof(text), &warning);
+    CHECK(warning);
+    CHECK_CONTAINS(text, "no InfiniBand or RoCE card");
+    interface_put("eth1", "up\n", "1000\n");
+    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    CHECK_TEXT("=eth0", found.interface); /* that of the default route, among equals */
+    machine_end();
+}
+
+TEST(an_interface_that_is_named_must_be_up)
+{
+    gp_multinode found;
+    gp_error err;
+
+    machine_begin();
+    setenv("NCCL_SOCKET_IFNAME", "=eth2", 1);
+    CHECK_STATUS(GP_EINVAL, gp_multinode_look(&found, root, &err));
+    CHECK_CONTAINS(err.message, "NCCL_SOCKET_IFNAME is '=eth2'");
+    CHECK_CONTAINS(err.message, "eth0");
+    setenv("NCCL_SOCKET_IFNAME", "eth", 1);
+    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    CHECK_TEXT("eth", found.interface);
+    setenv("NCCL_SOCKET_IFNAME", "^lo,docker,eth", 1);
+    CHECK_STATUS(GP_EINVAL, gp_multinode_look(&found, root, &err));
+    unsetenv("NCCL_SOCKET_IFNAME");
+    interface_put("eth0", "down\n", "");
+    interface_put("eth1", "down\n", "");
+    CHECK_STATUS(GP_ENODEV, gp_multinode_look(&found, root, &err));
+    machine_end();
+}
+
+TEST(a_card_with_an_active_port_is_used_and_gpudirect_is_told)
+{
+    gp_multinode found;
+    gp_error err;
+    char text[300];
+    bool warning;
+
+    machine_begin();
+    put("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    put("/sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
+    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    CHECK_TEXT("mlx5_1", found.card);
+    CHECK(!found.direct);
+    gp_multinode_describe(&found, text, sizeof(text), &warning);
+    CHECK(warning);
+    CHECK_CONTAINS(text, "modprobe nvidia-peermem");
+    put("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65\n");
+    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    CHECK(found.direct);
+    gp_multinode_describe(&found, text, sizeof(text), &warning);
+    CHECK(!warning);
+    CHECK_CONTAINS(text, "card mlx5_1, GPUDirect RDMA is on: by DMA-BUF");
+    machine_end();
+}
+
+TEST(what_the_user_has_set_stays)
+{
+    const gp_multinode sockets = { .interface = "=eth1", .reason = "" };
+    const gp_multinode card = { .interface = "=eth1", .card = "mlx5_1", .direct = true, .reason = "" };
+
+    unsetenv("NCCL_SOCKET_IFNAME");
+    setenv("NCCL_SOCKET_NTHREADS", "2", 1);
+    gp_multinode_set(&sockets);
+    CHECK_TEXT("=eth1", getenv("NCCL_SOCKET_IFNAME"));
+    CHECK_TEXT("2", getenv("NCCL_SOCKET_NTHREADS"));
+    CHECK_TEXT("4", getenv("NCCL_NSOCKS_PERTHREAD"));
+    CHECK(getenv("NCCL_IB_TIMEOUT") == NULL);
+    gp_multinode_set(&card);
+    CHECK_TEXT("17", getenv("NCCL_IB_TIMEOUT"));
+    CHECK_TEXT("SYS", getenv("NCCL_NET_GDR_LEVEL"));
+}
