@@ -109,7 +109,6 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
         "cc=9.0",
         1);
     setenv("FAKE_CUDA", "2", 1);
-    setenv("FAKE_GPU_ALIGNMENT", "0", 1);
     run(&undisturbed, NULL);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     CHECK_INT(0, undisturbed.summary.restarts);
