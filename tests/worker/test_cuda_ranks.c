@@ -32,7 +32,8 @@ typedef struct result {
 typedef struct job {
     char data[64], options[512], fault[64], device_fault[96], words[32];
     uint32_t stop_rank, stop_step, fault_rank;
-    bool again; /* survivors form another group */
+    bool again;  /* all but fault_rank form another group */
+    bool pauses; /* it is a pause that is asked for at stop_step */
     size_t count;
     result results[SLOT_MAX];
 } job;
@@ -90,7 +91,7 @@ static void watch_record(void *context, const gp_train_record *record)
         counts_take(w->result->early);
     counts_take(w->result->late);
     if (shared->stop_step == record->step && shared->stop_rank == w->slot)
-        atomic_store(&w->control->stop, 1);
+        atomic_store(shared->pauses ? &w->control->pause : &w->control->stop, 1);
 }
 
 static void watch_validation(void *context, const gp_train_validation *validation)
@@ -191,6 +192,7 @@ static void rank_body(rank_place *place)
         fake_gpu_faults(shared->device_fault);
     held = train(place, backend, &control, 1, in_order, place->slots, NULL);
     if (shared->again) {
+        gp_train_control_reset(&control);
         for (uint32_t slot = 0; slot < place->slots; slot++)
             if (slot != shared->fault_rank)
                 survivors[count++] = slot;
@@ -288,6 +290,36 @@ TEST(all_ranks_stop_at_the_same_step_whoever_was_asked)
         CHECK(done->step > 4 && done->step < 10);
         CHECK(memcmp(j->results[0].parts[0].weights, j->results[r].parts[0].weights,
                      sizeof(j->results[0].parts[0].weights)) == 0);
+    }
+    check_violations(3);
+    job_free(j);
+}
+
+/* As when a worker joins or leaves: here all go on, so that the bits tell whether anything was lost. */
+TEST(ranks_that_pause_go_on_in_another_group_with_the_same_bits)
+{
+    static result undisturbed;
+    job *j = job_new(12, "\"solver\":\"adam\"");
+
+    run_ranks(3, rank_body);
+    undisturbed = j->results[0];
+    job_free(j);
+    j = job_new(12, "\"solver\":\"adam\"");
+    j->stop_rank = 2;
+    j->stop_step = 5;
+    j->pauses = j->again = true;
+    j->fault_rank = UINT32_MAX;
+    run_ranks(3, rank_body);
+    for (uint32_t r = 0; r < 3; r++) {
+        const part *first = &j->results[r].parts[0], *second = &j->results[r].parts[1];
+
+        CHECK_STATUS(GP_OK, (gp_status)first->done.status);
+        CHECK_INT(GP_STOP_PAUSED, first->done.stop_reason);
+        CHECK_INT(j->results[0].parts[0].done.step, first->done.step);
+        CHECK(first->held && first->done.step > 5 && first->done.step < 12);
+        CHECK_INT(first->done.step + 1, second->first);
+        CHECK_INT(12, second->done.step);
+        CHECK(memcmp(undisturbed.parts[0].weights, second->weights, sizeof(second->weights)) == 0);
     }
     check_violations(3);
     job_free(j);

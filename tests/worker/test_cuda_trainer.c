@@ -12,7 +12,9 @@
 enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };
 
 typedef struct outcome {
-    double losses[STEPS_MAX], validation;
+    double losses[STEPS_MAX], validations[STEPS_MAX];
+    uint64_t validated[STEPS_MAX]; /* after which steps */
+    uint32_t checks;
     double scales[STEPS_MAX];
     uint32_t skipped[STEPS_MAX];
     uint32_t steps;
@@ -35,7 +37,13 @@ static void take_record(void *context, const gp_train_record *record)
 
 static void take_validation(void *context, const gp_train_validation *validation)
 {
-    ((outcome *)context)->validation = validation->loss;
+    outcome *out = context;
+
+    if (out->checks < STEPS_MAX) {
+        out->validations[out->checks] = validation->loss;
+        out->validated[out->checks] = validation->step;
+    }
+    out->checks++;
 }
 
 static void take_note(void *context, const char *text, bool warning)
@@ -119,7 +127,11 @@ static void check_as_cpu(const char *options)
     CHECK_INT(cpu.steps, cuda.steps);
     for (uint32_t i = 0; i < cpu.steps; i++)
         CHECK_NEAR(cpu.losses[i], cuda.losses[i], 1e-4);
-    CHECK_NEAR(cpu.validation, cuda.validation, 1e-4);
+    CHECK_INT(cpu.checks, cuda.checks);
+    for (uint32_t i = 0; i < cpu.checks && i < STEPS_MAX; i++) {
+        CHECK_INT(cpu.validated[i], cuda.validated[i]);
+        CHECK_NEAR(cpu.validations[i], cuda.validations[i], 1e-4);
+    }
     if (!(apart(&cpu, &cuda) <= 1e-4))
         GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
 }
@@ -128,6 +140,9 @@ TEST(a_training_on_a_device_is_that_of_the_cpu)
 {
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"initial-learn-rate\":0.05}");
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":32,\"solver\":\"adam\",\"gradient-threshold\":1}");
+    /* Between steps that are under way before the one before them is heard of. */
+    check_as_cpu("{\"max-epochs\":3,\"mini-batch-size\":16,\"validation-frequency\":3,"
+                 "\"validation-patience\":4,\"output-network\":\"best-validation\"}");
 }
 
 /* What the host commits: several ways that do not stay on the device. */

@@ -51,7 +51,8 @@ static bool data_fit(gp_plan *plan, const gp_resident *resident)
     size_t available = gp_device_available(plan->backend->device);
     double bytes = (double)resident->count * (double)(resident->sample_bytes + resident->target_bytes);
 
-    return available > SPARE_BYTES && bytes < 0.75 * (double)(available - SPARE_BYTES);
+    return resident->sample_bytes <= INT32_MAX && available > SPARE_BYTES &&
+           bytes < 0.75 * (double)(available - SPARE_BYTES);
 }
 
 static gp_status take(gp_plan *plan, void *out, size_t bytes, gp_error *err)
@@ -71,7 +72,7 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
     gp_device *device = plan->backend->device;
     gp_feed *feed = &plan->kept->feed;
     const size_t each = resident->sample_bytes, target = resident->target_bytes;
-    uint32_t some = READ_BYTES / (uint32_t)(each + target) + 1;
+    const uint32_t some = (uint32_t)(READ_BYTES / (each + target)) + 1;
     char *rows = gp_malloc(some * (each + target));
     gp_status status = rows == NULL ? gp_fail(err, GP_ENOMEM, "no memory to read data for the GPU") : GP_OK;
 
@@ -126,13 +127,16 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
 {
     gp_feed *feed = &plan->kept->feed;
     gp_kernel_args *input = &plan->steps[0].args;
+    const size_t taken_bytes = plan->taken_bytes;
     gp_error ignored;
     gp_status status;
 
-    if (resident != NULL && data_fit(plan, resident) && data_take(plan, resident, &ignored) == GP_OK)
+    if (resident != NULL && data_fit(plan, resident) && data_take(plan, resident, &ignored) == GP_OK) {
         feed->resident = resident;
-    else if (resident != NULL)
+    } else if (resident != NULL) {
         gp_feed_close(plan); /* what was taken of it */
+        plan->taken_bytes = taken_bytes;
+    }
     resident = feed->resident;
     status = slots_take(plan, resident != NULL, resident != NULL && resident->drawn, err);
     if (status != GP_OK)
