@@ -26,7 +26,7 @@ typedef struct result {
     double losses[STEPS_MAX];
     uint32_t heard[STEPS_MAX];  /* how often, of each step */
     uint64_t early[4], late[4]; /* allocations of ours, of the device, of the host's pages; graphs */
-    uint32_t violations;
+    uint32_t violations, left; /* left: blocks, streams, events and graphs that nobody gave back */
 } result;
 
 typedef struct job {
@@ -202,12 +202,15 @@ static void rank_body(rank_place *place)
     gp_backend_cuda.close(backend);
     gp_train_control_deinit(&control);
     shared->results[place->slot].violations = fake_gpu_violations();
+    shared->results[place->slot].left = fake_gpu_blocks() + fake_gpu_streams();
 }
 
 static void check_violations(uint32_t ranks)
 {
-    for (uint32_t r = 0; r < ranks; r++)
+    for (uint32_t r = 0; r < ranks; r++) {
         CHECK_INT(0, shared->results[r].violations);
+        CHECK_INT(0, shared->results[r].left);
+    }
 }
 
 /* ---- tests ---- */
@@ -410,7 +413,7 @@ static void check_death(const char *fault, const char *device_fault)
         CHECK(j->results[0].heard[s] + j->results[2].heard[s] >= 1 && j->results[0].heard[s] <= 1 &&
               j->results[2].heard[s] <= 1);
     for (uint32_t r = 0; r < RANKS; r += 2)
-        CHECK_INT(0, j->results[r].violations);
+        CHECK_INT(0, j->results[r].violations + j->results[r].left);
     job_free(j);
 }
 

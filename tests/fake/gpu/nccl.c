@@ -21,8 +21,8 @@
 enum { PIECE = 1 << 18, RANKS_MAX = 64 };
 
 typedef struct shared {
-    uint32_t joined;         /* ranks that are there */
-    uint32_t arrived, round; /* of the present meeting, and meetings that are over */
+    _Alignas(64) uint32_t joined; /* ranks that are there; what follows the struct is aligned too */
+    uint32_t arrived, round;      /* of the present meeting, and meetings that are over */
     int32_t pid[RANKS_MAX];
     char who[RANKS_MAX][96]; /* host and device */
 } shared;

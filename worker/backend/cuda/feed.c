@@ -73,17 +73,18 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
     gp_feed *feed = &plan->kept->feed;
     const size_t each = resident->sample_bytes, target = resident->target_bytes;
     const uint32_t some = (uint32_t)(READ_BYTES / (each + target)) + 1;
-    char *rows = gp_malloc(some * (each + target));
+    const size_t targets_at = aligned(some * each);
+    char *rows = gp_malloc(targets_at + some * target);
     gp_status status = rows == NULL ? gp_fail(err, GP_ENOMEM, "no memory to read data for the GPU") : GP_OK;
 
     for (uint32_t at = 0; at < resident->count && status == GP_OK; at += some) {
         uint32_t count = resident->count - at < some ? resident->count - at : some;
 
-        status = resident->read(resident->context, at, count, rows, rows + some * each, err);
+        status = resident->read(resident->context, at, count, rows, rows + targets_at, err);
         if (status == GP_OK)
             status = gp_device_upload(device, feed->data + at * each, rows, count * each, err);
         if (status == GP_OK)
-            status = gp_device_upload(device, feed->data_targets + at * target, rows + some * each,
+            status = gp_device_upload(device, feed->data_targets + at * target, rows + targets_at,
                                       count * target, err);
     }
     gp_free(rows);
