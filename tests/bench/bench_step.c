@@ -2,7 +2,7 @@
  * or of a prediction.
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
- *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|bf16] [--profile kinds|steps]
+ *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|tf32|bf16|fp16] [--profile kinds|steps]
  *
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
@@ -51,6 +51,16 @@ typedef struct bench {
     uint32_t batch, under_way;
 } bench;
 
+static gp_precision precision_of(const char *word)
+{
+    int found = 0;
+
+    for (int i = 0; gp_precision_names[i] != NULL; i++)
+        if (strcmp(word, gp_precision_names[i]) == 0)
+            found = i;
+    return (gp_precision)found;
+}
+
 static bool read_options(bench_options *options, int count, char **arguments)
 {
     *options = (bench_options){ .threads = 1, .batch = 256, .seconds = 2, .network = "lenet" };
@@ -74,7 +84,7 @@ static bool read_options(bench_options *options, int count, char **arguments)
         else if (strcmp(name, "--profile") == 0)
             options->profile = value;
         else if (strcmp(name, "--precision") == 0)
-            options->precision = strcmp(value, "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_F32;
+            options->precision = precision_of(value);
         else if (strcmp(name, "--phase") == 0)
             options->phase = strcmp(value, "infer") == 0 ? GP_PHASE_INFER : GP_PHASE_TRAIN;
         else
@@ -368,7 +378,7 @@ int main(int count, char **arguments)
             stderr,
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
             "                  [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision "
-            "f32|bf16] "
+            "f32|tf32|bf16|fp16] "
             "[--profile kinds|steps]\n");
         return 2;
     }

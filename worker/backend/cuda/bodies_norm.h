@@ -54,15 +54,55 @@ BODY void body_batchnorm_moments(const gp_kernel_args *a, uint32_t c)
     a->f[3][channels + c] = (float)(1.0 / sqrt(variance + a->number64[0]));
 }
 
+/* What batch norm makes of x in channel c, of all that write it and of all that find out again whether a ReLU cut it. */
+BODY float batchnorm_value(const float *moments, uint32_t channels, const float *scale, const float *offset,
+                           uint32_t c, float x)
+{
+    return (x - moments[c]) * (moments[channels + c] * scale[c]) + offset[c];
+}
+
+/* Above 0 as it is written: half of fp16's least number, and all below, are 0 there. */
+BODY int is_above_0(int32_t narrow, float value)
+{
+    return value > (narrow == GP_NARROW_F16 ? 1.0f / 33554432.0f : 0.0f);
+}
+
 /* x[0], f[1] scale, f[2] offset, f[3] moments -> y[0]. */
 BODY void body_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t c = image_place(&a->x[0], i).c;
 
-    image_put(&a->y[0], i,
-              followed(a, i,
-                       (image_get(&a->x[0], i) - a->f[3][c]) * (a->f[3][a->x[0].channels + c] * a->f[1][c]) +
-                           a->f[2][c]));
+    image_put(
+        &a->y[0], i,
+        followed(a, i,
+                 batchnorm_value(a->f[3], a->x[0].channels, a->f[1], a->f[2], c, image_get(&a->x[0], i))));
+}
+
+/* The same and max pooling of its ReLU: items are elements of y[0]; bytes: int32 index in y's order. */
+BODY void body_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
+{
+    const gp_kernel_image *x = &a->x[0];
+    place at = image_place(&a->y[0], i);
+    window_box box = window_of(a, x, (int32_t)(at.p / a->y[0].width), (int32_t)(at.p % a->y[0].width));
+    float largest = 0.0f;
+    int32_t index = -1;
+
+    for (int32_t row = box.top; row < box.bottom; row += a->dilation[0])
+        for (int32_t column = box.left; column < box.right; column += a->dilation[1]) {
+            int32_t p = row * (int32_t)x->width + column;
+            float value = batchnorm_value(a->f[3], x->channels, a->f[1], a->f[2], at.c,
+                                          image_get(x, image_at(x, at.n, at.c, (uint32_t)p)));
+
+            value = value <= 0.0f ? 0.0f : value;
+            if (x->narrow)
+                value = number_wide(x->narrow, number_narrow(x->narrow, value));
+            if (index < 0 || value > largest) {
+                largest = value;
+                index = p;
+            }
+        }
+    image_put(&a->y[0], i, largest);
+    ((int32_t *)(uintptr_t)a->bytes)[i] = index;
 }
 
 /* x[0], f[0] mean, f[1] scale, f[2] offset, f[3] variance -> y[0]. */
@@ -72,6 +112,15 @@ BODY void body_batchnorm_infer(const gp_kernel_args *a, uint32_t i)
     float factor = (float)gp_norm_factor(a->f[1][c], a->f[3][c], a->number64[0]);
 
     image_put(&a->y[0], i, followed(a, i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]));
+}
+
+/* A gradient behind the ReLU that follows batch norm, where it is found out again: f[0] scale, f[5] offset. */
+BODY float cut(const gp_kernel_args *a, uint32_t c, float x, float dy)
+{
+    return a->relu && !is_above_0(a->x[0].narrow,
+                                  batchnorm_value(a->f[3], a->x[0].channels, a->f[0], a->f[5], c, x))
+               ? 0.0f
+               : dy;
 }
 
 /* x[0], x[1] dy, f[3] moments -> d[0] parts [chunk][2][C] of dy and of dy times normalised x. */
@@ -84,7 +133,7 @@ BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
 
     for (uint32_t unit = chunk; unit < a->call->count * x->pixels; unit += a->chunks) {
         size_t at = image_at(x, unit / x->pixels, c, unit % x->pixels);
-        float dy = masked(a, at, image_get(&a->x[1], at));
+        float dy = cut(a, c, image_get(x, at), masked(a, at, image_get(&a->x[1], at)));
 
         sum += (double)dy;
         product += (double)dy * (double)((image_get(x, at) - mean) * inverse);
@@ -121,8 +170,8 @@ BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
     float inverse = a->f[3][channels + at.c];
     float normalised = (image_get(&a->x[0], i) - a->f[3][at.c]) * inverse;
     float dx = a->f[0][at.c] * inverse *
-               (masked(a, i, image_get(&a->x[1], i)) - (float)(a->d[1][at.c] / n) -
-                normalised * (float)(a->d[1][channels + at.c] / n));
+               (cut(a, at.c, image_get(&a->x[0], i), masked(a, i, image_get(&a->x[1], i))) -
+                (float)(a->d[1][at.c] / n) - normalised * (float)(a->d[1][channels + at.c] / n));
 
     image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
 }

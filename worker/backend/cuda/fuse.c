@@ -4,6 +4,7 @@
  * writes what the second wrote, reads what that read besides, and the second is left empty.
  *
  *   forward   conv [ -> batch norm, in inference ] [ -> add ] [ -> relu ]     fc [ -> relu ]     batch norm [ -> add ] [ -> relu ]
+ *             batch norm -> relu -> max pool, in training: the way back finds out again where the ReLU cut
  *   back      relu's -> batch norm's            conv's, fc's, pool's, or a sum of gradients -> relu's
  *
  * The second operand of a sum, or the output of the ReLU, is in[PLAN_WITH]. */
@@ -106,6 +107,42 @@ static void take_relu(fusing *f, uint32_t index)
     take(f, relu);
 }
 
+/* The output of such a ReLU, the largest there is behind a stem, is never there: the pool has its maxima and where they
+ * were, and batch norm's way back has what the ReLU was given. */
+static void take_pool(fusing *f, uint32_t index)
+{
+    gp_op *op = &f->plan->ops[index];
+    uint32_t pool = NONE, relu = NONE, norm;
+
+    if (!f->plan->follows[index].relu || op->in[PLAN_WITH] != GP_NO_VALUE ||
+        f->links[op->out[0]].readers != 2)
+        return;
+    for (uint32_t i = 0; i < f->count; i++) {
+        const gp_op *other = &f->plan->ops[i];
+
+        if (other->in[0] == op->out[0] && other->code == GP_OP_POOL && other->pool == GP_POOL_MAX &&
+            other->out[1] != GP_NO_VALUE)
+            pool = i;
+        if (other->in[0] == op->out[0] && other->code == GP_OP_RELU_BACKWARD)
+            relu = i;
+    }
+    if (pool == NONE || relu == NONE)
+        return;
+    norm = next_of(f, f->plan->ops[relu].out[0], GP_OP_BATCHNORM_BACKWARD);
+    if (norm == NONE || f->plan->ops[norm].in[1] != f->plan->ops[relu].out[0] ||
+        f->plan->ops[norm].in[3] != op->out[1])
+        return;
+    f->plan->follows[index].pooled = true;
+    op->out[0] = f->plan->ops[pool].out[0];
+    op->out[PLAN_INDEX] = f->plan->ops[pool].out[1];
+    op->window = f->plan->ops[pool].window;
+    f->plan->follows[norm].relu = true;
+    f->plan->ops[norm].in[1] = f->plan->ops[relu].in[1];
+    f->plan->ops[norm].in[PLAN_NORM + 1] = op->in[2];
+    take(f, pool);
+    take(f, relu);
+}
+
 static void fuse_forward(fusing *f, uint32_t index)
 {
     if (f->plan->follows[index].taken)
@@ -120,6 +157,7 @@ static void fuse_forward(fusing *f, uint32_t index)
     case GP_OP_BATCHNORM_INFER:
         take_sum(f, index);
         take_relu(f, index);
+        take_pool(f, index);
         break;
     case GP_OP_FC:
         take_relu(f, index);

@@ -17,7 +17,7 @@ static void *mask_take(lowering *l)
 {
     uint32_t y = l->op->out[0];
 
-    if (!l->follow->relu || !gp_lower_is_wide(l, 1))
+    if (!l->follow->relu || l->follow->pooled || !gp_lower_is_wide(l, 1))
         return NULL;
     l->plan->masks[y] = gp_lower_lasting(l, gp_lower_elements(l, &l->args.y[0]) / 8);
     return l->plan->masks[y];
@@ -52,6 +52,7 @@ gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
         args.f[3] = gp_plan_data(l->plan, op->in[3]);
         args.f[1] = gp_plan_data(l->plan, op->out[1]);
         args.f[2] = gp_plan_data(l->plan, op->out[2]);
+        args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
     }
     status = gp_lower_kernel(l,
                              fits      ? GP_KERNEL_wide_batchnorm_part
@@ -81,6 +82,10 @@ gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
         status = gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels, err);
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
     args.f[2] = gp_plan_data(l->plan, op->in[2]);
+    if (status == GP_OK && l->follow->pooled) {
+        args.bytes = gp_plan_data(l->plan, op->out[PLAN_INDEX]);
+        return gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args, err);
+    }
     return status == GP_OK
                ? gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args, err)
                : status;

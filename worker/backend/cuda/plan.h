@@ -14,8 +14,8 @@
 #include "worker/backend/cuda/device.h"
 
 /* Where a fused op has what the ops that it took read: scale, offset, mean and variance of a batch norm, and the second
- * operand of a sum or the output of a ReLU. */
-enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INPUT_CHANNELS = 8 };
+ * operand of a sum or the output of a ReLU; and a pool's index among the outputs. */
+enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INDEX = 4, PLAN_INPUT_CHANNELS = 8 };
 
 /* The sums of a plan: GP_SUMS, then the header of a step that is committed on the device: samples, stop, pause. */
 enum { PLAN_STRETCHES = 8, PLAN_SUMS = GP_SUMS + 3, PLAN_CHUNKS_MAX = 512, PLAN_WORKSPACE_MAX = 1 << 30 };
@@ -61,8 +61,9 @@ typedef struct plan_follow {
     bool taken; /* nothing: another does it */
     bool norm;  /* batch norm of inference in its weights, with: */
     double epsilon;
-    bool relu;        /* after what is added, in[PLAN_WITH], if it is there */
-    bool masked;      /* of the way back: 0 where in[PLAN_WITH] is not above 0 */
+    bool relu;   /* after what is added, in[PLAN_WITH], if it is there; of batch norm's way back: before it */
+    bool pooled; /* batch norm: then max pooling, with the index in out[PLAN_INDEX] */
+    bool masked; /* of the way back: 0 where in[PLAN_WITH] is not above 0 */
     bool mask_wanted; /* fc, relu: some product on the way back wants to know where y is above 0 */
 } plan_follow;
 
