@@ -14,14 +14,14 @@ BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
     uint32_t slot = (uint32_t)(kept->calls++ % (uint32_t)a->number[0]);
-    gp_kernel_call call;
+    gp_kernel_call *call = (gp_kernel_call *)a->y[0].data;
 
     (void)i;
-    memcpy(&call, (const char *)a->bytes + slot * a->count, sizeof(call));
-    call.slot = slot;
-    memcpy(a->y[0].data, &call, sizeof(call));
+    /* From place to place, by words: by bytes and through a copy it is more than registers hold. */
+    *call = *(const gp_kernel_call *)(const void *)((const char *)a->bytes + slot * a->count);
+    call->slot = slot;
     kept->mark_ns = step_now_ns();
-    if (!call.first)
+    if (!call->first)
         return;
     kept->forward_ns = kept->backward_ns = 0;
     for (uint32_t k = 0; k < a->n[0]; k++)

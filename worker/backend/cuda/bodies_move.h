@@ -101,6 +101,11 @@ BODY void body_resize(const gp_kernel_args *a, uint32_t i)
 
 BODY float resize_weight(int32_t mode, double ratio, uint32_t i, uint32_t o, uint32_t from, uint32_t to)
 {
+    const uint64_t there = (uint64_t)o * from;
+
+    if (mode == 0) /* as resize_of() has it, without a division */
+        return there >= (uint64_t)i * to && there < ((uint64_t)i + 1) * to ? 1.0f : 0.0f;
+
     between at = resize_of(mode, ratio, o, from, to);
     float weight = i == at.low ? 1.0f - at.share : 0.0f;
 
