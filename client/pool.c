@@ -141,7 +141,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         }
         if (status != GP_ETIMEDOUT)
             return status;
-        if (pool_is_gone(pool) || pool_remote_silent(pool))
+        if (pool_is_gone(pool) || pool_remote_doubtful(pool))
             return pool_reunite(pool, err);
         fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
         fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
@@ -209,7 +209,7 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
 {
     for (;;) {
         bool gone =
-            pool_is_gone(pool) || pool_remote_silent(pool); /* after a pause it may have forgotten us */
+            pool_is_gone(pool) || pool_remote_doubtful(pool); /* after a pause it may have forgotten us */
         gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
         gp_envelope envelope = pool_envelope(pool);
 

@@ -35,9 +35,9 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err);
  * not answered put that right. */
 bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message);
 
-/* Whether so long nothing came that the link is to be tried; and the trial: GP_OK, and pool->reunions has counted on; or
+/* Whether so long nothing came that the link is to be tried, or it is known to have broken; and the trial: GP_OK, and pool->reunions has counted on; or
  * GP_EPEER, GP_EPERM. */
-bool pool_remote_silent(const gp_pool *pool);
+bool pool_remote_doubtful(gp_pool *pool);
 gp_status pool_remote_try(gp_pool *pool, gp_error *err);
 
 /* GP_EUNSUPPORTED, in words, if the pool is on another host. */

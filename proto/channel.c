@@ -62,6 +62,17 @@ enum {
     CONNECTS_REFUSED_MAX = 4, /* within about a second */
 };
 
+/* What the monitor of a link to another host has told.  A handshake that ends is `failed` if the other side, or somebody on the
+ * way, ended it, and `unanswered` if we did, when HANDSHAKE_MS were over. */
+typedef struct link_story {
+    void *monitor;
+    bool connected, turned_away;
+    int64_t connected_ms;
+    int64_t ended_ms; /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
+    bool broken;      /* it ended, since that was asked last */
+    unsigned failed, unanswered, refused;
+} link_story;
+
 struct gp_channel {
     void *socket;
     bool router;
@@ -69,6 +80,7 @@ struct gp_channel {
     size_t payload_bytes_max;
     gp_listener listener; /* of routers; its descriptor belongs to ZeroMQ once bound */
     bool listening;
+    link_story story;         /* of a link to another host that is up: whether it broke */
     gp_buffer envelope, body; /* kept from send to send */
     gp_channel_stats stats;
 };
@@ -401,16 +413,6 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
 
 /* ---- dialling ---- */
 
-/* What the monitor of a link to another host has told.  A handshake that ends is `failed` if the other side, or somebody on the
- * way, ended it, and `unanswered` if we did, when HANDSHAKE_MS were over. */
-typedef struct link_story {
-    void *monitor;
-    bool connected, turned_away;
-    int64_t connected_ms;
-    int64_t ended_ms; /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
-    unsigned failed, unanswered, refused;
-} link_story;
-
 static void story_hear(link_story *story)
 {
     zmq_msg_t frame;
@@ -430,6 +432,7 @@ static void story_hear(link_story *story)
             story->connected = true;
             story->connected_ms = gp_now_ms();
         }
+        story->broken |= event == ZMQ_EVENT_DISCONNECTED;
         if (event == ZMQ_EVENT_DISCONNECTED)
             story->ended_ms = gp_now_ms();
         else if (event == ZMQ_EVENT_CONNECT_RETRIED || event == ZMQ_EVENT_CONNECT_DELAYED ||
@@ -446,7 +449,7 @@ static void story_hear(link_story *story)
     }
 }
 
-static gp_status story_begin(link_story *story, void *socket, gp_error *err)
+static gp_status story_begin(link_story *story, void *socket, int events, gp_error *err)
 {
     static _Atomic unsigned serial;
     char address[64];
@@ -457,7 +460,7 @@ static gp_status story_begin(link_story *story, void *socket, gp_error *err)
         return GP_ELIMIT;
     snprintf(address, sizeof(address), "inproc://gradpool.dial.%u", ++serial);
     story->monitor = zmq_socket(shared, ZMQ_PAIR);
-    if (story->monitor != NULL && zmq_socket_monitor(socket, address, ZMQ_EVENT_ALL) == 0 &&
+    if (story->monitor != NULL && zmq_socket_monitor(socket, address, events) == 0 &&
         zmq_setsockopt(story->monitor, ZMQ_LINGER, &none, sizeof(none)) == 0 &&
         zmq_setsockopt(story->monitor, ZMQ_RCVHWM, &none, sizeof(none)) == 0 &&
         zmq_connect(story->monitor, address) == 0)
@@ -579,7 +582,7 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
     if (gp_endpoint_is_remote(endpoint)) {
         option_set(channel->socket, ZMQ_IPV6, 1);
         option_set(channel->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
-        status = timeout_ms > 0 ? story_begin(&story, channel->socket, err) : GP_OK;
+        status = timeout_ms > 0 ? story_begin(&story, channel->socket, ZMQ_EVENT_ALL, err) : GP_OK;
     }
     if (status == GP_OK && zmq_connect(channel->socket, endpoint) != 0)
         status = gp_fail(err, GP_EIO, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
@@ -592,14 +595,29 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
         gp_channel_close(channel, 0);
         return status;
     }
+    /* What is told of handshakes is not asked for any more: gate.c says what that can do.  Without it a break is found later. */
+    if (story.monitor != NULL)
+        story_begin(&channel->story, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
     *out = channel;
     return GP_OK;
+}
+
+bool gp_channel_broke(gp_channel *channel)
+{
+    if (channel->story.monitor == NULL)
+        return false;
+    story_hear(&channel->story);
+    bool broke = channel->story.broken;
+
+    channel->story.broken = false;
+    return broke;
 }
 
 void gp_channel_close(gp_channel *channel, int drain_ms)
 {
     if (channel == NULL)
         return;
+    story_end(&channel->story, channel->socket);
     if (channel->listening)
         gp_listener_unlink(&channel->listener);
     gp_gate_close(channel->gate);

@@ -96,6 +96,10 @@ gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err)
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err);
 
+/* gp_channel_broke -- whether a link to another host ended since it was made, or since this was asked: what was said on it may be
+ * lost, and who redialled may be unknown there.  Of links that gp_channel_connect() waited for. */
+bool gp_channel_broke(gp_channel *channel);
+
 /* gp_channel_close -- accepts NULL.  Messages not yet in the kernel are given drain_ms, then dropped; the wait, if
  * any, is in the close of the process's last channel. */
 void gp_channel_close(gp_channel *channel, int drain_ms);
