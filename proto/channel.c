@@ -45,7 +45,6 @@ static_assert(sizeof(((gp_incoming *)0)->frames[0]) == sizeof(zmq_msg_t), "room 
 enum {
     BACKLOG = 4096,
     HANDSHAKE_MS = 2000,
-    HANDSHAKE_SLACK_MS = 200,
     HEARTBEAT_MS = 500,
     HEARTBEAT_LOST_MS = 2000,
     HEARTBEAT_TTL_MS = 3000,
@@ -63,7 +62,7 @@ enum {
 };
 
 /* What the monitor of a link to another host has told.  A handshake that ends is `failed` if the other side, or somebody on the
- * way, ended it, and `unanswered` if we did, when HANDSHAKE_MS were over. */
+ * way, ended it, and `unanswered` if we did, when HANDSHAKE_MS were over (less, as we may hear late that it began). */
 typedef struct link_story {
     void *monitor;
     bool connected, turned_away;
@@ -441,7 +440,7 @@ static void story_hear(link_story *story)
         story->refused += event == ZMQ_EVENT_CONNECT_RETRIED;
         story->turned_away |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
         if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL &&
-            gp_now_ms() - story->connected_ms >= HANDSHAKE_MS - HANDSHAKE_SLACK_MS)
+            gp_now_ms() - story->connected_ms >= HANDSHAKE_MS / 2)
             story->unanswered++;
         else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
                  event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)

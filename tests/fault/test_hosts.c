@@ -317,6 +317,13 @@ static bool note_end(void *context, const gp_job_info *job)
     return true;
 }
 
+static bool count_open(void *context, const gp_job_info *job)
+{
+    (void)job;
+    ++*(uint64_t *)context;
+    return true;
+}
+
 /* All that was acknowledged has ended, well and once. */
 static void check_history(void)
 {
@@ -324,7 +331,7 @@ static void check_history(void)
     history *h = history_new(&rules);
     gp_pool *pool = NULL;
     gp_error why;
-    uint64_t ended = 0, all = 0;
+    uint64_t ended = 0, all = 0, open_jobs = 0;
 
     for (int i = 0; i < ALL; i++)
         all += acknowledged(i);
@@ -333,17 +340,18 @@ static void check_history(void)
     for (int64_t until = gp_now_ms() + (int64_t)(pools_patience(30) * 1e3); gp_now_ms() < until;
          gp_sleep_ms(20)) {
         gp_jobs_reply *page;
-        bool over = pool_jobs_page(pool, 0, 0, 1, &page, &why) != GP_OK || page->queued + page->running == 0;
+        bool over;
 
-        if (over) {
-            CHECK_INT(0, page->failed + page->lost + page->canceled);
-            CHECK(page->done >= all &&
-                  page->done <= all + ALL); /* an answer may still have been on its way */
-        }
+        REQUIRE_OK(pool_jobs_page(pool, 0, 0, 1, &page, &why), why);
+        over = page->queued + page->running == 0;
+        CHECK_INT(0, page->failed + page->lost + page->canceled);
+        CHECK(page->done <= all + ALL); /* an answer may still have been on its way */
         gp_free(page);
-        if (over)
+        open_jobs = 0; /* one that has ended is told so when that is on disk */
+        if (over && gp_job_list(pool, false, count_open, &open_jobs, &why) == GP_OK && open_jobs == 0)
             break;
     }
+    CHECK_INT(0, open_jobs);
     CHECK_STATUS(GP_OK, gp_job_list(pool, true, note_end, &ended, &why));
     CHECK(ended >= all);
     gp_pool_close(pool);

@@ -598,7 +598,11 @@ TEST(a_message_that_does_not_end_is_cut_off_at_megabytes_and_its_key_is_muted)
     CHECK_INT(1, s.heard);
     if (most > 64 << 10)
         GP_TEST_FAIL("%ld KiB were kept of a message that does not end", most);
-    CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.bob, s.key.public_key, &err));
+    gp_status status = GP_EPEER; /* not heard in time, by a machine that is busy with it */
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; status == GP_EPEER && gp_now_ms() < until;)
+        status = dial(&client, &s, &s.bob, s.key.public_key, &err);
+    CHECK_STATUS(GP_EPERM, status);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
     stage_close(&s);
