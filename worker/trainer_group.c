@@ -28,12 +28,25 @@ static void bucket_append(gp_trainer *trainer, size_t first, size_t count, size_
     }
 }
 
+/* Float32 elements.  Sums in shared memory are best while they fit a cache; between GPUs each costs some ten
+ * microseconds, and the links are full from some ten MiB on. */
+static size_t bucket_wanted(const gp_trainer *trainer)
+{
+    enum { DEVICE_BUCKET_BYTES = 25 << 20 };
+    const gp_param *param = gp_params_find(gp_train_options_table, "exchange-bucket-bytes");
+    bool given = gp_params_changed(param, &trainer->options);
+
+    return (trainer->backend_ops->steps != NULL && !given ? DEVICE_BUCKET_BYTES
+                                                          : (size_t)trainer->options.exchange_bucket_bytes) /
+           sizeof(float);
+}
+
 /* Cut what ranks exchange of the blob into buckets of about the wanted size; the first completes first.  Frozen
  * tensors are left out. */
 gp_status gp_trainer_cut_buckets(gp_trainer *trainer, gp_error *err)
 {
     const gp_graph *graph = trainer->graph;
-    size_t wanted = (size_t)trainer->options.exchange_bucket_bytes / sizeof(float);
+    size_t wanted = bucket_wanted(trainer);
     size_t most = graph->blob_count / wanted + graph->parameter_count + 1;
 
     trainer->buckets = gp_calloc(most, sizeof(*trainer->buckets));

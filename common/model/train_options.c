@@ -415,7 +415,7 @@ const gp_param gp_train_options_table[] = {
       .max = 1 << 30,
       .unit = "bytes",
       .torch_name = "bucket_cap_mb",
-      .help = "gradients that are all-reduced at a time" },
+      .help = "gradients that are all-reduced at a time; between GPUs 25 MiB unless given" },
     { 0 },
 };
 

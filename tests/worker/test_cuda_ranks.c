@@ -26,7 +26,7 @@ typedef struct result {
     double losses[STEPS_MAX];
     uint32_t heard[STEPS_MAX];  /* how often, of each step */
     uint64_t early[4], late[4]; /* allocations of ours, of the device, of the host's pages; graphs */
-    uint32_t violations, left; /* left: blocks, streams, events and graphs that nobody gave back */
+    uint32_t violations, left;  /* left: blocks, streams, events and graphs that nobody gave back */
 } result;
 
 typedef struct job {
