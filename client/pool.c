@@ -13,6 +13,8 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "proto/device_holder.h"
+#include "proto/device_probe.h"
 #include "proto/door.h"
 
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -304,6 +306,29 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
 
 /* ---- open, close ---- */
 
+/* GPUs that a new pool does without, and why: who sees CPU workers instead wants to know. */
+static void note_started(gp_pool *pool, const char *devices)
+{
+    gp_device_list *list = NULL;
+    char why[GP_DEVICE_REASON + 80];
+    uint32_t cores;
+
+    pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->places.pool, pool->scheduler_pid);
+    if (pool->note == NULL || !gp_device_probe_needed() ||
+        (devices != NULL && devices[0] != '\0' && strcmp(devices, "auto") != 0))
+        return;
+    list = gp_calloc(1, sizeof(*list));
+    if (list != NULL && pool_devices(pool, list, &cores, NULL) == GP_OK) {
+        for (uint32_t i = 0; i < list->count; i++)
+            if (gp_device_left_out(list, i, why, sizeof(why)))
+                pool_note(pool, "GPU %" PRIu32 " (%.60s) is left out: %s", list->devices[i].index,
+                          list->devices[i].name, why);
+        if (list->count == 0 && list->note[0] != '\0')
+            pool_note(pool, "no GPU is used: %s", list->note);
+    }
+    gp_free(list);
+}
+
 gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err)
 {
     static const gp_pool_options defaults;
@@ -339,8 +364,7 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
         return status;
     }
     if (started)
-        pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->places.pool,
-                  pool->scheduler_pid);
+        note_started(pool, options->devices);
     *out = pool;
     return GP_OK;
 }

@@ -7,6 +7,8 @@
 #include "common/base/json.h"
 
 static const char *const source_names[] = { "none", "nvml", "cuda" };
+static const char *const mode_names[] = { "default", "exclusive-thread", "prohibited", "exclusive-process",
+                                          "" };
 
 static void device_write(gp_json_writer *writer, const gp_device *device)
 {
@@ -27,6 +29,9 @@ static void device_write(gp_json_writer *writer, const gp_device *device)
     gp_json_put_integer(writer, "memory_used", (int64_t)device->memory_used);
     gp_json_put_text(writer, "compute_capability", capability);
     gp_json_put_bool(writer, "display", device->display);
+    gp_json_put_text(writer, "compute_mode", mode_names[device->compute_mode]);
+    gp_json_put_bool(writer, "available", device->reason[0] == '\0');
+    gp_json_put_text(writer, "reason", device->reason);
     gp_json_put_integer(writer, "processes", device->process_count);
     gp_json_begin_array(writer, "pids");
     for (uint32_t i = 0; i < named; i++)
@@ -93,6 +98,15 @@ static void read_pids(gp_device *device, const gp_json *pids)
     }
 }
 
+static gp_compute_mode read_mode(const char *name)
+{
+    int mode = GP_COMPUTE_DEFAULT;
+
+    while (mode < GP_COMPUTE_UNKNOWN && strcmp(name, mode_names[mode]) != 0)
+        mode++;
+    return (gp_compute_mode)mode;
+}
+
 static gp_status device_read(gp_device *device, const gp_json *object, gp_error *err)
 {
     gp_status status;
@@ -106,6 +120,8 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
     read_text(object, "card", device->card, sizeof(device->card));
     device->mig = gp_json_bool(gp_json_member(object, "mig"), false);
     device->display = gp_json_bool(gp_json_member(object, "display"), false);
+    device->compute_mode = read_mode(gp_json_text(gp_json_member(object, "compute_mode"), ""));
+    read_text(object, "reason", device->reason, sizeof(device->reason));
     if ((status = read_u32(object, "index", GP_DEVICES_MAX, &device->index, err)) != GP_OK ||
         (status = read_u32(object, "ordinal", GP_DEVICES_MAX, &device->ordinal, err)) != GP_OK ||
         (status = read_u32(object, "processes", 1 << 22, &device->process_count, err)) != GP_OK ||
@@ -182,6 +198,24 @@ gp_status gp_device_list_read(gp_device_list *out, const char *text, size_t byte
     gp_free(list);
     gp_json_free(document);
     return status;
+}
+
+void gp_device_judge(gp_device *device)
+{
+    const uint64_t mib = device->memory_total >> 20;
+
+    device->reason[0] = '\0';
+    if (device->compute_mode == GP_COMPUTE_PROHIBITED)
+        snprintf(device->reason, sizeof(device->reason),
+                 "its compute mode is Prohibited; an administrator allows it: nvidia-smi -i %.31s -c DEFAULT",
+                 device->bus);
+    else if (device->major != 0 && device->major < GP_DEVICE_CAPABILITY_MIN)
+        snprintf(device->reason, sizeof(device->reason),
+                 "its compute capability is %u.%u; the GPU engine needs %d.0 or newer", device->major,
+                 device->minor, GP_DEVICE_CAPABILITY_MIN);
+    else if (device->memory_total != 0 && mib < GP_DEVICE_MEMORY_MIN_MIB)
+        snprintf(device->reason, sizeof(device->reason), "it has %u MiB of memory; the GPU engine needs %d",
+                 (unsigned)mib, GP_DEVICE_MEMORY_MIN_MIB);
 }
 
 bool gp_device_busy(const gp_device *device, const uint32_t *own, uint32_t count, char *text, size_t bytes)

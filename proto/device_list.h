@@ -14,6 +14,8 @@
  *         "memory_total": 0, "memory_used": 0,  bytes; 0 = not known
  *         "compute_capability": "9.0",          "" when not known
  *         "display": false,                     a screen is driven by it
+ *         "compute_mode": "default",            exclusive-thread, prohibited, exclusive-process; "" when not known
+ *         "available": true, "reason": "",      whether a worker can compute on it, and a sentence why not
  *         "processes": 0, "pids": [ 4711 ] } ] }   who computes on it now; at most 8 are named
  *
  * Unknown members are skipped, so the format may grow. */
@@ -27,9 +29,12 @@
 #include "common/base/error.h"
 
 enum {
-    GP_DEVICES_MAX = 128,               /* 16 cards of 7 instances each, and some */
-    GP_DEVICE_PIDS_MAX = 8,             /* processes named per device */
-    GP_DEVICE_TEXT = 96,                /* uuid, name, card: as in gp_slot */
+    GP_DEVICES_MAX = 128,   /* 16 cards of 7 instances each, and some */
+    GP_DEVICE_PIDS_MAX = 8, /* processes named per device */
+    GP_DEVICE_TEXT = 96,    /* uuid, name, card: as in gp_slot */
+    GP_DEVICE_REASON = 160,
+    GP_DEVICE_CAPABILITY_MIN = 8, /* compute capability that the engine is built for: 8.0 */
+    GP_DEVICE_MEMORY_MIN_MIB = 2048,
     GP_DEVICE_LIST_BYTES_MAX = 1 << 20, /* of the JSON */
 };
 
@@ -39,6 +44,15 @@ typedef enum gp_device_source {
     GP_DEVICES_FROM_CUDA
 } gp_device_source;
 
+/* As NVML counts them. */
+typedef enum gp_compute_mode {
+    GP_COMPUTE_DEFAULT,
+    GP_COMPUTE_EXCLUSIVE_THREAD,
+    GP_COMPUTE_PROHIBITED,
+    GP_COMPUTE_EXCLUSIVE_PROCESS,
+    GP_COMPUTE_UNKNOWN,
+} gp_compute_mode;
+
 typedef struct gp_device {
     uint32_t index, ordinal;
     char uuid[GP_DEVICE_TEXT], name[GP_DEVICE_TEXT], card[GP_DEVICE_TEXT];
@@ -46,6 +60,8 @@ typedef struct gp_device {
     uint64_t memory_total, memory_used; /* bytes */
     uint32_t major, minor;              /* compute capability; 0.0 = not known */
     bool mig, display;
+    gp_compute_mode compute_mode;
+    char reason[GP_DEVICE_REASON]; /* why no worker can compute on it; "" = one can */
     uint32_t process_count;
     uint32_t pids[GP_DEVICE_PIDS_MAX]; /* 0 = not told (another container's) */
 } gp_device;
@@ -65,6 +81,10 @@ gp_status gp_device_list_write(const gp_device_list *list, gp_buffer *out, gp_er
 /* gp_device_list_read -- GP_EPROTO: not such a list; the text names the device and the member.  *out is unchanged
  * then.  GP_ELIMIT: more than GP_DEVICES_MAX devices or GP_DEVICE_LIST_BYTES_MAX bytes. */
 gp_status gp_device_list_read(gp_device_list *out, const char *text, size_t bytes, gp_error *err);
+
+/* gp_device_judge -- fill device->reason by what is known of it: a compute mode that forbids, a capability or a memory
+ * that is too small. */
+void gp_device_judge(gp_device *device);
 
 /* gp_device_busy -- whether processes other than those of `own` (count of them) compute on the device; a sentence
  * about them ("used by pid 4711 and 2 others") goes into text when they do. */

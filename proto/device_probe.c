@@ -39,9 +39,9 @@ typedef struct child {
 } child;
 
 /* Its own process group, so that helpers a driver library starts are killed with it. */
-static gp_status child_start(child *out, const char *program, gp_error *err)
+static gp_status child_start(child *out, const char *program, const char *option, gp_error *err)
 {
-    char *arguments[] = { (char *)(uintptr_t)program, (char[]){ "--probe" }, NULL };
+    char *arguments[] = { (char *)(uintptr_t)program, (char *)(uintptr_t)option, NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     int ends[2], problem;
@@ -131,22 +131,17 @@ static void child_end(child *probe, bool killed, int *wait_status)
         close(probe->pidfd);
 }
 
-gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err)
+/* What `program option` printed. */
+static gp_status child_ask(gp_buffer *text, const char *program, const char *option, int timeout_ms,
+                           gp_error *err)
 {
-    gp_buffer text;
     child probe;
     int wait_status;
-    gp_status status;
+    gp_status status = child_start(&probe, program, option, err);
 
-    if (!gp_device_probe_needed()) {
-        memset(out, 0, sizeof(*out));
-        return GP_OK;
-    }
-    status = child_start(&probe, program, err);
     if (status != GP_OK)
         return status;
-    gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
-    status = child_listen(&probe, &text, timeout_ms, err);
+    status = child_listen(&probe, text, timeout_ms, err);
     child_end(&probe, status != GP_OK, &wait_status);
     if (status == GP_OK && WIFSIGNALED(wait_status))
         status = gp_fail(err, GP_EIO,
@@ -155,8 +150,35 @@ gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_
     else if (status == GP_OK && WEXITSTATUS(wait_status) != 0)
         status = gp_fail(err, GP_EIO, "the device probe failed with exit code %d; " FALLBACK,
                          WEXITSTATUS(wait_status));
+    return status;
+}
+
+gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err)
+{
+    gp_buffer text;
+    gp_status status;
+
+    if (!gp_device_probe_needed()) {
+        memset(out, 0, sizeof(*out));
+        return GP_OK;
+    }
+    gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
+    status = child_ask(&text, program, "--probe", timeout_ms, err);
     if (status == GP_OK)
         status = gp_device_list_read(out, gp_buffer_text(&text), text.bytes, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err)
+{
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
+    status = child_ask(&text, program, "--examine", timeout_ms, err);
+    if (status == GP_OK)
+        status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
     gp_buffer_deinit(&text);
     return status;
 }

@@ -8,9 +8,11 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "proto/device_list.h"
 
-enum { GP_DEVICE_PROBE_MS = 5000 }; /* a driver that is being loaded can take seconds */
+/* A driver that is being loaded can take seconds; so can the engine's libraries, the first time. */
+enum { GP_DEVICE_PROBE_MS = 10000, GP_DEVICE_EXAMINE_MS = 60000 };
 
 /* gp_device_probe_needed -- false where no driver can be: a few stat() calls, microseconds.  True when
  * GRADPOOL_NVML_LIBRARY or GRADPOOL_CUDA_LIBRARY is set, or a driver's node or folder is there. */
@@ -22,5 +24,9 @@ bool gp_device_probe_needed(void);
  * started.  GP_EPROTO: it printed something else.  In all these cases CPU workers still can be used, and the text
  * says so.  *out is unchanged on failure. */
 gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err);
+
+/* gp_device_examine -- the same with `program --examine`: what the GPU engine and its libraries are and do here, as JSON
+ * (worker/examine.h), into *out, which the caller frees.  Touches the devices. */
+gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err);
 
 #endif

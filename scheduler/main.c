@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "proto/channel.h"
+#include "proto/device_holder.h"
 #include "proto/device_probe.h"
 #include "scheduler/record.h"
 #include "scheduler/shell.h"
@@ -132,6 +133,16 @@ static gp_status redirect(const char *log, gp_error *err)
     return GP_OK;
 }
 
+static void say_left_out(const gp_device_list *list)
+{
+    char why[GP_DEVICE_REASON + 80];
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (gp_device_left_out(list, i, why, sizeof(why)))
+            gp_log(GP_LOG_WARN, "GPU %u (%s) is left out: %s", list->devices[i].index, list->devices[i].name,
+                   why);
+}
+
 /* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */
 static void find_devices(gp_device_list *out, const gp_plan_request *request, const char *program)
 {
@@ -215,6 +226,8 @@ static gp_status serve(const arguments *given, gp_error *err)
         if (options.surroundings == NULL && gp_surroundings_write(&own, err) == GP_OK)
             options.surroundings = gp_buffer_text(&own);
         find_devices(devices, &options.request, program);
+        if (options.request.devices == NULL || strcmp(options.request.devices, "auto") == 0)
+            say_left_out(devices);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }

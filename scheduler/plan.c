@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/device_holder.h"
+
 /* ---- cores ---- */
 
 static bool read_line(const char *path, char *text, size_t bytes)
@@ -192,11 +194,11 @@ static const gp_device *find_gpu(const gp_device_list *devices, const char *name
     return NULL;
 }
 
-/* The GPUs of the request, in its order; none for "cpu" and for auto where there is none. */
+/* The GPUs of the request, in its order; none for "cpu" and for auto where none can be used. */
 static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_t *count,
                              const gp_plan_request *request, const gp_device_list *devices, gp_error *err)
 {
-    char list[256], *rest = list, *name;
+    char list[256], *rest = list, *name, why[GP_DEVICE_REASON + 80];
     const char *asked = request->devices == NULL || request->devices[0] == '\0' ? "auto" : request->devices;
 
     *count = 0;
@@ -204,7 +206,8 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
         return GP_OK;
     if (strcmp(asked, "auto") == 0) {
         for (uint32_t i = 0; i < devices->count && *count < GP_CORE_SLOTS_MAX; i++)
-            chosen[(*count)++] = &devices->devices[i];
+            if (!gp_device_left_out(devices, i, why, sizeof(why)))
+                chosen[(*count)++] = &devices->devices[i];
         return GP_OK;
     }
     snprintf(list, sizeof(list), "%s", asked);
@@ -217,6 +220,9 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
             return gp_fail(err, GP_ENODEV, "there is no device %.60s: this machine has %u GPU%s%s%s", name,
                            devices->count, devices->count == 1 ? "" : "s",
                            devices->note[0] != '\0' ? "; " : "", devices->note);
+        if (device->reason[0] != '\0')
+            return gp_fail(err, GP_ENODEV, "device %.60s (%.60s) cannot be used: %s", name, device->name,
+                           device->reason);
         for (uint32_t i = 0; i < *count; i++) {
             if (chosen[i] == device)
                 return gp_fail(err, GP_EINVAL, "device %.60s is listed twice in %.100s", name, asked);

@@ -28,7 +28,8 @@ typedef struct gp_plan_request {
 } gp_plan_request;
 
 /* gp_plan_make -- fill slots[0 .. *count).
- * GP_ENODEV: a device that is not there, or more workers than GPUs (names what there is).  GP_EINVAL: more workers
+ * auto: all GPUs but those that gp_device_left_out() names; the cores when there is none left.
+ * GP_ENODEV: a device that is not there or cannot be used (says why), or more workers than GPUs (names what there is).  GP_EINVAL: more workers
  * than GP_CORE_SLOTS_MAX, or a list with a count that is not its length. */
 gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
                        const gp_plan_request *request, const gp_device_list *devices,

@@ -1,6 +1,5 @@
 #include "worker/claim.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,31 +9,22 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "proto/device_holder.h"
 
-enum { CLAIM_NAME_MAX = 120, CLAIM_TRY_MS = 5, CLAIM_RECORD_MAX = 160 };
-
-static void name_clean(char *out, size_t bytes, const char *uuid)
-{
-    size_t i = 0;
-
-    for (; uuid[i] != '\0' && i + 1 < bytes; i++)
-        out[i] =
-            isalnum((unsigned char)uuid[i]) || uuid[i] == '-' || (uuid[i] == '.' && i > 0) ? uuid[i] : '_';
-    out[i] = '\0';
-}
+enum { CLAIM_TRY_MS = 5 };
 
 /* Who holds it, as the file says; empty between the holder's lock and its writing. */
 static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
 {
-    char record[CLAIM_RECORD_MAX + 1], pool[64];
-    ssize_t got = pread(fd, record, CLAIM_RECORD_MAX, 0);
-    unsigned pid, index;
+    char record[GP_DEVICE_CLAIM_RECORD + 1];
+    ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
+    gp_device_holder by;
 
     record[got > 0 ? got : 0] = '\0';
-    if (sscanf(record, "pid %u worker %u pool %63s", &pid, &index, pool) != 3)
+    if (!gp_device_claim_read(&by, record))
         return gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
-    return gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid, index, pool,
-                   pid);
+    return gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid, by.worker,
+                   by.pool, by.pid);
 }
 
 static gp_status claim_lock(int fd, const char *uuid, int wait_ms, gp_error *err)
@@ -56,7 +46,8 @@ static gp_status claim_lock(int fd, const char *uuid, int wait_ms, gp_error *err
 gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
                         int wait_ms, gp_error *err)
 {
-    char name[CLAIM_NAME_MAX], record[CLAIM_RECORD_MAX];
+    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD];
+    gp_device_holder self = { .pid = holder->pid, .worker = holder->index };
     int folder, fd;
     gp_status status;
 
@@ -65,7 +56,7 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
     folder = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return gp_fail_errno(err, GP_EIO, "device folder %s", directory);
-    name_clean(name, sizeof(name), uuid);
+    gp_device_claim_name(name, uuid);
     fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         status = gp_fail_errno(err, GP_EIO, "claim file %s/%s", directory, name);
@@ -77,8 +68,9 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
         close(fd);
         return status;
     }
-    int length = snprintf(record, sizeof(record), "pid %u worker %u pool %.63s\n", holder->pid, holder->index,
-                          holder->pool);
+    snprintf(self.pool, sizeof(self.pool), "%s", holder->pool);
+
+    int length = gp_device_claim_write(record, &self);
 
     /* A full disk costs the refused one a name, nothing more. */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, record, (size_t)length, 0) != length)

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "worker/backend/plugin.h"
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
@@ -92,8 +93,36 @@ void gp_probe_run(gp_device_list *out)
         }
         list_order(out); /* the CUDA driver has applied CUDA_VISIBLE_DEVICES itself */
     }
-    for (uint32_t i = 0; i < out->count; i++)
+    for (uint32_t i = 0; i < out->count; i++) {
         out->devices[i].index = i + 1;
+        gp_device_judge(&out->devices[i]);
+    }
+}
+
+/* Within a major version older drivers take newer programs (CUDA's minor version compatibility). */
+static bool driver_fits(uint32_t driver, uint32_t runtime)
+{
+    return driver / 1000 >= runtime / 1000;
+}
+
+void gp_probe_engine(gp_device_list *list)
+{
+    const gp_plugin *plugin;
+    uint32_t driver = 0, runtime = 0;
+    gp_error err;
+    gp_status status = list->count == 0 ? GP_OK : gp_plugin_load(&plugin, NULL, &err);
+
+    if (status == GP_OK && list->count != 0)
+        status = plugin->driver(&driver, &runtime, &err);
+    if (status == GP_OK && !driver_fits(driver, runtime))
+        status =
+            gp_fail(&err, GP_ENODEV,
+                    "the driver takes CUDA %u.%u, the GPU engine was built with %u.%u; update the driver",
+                    driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    for (uint32_t i = 0; i < list->count && status != GP_OK; i++)
+        if (list->devices[i].reason[0] == '\0')
+            snprintf(list->devices[i].reason, sizeof(list->devices[i].reason), "%.*s",
+                     (int)sizeof(list->devices[i].reason) - 1, err.message);
 }
 
 /* Driver libraries print where they like; only the list may reach the reader. */
@@ -108,6 +137,7 @@ int gp_probe_main(void)
         return 1;
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
     gp_probe_run(list);
+    gp_probe_engine(list);
     if (gp_device_list_write(list, &text, &err) != GP_OK || gp_buffer_append(&text, "\n", 1, &err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
         return 1;

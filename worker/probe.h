@@ -26,6 +26,10 @@ bool gp_probe_cuda(gp_device_list *out);
 /* gp_probe_filter -- keep what CUDA_VISIBLE_DEVICES (visible; NULL = all) lets through. */
 void gp_probe_filter(gp_device_list *list, const char *visible);
 
+/* gp_probe_engine -- where there are devices, load the GPU engine (plugin.h): what keeps it from running becomes the reason
+ * of every device that has none yet, and versions that do not fit together are said as such.  Touches no device. */
+void gp_probe_engine(gp_device_list *list);
+
 /* gp_probe_main -- run, print the JSON on standard output, return the exit code. */
 int gp_probe_main(void);
 

@@ -6,7 +6,12 @@
 
 #include "worker/probe.h"
 
-enum { CUDA_NO_DEVICE = 100, CUDA_MAJOR = 75, CUDA_MINOR = 76 }; /* CUresult; CUdevice_attribute */
+enum {
+    CUDA_NO_DEVICE = 100,
+    CUDA_MAJOR = 75,
+    CUDA_MINOR = 76,
+    CUDA_MODE = 20
+}; /* CUresult; CUdevice_attribute */
 
 typedef struct cuda {
     int (*init)(unsigned);
@@ -67,7 +72,7 @@ static bool device_add(const cuda *api, int ordinal, gp_device_list *out)
     gp_device *device = &out->devices[out->count];
     unsigned char uuid[16];
     size_t memory = 0;
-    int handle, major = 0, minor = 0;
+    int handle, major = 0, minor = 0, mode = GP_COMPUTE_UNKNOWN;
 
     memset(device, 0, sizeof(*device));
     if (api->get(&handle, ordinal) != 0 || api->uuid(uuid, handle) != 0)
@@ -84,6 +89,10 @@ static bool device_add(const cuda *api, int ordinal, gp_device_list *out)
         device->major = (uint32_t)major;
         device->minor = (uint32_t)minor;
     }
+    if (api->attribute == NULL || api->attribute(&mode, CUDA_MODE, handle) != 0 || mode < 0 ||
+        mode > GP_COMPUTE_UNKNOWN)
+        mode = GP_COMPUTE_UNKNOWN;
+    device->compute_mode = (gp_compute_mode)mode;
     device->index = out->count++;
     return true;
 }

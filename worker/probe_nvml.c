@@ -40,6 +40,7 @@ typedef struct nvml {
     int (*memory)(nvml_device, nvml_memory *);
     int (*capability)(nvml_device, int *, int *);
     int (*display)(nvml_device, unsigned *);
+    int (*compute_mode)(nvml_device, int *);
     int (*processes)(nvml_device, unsigned *, nvml_process *);
     int (*mig_mode)(nvml_device, unsigned *, unsigned *);
     int (*mig_count)(nvml_device, unsigned *);
@@ -77,6 +78,7 @@ static bool nvml_load(nvml *api, gp_device_list *out)
     RESOLVE(memory, "nvmlDeviceGetMemoryInfo", NULL);
     RESOLVE(capability, "nvmlDeviceGetCudaComputeCapability", NULL);
     RESOLVE(display, "nvmlDeviceGetDisplayActive", NULL);
+    RESOLVE(compute_mode, "nvmlDeviceGetComputeMode", NULL);
     RESOLVE(processes, "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2");
     RESOLVE(mig_mode, "nvmlDeviceGetMigMode", NULL);
     RESOLVE(mig_count, "nvmlDeviceGetMaxMigDeviceCount", NULL);
@@ -130,9 +132,13 @@ static void card_fill(const nvml *api, nvml_device handle, gp_device *card)
 {
     nvml_pci pci;
     unsigned active = 0;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, mode = GP_COMPUTE_UNKNOWN;
 
     device_fill(api, handle, card);
+    if (api->compute_mode == NULL || api->compute_mode(handle, &mode) != 0 || mode < 0 ||
+        mode > GP_COMPUTE_UNKNOWN)
+        mode = GP_COMPUTE_UNKNOWN;
+    card->compute_mode = (gp_compute_mode)mode;
     if (api->pci != NULL && api->pci(handle, &pci) == 0)
         snprintf(card->bus, sizeof(card->bus), "%.31s", pci.bus_id);
     if (api->capability != NULL && api->capability(handle, &major, &minor) == 0) {
@@ -148,6 +154,7 @@ static bool instances_add(const nvml *api, nvml_device handle, const gp_device *
 {
     unsigned mode = 0, pending, most = 0;
     nvml_device instance;
+    bool found = false;
 
     if (api->mig_mode == NULL || api->mig_count == NULL || api->mig_device == NULL ||
         api->mig_mode(handle, &mode, &pending) != 0 || mode == 0 || api->mig_count(handle, &most) != 0)
@@ -165,7 +172,13 @@ static bool instances_add(const nvml *api, nvml_device handle, const gp_device *
             continue;
         device_fill(api, instance, device);
         device->index = out->count++;
+        found = true;
     }
+    if (!found)
+        snprintf(
+            out->note, sizeof(out->note),
+            "%.60s (%.60s) is in MIG mode and has no instances; nvidia-smi mig -cgi PROFILE -C makes them",
+            card->name, card->uuid);
     return true;
 }
 

@@ -13,6 +13,7 @@
 #include "proto/places.h"
 #include "worker/control.h"
 #include "common/base/fault.h"
+#include "worker/examine.h"
 #include "worker/probe.h"
 #include "worker/runner.h"
 #include "worker/runner_link.h"
@@ -24,7 +25,7 @@ enum {
 };
 
 typedef struct start_options {
-    bool probe, run, help;
+    bool probe, examine, run, help;
     const char *pool;
     uint32_t index, incarnation;
     gp_worker_device_options device;
@@ -34,6 +35,8 @@ static void usage_print(FILE *out)
 {
     fputs("gradpool-worker -- one worker of a pool; gradpool-scheduler starts it\n"
           "  --probe               print the machine's GPUs as JSON and exit\n"
+          "  --examine             print what the GPU engine and its libraries are and do here, as JSON, and "
+          "exit\n"
           "  --pool NAME           of the pool (default)\n"
           "  --index N             of the worker in the pool, from 1\n"
           "  --incarnation N       which process in that place this is, from 1\n"
@@ -98,6 +101,9 @@ static gp_status option_set(start_options *options, int option, const char *name
     case 'P':
         options->probe = true;
         break;
+    case 'e':
+        options->examine = true;
+        break;
     case 'r':
         options->run = true;
         break;
@@ -123,6 +129,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         { "shared", no_argument, NULL, 's' },
         { "claim-wait", required_argument, NULL, 'w' },
         { "probe", no_argument, NULL, 'P' },
+        { "examine", no_argument, NULL, 'e' },
         { "run", no_argument, NULL, 'r' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
@@ -139,7 +146,8 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     }
     if (optind < count)
         return gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", arguments[optind]);
-    if (!options->probe && !options->help && (options->index == 0 || options->incarnation == 0))
+    if (!options->probe && !options->examine && !options->help &&
+        (options->index == 0 || options->incarnation == 0))
         return gp_fail(err, GP_EINVAL,
                        "--index and --incarnation are needed; workers are started by gradpool-scheduler");
     return GP_OK;
@@ -243,6 +251,8 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     }
     if (options.probe)
         return gp_probe_main();
+    if (options.examine)
+        return gp_examine_main();
     if (options.run) {
         snprintf(who, sizeof(who), "runner-%u", options.index);
         gp_log_setup(who, GP_LOG_INFO);

@@ -73,6 +73,7 @@ static int64_t parse_timeout(const char *text)
 
 /* What `up` did, for people. */
 typedef struct up_story {
+    bool quiet;
     bool started;  /* the library's note said so */
     char text[80]; /* of a pool that was there */
 } up_story;
@@ -81,7 +82,10 @@ static void up_note(void *context, const char *sentence)
 {
     up_story *story = context;
 
-    story->started |= strncmp(sentence, "started", 7) == 0;
+    if (strncmp(sentence, "started", 7) == 0)
+        story->started = true;
+    else if (!story->quiet)
+        fprintf(stderr, "gradpool up: %s\n", sentence);
 }
 
 /* A door is opened when a pool begins, or never: a running one says where it listens. */
@@ -186,7 +190,7 @@ static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
 static int up_run(cli_call *call)
 {
     const up_options *options = call->options;
-    up_story story = { 0 };
+    up_story story = { .quiet = options->common.quiet };
     gp_pool_options open = { .pool = options->common.pool[0] != '\0' ? options->common.pool : NULL,
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,

@@ -75,7 +75,7 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
-    *value = attribute == 75 ? 8 : 6;
+    *value = attribute == 75 ? 8 : attribute == 76 ? 6 : 0;
     return 0;
 }
 

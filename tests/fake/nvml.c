@@ -3,7 +3,7 @@
  *   FAKE_NVML="hang" | "crash" | "broken"          nvmlInit_v2 does not return, dies, fails with "driver not loaded"
  *   FAKE_NVML="KEY=VALUE,...;KEY=VALUE,...;..."    one group per card, in the driver's order
  *
- * Keys: uuid, name, bus, total, used (MiB), cc (9.0), display (1), pid (may be repeated), lost (1: no handle),
+ * Keys: uuid, name, bus, total, used (MiB), cc (9.0), display (1), mode (of compute, NVML's number), pid (may be repeated), lost (1: no handle),
  * mig (a UUID: an instance; may be repeated; mig=none is the mode without instances).  A lone "none" is no card. */
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ enum {
 typedef struct unit {
     char uuid[96], name[64], bus[32];
     unsigned long long total, used;
-    int major, minor, lost, mig, instance_count, pid_count;
+    int major, minor, lost, mig, mode, instance_count, pid_count;
     unsigned display, pids[PIDS_MAX];
     struct unit *instances[INSTANCES_MAX];
 } unit;
@@ -60,6 +60,8 @@ static void unit_set(unit *u, const char *key, const char *value)
         sscanf(value, "%d.%d", &u->major, &u->minor);
     else if (strcmp(key, "display") == 0)
         u->display = value[0] == '1';
+    else if (strcmp(key, "mode") == 0)
+        u->mode = atoi(value);
     else if (strcmp(key, "lost") == 0)
         u->lost = value[0] == '1';
     else if (strcmp(key, "pid") == 0 && u->pid_count < PIDS_MAX)
@@ -185,6 +187,13 @@ EXPORT int nvmlDeviceGetCudaComputeCapability(const unit *u, int *major, int *mi
 {
     *major = u->major;
     *minor = u->minor;
+    return OK;
+}
+
+EXPORT int nvmlDeviceGetComputeMode(const unit *u, int *mode);
+EXPORT int nvmlDeviceGetComputeMode(const unit *u, int *mode)
+{
+    *mode = u->mode;
     return OK;
 }
 

@@ -24,6 +24,20 @@ struct gp_plan {
     uint32_t calls;
 };
 
+static gp_status fake_driver(uint32_t *driver, uint32_t *runtime, gp_error *err)
+{
+    (void)err;
+    *driver = *runtime = 13000;
+    return GP_OK;
+}
+
+static gp_status fake_peer(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err)
+{
+    (void)err;
+    *out = (gp_plugin_peer){ .direct = from != to, .bytes_per_second = 1e9 };
+    return GP_OK;
+}
+
 static gp_status fake_count(uint32_t *count, gp_error *err)
 {
     (void)err;
@@ -151,6 +165,8 @@ static const gp_plugin fake_plugin = { .abi = FAKE_ABI,
                                        .name = "cuda",
                                        .versions = "fake 1.0",
                                        .backend = &fake_ops,
+                                       .driver = fake_driver,
+                                       .peer = fake_peer,
                                        .device_count = fake_count,
                                        .device = fake_device,
                                        .self_test = fake_self_test,

@@ -54,6 +54,7 @@ FORWARD(nvmlDeviceGetPciInfo_v3, (void *, void *), (handle * at, void *out), (at
 FORWARD(nvmlDeviceGetMemoryInfo, (void *, void *), (handle * at, void *out), (at->real, out))
 FORWARD(nvmlDeviceGetCudaComputeCapability, (void *, int *, int *), (handle * at, int *major, int *minor),
         (at->real, major, minor))
+FORWARD(nvmlDeviceGetComputeMode, (void *, int *), (handle * at, int *out), (at->real, out))
 FORWARD(nvmlDeviceGetDisplayActive, (void *, unsigned *), (handle * at, unsigned *out), (at->real, out))
 FORWARD(nvmlDeviceGetComputeRunningProcesses_v3, (void *, unsigned *, void *),
         (handle * at, unsigned *count, void *out), (at->real, count, out))

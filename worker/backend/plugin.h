@@ -26,16 +26,27 @@ typedef struct gp_plugin_device {
     uint64_t memory_total, memory_free; /* bytes */
 } gp_plugin_device;
 
+/* From one device to another. */
+typedef struct gp_plugin_peer {
+    bool direct;             /* without a detour through the host's memory */
+    double bytes_per_second; /* of large copies, measured */
+} gp_plugin_peer;
+
 typedef struct gp_plugin { /* all slots required; checked on loading */
     uint32_t abi;
     const char *name;     /* "cuda" */
     const char *versions; /* "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.1.0, NCCL 2.28.9": as linked */
     const gp_backend_ops *backend;
+    /* CUDA's versions, 13000 for 13.0: the newest that the driver takes (0: there is no driver), and the one that the
+     * plugin was built with.  Touches no device. */
+    gp_status (*driver)(uint32_t *driver, uint32_t *runtime, gp_error *err);
     /* GP_ENODEV: no driver, one that is too old, or no device; in words. */
     gp_status (*device_count)(uint32_t *count, gp_error *err);
     gp_status (*device)(uint32_t ordinal, gp_plugin_device *out, gp_error *err);
     /* Run a kernel and compare with the host; GP_EINTERNAL when they differ. */
     gp_status (*self_test)(uint32_t ordinal, gp_error *err);
+    /* Takes 2 x 64 MiB for some milliseconds. */
+    gp_status (*peer)(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err);
     /* What the ranks of an NCCL communicator share. */
     gp_status (*group_id)(uint8_t id[GP_PLUGIN_GROUP_ID_BYTES], gp_error *err);
 } gp_plugin;

@@ -14,6 +14,18 @@
 
 /* ---- devices ---- */
 
+static gp_status plugin_driver(uint32_t *driver, uint32_t *runtime, gp_error *err)
+{
+    int have = 0;
+    gp_status status = GP_CUDA(cudaDriverGetVersion(&have), err);
+
+    if (status != GP_OK)
+        return status;
+    *driver = (uint32_t)have;
+    *runtime = CUDART_VERSION;
+    return GP_OK;
+}
+
 static gp_status plugin_device_count(uint32_t *count, gp_error *err)
 {
     int found = 0;
@@ -91,6 +103,68 @@ static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
     return status;
 }
 
+/* ---- from device to device ---- */
+
+enum { PEER_BYTES = 64 << 20, PEER_COPIES = 8 };
+
+/* The first copy opens the way and is not timed. */
+static gp_status peer_time(void *to, int to_device, const void *from, int from_device, double *seconds,
+                           gp_error *err)
+{
+    cudaEvent_t begin = NULL, end = NULL;
+    float ms = 0.0f;
+    gp_status status = GP_CUDA(cudaEventCreate(&begin), err);
+
+    if (status == GP_OK)
+        status = GP_CUDA(cudaEventCreate(&end), err);
+    for (int i = 0; i <= PEER_COPIES && status == GP_OK; i++) {
+        status = GP_CUDA(cudaMemcpyPeerAsync(to, to_device, from, from_device, PEER_BYTES, NULL), err);
+        if (i == 0 && status == GP_OK)
+            status = GP_CUDA(cudaEventRecord(begin, NULL), err);
+    }
+    if (status == GP_OK)
+        status = GP_CUDA(cudaEventRecord(end, NULL), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaEventSynchronize(end), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaEventElapsedTime(&ms, begin, end), err);
+    if (begin != NULL)
+        cudaEventDestroy(begin);
+    if (end != NULL)
+        cudaEventDestroy(end);
+    *seconds = (double)ms * 1e-3 / PEER_COPIES;
+    return status;
+}
+
+static gp_status plugin_peer(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err)
+{
+    void *source = NULL, *target = NULL;
+    double seconds = 0.0;
+    int direct = 0;
+    gp_status status = GP_CUDA(cudaDeviceCanAccessPeer(&direct, (int)to, (int)from), err);
+
+    if (status == GP_OK)
+        status = GP_CUDA(cudaSetDevice((int)to), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaMalloc(&target, PEER_BYTES), err);
+    if (status == GP_OK && direct != 0 && cudaDeviceEnablePeerAccess((int)from, 0) != cudaSuccess)
+        cudaGetLastError(); /* it was enabled before, or the copy takes the detour and its time tells */
+    if (status == GP_OK)
+        status = GP_CUDA(cudaSetDevice((int)from), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaMalloc(&source, PEER_BYTES), err);
+    if (status == GP_OK && direct != 0 && cudaDeviceEnablePeerAccess((int)to, 0) != cudaSuccess)
+        cudaGetLastError();
+    if (status == GP_OK)
+        status = peer_time(target, (int)to, source, (int)from, &seconds, err);
+    cudaFree(source);
+    cudaFree(target);
+    if (status == GP_OK)
+        *out = (gp_plugin_peer){ .direct = direct != 0,
+                                 .bytes_per_second = seconds > 0 ? PEER_BYTES / seconds : 0 };
+    return status;
+}
+
 __attribute__((visibility("default"))) const gp_plugin *gp_plugin_entry(void);
 const gp_plugin *gp_plugin_entry(void)
 {
@@ -107,6 +181,8 @@ const gp_plugin *gp_plugin_entry(void)
                           .name = "cuda",
                           .versions = versions,
                           .backend = &gp_backend_cuda,
+                          .driver = plugin_driver,
+                          .peer = plugin_peer,
                           .device_count = plugin_device_count,
                           .device = plugin_device,
                           .self_test = plugin_self_test,
