@@ -71,6 +71,18 @@ bool gp_device_held(gp_device_holder *out, const char *device_dir, const char *u
     return held;
 }
 
+void gp_device_list_holders(gp_device_list *list, const char *device_dir)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        gp_device *device = &list->devices[i];
+        gp_device_holder holder = { 0 };
+
+        gp_device_held(&holder, device_dir, device->uuid);
+        memcpy(device->pool, holder.pool, sizeof(device->pool));
+        device->worker = holder.worker;
+    }
+}
+
 /* A worker of ours, or what one runs: its commands are its descendants. */
 static bool is_ours(uint32_t pid)
 {

@@ -14,7 +14,7 @@ enum { GP_DEVICE_CLAIM_NAME = 120, GP_DEVICE_CLAIM_RECORD = 160 };
 
 typedef struct gp_device_holder {
     uint32_t pid, worker; /* worker: its index in the pool, from 1 */
-    char pool[64];
+    char pool[GP_DEVICE_POOL];
 } gp_device_holder;
 
 /* The name of a device's file in the device folder: characters that file names cannot have become '_'. */
@@ -26,6 +26,9 @@ int gp_device_claim_write(char record[GP_DEVICE_CLAIM_RECORD], const gp_device_h
 
 /* gp_device_held -- *out is the worker that holds the device; false: none does, or it is gone. */
 bool gp_device_held(gp_device_holder *out, const char *device_dir, const char *uuid);
+
+/* gp_device_list_holders -- fill pool and worker of every device of the list. */
+void gp_device_list_holders(gp_device_list *list, const char *device_dir);
 
 /* gp_device_left_out -- whether `--devices auto` does without the device, and why: none can compute on it (its reason);
  * processes compute there that are neither workers of ours nor run by one, and more than a tenth of its memory is taken; a screen is driven by it,

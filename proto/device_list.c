@@ -37,6 +37,8 @@ static void device_write(gp_json_writer *writer, const gp_device *device)
     for (uint32_t i = 0; i < named; i++)
         gp_json_put_integer(writer, NULL, device->pids[i]);
     gp_json_end_array(writer);
+    gp_json_put_text(writer, "pool", device->pool);
+    gp_json_put_integer(writer, "worker", device->worker);
     gp_json_end_object(writer);
 }
 
@@ -122,9 +124,11 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
     device->display = gp_json_bool(gp_json_member(object, "display"), false);
     device->compute_mode = read_mode(gp_json_text(gp_json_member(object, "compute_mode"), ""));
     read_text(object, "reason", device->reason, sizeof(device->reason));
+    read_text(object, "pool", device->pool, sizeof(device->pool));
     if ((status = read_u32(object, "index", GP_DEVICES_MAX, &device->index, err)) != GP_OK ||
         (status = read_u32(object, "ordinal", GP_DEVICES_MAX, &device->ordinal, err)) != GP_OK ||
         (status = read_u32(object, "processes", 1 << 22, &device->process_count, err)) != GP_OK ||
+        (status = read_u32(object, "worker", GP_DEVICES_MAX, &device->worker, err)) != GP_OK ||
         (status = read_count(object, "memory_total", INT64_MAX, &device->memory_total, err)) != GP_OK ||
         (status = read_count(object, "memory_used", INT64_MAX, &device->memory_used, err)) != GP_OK)
         return status;

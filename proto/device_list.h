@@ -16,7 +16,8 @@
  *         "display": false,                     a screen is driven by it
  *         "compute_mode": "default",            exclusive-thread, prohibited, exclusive-process; "" when not known
  *         "available": true, "reason": "",      whether a worker can compute on it, and a sentence why not
- *         "processes": 0, "pids": [ 4711 ] } ] }   who computes on it now; at most 8 are named
+ *         "processes": 0, "pids": [ 4711 ],     who computes on it now; at most 8 are named
+ *         "pool": "default", "worker": 1 } ] }  of this user, that holds it; "" and 0: none, or not asked
  *
  * Unknown members are skipped, so the format may grow. */
 #ifndef GP_DEVICE_LIST_H
@@ -33,6 +34,7 @@ enum {
     GP_DEVICE_PIDS_MAX = 8, /* processes named per device */
     GP_DEVICE_TEXT = 96,    /* uuid, name, card: as in gp_slot */
     GP_DEVICE_REASON = 160,
+    GP_DEVICE_POOL = 64,
     GP_DEVICE_CAPABILITY_MIN = 8, /* compute capability that the engine is built for: 8.0 */
     GP_DEVICE_MEMORY_MIN_MIB = 2048,
     GP_DEVICE_LIST_BYTES_MAX = 1 << 20, /* of the JSON */
@@ -64,9 +66,11 @@ typedef struct gp_device {
     char reason[GP_DEVICE_REASON]; /* why no worker can compute on it; "" = one can */
     uint32_t process_count;
     uint32_t pids[GP_DEVICE_PIDS_MAX]; /* 0 = not told (another container's) */
+    char pool[GP_DEVICE_POOL];         /* of the worker that holds it (device_holder.h); "" = none */
+    uint32_t worker;
 } gp_device;
 
-/* About 50 KiB: not for small stacks. */
+/* About 100 KiB: not for small stacks. */
 typedef struct gp_device_list {
     gp_device_source source;
     char driver[32];

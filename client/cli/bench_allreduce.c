@@ -73,22 +73,24 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
                                   gp_error *err)
 {
     const bench_options *options = call->options;
-    char data[128];
+    char data[128], devices[256];
     probe_result result;
     gp_status status = network_write(path, row->bytes, data, sizeof(data), 4 * row->workers, err);
 
     if (status == GP_OK)
-        status = probe_run(&result, pool,
-                           &(probe_request){ .network = path,
-                                             .data = data,
-                                             .options = call->train,
-                                             /* a sum by itself, not in one pass with the update */
-                                             .extra = "gradient-threshold=1e30",
-                                             .workers = row->workers,
-                                             .batch = row->workers,
-                                             .steps = (uint32_t)options->steps,
-                                             .seconds = 5 },
-                           err);
+        status =
+            probe_run(&result, pool,
+                      &(probe_request){ .network = path,
+                                        .data = data,
+                                        .options = call->train,
+                                        .lease = { .devices = bench_devices(options, row->workers, devices) },
+                                        /* a sum by itself, not in one pass with the update */
+                                        .extra = "gradient-threshold=1e30",
+                                        .workers = row->workers,
+                                        .batch = row->workers,
+                                        .steps = (uint32_t)options->steps,
+                                        .seconds = 5 },
+                      err);
     if (status != GP_OK)
         return status;
     row->bytes = result.parameters * sizeof(float);

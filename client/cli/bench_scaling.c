@@ -109,7 +109,7 @@ static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error
 {
     const bench_options *options = s->options;
     const char *words[CLI_WORDS_MAX + EXTRA_OPTIONS];
-    char batch[64], rate[64];
+    char batch[64], rate[64], devices[256];
     size_t count = 0;
     gp_training *training = NULL;
 
@@ -127,7 +127,9 @@ static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error
         .data = options->data,
         .validation_data = options->validation_data[0] != '\0' ? options->validation_data : NULL,
         .options = words,
-        .lease = { .workers_min = run->workers, .workers_max = run->workers },
+        .lease = { .workers_min = run->workers,
+                   .workers_max = run->workers,
+                   .devices = bench_devices(options, run->workers, devices) },
         .events = { NULL, on_step, on_check, run },
         .stop = &cli_stop,
     };

@@ -22,6 +22,8 @@ static const gp_param bench_params[] = {
       .count = 64,
       .fallback_text = "1,2",
       .help = "numbers of workers, one after the other" },
+    TEXT("devices", devices, 256,
+         "named devices: 1,3 or cuda:0 or a UUID; the first are taken for fewer workers"),
     { .name = "fixed-batch",
       .type = GP_PARAM_BOOL,
       .offset = offsetof(bench_options, fixed_batch),
@@ -75,6 +77,16 @@ uint32_t bench_counts(cli_call *call, uint32_t *counts)
     if (found == 0)
         cli_usage(call, "--workers is empty; it must be numbers such as 1,2,4");
     return found;
+}
+
+const char *bench_devices(const bench_options *options, uint32_t workers, char text[256])
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < workers && options->devices[bytes] != '\0'; i++)
+        bytes += strcspn(options->devices + bytes + (i != 0), ",") + (i != 0);
+    snprintf(text, 256, "%.*s", (int)bytes, options->devices);
+    return bytes == 0 ? NULL : text;
 }
 
 static int bench_run(cli_call *call)

@@ -1,0 +1,301 @@
+/* test_gpu_service.c -- pools on GPUs that are not here: real daemons, the plugin's own code, libfake_gpu.so and a fake NVML.
+ *
+ * What a machine with GPUs does when all is well, and when a card cannot be used, the driver is too old, a probe dies, the
+ * device hangs or a rank is killed. */
+#include <inttypes.h>
+
+#include "tests/service/commands.h"
+
+static char uuids[4][64]; /* claims are the user's on this machine: names of this process alone */
+
+/* cards: of FAKE_NVML, with %1$s .. %4$s for the UUIDs. */
+static void gpus_begin(const char *cards)
+{
+    char text[1024];
+
+    for (int i = 0; i < 4; i++)
+        snprintf(uuids[i], sizeof(uuids[i]), "GPU-%08x-0000-4000-8000-00000000000%d", (unsigned)getpid(), i);
+    snprintf(text, sizeof(text), cards, uuids[0], uuids[1], uuids[2], uuids[3]);
+    setenv("FAKE_NVML", text, 1);
+    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
+    setenv("GRADPOOL_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
+    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
+    setenv("FAKE_GPU_ALIGNMENT", "0", 1); /* as for the test cuda_fake */
+    setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
+    pools_begin(NULL);
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
+    write_file(
+        "w/net.json",
+        "{\"name\": \"small\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": ["
+        "{\"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [5, 5], \"stride\": [2, 2]}, "
+        "{\"kind\": \"relu\"}, {\"kind\": \"fc\", \"outputs\": 10}, {\"kind\": \"crossentropy\"}]}");
+}
+
+static void gpus_end(void)
+{
+    static const char *const names[] = {
+        "FAKE_NVML",        "GRADPOOL_NVML_LIBRARY", "GRADPOOL_CUDA_LIBRARY",
+        "FAKE_GPU_DRIVER",  "GRADPOOL_CUDA_PLUGIN",  "FAKE_GPU_FAULTS",
+        "FAKE_GPU_TRACE",   "GRADPOOL_GPU_IDLE",     "FAKE_GPU_ALIGNMENT",
+        "FAKE_GPU_DEVICES", "FAKE_GPU_NCCL",         "GRADPOOL_NCCL_SHARED_GPU"
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+    pools_end();
+}
+
+#define ONE_CARD  "uuid=%1$s,name=Fake H200,bus=00000000:01:00.0,total=16384,cc=9.0"
+#define TWO_CARDS ONE_CARD ";uuid=%2$s,name=Fake H200,bus=00000000:02:00.0,total=16384,cc=9.0"
+
+#define TRAIN(...)                                                                                           \
+    RUN("train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",               \
+        "--mini-batch-size", "32", "--epochs", "1", "--lr", "0.1", "--seed", "3", "--plots", "none",         \
+        "--quiet", __VA_ARGS__)
+
+/* "loss" of the last line of a file of metrics. */
+static double last_loss(const char *file)
+{
+    char path[220], text[1 << 14];
+    const char *last = text;
+    double loss = NAN;
+    gp_json *json;
+    gp_error e;
+
+    snprintf(path, sizeof(path), "w/%s", file);
+    slurp(in_root(path), text, sizeof(text));
+    for (const char *end = strchr(text, '\n'); end != NULL && end[1] != '\0'; end = strchr(end + 1, '\n'))
+        last = end + 1;
+    if (gp_json_parse(&json, last, strcspn(last, "\n"), &e) != GP_OK)
+        return loss;
+    loss = gp_json_number(gp_json_member(json, "loss"), NAN);
+    gp_json_free(json);
+    return loss;
+}
+
+TEST(a_pool_on_gpus_trains_as_one_on_cores_does_alone_and_with_peers)
+{
+    double alone;
+
+    gpus_begin(TWO_CARDS);
+    RUN_CODE(0, "up", "--quiet");
+    RUN_CODE(0, "status");
+    CHECK_CONTAINS(out, "Fake H200");
+    CHECK_INT(0, TRAIN("--workers", "1", "--metrics", "one.jsonl", "--out", "one.onnx"));
+    alone = last_loss("one.jsonl");
+    CHECK(alone > 0.0 && alone < 2.4);
+    CHECK_INT(0, TRAIN("--workers", "2", "--metrics", "two.jsonl", "--out", "two.onnx"));
+    CHECK_NEAR(alone, last_loss("two.jsonl"), 1e-4 * alone);
+    RUN_CODE(0, "devices", "--mine");
+    CHECK_CONTAINS(out, "held by worker 1 of pool default");
+    CHECK_CONTAINS(out, "held by worker 2 of pool default");
+    RUN_CODE(0, "down", "--quiet");
+    RUN_CODE(0, "devices", "--mine");
+    CHECK_CONTAINS(out, "no worker of a pool of yours holds a GPU");
+    RUN_CODE(0, "up", "--devices", "cpu", "--workers", "1", "--quiet");
+    CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
+    CHECK_NEAR(alone, last_loss("cpu.jsonl"), 1e-3 * alone);
+    gpus_end();
+}
+
+/* ---- what is not used, and why ---- */
+
+TEST(devices_that_cannot_be_used_are_left_out_with_the_reason)
+{
+    gpus_begin("uuid=%1$s,name=Fake T4,bus=1,total=15360,cc=7.5;"
+               "uuid=%2$s,name=Fake Locked,bus=2,total=16384,cc=9.0,mode=2;"
+               "uuid=%3$s,name=Fake Small,bus=3,total=1024,cc=9.0;"
+               "uuid=%4$s,name=Fake H200,bus=4,total=16384,cc=9.0");
+    RUN_CODE(0, "up");
+    CHECK_CONTAINS(err,
+                   "GPU 1 (Fake T4) is left out: its compute capability is 7.5; the GPU engine needs 8.0");
+    CHECK_CONTAINS(err, "GPU 2 (Fake Locked) is left out: its compute mode is Prohibited");
+    CHECK_CONTAINS(err, "nvidia-smi -i 2 -c DEFAULT");
+    CHECK_CONTAINS(err, "GPU 3 (Fake Small) is left out: it has 1024 MiB of memory");
+    CHECK_CONTAINS(out, "Fake H200");
+    CHECK(strstr(out, "Fake T4") == NULL);
+    RUN_CODE(0, "status", "--json");
+    gp_json *json = pools_json(out);
+
+    CHECK_INT(1, gp_json_count(gp_json_member(json, "workers")));
+    gp_json_free(json);
+    RUN_CODE(0, "devices");
+    CHECK_CONTAINS(out, "no");
+    CHECK_CONTAINS(out, "its compute mode is Prohibited");
+    RUN_CODE(0, "devices", "--json");
+    CHECK_CONTAINS(out, "\"compute_mode\": \"prohibited\", \"available\": false");
+    RUN_CODE(0, "down", "--quiet");
+    CHECK_INT(1, RUN("up", "--devices", "2"));
+    CHECK_CONTAINS(err, "device 2 (Fake Locked) cannot be used: its compute mode is Prohibited");
+    gpus_end();
+}
+
+TEST(cards_that_others_use_or_that_drive_a_display_are_taken_only_when_named)
+{
+    char cards[400];
+
+    snprintf(cards, sizeof(cards),
+             "uuid=%%1$s,name=Fake Busy,bus=1,total=16384,used=8192,cc=9.0,pid=%d;"
+             "uuid=%%2$s,name=Fake Display,bus=2,total=16384,cc=9.0,display=1;"
+             "uuid=%%3$s,name=Fake Idle,bus=3,total=16384,used=100,cc=9.0,pid=%d",
+             (int)getppid(), (int)getppid());
+    gpus_begin(cards);
+    RUN_CODE(0, "up");
+    CHECK_CONTAINS(err, "GPU 1 (Fake Busy) is left out: it is used by pid ");
+    CHECK_CONTAINS(err, "`gradpool up --devices 1` takes it all the same");
+    CHECK_CONTAINS(err, "GPU 2 (Fake Display) is left out: it drives a display");
+    CHECK_CONTAINS(out, "Fake Idle");
+    CHECK(strstr(out, "Fake Busy") == NULL && strstr(out, "Fake Display") == NULL);
+    RUN_CODE(0, "down", "--quiet");
+    RUN_CODE(0, "up", "--devices", "1,2");
+    CHECK_CONTAINS(out, "Fake Busy");
+    CHECK_CONTAINS(out, "Fake Display");
+    gpus_end();
+}
+
+TEST(a_driver_that_is_too_old_or_a_probe_that_dies_leaves_cpu_workers_and_a_sentence)
+{
+    gpus_begin(ONE_CARD);
+    setenv("FAKE_GPU_DRIVER", "12040", 1);
+    RUN_CODE(0, "up", "--workers", "1");
+    CHECK_CONTAINS(err, "the driver takes CUDA 12.4, the GPU engine was built with 13.");
+    CHECK_CONTAINS(out, "cpu");
+    CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
+    CHECK_INT(1, TRAIN("--execution-environment", "gpu"));
+    CHECK_CONTAINS(err, "no worker of this pool has a GPU of its own");
+    RUN_CODE(1, "doctor");
+    CHECK_CONTAINS(out, "failure  driver and runtime: the driver takes CUDA 12.4");
+    CHECK_CONTAINS(out, "update the driver (580 or newer for CUDA 13)");
+    RUN_CODE(0, "down", "--quiet");
+    unsetenv("FAKE_GPU_DRIVER");
+    setenv("GRADPOOL_CUDA_PLUGIN", "/nonexistent/libgradpool_cuda.so", 1);
+    RUN_CODE(0, "up", "--workers", "1");
+    CHECK_CONTAINS(err, "GPU 1 (Fake H200) is left out: the GPU plugin cannot be loaded");
+    RUN_CODE(0, "down", "--quiet");
+    setenv("FAKE_NVML", "crash", 1);
+    RUN_CODE(0, "up", "--workers", "1");
+    CHECK_CONTAINS(err, "no GPU is used: the device probe died of signal 11");
+    RUN_CODE(1, "doctor", "--quick");
+    CHECK_CONTAINS(out, "failure  driver: the device probe died of signal 11");
+    gpus_end();
+}
+
+/* ---- the doctor ---- */
+
+TEST(the_doctor_measures_from_gpu_to_gpu_and_tells_what_fails)
+{
+    gp_json *json;
+
+    gpus_begin(TWO_CARDS);
+    setenv("FAKE_GPU_DEVICES", "2", 1);
+    RUN_CODE(0, "doctor");
+    CHECK_CONTAINS(out, "GPU engine: CUDA 13.0, cuDNN 9");
+    CHECK_CONTAINS(out, "NCCL 2.");
+    CHECK_CONTAINS(out, "a kernel on cuda:1: computes what the host computes");
+    CHECK_CONTAINS(out, " from GPU to GPU: "); /* how fast the fake is decides whether it is a warning */
+    CHECK_CONTAINS(out, "GB/s from, to");
+    CHECK_CONTAINS(out, "open files (nofile)");
+    CHECK_CONTAINS(out, "0 failures");
+    RUN_CODE(0, "doctor", "--json");
+    json = pools_json(out);
+    CHECK(gp_json_bool(gp_json_member(json, "ok"), false));
+    CHECK_INT(2, gp_json_count(gp_json_member(json, "peers")));
+    CHECK(
+        gp_json_number(gp_json_member(gp_json_element(gp_json_member(json, "peers"), 0), "bytes_per_second"),
+                       0) > 1e8);
+    gp_json_free(json);
+    setenv("FAKE_GPU_FAULTS", "gp_kernel_launch:1=700", 1);
+    RUN_CODE(1, "doctor");
+    CHECK_CONTAINS(out, "failure  a kernel on cuda:0: ");
+    CHECK_CONTAINS(out, "dmesg | grep Xid");
+    setenv("FAKE_GPU_FAULTS", "cudaDeviceCanAccessPeer:1+=101", 1);
+    RUN_CODE(1, "doctor", "--quiet");
+    CHECK_CONTAINS(out, "2 of 2 ways fail");
+    CHECK_CONTAINS(out, "nvidia-smi topo -p2p rw");
+    gpus_end();
+}
+
+/* ---- idle workers ---- */
+
+static bool trace_says(const char *what, int times)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    char text[1 << 14];
+    int found;
+
+    do {
+        found = 0;
+        slurp(in_root("trace"), text, sizeof(text));
+        for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what))
+            found++;
+        gp_sleep_ms(5);
+    } while (found < times && gp_now_ms() < deadline);
+    if (found < times)
+        GP_TEST_FAIL("the trace says '%s' %d times, not %d: %s", what, found, times, text);
+    return found >= times;
+}
+
+TEST(a_worker_without_work_gives_its_gpu_back_and_takes_it_again)
+{
+    gpus_begin(ONE_CARD);
+    setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
+    setenv("GRADPOOL_GPU_IDLE", "0.3", 1);
+    RUN_CODE(0, "up", "--quiet");
+    CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 1));
+    CHECK_INT(0, TRAIN("--metrics", "a.jsonl", "--out", "a.onnx"));
+    CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 2));
+    CHECK_INT(0, TRAIN("--metrics", "b.jsonl", "--out", "b.onnx"));
+    CHECK_NEAR(last_loss("a.jsonl"), last_loss("b.jsonl"), 0.0);
+    RUN_CODE(0, "predict", "--model", "a.onnx", "--data", "digits:128", "--out", "p.csv", "--quiet");
+    CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 3));
+    gpus_end();
+}
+
+/* ---- what goes wrong in a training ---- */
+
+TEST(a_failure_of_the_device_ends_the_training_in_words_and_the_next_one_is_well)
+{
+    gpus_begin(ONE_CARD);
+    char rule[200];
+
+    snprintf(rule, sizeof(rule), "gp_kernel_launch@%.150s=700", in_root("ill"));
+    setenv("FAKE_GPU_FAULTS", rule, 1);
+    setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
+    RUN_CODE(0, "up", "--quiet");
+    write_file("ill", "");
+    CHECK(TRAIN("--metrics", "a.jsonl", "--out", "a.onnx", "--max-restarts", "0") != 0);
+    CHECK_CONTAINS(err, "worker 1: ");
+    unlink(in_root("ill"));
+    unsetenv("GRADPOOL_CUDA_KERNELS");
+    gpus_end();
+}
+
+TEST(a_worker_whose_device_hangs_is_replaced_when_its_client_goes)
+{
+    gpus_begin(ONE_CARD);
+    char rule[200];
+    pid_t child, before;
+    int64_t deadline;
+
+    snprintf(rule, sizeof(rule), "gp_kernel_launch@%.150s=hang", in_root("stuck"));
+    setenv("FAKE_GPU_FAULTS", rule, 1);
+    setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
+    RUN_CODE(0, "up", "--quiet");
+    before = pid_of(1);
+    write_file("stuck", "");
+    child = START("train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",
+                  "--mini-batch-size", "32", "--epochs", "1", "--plots", "none", "--out", "s.onnx");
+    gp_sleep_ms(700);
+    CHECK(process_alive(child));
+    kill(child, SIGKILL);
+    finish(child);
+    unlink(in_root("stuck"));
+    deadline = gp_now_ms() + (int64_t)(pools_patience(15) * 1e3);
+    while ((pid_of(1) == before || pid_of(1) == 0) && gp_now_ms() < deadline)
+        gp_sleep_ms(20);
+    CHECK(pid_of(1) != before);
+    CHECK_INT(0, TRAIN("--metrics", "a.jsonl", "--out", "a.onnx"));
+    unsetenv("GRADPOOL_CUDA_KERNELS");
+    gpus_end();
+}
