@@ -139,8 +139,8 @@ static void say_left_out(const gp_device_list *list)
 
     for (uint32_t i = 0; i < list->count; i++)
         if (gp_device_left_out(list, i, why, sizeof(why)))
-            gp_log(GP_LOG_WARN, "GPU %u (%s) is left out: %s", list->devices[i].index, list->devices[i].name,
-                   why);
+            gp_log(GP_LOG_WARN, "gpu-left-out", "GPU %u (%s) is left out: %s", list->devices[i].index,
+                   list->devices[i].name, why);
 }
 
 /* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */

@@ -97,7 +97,7 @@ int gp_examine_main(void)
         return 1;
     gp_buffer_init(&text, EXAMINE_BYTES_MAX);
     if (examine(&text, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "%s", err.message);
+        gp_log(GP_LOG_ERROR, "examine-failed", "%s", err.message);
         return 1;
     }
     for (size_t done = 0; done < text.bytes;) {

@@ -535,8 +535,8 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
 
 TEST(the_listings_in_json_are_complete)
 {
-    static const char *const commands[] = { "up",       "down", "status", "devices", "train", "predict",
-                                            "evaluate", "net",  "data",   "options", NULL };
+    static const char *const commands[] = { "up",      "down",     "status", "devices", "doctor",  "train",
+                                            "predict", "evaluate", "net",    "data",    "options", NULL };
     gp_json *json;
 
     cli_begin();
@@ -582,6 +582,32 @@ TEST(the_listings_in_json_are_complete)
         CHECK_CONTAINS(out, example);
     }
     CHECK_INT(1, RUN("status")); /* none of these starts a pool */
+    pools_end();
+}
+
+/* What takes workers can be told which: every command of the table that has --workers has --devices. */
+TEST(every_command_that_takes_workers_takes_devices)
+{
+    static char help[OUT_BYTES];
+    int leasing = 0;
+
+    cli_begin();
+    RUN_OK("--help");
+    memcpy(help, out, sizeof(help));
+    for (char *line = strtok(help, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        char name[32], described[64];
+
+        if (sscanf(line, "  %31[a-z] %63s", name, described) != 2)
+            continue;
+        if (RUN(name, "--help") != 0 || strstr(out, "Usage: gradpool") == NULL)
+            continue; /* another line of the help */
+        if (strstr(out, "  --workers") == NULL)
+            continue;
+        leasing++;
+        if (strstr(out, "  --devices") == NULL)
+            GP_TEST_FAIL("gradpool %s has --workers and no --devices", name);
+    }
+    CHECK(leasing >= 8); /* up, train, advise, bench, predict, evaluate, spmd, parfor */
     pools_end();
 }
 

@@ -28,8 +28,10 @@ static void gpus_begin(const char *cards)
     write_file(
         "w/net.json",
         "{\"name\": \"small\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": ["
-        "{\"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [5, 5], \"stride\": [2, 2]}, "
-        "{\"kind\": \"relu\"}, {\"kind\": \"fc\", \"outputs\": 10}, {\"kind\": \"crossentropy\"}]}");
+        "{\"name\": \"conv\", \"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [5, 5], \"stride\": [2, "
+        "2]}, "
+        "{\"name\": \"relu\", \"kind\": \"relu\"}, {\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": 10}, "
+        "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
 }
 
 static void gpus_end(void)
@@ -254,19 +256,21 @@ TEST(a_worker_without_work_gives_its_gpu_back_and_takes_it_again)
 
 /* ---- what goes wrong in a training ---- */
 
-TEST(a_failure_of_the_device_ends_the_training_in_words_and_the_next_one_is_well)
+TEST(a_failure_of_the_device_ends_its_worker_in_words_and_the_next_training_is_well)
 {
-    gpus_begin(ONE_CARD);
     char rule[200];
 
+    gpus_begin(ONE_CARD);
     snprintf(rule, sizeof(rule), "gp_kernel_launch@%.150s=700", in_root("ill"));
     setenv("FAKE_GPU_FAULTS", rule, 1);
     setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
     RUN_CODE(0, "up", "--quiet");
     write_file("ill", "");
     CHECK(TRAIN("--metrics", "a.jsonl", "--out", "a.onnx", "--max-restarts", "0") != 0);
-    CHECK_CONTAINS(err, "worker 1: ");
+    CHECK_CONTAINS(err, "worker 1 (pid ");
     unlink(in_root("ill"));
+    CHECK_INT(0, TRAIN("--metrics", "b.jsonl", "--out", "b.onnx"));
+    CHECK(last_loss("b.jsonl") > 0.0);
     unsetenv("GRADPOOL_CUDA_KERNELS");
     gpus_end();
 }
