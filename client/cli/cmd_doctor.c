@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,22 +27,6 @@ static const gp_param doctor_params[] = {
 };
 
 static const char *const state_names[] = { "ok", "note", "warning", "failure" };
-
-void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix, const char *format, ...)
-{
-    doctor_row *row = &d->rows[d->count];
-    va_list values;
-
-    if (d->count == DOCTOR_ROWS_MAX)
-        return;
-    d->count++;
-    row->state = state;
-    snprintf(row->what, sizeof(row->what), "%s", what);
-    snprintf(row->fix, sizeof(row->fix), "%s", fix == NULL ? "" : fix);
-    va_start(values, format);
-    vsnprintf(row->found, sizeof(row->found), format, values);
-    va_end(values);
-}
 
 static uint32_t rows_of(const doctor *d, doctor_state state)
 {

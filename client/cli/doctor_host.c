@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,22 @@
 #define GIB ((uint64_t)1 << 30)
 
 enum { FILES_LEAST = 4096, PROCESSES_LEAST = 4096, YEAR_LEAST = 2024 };
+
+void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix, const char *format, ...)
+{
+    doctor_row *row = &d->rows[d->count];
+    va_list values;
+
+    if (d->count == DOCTOR_ROWS_MAX)
+        return;
+    d->count++;
+    row->state = state;
+    snprintf(row->what, sizeof(row->what), "%s", what);
+    snprintf(row->fix, sizeof(row->fix), "%s", fix == NULL ? "" : fix);
+    va_start(values, format);
+    vsnprintf(row->found, sizeof(row->found), format, values);
+    va_end(values);
+}
 
 /* ---- reading ---- */
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""tests/gpu/bench.py -- the peer of bench_step --device cuda: images per second of a training step in PyTorch.
+"""tests/gpu/bench.py -- the peer of bench_step --device cuda: images per second of a training step or a prediction in PyTorch.
 
-    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS]
+    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS [train|infer]]
 
+NETWORK: lenet, one of torchvision's by name, or deeplabv3_resnet50 (512 x 512, 21 classes: v3, the nearest that is there).
 Batch in the GPU's memory, channels_last, SGD with momentum (fused), bf16 by autocast.  graph: the whole step as one CUDA
 graph.  Prints one line of JSON."""
 import json, sys, time
@@ -27,28 +28,38 @@ def build(name):
     if name == "lenet":
         return LeNet(), (1, 28, 28), 10
     import torchvision.models as models
+    if name.startswith("deeplab"):
+        return getattr(models.segmentation, name)(weights=None, weights_backbone=None, num_classes=21), (3, 512, 512), 21
     return getattr(models, name)(), (3, 224, 224), 1000
 
 
 def main():
     name, batch, precision, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     seconds = float(sys.argv[5]) if len(sys.argv) > 5 else 3.0
+    infer = len(sys.argv) > 6 and sys.argv[6] == "infer"
+    pixels = name.startswith("deeplab")
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
     net, shape, classes = build(name)
-    net = net.cuda().train().to(memory_format=torch.channels_last)
+    net = net.cuda().train(not infer).to(memory_format=torch.channels_last)
     optim = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, fused=True)
     x = torch.rand(batch, *shape, device="cuda").to(memory_format=torch.channels_last)
-    y = torch.randint(0, classes, (batch,), device="cuda")
+    y = torch.randint(0, classes, (batch,) + (shape[1:] if pixels else ()), device="cuda")
     run = torch.compile(net) if mode == "compile" else net
 
-    def step():
+    def predict():
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            run(x)
+
+    def train():
         optim.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            loss = F.cross_entropy(run(x), y)
+            out = run(x)
+            loss = F.cross_entropy(out["out"] if pixels else out, y)
         loss.backward()
         optim.step()
 
+    step = predict if infer else train
     if mode == "graph":
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -72,7 +83,7 @@ def main():
         count += 10
     took = time.perf_counter() - begin
     print(json.dumps({"peer": "torch " + torch.__version__, "network": name, "batch": batch, "precision": precision,
-                      "mode": mode, "images_per_second": round(batch * count / took, 1),
+                      "mode": mode, "phase": "infer" if infer else "train", "images_per_second": round(batch * count / took, 1),
                       "ms": round(took / count * 1e3, 4)}))
 
 

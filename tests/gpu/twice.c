@@ -1,5 +1,5 @@
 /* twice.c -- libnvidia-ml as it is, but each card stands in the list several times, under beginnings of its UUID that are
- * each one character shorter.  CUDA takes a unique beginning for the UUID, so a machine with one GPU has a pool of several
+ * each one character shorter (the first by one already).  CUDA takes a unique beginning for the UUID, so a machine with one GPU has a pool of several
  * workers on it: for tests of what needs two, never for speed.
  *
  *   GRADPOOL_NVML_LIBRARY=.../libgpu_twice.so GRADPOOL_GPU_TIMES=2 gradpool up */
@@ -90,7 +90,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle **out)
     if (function == NULL || index >= CARDS_MAX * TIMES_MAX)
         return NO_FUNCTION;
     *out = &handles[index];
-    handles[index].shorter = index % times();
+    handles[index].shorter = 1 + index % times(); /* never the whole: another pool may have claimed the card by it */
     return function(index / times(), &handles[index].real);
 }
 

@@ -98,6 +98,42 @@ TEST(there_is_one_worker_per_gpu_unless_cpu_is_asked)
     CHECK_INT(GP_CORE_CPU, slots[0].kind);
 }
 
+TEST(auto_does_without_gpus_that_cannot_compute_that_others_use_or_that_drive_a_display)
+{
+    uint32_t count;
+    gp_error err;
+
+    two_gpus();
+    devices.devices[0].memory_total = devices.devices[1].memory_total = 16ull << 30;
+    devices.devices[0].compute_mode = GP_COMPUTE_PROHIBITED;
+    gp_device_judge(&devices.devices[0]);
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    REQUIRE(count == 1);
+    CHECK_TEXT("GPU-1", slots[0].uuid);
+    CHECK_STATUS(GP_ENODEV, plan(&count, 0, "1", 8, &err));
+    CHECK_CONTAINS(err.message, "device 1 (NVIDIA H200) cannot be used: its compute mode is Prohibited");
+    devices.devices[1].display = true; /* the only one that is left */
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    CHECK_INT(GP_CORE_GPU, slots[0].kind);
+    devices.devices[1].process_count = 1;
+    devices.devices[1].pids[0] = (uint32_t)getppid();
+    devices.devices[1].memory_used = 1ull << 30; /* little: it is taken all the same */
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    CHECK_INT(GP_CORE_GPU, slots[0].kind);
+    devices.devices[1].memory_used = 8ull << 30;
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    CHECK_INT(8, count);
+    CHECK_INT(GP_CORE_CPU, slots[0].kind);
+    REQUIRE_OK(plan(&count, 0, "2", 8, &err), err);
+    CHECK_TEXT("GPU-1", slots[0].uuid);
+    devices.devices[0].compute_mode = GP_COMPUTE_DEFAULT;
+    gp_device_judge(&devices.devices[0]);
+    devices.devices[1].process_count = 0;
+    REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
+    REQUIRE(count == 1); /* the display's is not needed */
+    CHECK_TEXT("GPU-0", slots[0].uuid);
+}
+
 TEST(what_is_not_there_is_refused_with_what_is)
 {
     uint32_t count;

@@ -117,6 +117,39 @@ TEST(cuda_visible_devices_hides_devices_by_ordinal_uuid_or_its_beginning)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(cuda_visible_devices_of_minus_one_hides_all_and_old_names_of_instances_are_names)
+{
+    const char *two = "uuid=GPU-abc,bus=1,mig=MIG-GPU-abc/1/0,mig=MIG-GPU-abc/2/0;uuid=GPU-bcd,bus=2";
+    gp_error err;
+
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
+    CHECK_INT(0, list.count);
+    setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-abc/2/0", 1);
+    REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
+    REQUIRE(list.count == 1);
+    CHECK_TEXT("MIG-GPU-abc/2/0", list.devices[0].uuid);
+    setenv("CUDA_VISIBLE_DEVICES", "2,0", 1); /* there is no third card */
+    REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
+    CHECK_INT(0, list.count);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(what_keeps_a_device_from_computing_is_told_with_it)
+{
+    gp_error err;
+
+    REQUIRE_OK(probe("uuid=GPU-a,bus=1,total=16384,cc=7.5;uuid=GPU-b,bus=2,total=16384,cc=9.0,mode=2;"
+                     "uuid=GPU-c,bus=3,total=512,cc=9.0;uuid=GPU-d,bus=4,total=16384,cc=9.0,mode=3,mig=none",
+                     GP_DEVICE_PROBE_MS, &err),
+               err);
+    REQUIRE(list.count == 3);
+    CHECK_CONTAINS(list.devices[0].reason, "compute capability is 7.5");
+    CHECK_CONTAINS(list.devices[1].reason, "compute mode is Prohibited");
+    CHECK_CONTAINS(list.devices[2].reason, "512 MiB");
+    CHECK_CONTAINS(list.note, "is in MIG mode and has no instances");
+}
+
 /* The same with NVML missing. */
 static gp_status probe_cuda(const char *devices, gp_error *err)
 {
