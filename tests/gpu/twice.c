@@ -90,7 +90,8 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle **out)
     if (function == NULL || index >= CARDS_MAX * TIMES_MAX)
         return NO_FUNCTION;
     *out = &handles[index];
-    handles[index].shorter = 1 + index % times(); /* never the whole: another pool may have claimed the card by it */
+    handles[index].shorter =
+        1 + index % times(); /* never the whole: another pool may have claimed the card by it */
     return function(index / times(), &handles[index].real);
 }
 

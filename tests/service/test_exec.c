@@ -54,10 +54,11 @@ TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
     setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_PLUGIN", FAKE_PLUGIN, 1);
-    setenv("FAKE_NVML",
-           "uuid=GPU-one,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=16384,"
-           "cc=9.0",
-           1);
+    setenv(
+        "FAKE_NVML",
+        "uuid=GPU-one,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=16384,"
+        "cc=9.0",
+        1);
     setenv("FAKE_CUDA", "2", 1);
     exec_begin();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);

@@ -20,7 +20,6 @@ static void gpus_begin(const char *cards)
     setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
     setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
-    setenv("FAKE_GPU_ALIGNMENT", "0", 1); /* as for the test cuda_fake */
     setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
     pools_begin(NULL);
     if (mkdir(in_root("w"), 0700) != 0)
