@@ -678,7 +678,7 @@ typedef struct gp_queue gp_queue;
 typedef struct gp_queue_options {
     uint32_t depth;   /* items kept here; 0 = 1024.  A full queue makes its senders wait */
     bool keep_newest; /* a full queue drops its oldest item instead, and counts it */
-    /* Called for each item instead of keeping it; NULL = gp_queue_next(). */
+    /* Called for each item instead of keeping it; NULL = gp_queue_next().  data: 16-byte aligned, valid in the call. */
     void (*each)(void *context, uint32_t worker, const void *data, size_t bytes);
     void *context;
 } gp_queue_options;

@@ -3,6 +3,7 @@
 
 #include "client/team.h"
 #include "common/base/alloc.h"
+#include "proto/link.h"
 
 enum { QUEUE_DEPTH = 1024, QUEUE_DEPTH_MAX = 1 << 24 };
 
@@ -10,7 +11,7 @@ typedef struct queue_item {
     struct queue_item *next;
     uint32_t worker; /* index in the pool */
     size_t bytes;
-    unsigned char data[];
+    _Alignas(16) unsigned char data[];
 } queue_item;
 
 struct gp_queue {
@@ -63,7 +64,11 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
     }
     if (queue->options.each != NULL) {
         const gp_team *before = team_callback_begin(team);
+        _Alignas(16) unsigned char copy[GP_LINK_INLINE_MAX];
 
+        /* Behind its name in a record it lies anywhere; what is larger is a page of its own. */
+        if ((uintptr_t)data % 16 != 0 && bytes <= sizeof(copy))
+            data = memcpy(copy, data, bytes);
         queue->options.each(queue->options.context, team_worker_index(team, worker), data, bytes);
         team_callback_end(before);
         return;

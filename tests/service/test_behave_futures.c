@@ -18,7 +18,7 @@ static void free_all(gp_future **futures, size_t count)
 TEST(a_future_goes_from_waiting_over_running_to_done_and_its_times_are_in_order)
 {
     BEGIN(1);
-    gp_future *busy = call("nap", 30), *queued = call("square", 12);
+    gp_future *busy = call("nap", 300), *queued = call("square", 12);
     gp_future_info info;
 
     CHECK(wait_running(busy));
@@ -272,7 +272,7 @@ TEST(a_queued_call_that_is_canceled_never_begins)
 
     BEGIN(1);
     snprintf(argument.path, sizeof(argument.path), "%s/ran", pools_root);
-    gp_future *busy = call("nap", 50);
+    gp_future *busy = call("nap", 300);
     gp_future *queued = call_with((gp_parfeval_request){ 0 }, "tally", &argument, sizeof(argument));
 
     CHECK(wait_running(busy));
