@@ -74,7 +74,7 @@ static void pool_take_news(gp_pool *pool, const gp_incoming *in)
             pool->grant = grant;
             pool->generation = in->envelope.generation;
             pool->regranted = true;
-            pool->change = (gp_lease_change){ 0 };
+            pool->change.workers = 0;
         }
         break;
     case GP_ID(lease_change):
@@ -542,7 +542,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
                     pool->workers_max = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_max;
                     pool->environment = ask.environment;
-                    pool->change = (gp_lease_change){ 0 };
+                    pool->change.workers = 0;
                     snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
                     pool_message_close(&in);
                     gp_fault_point("lease-held");
@@ -574,7 +574,7 @@ void pool_release(gp_pool *pool)
     pool->generation = 0;
     pool->grant.slots_count = 0;
     pool->floor = 0;
-    pool->change = (gp_lease_change){ 0 };
+    pool->change.workers = 0;
     pool->lost = (gp_worker_lost){ 0 };
     pool->regranted = pool->revoked = false;
 }

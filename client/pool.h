@@ -53,8 +53,9 @@ struct gp_pool {
     uint32_t workers_max, environment; /* of an elastic lease: as asked for, or since */
     char purpose[96];
     gp_channel *workers
-        [GP_MEMBERS_MAX];   /* of grant.slots, or of those of the generation before until pool_attach() */
-    uint32_t links;         /* of them that may be there */
+        [GP_MEMBERS_MAX]; /* of grant.slots, or of those of the generation before until pool_attach() */
+    uint32_t
+        links; /* of them that may be there; a training has others behind those of the grant (train_join.c) */
     gp_worker_lost lost;    /* the first since the lease began or was renewed; index 0 = none */
     bool regranted;         /* a grant came that is not attached to yet */
     gp_lease_change change; /* of this generation; workers 0 = none */

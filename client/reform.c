@@ -4,6 +4,13 @@
 #include <assert.h>
 #include <string.h>
 
+#ifdef GP_CORE_MUTANTS
+reform_mutant reform_mutation;
+#define MUTANT(name) (reform_mutation == REFORM_MUTANT_##name)
+#else
+#define MUTANT(name) false
+#endif
+
 typedef struct todo {
     reform_action *actions;
     size_t count;
@@ -40,16 +47,20 @@ static void begin_next(reform *r, todo *out)
 {
     bool moved = r->step > r->told;
 
-    r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
+    r->in_a_row = MUTANT(ENDLESS) ? 0 : (moved ? 0 : r->in_a_row) + r->broken;
     r->told = r->begun_at = r->step;
-    r->before = r->world;
+    r->left = r->world;
+    if (r->ready >= r->world) /* else nobody was told that it went on */
+        r->before = r->world;
     r->grown = r->next > r->world;
     r->world = r->next;
     r->restarts++;
-    r->ready = r->ended = r->paused = 0;
+    r->ready = MUTANT(KEPT_READY) ? r->ready : 0;
+    r->ended = r->paused = 0;
     memset(r->end_of, 0, sizeof(r->end_of));
-    r->broken = r->granted = false;
-    r->wanted = 0;
+    r->broken = false;
+    r->granted = MUTANT(KEPT_GRANT);
+    r->wanted = r->prepared = 0;
     r->phase = REFORM_BEGIN;
     set_alarm(out, 0);
     *act(out, REFORM_DO_BEGIN) =
@@ -63,12 +74,29 @@ static void ask_to_form(reform *r, todo *out)
     set_alarm(out, REFORM_REPLACE_MS);
 }
 
-static void pause_if_due(reform *r, todo *out)
+static void keep(reform *r, todo *out, reform_why why)
 {
-    if (r->phase != REFORM_STEPS || r->wanted == 0 || r->wanted == r->world || r->stopped)
+    r->kept = true;
+    *act(out, REFORM_DO_KEEP) = (reform_action){ .kind = REFORM_DO_KEEP, .workers = r->world, .why = why };
+}
+
+/* What the size that is wanted leads to.  told: it was told just now, and who joins with it. */
+static void change_if_due(reform *r, todo *out, bool told)
+{
+    bool grows = r->wanted > r->world;
+
+    if (!reform_is_stepping(r))
         return;
-    r->phase = REFORM_PAUSE;
-    act(out, REFORM_DO_PAUSE);
+    if (r->wanted == 0 || r->wanted == r->world || r->stopped) {
+        r->phase = REFORM_STEPS;
+    } else if (!grows || (r->prepared >= r->wanted - r->world && !MUTANT(IDLE_NEWCOMER)) ||
+               MUTANT(HASTY_JOIN)) {
+        r->phase = REFORM_PAUSE;
+        act(out, REFORM_DO_PAUSE);
+    } else if (r->phase == REFORM_STEPS || told) {
+        r->phase = REFORM_PREPARE;
+        act(out, REFORM_DO_PREPARE)->workers = r->wanted;
+    }
 }
 
 /* ---- events ---- */
@@ -78,7 +106,7 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     if (r->phase != REFORM_BEGIN || ++r->ready < r->world)
         return;
     r->begun_at = event->step;
-    if (r->restarts > 0 && event->step == 0 && r->told > 0) {
+    if (r->restarts > 0 && event->step == 0 && r->told > 0 && !MUTANT(BLANK_STATE)) {
         fail(r, out, REFORM_WHY_STATE);
         return;
     }
@@ -86,11 +114,9 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     if (r->restarts > 0)
         *act(out, REFORM_DO_GO_ON) =
             (reform_action){ .kind = REFORM_DO_GO_ON, .workers = r->before, .step = event->step };
-    if (r->barred && !r->kept) {
-        r->kept = true;
-        act(out, REFORM_DO_KEEP)->workers = r->world;
-    }
-    pause_if_due(r, out);
+    if (r->barred && !r->kept)
+        keep(r, out, REFORM_WHY_SHORT_LIVED);
+    change_if_due(r, out, false);
 }
 
 static void mark_ended(reform *r, uint32_t rank, reform_end end)
@@ -105,6 +131,10 @@ static void mark_ended(reform *r, uint32_t rank, reform_end end)
 static void on_ended(reform *r, const reform_event *event, todo *out)
 {
     mark_ended(r, event->rank, event->end);
+    if (MUTANT(HALF_PAUSE) && r->phase == REFORM_PAUSE && r->paused > 0) {
+        ask_to_form(r, out);
+        return;
+    }
     if (!all_ended(r))
         return;
     if (r->phase == REFORM_BREAK && r->granted)
@@ -133,19 +163,22 @@ static void judge_growth(reform *r)
 
 static void on_lost(reform *r, const reform_event *event, todo *out)
 {
+    bool first = r->phase != REFORM_BREAK || !r->broken; /* a grant may have told before */
+
     if (r->phase == REFORM_WAIT) /* it had left the old group, and will not be in the next one */
         return;
-    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED) { /* with nothing left to do */
+    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED &&
+        !MUTANT(AFTER_THE_END)) { /* with nothing left to do */
         r->phase = REFORM_OVER;
         return;
     }
-    if (r->phase != REFORM_BREAK && !may_go_on(r)) {
+    if (first && !may_go_on(r)) {
         mark_ended(r, event->rank, REFORM_FAILED);
         fail(r, out,
              r->world == 1 && r->restarts > 0 && !r->stopped_hard ? REFORM_WHY_ALONE : REFORM_WHY_LOST);
         return;
     }
-    if (r->phase != REFORM_BREAK)
+    if (first)
         judge_growth(r);
     r->phase = REFORM_BREAK;
     r->broken = true;
@@ -158,12 +191,12 @@ static void on_grant(reform *r, const reform_event *event, todo *out)
 {
     r->next = event->workers;
     r->granted = true;
-    if (r->phase == REFORM_WAIT || all_ended(r)) {
+    if (r->phase == REFORM_WAIT || all_ended(r) || MUTANT(EARLY_BEGIN)) {
         begin_next(r, out);
         return;
     }
     r->phase = REFORM_BREAK; /* also where nobody told of a death */
-    set_alarm(out, REFORM_LAST_WORDS_MS);
+    set_alarm(out, MUTANT(NO_ALARM) ? 0 : REFORM_LAST_WORDS_MS);
 }
 
 static void on_change(reform *r, const reform_event *event, todo *out)
@@ -173,11 +206,35 @@ static void on_change(reform *r, const reform_event *event, todo *out)
         r->short_lived = 0;
     }
     /* Between two groups the scheduler decides by itself; of what it cannot do at once it tells again. */
-    if ((r->phase != REFORM_BEGIN && r->phase != REFORM_STEPS) || (r->barred && event->workers > r->world))
+    if ((r->phase != REFORM_BEGIN && !reform_is_stepping(r)) || (r->barred && event->workers > r->world))
+        return;
+    if (MUTANT(DEAF_PREPARING) && r->phase == REFORM_PREPARE)
         return;
     r->wanted = event->workers;
     r->wanted_asked = event->asked;
-    pause_if_due(r, out);
+    r->prepared = event->prepared;
+    change_if_due(r, out, true);
+}
+
+static void on_prepared(reform *r, const reform_event *event, todo *out)
+{
+    r->prepared = event->prepared;
+    change_if_due(r, out, false);
+}
+
+static void on_unfit(reform *r, todo *out)
+{
+    if (MUTANT(UNFIT_JOINS)) {
+        r->prepared++;
+        change_if_due(r, out, false);
+        return;
+    }
+    if (r->phase != REFORM_PREPARE)
+        return;
+    r->barred = true;
+    r->wanted = 0;
+    r->phase = REFORM_STEPS;
+    keep(r, out, REFORM_WHY_UNFIT);
 }
 
 static void on_late(reform *r, todo *out)
@@ -217,18 +274,29 @@ size_t reform_step(reform *r, const reform_event *event, reform_action actions[R
         break;
     case REFORM_ATTACHED:
         r->world = event->workers;
-        r->grown = r->world > r->before;
+        r->grown = r->world > r->left;
         break;
     case REFORM_CHANGE:
         on_change(r, event, &out);
         break;
+    case REFORM_PREPARED:
+        on_prepared(r, event, &out);
+        break;
+    case REFORM_UNFIT:
+        on_unfit(r, &out);
+        break;
     case REFORM_REUNION:
-        if (r->phase == REFORM_WAIT)
+        if (r->phase == REFORM_BEGIN || reform_is_stepping(r)) { /* what it wants is told again */
+            r->wanted = 0;
+            change_if_due(r, &out, false);
+        }
+        if (r->phase == REFORM_WAIT && !MUTANT(ASKED_ONCE))
             act(&out, REFORM_DO_FORM);
         break;
     case REFORM_STOPPED:
         r->stopped = true;
         r->stopped_hard = r->stopped_hard || event->hard;
+        change_if_due(r, &out, false);
         break;
     case REFORM_LATE:
         on_late(r, &out);

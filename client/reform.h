@@ -1,16 +1,28 @@
 /* reform.h -- when a training leaves its group for another one of the same lease, and what has to be done for it.
  *
- *              .------------------------ all ready: GO_ON ------------------------.
- *              v                                                                  |
- *   BEGIN -> STEPS --change: PAUSE--> PAUSE --all have stopped: FORM--> WAIT --grant: BEGIN
- *              |                        |                                         ^
- *              '---- lost ------------- '-------> BREAK --all have ended, grant---'
+ *              .------------------------ all ready: GO_ON -----------------------------------.
+ *              v                                                                             |
+ *   BEGIN -> STEPS --change, fewer: PAUSE--------------------> PAUSE --all have stopped: FORM--> WAIT --grant: BEGIN
+ *              | ^--newcomers died, refuse--.                    ^ |                                          ^
+ *              |--change, more: PREPARE--> PREPARE --all have----' |                                          |
+ *              |                              |                    |                                          |
+ *              '---- lost --------------------'--------------------'----> BREAK --all have ended, grant-------'
  *   any --- all have finished, or FAIL ---> OVER
  *
  * A group is left for two reasons.  A member died: the others end the step that they are in, and the scheduler forms the
  * lease again by itself, of those who live.  Or its size is to change (a worker is free again, somebody asked): all ranks
  * stop at one step boundary, by a bit that travels with the gradients, and the scheduler is asked to form the lease
  * again.  Either way the next group agrees on the furthest state of any of its ranks (worker/trainer_held.c).
+ *
+ * Who joins prepares first: it opens the data and builds what a rank needs while the others take steps, and they stop when
+ * all have done so.  What happens in PREPARE:
+ *
+ *   a newcomer dies           the scheduler tells a change without it: the others are waited for, or nobody (STEPS)
+ *   a newcomer refuses        nobody joins, nobody is invited again unless somebody asks: KEEP, and STEPS go on
+ *   another change            that one counts; who had prepared stays so
+ *   a rank dies               BREAK; who prepares is told of the next generation and goes on preparing, for the one after
+ *   a stop, the last step     the training ends without them
+ *   another scheduler         STEPS; who prepared was let go, and is invited again with the next change
  *
  * Pure: reform_step(state, event) -> actions.  No sockets, no clock: who drives it (train_again.c, the simulation)
  * carries the actions out, and says REFORM_LATE when the last REFORM_ALARM is over.  What training does is the workers'
@@ -34,9 +46,10 @@ enum {
 typedef enum reform_phase {
     REFORM_BEGIN, /* attaching, train_begin; not all ranks are ready */
     REFORM_STEPS,
-    REFORM_PAUSE, /* the ranks were asked to stop at a step boundary; not all have */
-    REFORM_BREAK, /* a member died; survivors that have not ended are waited for, and the next generation */
-    REFORM_WAIT,  /* nobody is in the old group; the next generation is awaited */
+    REFORM_PREPARE, /* steps go on; those who will join prepare */
+    REFORM_PAUSE,   /* the ranks were asked to stop at a step boundary; not all have */
+    REFORM_BREAK,   /* a member died; survivors that have not ended are waited for, and the next generation */
+    REFORM_WAIT,    /* nobody is in the old group; the next generation is awaited */
     REFORM_OVER,
 } reform_phase;
 
@@ -49,15 +62,17 @@ typedef enum reform_event_kind {
     REFORM_LOST,  /* rank: a member of the present group died */
     REFORM_GRANT, /* workers: the lease has another generation */
     REFORM_ATTACHED, /* workers: of the generation that was attached to: yet another one may have come meanwhile */
-    REFORM_CHANGE,  /* workers, asked: the lease is to have so many */
-    REFORM_REUNION, /* another scheduler: what was asked of the one before is not answered */
+    REFORM_CHANGE,   /* workers, asked: the lease is to have so many; prepared */
+    REFORM_PREPARED, /* prepared: so many of those who will join, in all */
+    REFORM_UNFIT,    /* one of them cannot */
+    REFORM_REUNION, /* another scheduler: what was asked of the one before is not answered, who prepared was let go */
     REFORM_STOPPED, /* it was told to stop: no group is left any more for the sake of its size */
     REFORM_LATE,    /* the time of the last alarm is over */
 } reform_event_kind;
 
 typedef struct reform_event {
     reform_event_kind kind;
-    uint32_t rank, workers;
+    uint32_t rank, workers, prepared;
     uint64_t step;
     reform_end end;
     bool asked; /* by somebody, not by the scheduler because workers are free */
@@ -65,18 +80,21 @@ typedef struct reform_event {
 } reform_event;
 
 typedef enum reform_why {
-    REFORM_WHY_LOST,        /* a death, and it may not go on */
-    REFORM_WHY_ALONE,       /* the death of the only one that the deaths before had left */
-    REFORM_WHY_STATE,       /* nobody is left who had the state */
-    REFORM_WHY_NOT_REPLACED /* no other generation came */
+    REFORM_WHY_LOST,         /* a death, and it may not go on */
+    REFORM_WHY_ALONE,        /* the death of the only one that the deaths before had left */
+    REFORM_WHY_STATE,        /* nobody is left who had the state */
+    REFORM_WHY_NOT_REPLACED, /* no other generation came */
+    REFORM_WHY_SHORT_LIVED,  /* KEEP: those who joined died, again and again */
+    REFORM_WHY_UNFIT,        /* KEEP: one that was to join cannot */
 } reform_why;
 
 typedef enum reform_action_kind {
+    REFORM_DO_PREPARE, /* train_begin with `prepare` to those who will join and were not told, for `workers` ranks */
     REFORM_DO_PAUSE, /* train_stop with `pause`, to rank 0 */
     REFORM_DO_FORM,  /* lease_form */
     REFORM_DO_BEGIN, /* attach, train_begin with `restart` */
     REFORM_DO_GO_ON, /* tell: before -> world workers, after that step */
-    REFORM_DO_KEEP,  /* lease_resize of our own lease to `workers`: those who join die */
+    REFORM_DO_KEEP,  /* lease_resize of our own lease to `workers`: why */
     REFORM_DO_ALARM, /* ms; 0 = none any more */
     REFORM_DO_FAIL,  /* why */
 } reform_action_kind;
@@ -91,8 +109,9 @@ typedef struct reform_action {
 /* All of it may be read; only reform_step() writes. */
 typedef struct reform {
     reform_phase phase;
-    uint32_t max_restarts;  /* breaks in a row without a step between; 0 = a death ends the training */
-    uint32_t world, before; /* ranks of the present group, and of the one before */
+    uint32_t max_restarts; /* breaks in a row without a step between; 0 = a death ends the training */
+    uint32_t world, left;  /* ranks of the present group, and of the one before */
+    uint32_t before;       /* of the last one before that took steps */
     uint32_t ready, ended;
     uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + reform_end; 0 = it has not ended */
     uint32_t paused;                /* of those that ended */
@@ -102,6 +121,7 @@ typedef struct reform {
     uint32_t next;
     uint32_t wanted; /* size that the lease is to have; 0 = as it is */
     bool wanted_asked;
+    uint32_t prepared; /* of those who will join */
     bool stopped, stopped_hard;
     uint64_t step;        /* the last of which news came */
     uint64_t begun_at;    /* the step after which the present group began */
@@ -112,6 +132,34 @@ typedef struct reform {
     bool barred;          /* it takes no more workers unless it is asked to */
     bool kept;            /* and the scheduler was told */
 } reform;
+
+/* Ranks take steps, or all are about to. */
+static inline bool reform_is_stepping(const reform *r)
+{
+    return r->phase == REFORM_STEPS || r->phase == REFORM_PREPARE;
+}
+
+#ifdef GP_CORE_MUTANTS
+/* Bugs to plant: the simulation must find each (tests/sim). */
+typedef enum reform_mutant {
+    REFORM_MUTANT_NONE,
+    REFORM_MUTANT_HASTY_JOIN,     /* they stop for one that has not prepared */
+    REFORM_MUTANT_IDLE_NEWCOMER,  /* they do not stop for those who have */
+    REFORM_MUTANT_UNFIT_JOINS,    /* one that cannot prepare counts as one that has */
+    REFORM_MUTANT_DEAF_PREPARING, /* while some prepare another change is not heard */
+    REFORM_MUTANT_HALF_PAUSE,     /* the next group is asked for when one rank has stopped */
+    REFORM_MUTANT_ASKED_ONCE,     /* it is not asked for again after the scheduler's death */
+    REFORM_MUTANT_EARLY_BEGIN,    /* the next group begins at the grant, whoever is still in the old one */
+    REFORM_MUTANT_NO_ALARM,       /* who says nothing more is waited for without end */
+    REFORM_MUTANT_KEPT_READY,     /* those who were ready in the old group are counted again */
+    REFORM_MUTANT_KEPT_GRANT,     /* the grant that began this group begins the next one */
+    REFORM_MUTANT_BLANK_STATE,    /* nobody has the state: it begins at step 0 */
+    REFORM_MUTANT_AFTER_THE_END,  /* a death when rank 0 has finished begins it again */
+    REFORM_MUTANT_ENDLESS,        /* deaths in a row are not counted */
+    REFORM_MUTANT_COUNT,
+} reform_mutant;
+extern reform_mutant reform_mutation;
+#endif
 
 /* A training that begins on `workers`: train_begin is about to be sent. */
 void reform_init(reform *r, uint32_t workers, uint32_t max_restarts);

@@ -76,7 +76,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         facts->classes = ready->classes;
     }
     gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });
-    if (run->reform.phase != REFORM_STEPS && run->reform.phase != REFORM_PAUSE)
+    if (!reform_is_stepping(&run->reform) && run->reform.phase != REFORM_PAUSE)
         return;
     if (run->anew)
         gp_run_go_on(run, run->reform.before, ready->step);
@@ -413,7 +413,9 @@ static gp_status run_loop(gp_run *run, gp_error *err)
             return status;
         }
         run->quiet = message.from == POOL_NOBODY;
-        if (message.from == POOL_WORKER)
+        if (message.from == POOL_WORKER && message.rank >= run->facts.workers)
+            gp_run_join_take(run, message.rank, &message.in);
+        else if (message.from == POOL_WORKER)
             gp_run_take(run, message.rank, &message.in);
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);

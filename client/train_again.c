@@ -93,6 +93,9 @@ static void fail(gp_run *run, reform_why why)
                 "%s; fewer workers were left than min-workers (%" PRId64 "), and none came within %d s",
                 run->cause, run->options.min_workers, REFORM_REPLACE_MS / 1000);
         break;
+    case REFORM_WHY_SHORT_LIVED:
+    case REFORM_WHY_UNFIT: /* no failures */
+        return;
     }
     gp_run_fail(run, &err);
 }
@@ -141,13 +144,17 @@ static void do_one(gp_run *run, const reform_action *action)
     gp_error err;
 
     switch (action->kind) {
+    case REFORM_DO_PREPARE:
+        gp_run_join_prepare(run, action->workers);
+        break;
     case REFORM_DO_PAUSE:
         pause_group(run);
         break;
     case REFORM_DO_FORM:
         if (run->left_ms == 0)
             run->left_ms = run->stepped_ms;
-        if (pool_tell(run->pool, &gp_msg_lease_form, &(gp_lease_form){ 0 }, NULL, &err) != GP_OK)
+        if (pool_tell(run->pool, &gp_msg_lease_form, &(gp_lease_form){ .joining = gp_run_join_prepared(run) },
+                      NULL, &err) != GP_OK)
             gp_run_fail(run, &err);
         break;
     case REFORM_DO_BEGIN:
@@ -158,10 +165,11 @@ static void do_one(gp_run *run, const reform_action *action)
         gp_run_go_on(run, action->workers, action->step);
         break;
     case REFORM_DO_KEEP:
-        pool_note(run->pool,
-                  "workers that joined died %" PRIu32
-                  " times within %d steps: no more of them are taken unless gradpool resize says so",
-                  run->reform.short_lived, REFORM_PROVED_STEPS);
+        if (action->why == REFORM_WHY_SHORT_LIVED) /* of one that cannot join its reason was told */
+            pool_note(run->pool,
+                      "workers that joined died %" PRIu32
+                      " times within %d steps: no more of them are taken unless gradpool resize says so",
+                      run->reform.short_lived, REFORM_PROVED_STEPS);
         if (pool_tell(run->pool, &gp_msg_lease_resize,
                       &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,
                       &err) != GP_OK)
@@ -208,17 +216,20 @@ void gp_run_watch(gp_run *run)
     gp_pool *pool = run->pool;
 
     watch_lost(run);
+    if (pool->reunions != run->reunions) {
+        run->reunions = pool->reunions;
+        gp_run_join_forget(run); /* the next scheduler names them again */
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_REUNION });
+    }
     if (pool->regranted && !run->reform.granted && !run->begin_due)
         gp_run_reform(run, &(reform_event){ .kind = REFORM_GRANT, .workers = pool->grant.slots_count });
     if (pool->change.workers != 0 && !pool->regranted) {
+        gp_run_join_change(run, &pool->change);
         gp_run_reform(run, &(reform_event){ .kind = REFORM_CHANGE,
                                             .workers = pool->change.workers,
-                                            .asked = pool->change.asked });
-        pool->change = (gp_lease_change){ 0 };
-    }
-    if (pool->reunions != run->reunions) {
-        run->reunions = pool->reunions;
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_REUNION });
+                                            .asked = pool->change.asked,
+                                            .prepared = gp_run_join_count(run) });
+        pool->change.workers = 0;
     }
     /* Who was late in reading must not say that others are. */
     if (run->alarm_ms != 0 && run->quiet && gp_now_ms() >= run->alarm_ms) {
@@ -234,6 +245,7 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err)
     if (!run->begin_due)
         return GP_OK;
     run->begin_due = false;
+    gp_run_join_forget(run);
     gp_status status = pool_attach(run->pool, err);
 
     if (status != GP_OK)

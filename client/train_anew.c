@@ -87,6 +87,7 @@ gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err)
     pool_note(run->pool, "the training begins anew: %s", why->message);
     run->training->summary.restarts++;
     run->spare.count = run->early.count = 0;
+    gp_run_join_forget(run);
     run->failure = run->effect = (gp_error){ 0 };
     run->failed_ms = run->alarm_ms = 0;
     run->stop_told = 0;

@@ -1,4 +1,4 @@
-/* train_run.h -- a training and its one run.  Private to train.c, train_again.c, train_anew.c and train_prepare.c. */
+/* train_run.h -- a training and its one run.  Private to train.c, train_again.c, train_anew.c, train_join.c and train_prepare.c. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 
@@ -22,6 +22,13 @@ typedef struct gp_step_list {
     gp_train_record *records;
     size_t count, capacity;
 } gp_step_list;
+
+/* One that will join. */
+typedef struct gp_joiner {
+    uint32_t index, incarnation; /* index 0: none */
+    bool told, prepared;
+    uint64_t asked; /* correlation of its train_begin */
+} gp_joiner;
 
 typedef struct gp_run {
     gp_pool *pool;
@@ -64,6 +71,8 @@ typedef struct gp_run {
      * not sent yet, they are the same of any rank. */
     gp_step_list spare;
     gp_step_list early; /* of rank 0, before the last rank's train_ready has come */
+    /* Those who will join, with links behind those of the ranks (train_join.c). */
+    gp_joiner joiners[GP_MEMBERS_MAX];
 } gp_run;
 
 /* ---- train.c ---- */
@@ -101,6 +110,20 @@ bool gp_run_lost_lease(const gp_run *run, gp_status status);
 bool gp_run_may_begin_anew(gp_run *run);
 /* Everything as before the first lease but what was told; it begins after the newest checkpoint of its own, if there is one. */
 gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err);
+
+/* ---- train_join.c ---- */
+
+/* Who would join is told anew: links to others are closed. */
+void gp_run_join_change(gp_run *run, const gp_lease_change *change);
+/* Nobody would: the group is left, or the scheduler that named them is gone. */
+void gp_run_join_forget(gp_run *run);
+/* REFORM_DO_PREPARE. */
+void gp_run_join_prepare(gp_run *run, uint32_t workers);
+/* What one of them says; rank: of its link. */
+void gp_run_join_take(gp_run *run, uint32_t rank, const gp_incoming *in);
+/* Bit index - 1: those who have prepared. */
+uint64_t gp_run_join_prepared(const gp_run *run);
+uint32_t gp_run_join_count(const gp_run *run);
 
 /* ---- train_prepare.c ---- */
 

@@ -386,6 +386,8 @@ static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base,
             memset(at, 0, 16);
         else if (fields[i].kind == GP_KIND_TEXT)
             memset(at, 0, fields[i].size);
+        else if (fields[i].kind == GP_KIND_LIST)
+            *(uint32_t *)((char *)base + fields[i].count_offset) = 0;
         else
             *(uint32_t *)at = (uint32_t)fields[i].fallback;
     }

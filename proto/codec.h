@@ -44,7 +44,7 @@ typedef struct gp_field {
     uint32_t count_max;
     const struct gp_field *fields; /* of STRUCT and LIST */
     bool prose;    /* TEXT for people: bytes that are not UTF-8 are sent as '?', not refused */
-    bool optional; /* U32, U64, F64: when missing, the value is `fallback`; BIN16: zeros; TEXT: empty */
+    bool optional; /* U32, U64, F64: when missing, the value is `fallback`; BIN16: zeros; TEXT, LIST: empty */
     uint64_t fallback;
 } gp_field;
 
@@ -77,6 +77,9 @@ typedef struct gp_field {
 #define GP_FIELD_LIST(type, member, table, max) \
     { .name = #member, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member[0]), .kind = GP_KIND_LIST, \
       .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = (table) }
+#define GP_FIELD_LIST_OPTIONAL(type, member, table, max) \
+    { .name = #member, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member[0]), .kind = GP_KIND_LIST, \
+      .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = (table), .optional = true }
 #define GP_FIELD_END { .kind = GP_KIND_END }
 /* clang-format on */
 

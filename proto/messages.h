@@ -237,17 +237,20 @@ typedef struct gp_lease_resize {
 } gp_lease_resize;
 
 /* The elastic lease of the envelope, in that generation, can have, or is to have, `workers` members.  When nobody is in its
- * group any more the client says lease_form; it need not, unless `asked`. */
+ * group any more the client says lease_form; it need not, unless `asked`.  Those who would join are the lease's already:
+ * they have a grant of this generation in which each is alone, so the client can attach to them and let them prepare. */
 typedef struct gp_lease_change {
     uint32_t workers;
     bool asked; /* by lease_resize; false: workers are free, or not any more */
+    uint32_t joining_count;
+    gp_slot joining[GP_MEMBERS_MAX];
 } gp_lease_change;
 
-/* Nobody is in the group of the lease and generation of the envelope: form the next one, of as many members as there can be
- * now.  Answered by lease_grant; error_reply GP_ESTALE: it is no elastic lease of this client.  Not answered where the
+/* Nobody is in the group of the lease and generation of the envelope: form the next one, of those who were in it and of
+ * those who have prepared, as many as are wanted.  Answered by lease_grant; error_reply GP_ESTALE: it is no elastic lease of this client.  Not answered where the
  * generation is over already: the grant of the next one is on its way. */
 typedef struct gp_lease_form {
-    uint8_t none;
+    uint64_t joining; /* bit index - 1: who has prepared; all bits: whoever is there */
 } gp_lease_form;
 
 /* ---- scheduler and worker ---- */
@@ -327,6 +330,9 @@ typedef struct gp_train_begin {
     uint32_t workers;          /* ranks taking part: the first so many of the lease */
     uint64_t seed;
     uint32_t restart; /* how many groups of the lease this training had before; 0 = it begins */
+    /* 1: to one that will join, alone in its grant: open the data and make what a rank of `workers` needs, and keep it for
+     * the next generation.  Answered by ok_reply. */
+    uint32_t prepare;
 } gp_train_begin;
 
 typedef struct gp_train_ready {

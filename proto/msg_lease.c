@@ -150,10 +150,14 @@ const gp_field gp_lease_resize_fields[] = {
 const gp_field gp_lease_change_fields[] = {
     GP_FIELD_U32(gp_lease_change, workers, 1, GP_MEMBERS_MAX),
     GP_FIELD_BOOL(gp_lease_change, asked),
+    GP_FIELD_LIST_OPTIONAL(gp_lease_change, joining, gp_slot_fields, GP_MEMBERS_MAX),
     GP_FIELD_END,
 };
 
-const gp_field gp_lease_form_fields[] = { GP_FIELD_END };
+const gp_field gp_lease_form_fields[] = {
+    GP_FIELD_U64_OPTIONAL(gp_lease_form, joining, 0, UINT64_MAX, UINT64_MAX),
+    GP_FIELD_END,
+};
 
 const gp_field gp_shutdown_fields[] = {
     GP_FIELD_BOOL(gp_shutdown, when_idle),

@@ -13,6 +13,7 @@ const gp_field gp_train_begin_fields[] = {
     GP_FIELD_U32(gp_train_begin, workers, 1, GP_MEMBERS_MAX),
     GP_FIELD_U64(gp_train_begin, seed, 0, UINT64_MAX),
     GP_FIELD_U32(gp_train_begin, restart, 0, UINT32_MAX),
+    GP_FIELD_U32_OPTIONAL(gp_train_begin, prepare, 0, 1, 0),
     GP_FIELD_END,
 };
 

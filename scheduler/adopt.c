@@ -176,6 +176,8 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
         core->lease_next = event->lease + 1; /* an id is never used twice */
     if (lease != NULL)
         join(core, lease, event->slot);
+    else if (slot->claim != 0 && gp_core_lease_of(core, slot->claim) != NULL)
+        revoke_claim(core, event->slot); /* it was to join: its client has named those who work */
     else if (slot->claim != 0 && core->adopting_ms == 0 && holder_of(core, slot) == 0)
         revoke_claim(core, event->slot);
 }
@@ -287,6 +289,9 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
             take_claim(slot);
     }
     lease->formed = lease->members;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* who was to join is asked again */
+        if (core->slots[s].lease == 0 && claims(&core->slots[s], lease->id, &lease->token))
+            revoke_claim(core, s);
     if (lease->id >= core->lease_next)
         core->lease_next = lease->id + 1;
     return lease;

@@ -80,7 +80,7 @@ void gp_core_free(gp_core *core)
 /* An event moves each slot by one or two actions and a log line, each lease and each ask by one. */
 size_t gp_core_actions_max(const gp_core *core)
 {
-    return 6 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
+    return 7 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
 }
 
 gp_core_action *gp_core_emit(gp_core *core, gp_core_action_kind kind)

@@ -105,11 +105,13 @@ typedef struct gp_core_lease {
     uint64_t members; /* mask of slots */
     uint64_t formed;  /* of them, those in the present formation: all, but for an elastic lease */
     gp_core_phase phase;
-    bool told;          /* the client knows some generation of it */
-    uint32_t floor;     /* elastic: the fewest members it goes on with; 0 = it is not */
-    uint32_t want;      /* elastic: the most that it takes */
-    uint32_t told_size; /* what the client was told that it can be, in this generation; 0 = nothing */
-    bool asked;         /* `want` is what somebody asked for */
+    bool told;             /* the client knows some generation of it */
+    uint32_t floor;        /* elastic: the fewest members it goes on with; 0 = it is not */
+    uint32_t want;         /* elastic: the most that it takes */
+    uint32_t told_size;    /* what the client was told that it can be, in this generation; 0 = nothing */
+    uint64_t told_joining; /* and by whom it would grow */
+    uint64_t joining;      /* members that have prepared for the formation that was asked for */
+    bool asked;            /* `want` is what somebody asked for */
     gp_core_environment environment;
     uint64_t named;       /* slots it was given by name; 0 = any that fit */
     gp_core_id session;   /* who holds it */
@@ -183,13 +185,13 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_LEASE_LEAVE,      /* session, correlation: all asks it was not granted yet */
     GP_CORE_EVENT_LEASE_RELEASE,    /* session, correlation, lease */
     GP_CORE_EVENT_LEASE_RESIZE,     /* session, correlation, lease (anybody's), workers */
-    GP_CORE_EVENT_LEASE_FORM,       /* session, correlation, lease, generation: nobody is in it any more */
-    GP_CORE_EVENT_WORKER_REPLACE,   /* session, correlation, lease, slot, incarnation, reason */
-    GP_CORE_EVENT_CLIENT_SPOKE,     /* session: status and the like, only pushes idle shutdown back */
-    GP_CORE_EVENT_RESIZE,           /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
-    GP_CORE_EVENT_SHUTDOWN,         /* session, correlation (both zero: a signal), when_idle */
-    GP_CORE_EVENT_LOCK,             /* holds: whether the lock path is still our inode */
-    GP_CORE_EVENT_JOBS, /* holds: whether background jobs run or wait; the pool is not idle then */
+    GP_CORE_EVENT_LEASE_FORM, /* session, correlation, lease, generation, joining: nobody is in it any more */
+    GP_CORE_EVENT_WORKER_REPLACE, /* session, correlation, lease, slot, incarnation, reason */
+    GP_CORE_EVENT_CLIENT_SPOKE,   /* session: status and the like, only pushes idle shutdown back */
+    GP_CORE_EVENT_RESIZE,         /* session, correlation, plan, plan_count, idle_ms; answer: RESIZED */
+    GP_CORE_EVENT_SHUTDOWN,       /* session, correlation (both zero: a signal), when_idle */
+    GP_CORE_EVENT_LOCK,           /* holds: whether the lock path is still our inode */
+    GP_CORE_EVENT_JOBS,           /* holds: whether background jobs run or wait; the pool is not idle then */
     /* slot, incarnation, pid: a worker of an earlier scheduler lives; before the first tick. */
     GP_CORE_EVENT_WORKER_FOUND,
     /* From here on: slot and incarnation are always set. */
@@ -217,6 +219,7 @@ typedef struct gp_core_event {
     const gp_core_wish *wish;
     const gp_core_claim *claim;
     uint32_t workers;
+    uint64_t joining; /* mask of slots */
     const gp_core_slot_config *plan;
     uint32_t plan_count;
     int64_t idle_ms; /* as in gp_core_config */
@@ -242,14 +245,15 @@ typedef enum gp_core_action_kind {
     GP_CORE_PEER_LOST, /* lease, generation that is over, lost_slot, lost_incarnation, text */
     GP_CORE_QUIT,
     /* To the client of session. */
-    GP_CORE_LEASE_GRANT,  /* correlation, lease, generation, token, members */
-    GP_CORE_LEASE_WAIT,   /* correlation, position, held_ms, text */
-    GP_CORE_LEASE_ENDED,  /* lease, generation, status, text */
-    GP_CORE_WORKER_LOST,  /* lease, generation that is over, lost_*, text */
-    GP_CORE_LEASE_CHANGE, /* lease, generation, workers, asked: it can be, or is to be, so many */
-    GP_CORE_OK,           /* correlation */
-    GP_CORE_RESIZED,      /* correlation: answer with the status */
-    GP_CORE_ERROR,        /* correlation, status, text */
+    GP_CORE_LEASE_GRANT, /* correlation, lease, generation, token, members */
+    GP_CORE_LEASE_WAIT,  /* correlation, position, held_ms, text */
+    GP_CORE_LEASE_ENDED, /* lease, generation, status, text */
+    GP_CORE_WORKER_LOST, /* lease, generation that is over, lost_*, text */
+    /* lease, generation, workers, asked, members: it can be, or is to be, so many; who would join */
+    GP_CORE_LEASE_CHANGE,
+    GP_CORE_OK,      /* correlation */
+    GP_CORE_RESIZED, /* correlation: answer with the status */
+    GP_CORE_ERROR,   /* correlation, status, text */
 } gp_core_action_kind;
 
 typedef struct gp_core_action {

@@ -111,7 +111,9 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
 uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease);
 void gp_core_resize_asked(gp_core *core, const gp_core_event *event);
 void gp_core_resize_go(gp_core *core, const gp_core_event *event);
-/* Tell the clients of elastic leases what those can be. */
+/* A member that is not in the formation has acknowledged its own grant. */
+void gp_core_resize_acked(gp_core *core, const gp_core_event *event);
+/* Take what is free for elastic leases, and tell their clients what those can be. */
 void gp_core_resize_tell(gp_core *core);
 
 /* ---- adopt.c ---- */

@@ -85,6 +85,10 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease = gp_core_lease_of(core, event->lease);
     bool current = lease != NULL && slot->lease == lease->id && lease->phase == GP_CORE_OFFER;
 
+    if (lease != NULL && slot->lease == lease->id && (lease->formed >> event->slot & 1) == 0) {
+        gp_core_resize_acked(core, event);
+        return;
+    }
     if (current && event->generation != lease->generation && !MUTANT(STALE_ACK))
         current = false;
     if (!current) {
@@ -117,6 +121,7 @@ static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *e
 
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
+    lease->joining &= ~(1ull << event->slot);    /* what it prepared is gone */
     if ((lease->formed >> event->slot & 1) == 0) /* an elastic lease goes on without it already */
         return;
     break_up(core, lease, event, cause);

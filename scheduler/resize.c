@@ -1,11 +1,15 @@
 /* resize.c -- elastic leases: those whose client goes on with fewer members, and takes more while it runs.
  *
- *   formed  the members of the present formation; the other members are slots whose process died, and is replaced
+ *   formed  the members of the present formation; the others are slots that came free, or whose process died and is replaced
  *   HELD --a member died--> GATHER of those who live, if they are enough (group.c); it stays a member
- *   HELD --it can have more, or is to have fewer: LEASE_CHANGE--> the client stops at a step --FORM--> GATHER
+ *   HELD --it is to have fewer: LEASE_CHANGE--> the client stops at a step --FORM--> GATHER
+ *   HELD --slots are free: taken, each granted alone, acknowledged: LEASE_CHANGE--> they prepare for the client, whose steps
+ *          go on --all have: it stops at a step --FORM, names them--> GATHER
  *
- * What a lease can be is told, never taken: only when its client says that nobody is in the formation any more are slots
- * given back or added, and what is free then counts.  Free slots go to those who wait in the queue first. */
+ * Who is in the formation is changed by a death, or when the client says that nobody is in it any more.  Who has not
+ * prepared is in none: a training never waits for one that reads its data, unless too few would be left without it.  A
+ * formation that is over is one for those who prepare too: they are granted the next one, alone again, and told anew.
+ * Free slots go to those who wait in the queue first. */
 #include <stdio.h>
 
 #include "scheduler/core_parts.h"
@@ -15,9 +19,14 @@ static uint32_t count_of(uint64_t mask)
     return (uint32_t)__builtin_popcountll(mask);
 }
 
+static bool is_ready(const gp_core_slot *slot)
+{
+    return slot->process == GP_CORE_READY && slot->revoking == 0;
+}
+
 uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease)
 {
-    uint64_t ready = 0;
+    uint64_t ready = 0, prepared;
 
     if (lease->floor == 0 || !lease->told)
         return lease->members;
@@ -25,9 +34,12 @@ uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease)
     {
         if (core->slots[s].process == GP_CORE_AWAITED) /* it lives, and may have what nobody else has */
             return lease->members;
-        if (core->slots[s].process == GP_CORE_READY && core->slots[s].revoking == 0)
+        if (is_ready(&core->slots[s]))
             ready |= 1ull << s;
     }
+    prepared = ready & (lease->formed | lease->joining);
+    if (count_of(prepared) >= lease->floor)
+        return prepared;
     return count_of(ready) >= lease->floor ? ready : lease->members;
 }
 
@@ -53,21 +65,6 @@ static uint64_t takeable(const gp_core *core, const gp_core_lease *lease)
     return mask;
 }
 
-/* How many members a formation would have if it were made now. */
-static uint32_t size_now(const gp_core *core, const gp_core_lease *lease)
-{
-    uint64_t ready = lease->formed;
-    uint32_t size;
-
-    GP_CORE_EACH_MEMBER(s, lease->members & ~lease->formed)
-    {
-        if (core->slots[s].process == GP_CORE_READY && core->slots[s].revoking == 0)
-            ready |= 1ull << s;
-    }
-    size = count_of(ready) + count_of(takeable(core, lease));
-    return size < lease->want ? size : lease->want;
-}
-
 static void let_go(gp_core *core, gp_core_lease *lease, uint32_t s)
 {
     gp_core_slot *slot = &core->slots[s];
@@ -90,26 +87,113 @@ static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
     }
 }
 
+/* Slots that are free become members: nobody else gets them while they prepare. */
+static void take_free(gp_core *core, gp_core_lease *lease)
+{
+    GP_CORE_EACH_MEMBER(s, takeable(core, lease))
+    {
+        gp_core_slot *slot = &core->slots[s];
+
+        if (count_of(lease->members) >= lease->want)
+            break;
+        lease->members |= 1ull << s;
+        slot->lease = lease->id;
+        slot->granted = slot->acked = 0;
+        slot->step = 0;
+    }
+}
+
+/* A grant in which it is alone, of the present generation: its client may come, and let it prepare. */
+static void invite(gp_core *core, const gp_core_lease *lease, uint32_t s)
+{
+    gp_core_slot *slot = &core->slots[s];
+    gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
+
+    action->lease = lease->id;
+    action->generation = lease->generation;
+    action->token = lease->token;
+    action->member_count = 1;
+    action->members[0] = (gp_core_member){ .slot = s, .incarnation = slot->incarnation, .pid = slot->pid };
+    /* One that prepares for the generation before answers when it has done so, and nobody waits for that. */
+    slot->answer_ms = slot->granted == 0 ? core->now_ms + core->config.grant_ms : 0;
+    slot->granted = lease->generation;
+    slot->acked = 0;
+}
+
+/* Those of them that have come; *pending: others are about to. */
+static uint64_t invite_all(gp_core *core, const gp_core_lease *lease, bool *pending)
+{
+    uint64_t come = 0;
+
+    *pending = false;
+    GP_CORE_EACH_MEMBER(s, lease->members & ~lease->formed)
+    {
+        const gp_core_slot *slot = &core->slots[s];
+
+        if (!is_ready(slot))
+            continue;
+        if (slot->granted != lease->generation)
+            invite(core, lease, s);
+        if (slot->acked == lease->generation)
+            come |= 1ull << s;
+        else
+            *pending = *pending || slot->answer_ms != 0;
+    }
+    return come;
+}
+
+void gp_core_resize_acked(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+
+    if (slot->granted != event->generation) {
+        core->stale++;
+        return;
+    }
+    slot->acked = event->generation;
+    slot->answer_ms = 0;
+}
+
+static void tell_change(gp_core *core, gp_core_lease *lease, uint32_t size, uint64_t joining)
+{
+    gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
+
+    lease->told_size = size;
+    lease->told_joining = joining;
+    action->lease = lease->id;
+    action->generation = lease->generation;
+    action->workers = size;
+    action->asked = lease->asked;
+    GP_CORE_EACH_MEMBER(s, joining)
+    {
+        action->members[action->member_count++] = (gp_core_member){ .slot = s,
+                                                                    .incarnation = core->slots[s].incarnation,
+                                                                    .pid = core->slots[s].pid };
+    }
+}
+
 void gp_core_resize_tell(gp_core *core)
 {
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
         gp_core_lease *lease = &core->leases[i];
-        uint32_t formed, size;
-        gp_core_action *action;
+        uint32_t told, size;
+        uint64_t joining;
+        bool pending;
 
         if (lease->id == 0 || lease->floor == 0 || lease->phase != GP_CORE_HELD)
             continue;
         let_go_of(core, lease, lease->members & ~lease->formed); /* asked for while it was formed */
-        formed = count_of(lease->formed);
-        size = size_now(core, lease);
-        if (size == (lease->told_size == 0 ? formed : lease->told_size))
+        take_free(core, lease);
+        lease->joining = 0;
+        joining = invite_all(core, lease, &pending);
+        told = lease->told_size == 0 ? count_of(lease->formed) : lease->told_size;
+        size = count_of(lease->formed) + count_of(joining);
+        size = size < lease->want ? size : lease->want;
+        if (size == told && (lease->told_size == 0 || joining == lease->told_joining))
             continue;
-        lease->told_size = size;
-        action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
-        action->lease = lease->id;
-        action->generation = lease->generation;
-        action->workers = size;
-        action->asked = lease->asked;
+        if (size > told && pending) /* more at once are one change */
+            continue;
+        tell_change(core, lease, size, joining);
     }
 }
 
@@ -162,7 +246,6 @@ void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
 void gp_core_resize_go(gp_core *core, const gp_core_event *event)
 {
     gp_core_lease *lease = gp_core_lease_of(core, event->lease);
-    uint64_t more;
 
     if (lease == NULL || !gp_core_id_equal(&lease->session, &event->session) || lease->floor == 0) {
         core->stale++;
@@ -177,18 +260,8 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event)
     }
     let_go_of(core, lease, lease->members & ~lease->formed);
     let_go_of(core, lease, lease->members);
-    more = takeable(core, lease);
-    GP_CORE_EACH_MEMBER(s, more)
-    {
-        gp_core_slot *slot = &core->slots[s];
-
-        if (count_of(lease->members) >= lease->want)
-            break;
-        lease->members |= 1ull << s;
-        slot->lease = lease->id;
-        slot->granted = slot->acked = 0;
-        slot->step = 0;
-    }
+    /* One that died since its client named it has a successor that was not told of yet. */
+    lease->joining = event->joining & lease->members & (lease->told_size == 0 ? 0 : lease->told_joining);
     lease->generation++;
     lease->told_size = 0;
     lease->phase = GP_CORE_GATHER;

@@ -210,6 +210,22 @@ static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *ev
         shell_step(s, event);
 }
 
+static void hear_form(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_lease_form form;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &form, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_LEASE_FORM;
+    event->lease = in->envelope.lease;
+    event->generation = in->envelope.generation;
+    event->joining = form.joining;
+    shell_step(s, event);
+}
+
 static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
@@ -302,10 +318,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         hear_lease_resize(s, in, event);
         break;
     case GP_ID(lease_form):
-        event->kind = GP_CORE_EVENT_LEASE_FORM;
-        event->lease = in->envelope.lease;
-        event->generation = in->envelope.generation;
-        shell_step(s, event);
+        hear_form(s, in, event);
         break;
     case GP_ID(worker_replace):
         hear_replace(s, in, event);

@@ -83,6 +83,7 @@ typedef struct shell {
     /* Large messages; one at a time, so they need no stack. */
     gp_status_reply status;
     gp_lease_grant lease_grant;
+    gp_lease_change lease_change;
     gp_grant grant;
 } shell;
 

@@ -175,6 +175,20 @@ static gp_status send_lease_grant(shell *s, const gp_core_action *action, const 
     return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_grant, grant, NULL, 0, err);
 }
 
+static gp_status send_lease_change(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                   const gp_peer *peer, gp_error *err)
+{
+    gp_lease_change *change = &s->lease_change;
+
+    memset(change, 0, sizeof(*change));
+    change->workers = action->workers;
+    change->asked = action->asked;
+    change->joining_count = action->member_count;
+    for (uint32_t i = 0; i < action->member_count; i++)
+        fill_slot(s, action->members[i].slot, &change->joining[i]);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_change, change, NULL, 0, err);
+}
+
 static gp_status send_worker_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
                                   const gp_peer *peer, gp_error *err)
 {
@@ -260,9 +274,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
                                  &(gp_ok_reply){ 0 }, NULL, 0, &err);
         break;
     case GP_CORE_LEASE_CHANGE:
-        status = gp_channel_send(s->channel, &client->peer, &envelope, &gp_msg_lease_change,
-                                 &(gp_lease_change){ .workers = action->workers, .asked = action->asked },
-                                 NULL, 0, &err);
+        status = send_lease_change(s, action, &envelope, &client->peer, &err);
         break;
     case GP_CORE_RESIZED:
         shell_send_status(s, &client->peer, &envelope);

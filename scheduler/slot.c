@@ -138,7 +138,11 @@ static void ready_again(gp_core *core, const gp_core_event *event)
         slot->granted = slot->acked = 0;
         return;
     }
-    if (lease == NULL || slot->granted == 0 || event->lease == lease->id)
+    if (lease == NULL || slot->granted == 0)
+        return;
+    if (event->lease == lease->id && (lease->formed >> event->slot & 1) == 0) /* it prepares, for that one */
+        slot->granted = slot->acked = event->generation;
+    if (event->lease == lease->id)
         return;
     /* The grant, or what it knew of it, was lost with its former self. */
     kill_because(core, event->slot, "it came back without the lease it was granted");

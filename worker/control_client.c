@@ -112,7 +112,7 @@ static gp_status attached_check(const control *c, const gp_incoming *in, gp_erro
 
 static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
 {
-    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks" };
+    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks", "preparing" };
     uint32_t message = in->envelope.message;
     bool free_needed =
         message == GP_ID(train_begin) || message == GP_ID(predict_begin) || message == GP_ID(task_open);
@@ -126,6 +126,17 @@ static gp_status work_check(const control *c, const gp_incoming *in, gp_error *e
         return gp_fail(err, GP_ESTATE, "no prediction is open; begin one first");
     return GP_OK;
 }
+
+/* What a command begins, and whether it may leave what the next generation of its lease goes on with. */
+static const struct {
+    control_work begins;
+    bool holds;
+} works[] = {
+    [GP_COMMAND_TRAIN] = { WORK_TRAINING, true },
+    [GP_COMMAND_PREPARE] = { WORK_PREPARING, true },
+    [GP_COMMAND_PREDICT_BEGIN] = { WORK_PREDICTING, false },
+    [GP_COMMAND_PREDICT_END] = { WORK_IDLE, false },
+};
 
 static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
 {
@@ -141,7 +152,9 @@ static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
         refuse(c, in, &err);
         return;
     }
-    if (kind == GP_COMMAND_TRAIN || kind == GP_COMMAND_PREDICT_BEGIN)
+    if (begin.prepare != 0)
+        kind = GP_COMMAND_PREPARE;
+    if (works[kind].begins != WORK_IDLE)
         gp_train_control_reset(
             &c->train); /* here, not in compute: a stop that comes next must not be undone */
     if (gp_mailbox_post(c->mailbox, kind, in, &err) != GP_OK) {
@@ -149,14 +162,14 @@ static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
         return;
     }
     c->used = true;
-    if (kind == GP_COMMAND_TRAIN || kind == GP_COMMAND_PREDICT_BEGIN) {
-        c->work = kind == GP_COMMAND_TRAIN ? WORK_TRAINING : WORK_PREDICTING;
+    if (works[kind].begins != WORK_IDLE) {
+        c->work = works[kind].begins;
         c->work_peer = peer;
         c->work_envelope = (gp_envelope){ .correlation = envelope.correlation,
                                           .lease = envelope.lease,
                                           .generation = envelope.generation };
         c->work_world = begin.workers;
-        c->holds = kind == GP_COMMAND_TRAIN;
+        c->holds = works[kind].holds;
         c->lost_index = 0;
     }
 }

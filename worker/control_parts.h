@@ -19,7 +19,13 @@ enum {
 };
 
 /* What compute was last asked for, as control knows it; IDLE again when the last answer was sent. */
-typedef enum control_work { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING, WORK_TASKS } control_work;
+typedef enum control_work {
+    WORK_IDLE,
+    WORK_TRAINING,
+    WORK_PREDICTING,
+    WORK_TASKS,
+    WORK_PREPARING
+} control_work;
 
 /* Descriptors of a link that came through the door and wait for its task_open. */
 typedef struct task_offer {

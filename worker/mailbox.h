@@ -40,6 +40,7 @@ void gp_mailbox_free(gp_mailbox *mailbox); /* accepts NULL; closes and releases 
 typedef enum gp_command_kind {
     GP_COMMAND_WARM, /* open the backend before it is needed */
     GP_COMMAND_TRAIN,
+    GP_COMMAND_PREPARE, /* make ready what a training in the next generation of the lease will need */
     GP_COMMAND_PREDICT_BEGIN,
     GP_COMMAND_PREDICT_ASK,
     GP_COMMAND_PREDICT_END,

@@ -1,5 +1,6 @@
 /* run.c -- the life of the compute thread.
  *
+ *            .--PREPARE--> PREPARING -------------------------.
  *            .--TRAIN--> TRAINING --last step, stop, failure--.
  *   IDLE <---+------------------------------------------------+      any other command: GP_ESTATE, no change
  *    ^       '--PREDICT_BEGIN--> PREDICTING --PREDICT_ASK--.
@@ -10,6 +11,8 @@
  *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
  *                                                   then news, then train_done; keeps a copy of the state, for the
  *                                                   case that a peer has died and the lease gets another generation
+ *   IDLE -> PREPARING -> IDLE  [run_prepare]        what a training will need in the next generation of this lease is made,
+ *                                                   and as much as can be is kept; answers ok_reply
  *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
  *   PREDICTING -> IDLE         [run_forget]
  *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
@@ -201,12 +204,12 @@ static void run_drop_held(gp_run *run)
     run->held = NULL;
 }
 
-static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
-                           const gp_command *command, const gp_train_begin *begin,
-                           const gp_comm_rendezvous *group, void **copy, gp_error *err)
+static gp_trainer_setup train_setup(const gp_run *run, const gp_command *command, const gp_train_begin *begin,
+                                    const gp_comm_rendezvous *group)
 {
     const gp_incoming *in = &command->message;
-    gp_trainer_setup setup = {
+
+    return (gp_trainer_setup){
         .begin = begin,
         .netspec = (const char *)in->payloads[0].data,
         .netspec_bytes = in->payloads[0].bytes,
@@ -217,6 +220,14 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
         .control = run->options.train,
         .held = run->held,
     };
+}
+
+static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
+                           const gp_command *command, const gp_train_begin *begin,
+                           const gp_comm_rendezvous *group, void **copy, gp_error *err)
+{
+    const gp_incoming *in = &command->message;
+    gp_trainer_setup setup = train_setup(run, command, begin, group);
     gp_status status = run_warm(run, err);
 
     setup.backend = run->backend;
@@ -306,6 +317,42 @@ static void run_train(gp_run *run, gp_command *command)
         train_steps(run, trainer, rendezvous, command, group.rank);
     }
     gp_free(copy);
+}
+
+/* What an earlier preparation kept is used again, also where this one is stopped or fails. */
+static void run_prepare(gp_run *run, gp_command *command)
+{
+    const uint64_t lease = command->message.envelope.lease;
+    gp_reply ok = reply_to(command, &gp_msg_ok_reply);
+    gp_comm_rendezvous group = { 0 }; /* none yet */
+    gp_train_begin begin;
+    gp_error err;
+    gp_status status = gp_incoming_decode(&command->message, &begin, &err);
+
+    if (gp_train_held_lease(run->held) != lease)
+        run_drop_held(run);
+    if (status == GP_OK)
+        status = payloads_need(&command->message, 2, "network and options", &err);
+    if (status == GP_OK)
+        status = run_warm(run, &err);
+    if (status == GP_OK) {
+        gp_trainer_setup setup = train_setup(run, command, &begin, &group);
+        gp_train_held *held;
+
+        setup.backend = run->backend;
+        group.world = begin.workers;
+        group.rank = begin.workers - 1;
+        status = gp_trainer_prepare(&held, &setup, lease, &err);
+        run_drop_held(run);
+        run->held = held;
+    }
+    gp_fault_point("prepared");
+    if (status != GP_OK) {
+        reply_error(run, command, &err, true);
+    } else {
+        ok.idle = true;
+        gp_mailbox_reply(run->options.mailbox, &ok);
+    }
 }
 
 /* ---- predicting ---- */
@@ -534,6 +581,9 @@ static void *run_main(void *argument)
             break;
         case GP_COMMAND_TRAIN:
             run_train(run, &command);
+            break;
+        case GP_COMMAND_PREPARE:
+            run_prepare(run, &command);
             break;
         case GP_COMMAND_PREDICT_BEGIN:
             run_predict_begin(run, &command);

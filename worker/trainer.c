@@ -24,7 +24,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_loader_free(trainer->loader);
     gp_loader_free(trainer->validation_loader);
     gp_comm_free(trainer->comm); /* the arena goes with it */
-    if (trainer->options.reproducible) {
+    if (trainer->own_sums) {
         gp_free(trainer->header);
         gp_free(trainer->gradients);
     }
@@ -188,9 +188,8 @@ static void log_build(int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
            ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
 }
 
-static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
-    int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
     gp_status status =
         gp_train_options_from_json(&trainer->options, setup->options, setup->options_bytes, err);
 
@@ -200,10 +199,14 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = gp_graph_new(&trainer->graph, trainer->spec, err);
     if (status == GP_OK)
         status = gp_trainer_open_data(trainer, setup, err);
-    built_ns[BUILT_DATA] = gp_now_ns();
     gp_fault_point("loading");
-    if (status == GP_OK)
-        status = gp_trainer_check_batch(trainer, err);
+    return status;
+}
+
+static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    gp_status status = gp_trainer_check_batch(trainer, err);
+
     if (status == GP_OK)
         status = gp_trainer_new_loaders(trainer, err);
     if (status == GP_OK)
@@ -214,6 +217,17 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
         status = trainer_take_memory(trainer, setup, err);
     if (status == GP_OK)
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
+    return status;
+}
+
+static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
+    gp_status status = build_data(trainer, setup, err);
+
+    built_ns[BUILT_DATA] = gp_now_ns();
+    if (status == GP_OK)
+        status = build_state(trainer, setup, err);
     if (status == GP_OK)
         status = trainer_begin_state(trainer, setup, err);
     built_ns[BUILT_STATE] = gp_now_ns();
@@ -275,14 +289,14 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
         ready->memory_bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
 }
 
-gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_trainer_setup *setup,
-                         gp_error *err)
+static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
 {
     gp_trainer *trainer = gp_calloc(1, sizeof(*trainer));
-    int64_t begin_ns = gp_now_ns();
 
-    if (trainer == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a trainer");
+    if (trainer == NULL) {
+        gp_fail(err, GP_ENOMEM, "no memory for a trainer");
+        return NULL;
+    }
     trainer->control = setup->control;
     trainer->backend_ops = setup->backend_ops;
     trainer->backend = setup->backend;
@@ -290,9 +304,52 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     trainer->world = setup->group->world;
     trainer->again = setup->begin->restart > 0;
     trainer->shard_minimum = setup->shard_minimum;
+    return trainer;
+}
+
+static gp_status check_stopped(const gp_trainer *trainer, gp_error *err)
+{
+    return atomic_load(&trainer->control->stop) == 2 ? gp_fail(err, GP_ECANCELED, "stopped while it prepared")
+                                                     : GP_OK;
+}
+
+gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
+                             gp_error *err)
+{
+    gp_trainer *trainer = trainer_begin(setup, err);
+    int64_t begin_ns = gp_now_ns(), data_ns;
+
+    *out = NULL;
+    if (trainer == NULL)
+        return GP_ENOMEM;
+    gp_status status = build_data(trainer, setup, err);
+
+    data_ns = gp_now_ns();
+    if (status == GP_OK)
+        status = check_stopped(trainer, err);
+    if (status == GP_OK)
+        status = build_state(trainer, setup, err);
+    if (status == GP_OK)
+        status = gp_trainer_rehearse(trainer, err);
+    gp_log(GP_LOG_DEBUG, "prepared to join a training: data %.1f ms, the rest %.1f ms",
+           (double)(data_ns - begin_ns) * 1e-6, (double)(gp_now_ns() - data_ns) * 1e-6);
+    *out = gp_trainer_hold_data(trainer, lease);
+    gp_trainer_free(trainer);
+    return status;
+}
+
+gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_trainer_setup *setup,
+                         gp_error *err)
+{
+    gp_trainer *trainer = trainer_begin(setup, err);
+    int64_t begin_ns = gp_now_ns();
+
+    if (trainer == NULL)
+        return GP_ENOMEM;
     gp_status status = trainer_build(trainer, setup, err);
 
     if (status != GP_OK) {
+        gp_trainer_return_stores(trainer, setup->held);
         gp_trainer_free(trainer);
         return status;
     }

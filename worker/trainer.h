@@ -81,6 +81,15 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
                          gp_error *err);
 void gp_trainer_free(gp_trainer *trainer);
 
+/* gp_trainer_prepare -- for a rank that will join a training, while the others take steps without it: all that gp_trainer_new()
+ * does alone (options, network, data, memory, plans), to the same refusals, and then all of it is given back but what takes
+ * time and can be used again: the data as they are open.  What a backend keeps between plans (compiled kernels, threads) is warm.
+ *   setup   group: world of the training when it has joined, and any rank; held: what this function returned before, or NULL
+ *   out     for gp_trainer_new() in the next group of that lease, as if it were held; also on failure; NULL: nothing is kept
+ * GP_ECANCELED: `control` was told to stop. */
+gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
+                             gp_error *err);
+
 /* Returns when training ended.  done is always filled, with status, sentence and stop reason; its status is
  * also the returned value. */
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);

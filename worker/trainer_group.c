@@ -66,6 +66,18 @@ gp_status gp_trainer_cut_buckets(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
+static gp_status take_own_sums(gp_trainer *trainer, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count;
+
+    trainer->own_sums = true;
+    trainer->header = gp_aligned_calloc(64, HEADER_COUNT * sizeof(double));
+    trainer->gradients = gp_aligned_calloc(64, count * sizeof(float));
+    return trainer->header != NULL && trainer->gradients != NULL
+               ? GP_OK
+               : gp_fail(err, GP_ENOMEM, "no memory for gradients of %zu parameters", count);
+}
+
 /* With `reproducible`, what is exchanged is integers; the plan writes into memory of our own. */
 static gp_status trainer_take_exact(gp_trainer *trainer, gp_error *err)
 {
@@ -77,11 +89,7 @@ static gp_status trainer_take_exact(gp_trainer *trainer, gp_error *err)
     if (status != GP_OK)
         return status;
     trainer->exact = range;
-    trainer->header = gp_aligned_calloc(64, HEADER_COUNT * sizeof(double));
-    trainer->gradients = gp_aligned_calloc(64, count * sizeof(float));
-    return trainer->header != NULL && trainer->gradients != NULL
-               ? GP_OK
-               : gp_fail(err, GP_ENOMEM, "no memory for gradients of %zu parameters", count);
+    return take_own_sums(trainer, err);
 }
 
 gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err)
@@ -302,7 +310,8 @@ static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options
                    -(double)numbers[MISSING] / gib, fits * trainer->world, parts);
 }
 
-gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
+/* check: collective. */
+static gp_status compile_plans(gp_trainer *trainer, bool check, gp_error *err)
 {
     gp_plan_memory memory = { .parameters = trainer->parameters,
                               .gradients = trainer->gradients,
@@ -314,7 +323,7 @@ gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
                                 .sample_dtype = gp_store_get_info(trainer->data)->dtype,
                                 .threads = trainer->options.reproducible ? 1 : 0,
                                 .precision = (gp_precision)trainer->options.precision };
-    gp_status status = trainer_check_memory(trainer, &options, &memory, err);
+    gp_status status = check ? trainer_check_memory(trainer, &options, &memory, err) : GP_OK;
 
     if (status == GP_OK)
         status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
@@ -326,4 +335,16 @@ gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
     memory.gradients = NULL;
     return trainer->backend_ops->compile(&trainer->validation_plan, trainer->backend, trainer->graph,
                                          &options, &memory, err);
+}
+
+gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
+{
+    return compile_plans(trainer, true, err);
+}
+
+gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err)
+{
+    gp_status status = take_own_sums(trainer, err);
+
+    return status == GP_OK ? compile_plans(trainer, false, err) : status;
 }

@@ -5,7 +5,10 @@
  * Whoever lives has the state of step s or of step s + 1, never a mixture (trainer.h).  In the next group all ranks agree
  * on the furthest state of any of them, and its holder of the lowest rank sends it to those who have less: members that
  * are new, and ranks that had not committed that step.  So a step is redone only if nobody has committed it, and no
- * validation that somebody has finished is repeated. */
+ * validation that somebody has finished is repeated.
+ *
+ * One that will join is brought to where a survivor is while the others take steps: its data are open, its backend has
+ * seen the plans (gp_trainer_prepare).  Then all ranks of the next group have the same to do. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,10 +29,11 @@ struct gp_train_held {
     uint64_t lease, layout; /* layout: of the network, gp_graph_layout_hash() */
     place place;
     uint32_t state_blobs;
-    size_t count;                     /* float32 elements of a blob */
-    float *parameters, *best, *state; /* best: NULL where there is none */
-    gp_store *stores[2];              /* data and validation, as they were open; NULL = taken, or none */
-    uint64_t skipped[2];              /* of each, that were told of */
+    size_t count; /* float32 elements of a blob */
+    float *parameters, *best,
+        *state;          /* best: NULL where there is none; all NULL: of one that has yet to join */
+    gp_store *stores[2]; /* data and validation, as they were open; NULL = taken, or none */
+    uint64_t skipped[2]; /* of each, that were told of */
 };
 
 static place place_of(gp_trainer *trainer)
@@ -98,6 +102,24 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
     return held;
 }
 
+gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
+{
+    gp_train_held *held =
+        trainer->graph == NULL || trainer->data == NULL || trainer->options.max_restarts == 0
+            ? NULL
+            : gp_calloc(1, sizeof(*held));
+
+    if (held == NULL)
+        return NULL;
+    held->lease = lease;
+    held->layout = gp_graph_layout_hash(trainer->graph);
+    held->stores[0] = trainer->data;
+    held->stores[1] = trainer->validation;
+    memcpy(held->skipped, trainer->skipped, sizeof(held->skipped));
+    trainer->kept_stores = true;
+    return held;
+}
+
 uint64_t gp_train_held_lease(const gp_train_held *held)
 {
     return held == NULL ? 0 : held->lease;
@@ -122,7 +144,7 @@ bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
     gp_checkpoint now;
 
     gp_trainer_checkpoint(trainer, &now);
-    if (held == NULL || held->layout != gp_graph_layout_hash(trainer->graph) ||
+    if (held == NULL || held->parameters == NULL || held->layout != gp_graph_layout_hash(trainer->graph) ||
         held->count != trainer->graph->blob_count || held->state_blobs != now.state_blobs ||
         (held->best == NULL) != (now.best == NULL))
         return false;
@@ -144,6 +166,19 @@ gp_store *gp_trainer_take_store(gp_trainer *trainer, const gp_trainer_setup *set
     setup->held->stores[validation] = NULL;
     trainer->skipped[validation] = setup->held->skipped[validation];
     return store;
+}
+
+void gp_trainer_return_stores(gp_trainer *trainer, gp_train_held *held)
+{
+    gp_store **ours[2] = { &trainer->data, &trainer->validation };
+
+    if (held == NULL || trainer->graph == NULL || held->layout != gp_graph_layout_hash(trainer->graph))
+        return;
+    for (int i = 0; i < 2; i++)
+        if (held->stores[i] == NULL) {
+            held->stores[i] = *ours[i];
+            *ours[i] = NULL;
+        }
 }
 
 static gp_status send_state(gp_trainer *trainer, uint32_t root, gp_error *err)

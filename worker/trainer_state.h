@@ -77,6 +77,7 @@ struct gp_trainer {
     gp_comm *comm;
     double *header;   /* [HEADER_COUNT], in the arena; own memory where `exact` is what is exchanged */
     float *gradients; /* the blob, likewise */
+    bool own_sums;    /* both are memory of our own */
     int64_t *exact; /* with `reproducible`, in the arena: [EXACT_COUNT], then the blob's high and low words */
     float *parameters; /* the blob; with `sharded` that of all ranks */
     bool sharded;
@@ -143,6 +144,8 @@ gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_check_data(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_couple(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
+/* The plans as a rank of the group to come will have them, but without a group: in memory of our own. */
+gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err);
 /* For gp_batch: NULL unless batch norm is synchronised. */
 const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
 
@@ -230,6 +233,11 @@ void gp_trainer_update_factor(const gp_trainer *trainer, const gp_optim_pass *pa
 bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held);
 /* The store of that role that the group before had open, and that is ours then; NULL: there is none. */
 gp_store *gp_trainer_take_store(gp_trainer *trainer, const gp_trainer_setup *setup, bool validation);
+/* A group that came to nothing: the next one does not open them again.  The loaders are gone. */
+void gp_trainer_return_stores(gp_trainer *trainer, gp_train_held *held);
+/* What was made before there is a group: the data, which the trainer does not close then.  NULL: there are none, or they are not
+ * to be kept. */
+gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease);
 /* The furthest state of any rank becomes that of all; collective. */
 gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 

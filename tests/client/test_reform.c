@@ -63,8 +63,9 @@ static void lose(story *s, uint32_t rank, uint32_t left)
 static void grow(story *s, uint32_t workers)
 {
     tell(s, (reform_event){ .kind = REFORM_CHANGE, .workers = workers });
-    if (s->r.phase != REFORM_PAUSE)
+    if (s->r.phase != REFORM_PREPARE)
         return;
+    tell(s, (reform_event){ .kind = REFORM_PREPARED, .prepared = workers - s->r.world });
     all_end(s, REFORM_PAUSED);
     tell(s, (reform_event){ .kind = REFORM_GRANT, .workers = workers });
 }
@@ -133,6 +134,19 @@ TEST(a_grant_that_was_followed_by_another_one_counts_as_that)
     REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
 }
 
+TEST(what_is_told_of_a_group_that_took_no_step_is_nothing)
+{
+    story s;
+
+    begin(&s, 3, 5);
+    steps(&s, 4);
+    lose(&s, 2, 2);
+    lose(&s, 1, 1); /* before all of the two were ready */
+    all_ready(&s, 4);
+    REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
+    CHECK_INT(3, done(&s, REFORM_DO_GO_ON)->workers);
+}
+
 TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
 {
     story s;
@@ -155,15 +169,158 @@ TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
     CHECK_INT(0, s.r.in_a_row);
 }
 
+/* Two take steps, and two others will join. */
+static void begin_growing(story *s)
+{
+    begin(s, 2, 3);
+    steps(s, 10);
+    tell(s, (reform_event){ .kind = REFORM_CHANGE, .workers = 4, .asked = true });
+    REQUIRE(done(s, REFORM_DO_PREPARE) != NULL);
+    CHECK_INT(4, done(s, REFORM_DO_PREPARE)->workers);
+    CHECK(s->r.phase == REFORM_PREPARE && done(s, REFORM_DO_PAUSE) == NULL);
+}
+
+TEST(steps_go_on_until_all_who_will_join_have_prepared)
+{
+    story s;
+
+    begin_growing(&s);
+    steps(&s, 11);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
+    CHECK_INT(0, s.count);
+    steps(&s, 12);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
+    CHECK(done(&s, REFORM_DO_PAUSE) != NULL && s.r.phase == REFORM_PAUSE);
+    all_end(&s, REFORM_PAUSED);
+    CHECK(done(&s, REFORM_DO_FORM) != NULL);
+    tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 4 });
+    all_ready(&s, 12);
+    REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
+    CHECK_INT(2, done(&s, REFORM_DO_GO_ON)->workers);
+    CHECK_INT(4, s.r.world);
+    CHECK(s.r.phase == REFORM_STEPS);
+}
+
+TEST(when_one_that_prepares_dies_the_others_are_waited_for_or_nobody)
+{
+    story s;
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    CHECK(s.r.phase == REFORM_PREPARE && done(&s, REFORM_DO_PAUSE) == NULL);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
+    CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* and that one dies */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    CHECK(s.r.phase == REFORM_PREPARE);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
+    CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 }); /* its replacement */
+    CHECK(done(&s, REFORM_DO_PREPARE) != NULL);
+}
+
+TEST(when_one_cannot_join_nobody_does_until_somebody_asks)
+{
+    story s;
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_UNFIT });
+    REQUIRE(done(&s, REFORM_DO_KEEP) != NULL);
+    CHECK(done(&s, REFORM_DO_KEEP)->why == REFORM_WHY_UNFIT);
+    CHECK_INT(2, done(&s, REFORM_DO_KEEP)->workers);
+    CHECK(s.r.phase == REFORM_STEPS);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* the other one */
+    tell(&s, (reform_event){ .kind = REFORM_UNFIT });
+    CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    CHECK(s.r.phase == REFORM_STEPS);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3, .asked = true });
+    CHECK(s.r.phase == REFORM_PREPARE);
+}
+
+TEST(when_a_rank_dies_while_others_prepare_the_rest_goes_on_without_them)
+{
+    story s;
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
+    lose(&s, 1, 1);
+    REQUIRE(done(&s, REFORM_DO_BEGIN) != NULL);
+    CHECK_INT(1, s.r.world);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 }); /* they are told again */
+    all_ready(&s, 10);
+    CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
+    CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
+}
+
+TEST(a_training_that_ends_or_is_stopped_while_others_prepare_ends_without_them)
+{
+    story s;
+
+    begin_growing(&s);
+    all_end(&s, REFORM_FINISHED);
+    CHECK(s.r.phase == REFORM_OVER);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
+    CHECK_INT(0, s.count);
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_STOPPED });
+    CHECK(s.r.phase == REFORM_STEPS);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
+    CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
+}
+
+TEST(a_second_resize_while_others_prepare_is_the_one_that_counts)
+{
+    story s;
+
+    begin_growing(&s); /* to fewer: at once */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 1, .asked = true });
+    CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
+
+    begin_growing(&s); /* to more: who has prepared stays so */
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 5, .asked = true, .prepared = 1 });
+    CHECK(done(&s, REFORM_DO_PREPARE) != NULL);
+    CHECK_INT(5, done(&s, REFORM_DO_PREPARE)->workers);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
+    CHECK(s.r.phase == REFORM_PREPARE);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 3 });
+    CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
+
+    begin_growing(&s); /* back to what it has: as if nobody had asked */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2, .asked = true });
+    CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
+}
+
+TEST(after_the_death_of_the_scheduler_those_who_prepared_are_told_of_again)
+{
+    story s;
+
+    begin_growing(&s);
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
+    tell(&s, (reform_event){ .kind = REFORM_REUNION });
+    CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
+}
+
 TEST(a_change_that_comes_while_ranks_get_ready_is_made_when_they_are)
 {
     story s;
 
     reform_init(&s.r, 2, 3);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 1 });
     CHECK_INT(0, s.count);
     all_ready(&s, 0);
     CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
+    reform_init(&s.r, 2, 3);
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
+    all_ready(&s, 0);
+    CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
     begin(&s, 2, 3);
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 }); /* no change */
     CHECK_INT(0, s.count);
@@ -190,7 +347,7 @@ TEST(a_death_while_ranks_pause_or_wait_leads_to_the_group_of_the_others)
 
     begin(&s, 3, 3);
     steps(&s, 7);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 4 });
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 0, .end = REFORM_PAUSED });
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 1 });
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 2, .end = REFORM_PAUSED });
@@ -199,7 +356,7 @@ TEST(a_death_while_ranks_pause_or_wait_leads_to_the_group_of_the_others)
     CHECK(done(&s, REFORM_DO_BEGIN) != NULL);
 
     begin(&s, 3, 3);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 4 });
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
     all_end(&s, REFORM_PAUSED);
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 1 });
     tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
@@ -225,6 +382,20 @@ TEST(deaths_in_a_row_without_a_step_between_end_it_and_steps_start_the_count_ane
         all_ready(&s, step);
         CHECK(s.r.phase == REFORM_STEPS);
     }
+}
+
+TEST(a_death_that_a_grant_told_of_first_counts_like_any_other)
+{
+    story s;
+
+    begin(&s, 3, 1);
+    lose(&s, 1, 3);
+    all_ready(&s, 0);
+    tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
+    CHECK(s.r.phase == REFORM_BREAK);
+    tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 2 });
+    REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
+    CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_LOST);
 }
 
 TEST(a_death_that_may_not_be_or_leaves_nobody_ends_it)
@@ -330,7 +501,7 @@ TEST(workers_that_join_and_die_again_and_again_are_taken_no_more_unless_somebody
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
     CHECK(s.r.phase == REFORM_STEPS);
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2, .asked = true });
-    CHECK(s.r.phase == REFORM_PAUSE);
+    CHECK(s.r.phase == REFORM_PREPARE);
 }
 
 TEST(a_worker_that_joined_and_proved_itself_may_die_and_another_one_joins)

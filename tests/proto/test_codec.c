@@ -366,6 +366,13 @@ TEST(decode_gives_optional_fields_their_default)
     REQUIRE_OK(gp_message_decode(&got, &gp_msg_hello, body, sizeof(body) - 1, &err), err);
     CHECK_INT(7, got.pid);
     CHECK_INT(0, got.features);
+
+    static const char change[] = "\x82\xa7workers\x03\xa5"
+                                 "asked\xc2";
+    static gp_lease_change changed = { .joining_count = 9 };
+
+    REQUIRE_OK(gp_message_decode(&changed, &gp_msg_lease_change, change, sizeof(change) - 1, &err), err);
+    CHECK_INT(0, changed.joining_count);
 }
 
 TEST(decode_takes_numbers_however_they_were_packed)

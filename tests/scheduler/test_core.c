@@ -1185,7 +1185,8 @@ static void form(uint8_t client, uint32_t generation)
                          .session = session(client),
                          .correlation = 92,
                          .lease = 1,
-                         .generation = generation });
+                         .generation = generation,
+                         .joining = UINT64_MAX });
 }
 
 TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_own)
@@ -1204,9 +1205,17 @@ TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_
     CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->members[1].slot);
     ask(2, 1, 1);
     ready(1); /* the replacement: not for client 2, who waits */
-    CHECK_INT(0, count_of(GP_CORE_GRANT));
+    REQUIRE(count_of(GP_CORE_GRANT) == 1);
+    CHECK_INT(1, find(GP_CORE_GRANT)->slot);
+    CHECK_INT(1, find(GP_CORE_GRANT)->lease);
+    CHECK_INT(2, find(GP_CORE_GRANT)->generation);
+    CHECK_INT(1, find(GP_CORE_GRANT)->member_count); /* alone: it prepares */
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
+    acked(1, 1, 2);
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
     CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->member_count);
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->members[0].slot);
     CHECK(!find(GP_CORE_LEASE_CHANGE)->asked);
     wait_ms(50);
     CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* told once */
@@ -1251,6 +1260,7 @@ TEST(the_death_of_a_replacement_that_has_not_joined_is_no_affair_of_the_formatio
     died(1, 9);
     acked(0, 1, 2);
     ready(1);
+    acked(1, 1, 2);
     died(1, 9);
     CHECK_INT(0, count_of(GP_CORE_WORKER_LOST) + count_of(GP_CORE_PEER_LOST));
     CHECK(core->leases[0].phase == GP_CORE_HELD);
@@ -1280,22 +1290,105 @@ TEST(workers_that_are_let_go_go_to_who_waits)
 TEST(free_workers_are_offered_when_nobody_waits_and_never_above_what_is_wanted)
 {
     REQUIRE(pool_elastic(4, 1, 3, 1));
+    ask(2, 4, 4);
     wait_ms(1);
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* another one waits for them */
+    CHECK_INT(1, core->leases[0].members);
+    of_client(GP_CORE_EVENT_LEASE_LEAVE, 2, 0);
+    CHECK_INT(2, count_of(GP_CORE_GRANT));
+    acked(1, 1, 1);
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* both are one change */
+    acked(2, 1, 1);
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
     CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
-    ask(2, 4, 4);
-    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->workers); /* those are wanted by another one now */
-    form(1, 1);
-    CHECK_INT(1, count_of(GP_CORE_GRANT));
-    acked(0, 1, 2);
-    of_client(GP_CORE_EVENT_LEASE_LEAVE, 2, 0);
-    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
-    form(1, 1); /* of a generation that is over */
+    CHECK_INT(2, find(GP_CORE_LEASE_CHANGE)->member_count);
+    ask(2, 2, 2); /* too late for these: they prepare */
+    CHECK_INT(0, count_of(GP_CORE_REVOKE));
+    form(1, 7); /* of another generation */
     CHECK_INT(0, count_of(GP_CORE_GRANT));
     form(2, 2); /* not its lease */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
-    form(1, 2);
+    form(1, 1);
     CHECK_INT(3, count_of(GP_CORE_GRANT));
+    CHECK_INT(2, find(GP_CORE_GRANT)->generation);
+    CHECK_INT(3, find(GP_CORE_GRANT)->member_count);
+    pool_free();
+}
+
+static void form_with(uint64_t joining)
+{
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LEASE_FORM,
+                         .session = session(1),
+                         .correlation = 92,
+                         .lease = 1,
+                         .generation = core->leases[0].generation,
+                         .joining = joining });
+}
+
+TEST(who_has_not_prepared_is_in_no_formation_and_is_told_again_in_the_next)
+{
+    REQUIRE(pool_elastic(4, 2, 4, 1));
+    wait_ms(1);
+    acked(2, 1, 1);
+    acked(3, 1, 1);
+    CHECK_INT(4, find(GP_CORE_LEASE_CHANGE)->workers);
+    form_with(1 << 2); /* worker 4 prepares yet */
+    REQUIRE(count_of(GP_CORE_GRANT) == 3);
+    CHECK_INT(3, find(GP_CORE_GRANT)->member_count);
+    for (uint32_t s = 0; s < 3; s++)
+        acked(s, 1, 2);
+    CHECK_INT(3, find(GP_CORE_LEASE_GRANT)->member_count);
+    REQUIRE(count_of(GP_CORE_GRANT) == 1); /* alone again, of the generation that is now */
+    CHECK_INT(3, find(GP_CORE_GRANT)->slot);
+    CHECK_INT(2, find(GP_CORE_GRANT)->generation);
+    core->config.beat_ms = 0;
+    wait_ms(60000); /* it may take its time */
+    CHECK_INT(0, count_of(GP_CORE_KILL));
+    acked(3, 1, 1); /* of the one before: void */
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
+    acked(3, 1, 2);
+    REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
+    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->members[0].slot);
+    pool_free();
+}
+
+TEST(a_death_while_others_prepare_forms_the_next_generation_without_them)
+{
+    REQUIRE(pool_elastic(4, 2, 4, 1));
+    wait_ms(1);
+    acked(2, 1, 1);
+    acked(3, 1, 1);
+    died(0, 9);
+    REQUIRE(count_of(GP_CORE_GRANT) == 1);
+    CHECK_INT(1, find(GP_CORE_GRANT)->slot);
+    acked(1, 1, 2);
+    CHECK_INT(1, find(GP_CORE_LEASE_GRANT)->member_count);
+    CHECK_INT(2, count_of(GP_CORE_GRANT)); /* those who prepare, each alone */
+    pool_free();
+    /* Where too few would be left they are in it. */
+    REQUIRE(pool_elastic(3, 2, 3, 2));
+    wait_ms(1);
+    acked(2, 1, 1);
+    died(0, 9);
+    REQUIRE(count_of(GP_CORE_GRANT) == 2);
+    CHECK_INT(2, find(GP_CORE_GRANT)->member_count);
+    pool_free();
+}
+
+TEST(who_prepares_is_let_go_when_fewer_are_wanted_and_when_the_lease_ends)
+{
+    REQUIRE(pool_elastic(4, 2, 4, 1));
+    wait_ms(1);
+    acked(2, 1, 1);
+    acked(3, 1, 1);
+    resize_lease(2, 1, 3);
+    REQUIRE(count_of(GP_CORE_REVOKE) == 1);
+    CHECK_INT(3, find(GP_CORE_REVOKE)->slot);
+    REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
+    CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->member_count);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    CHECK_INT(3, count_of(GP_CORE_REVOKE));
     pool_free();
 }
 

@@ -2,7 +2,8 @@
  * invented workers die and come back, somebody else resizes it, and messages arrive in any order that links allow.
  *
  * Promises, checked at every step of the training: its group is one formation of the lease, no other lease has a worker of
- * it, its state is never older than a step that was told, and in the end it has all the workers that there are. */
+ * it, its state is never older than a step that was told, it never waits for a worker that has not prepared, and in the
+ * end it has all the workers that there are. */
 #include "client/reform.h"
 #include "scheduler/core_parts.h"
 #include "tests/gp_test.h"
@@ -13,7 +14,7 @@ typedef struct process {
     bool alive;
     uint32_t incarnation, generation; /* of lease 1; 0 = it serves none */
     uint32_t begun;                   /* generation whose train_begin it has; 0 = none */
-    bool ready, pause;
+    bool ready, pause, prepared;
     int64_t state; /* step of the state it has; -1 = none */
 } process;
 
@@ -59,7 +60,10 @@ typedef struct world {
     bool lost_told;
     uint32_t change;
     bool change_asked;
-    int64_t told; /* step */
+    gp_core_action changed;   /* that told it: who would join */
+    uint64_t asked, prepared; /* of them, by slot */
+    uint32_t named[SLOTS];    /* incarnation of who was named in the last lease_form */
+    int64_t told;             /* step */
     uint32_t kills, regroups;
 } world;
 
@@ -134,10 +138,14 @@ static void worker_hears(world *w, const letter *l)
     if (l->kind == TO_WORKER) { /* of the client */
         if (l->generation != p->generation)
             return; /* refused */
-        if (l->said.kind == REFORM_CHANGE)
+        if (l->said.kind == REFORM_CHANGE) {
             p->pause = p->begun != 0;
-        else
+        } else if (l->said.kind == REFORM_PREPARED) {
+            p->prepared = true;
+            worker_tells(w, l->slot, p->generation, (reform_event){ .kind = REFORM_PREPARED });
+        } else {
             p->begun = l->generation;
+        }
         return;
     }
     switch (l->action.kind) {
@@ -153,6 +161,7 @@ static void worker_hears(world *w, const letter *l)
         return;
     case GP_CORE_REVOKE:
         p->begun = p->generation = 0;
+        p->prepared = false;
         p->state = -1;
         worker_says(w, l->slot, GP_CORE_EVENT_WORKER_REVOKED, l->action.lease, 0);
         return;
@@ -163,6 +172,32 @@ static void worker_hears(world *w, const letter *l)
 }
 
 /* ---- the client, as train_again.c has it ---- */
+
+static uint64_t newcomers(const world *w)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < w->changed.member_count; i++)
+        mask |= 1ull << w->changed.members[i].slot;
+    return mask;
+}
+
+static void ask_newcomers(world *w)
+{
+    for (uint32_t i = 0; i < w->changed.member_count; i++) {
+        const gp_core_member *m = &w->changed.members[i];
+
+        if ((w->asked >> m->slot & 1) != 0)
+            continue;
+        w->asked |= 1ull << m->slot;
+        post(w, CLIENT_WORKER + m->slot,
+             &(letter){ .kind = TO_WORKER,
+                        .slot = m->slot,
+                        .incarnation = m->incarnation,
+                        .generation = w->group.generation,
+                        .said = { .kind = REFORM_PREPARED } });
+    }
+}
 
 static void client_does(world *w, const reform_event *event)
 {
@@ -177,6 +212,9 @@ static void client_does(world *w, const reform_event *event)
         const gp_core_member *first = &w->group.members[0];
 
         switch (actions[i].kind) {
+        case REFORM_DO_PREPARE:
+            ask_newcomers(w);
+            break;
         case REFORM_DO_PAUSE:
             post(w, CLIENT_WORKER + first->slot,
                  &(letter){ .kind = TO_WORKER,
@@ -187,6 +225,9 @@ static void client_does(world *w, const reform_event *event)
             break;
         case REFORM_DO_FORM:
             l.event.kind = GP_CORE_EVENT_LEASE_FORM;
+            l.event.joining = w->prepared;
+            for (uint32_t n = 0; n < w->changed.member_count; n++)
+                w->named[w->changed.members[n].slot] = w->changed.members[n].incarnation;
             post(w, CLIENT_CORE, &l);
             break;
         case REFORM_DO_KEEP:
@@ -220,14 +261,22 @@ static void client_watches(world *w)
     if (w->regranted && !w->r.granted && !w->begin_due)
         client_does(w, &(reform_event){ .kind = REFORM_GRANT, .workers = w->granted.member_count });
     if (w->change != 0 && !w->regranted) {
-        client_does(w,
-                    &(reform_event){ .kind = REFORM_CHANGE, .workers = w->change, .asked = w->change_asked });
+        for (uint32_t s = 0; s < SLOTS; s++) /* links to those that are named no more are closed */
+            if ((w->asked & ~newcomers(w)) >> s & 1)
+                w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
+        w->asked &= newcomers(w);
+        w->prepared &= newcomers(w);
+        client_does(w, &(reform_event){ .kind = REFORM_CHANGE,
+                                        .workers = w->change,
+                                        .asked = w->change_asked,
+                                        .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
         w->change = 0;
     }
     if (!w->begin_due)
         return;
     w->begin_due = w->regranted = w->lost_told = false;
     w->lost = 0;
+    w->asked = w->prepared = 0;
     w->group = w->granted;
     for (uint32_t s = 0; s < SLOTS; s++) /* its old links are closed */
         w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
@@ -246,8 +295,15 @@ static void client_hears(world *w, const letter *l)
     const gp_core_action *a = &l->action;
 
     if (l->kind == FROM_WORKER) {
-        if (l->generation == w->group.generation)
+        if (l->generation != w->group.generation)
+            return;
+        if (l->said.kind == REFORM_PREPARED) {
+            w->prepared |= 1ull << l->slot & newcomers(w);
+            client_does(w, &(reform_event){ .kind = REFORM_PREPARED,
+                                            .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
+        } else {
             client_does(w, &l->said);
+        }
     } else if (a->kind == GP_CORE_LEASE_GRANT && a->generation > w->granted.generation) {
         w->granted = *a;
         w->regranted = true;
@@ -257,6 +313,7 @@ static void client_hears(world *w, const letter *l)
     } else if (a->kind == GP_CORE_LEASE_CHANGE && a->generation == w->granted.generation) {
         w->change = a->workers;
         w->change_asked = a->asked;
+        w->changed = *a;
     } else if (a->kind == GP_CORE_LEASE_ENDED) {
         GP_TEST_FAIL("the lease ended: %s", a->text);
         w->failed = true;
@@ -320,6 +377,10 @@ static bool group_meets(world *w, bool *pauses)
 
         if (w->processes[slot].ready)
             continue;
+        /* But for the successor of one that died since it was named. */
+        if (w->processes[slot].state < 0 && !w->processes[slot].prepared && furthest > 0 &&
+            (w->named[slot] == 0 || w->named[slot] == w->processes[slot].incarnation))
+            GP_TEST_FAIL("worker %u joined at step %d and had not prepared", slot + 1, (int)furthest);
         w->processes[slot].ready = true;
         w->processes[slot].state = furthest;
         worker_tells(w, slot, w->group.generation,

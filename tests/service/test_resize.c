@@ -5,13 +5,14 @@
 enum { SAMPLES = 1500 }; /* of digits:1500; others validate */
 
 static const char *const exact[] = {
-    "max-epochs=5",      "mini-batch-size=96",      "initial-learn-rate=0.002",       "solver=adam",
-    "reproducible=true", "validation-frequency=11", "output-network=best-validation", NULL
+    "max-epochs=4",      "mini-batch-size=96",      "initial-learn-rate=0.002",       "solver=adam",
+    "reproducible=true", "validation-frequency=20", "output-network=best-validation", NULL
 };
 
 /* A training, and what is done to it while it runs. */
 typedef struct story {
     gp_pool *pool, *other; /* the training's handle, and one that asks */
+    const char *data;      /* NULL: digits:1500 */
     gp_status status;
     gp_error err;
     gp_training_summary summary;
@@ -25,7 +26,10 @@ typedef struct story {
     /* of act */
     uint64_t random, next_act;
     uint32_t kills;
-    bool pending; /* the group will be left */
+    bool pending;               /* the group will be left */
+    volatile sig_atomic_t stop; /* it has been seen: the training may end */
+    char noted[8192];           /* what was told so far */
+    uint64_t stop_at;           /* when this step was told; 0 = not yet */
     gp_status asked;
 } story;
 
@@ -51,6 +55,8 @@ static void on_step(void *context, const gp_train_step *step)
     s->step = step->step;
     if (s->act != NULL)
         s->act(s);
+    if (s->stop_at != 0 && s->step >= s->stop_at)
+        s->stop = 1;
 }
 
 static void on_regroup(void *context, const gp_train_regroup *regroup)
@@ -66,6 +72,13 @@ static void on_regroup(void *context, const gp_train_regroup *regroup)
     s->world = regroup->workers;
     s->group_step = regroup->step;
     s->pending = false;
+}
+
+static void on_note(void *context, const char *sentence)
+{
+    story *s = context;
+
+    strncat(s->noted, sentence, sizeof(s->noted) - strlen(s->noted) - 1);
 }
 
 static void model_of(story *s, gp_training *training)
@@ -87,14 +100,16 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
 {
     gp_train_request request = {
         .network = "lenet",
-        .data = "digits:1500",
+        .data = s->data != NULL ? s->data : "digits:1500",
         .options = options,
+        .stop = &s->stop,
         .events = { .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = s }
     };
     gp_training *training = NULL;
 
     pools_begin(fault);
-    if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers }, &s->err) != GP_OK ||
+    if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers, .note = on_note, .context = s },
+                     &s->err) != GP_OK ||
         gp_pool_open(&s->other, &(gp_pool_options){ .attach_only = true }, &s->err) != GP_OK) {
         GP_TEST_FAIL("no pool: %s", s->err.message);
         pools_end();
@@ -186,7 +201,7 @@ static void resize_often(story *s)
 
 TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
 {
-    static const char *const options[] = { "max-epochs=4", "mini-batch-size=50", "initial-learn-rate=0.05",
+    static const char *const options[] = { "max-epochs=10", "mini-batch-size=50", "initial-learn-rate=0.05",
                                            NULL };
     story alone = { 0 }, s = { .act = resize_often };
 
@@ -197,8 +212,8 @@ TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
     CHECK_INT(s.regroups, s.summary.resizes);
     CHECK_INT(0, s.summary.restarts);
     CHECK_INT(0, s.told_wrong);
-    CHECK_INT(4 * SAMPLES, alone.summary.samples_trained);
-    CHECK_INT(4 * SAMPLES, s.summary.samples_trained);
+    CHECK_INT(10 * SAMPLES, alone.summary.samples_trained);
+    CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
     CHECK_INT(alone.summary.steps, s.summary.steps);
     CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy, 0.02); /* of some hundred */
     free(alone.model);
@@ -209,14 +224,18 @@ static void let_go(story *s)
 {
     if (s->step == 4)
         pool_release(s->other);
+    if (s->world == 3 && s->stop_at == 0)
+        s->stop_at = s->step + 20;
 }
 
 TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_takes_the_others_later)
 {
-    static const char *const options[] = { "max-epochs=60", "mini-batch-size=50", "initial-learn-rate=0.02",
+    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
                                            "validation-frequency=100000", NULL };
     gp_train_request request = { .network = "lenet", .data = "digits:1500", .options = options };
     story s = { .act = let_go };
+
+    request.stop = &s.stop;
     gp_training *training = NULL;
 
     pools_begin(NULL);
@@ -266,13 +285,19 @@ TEST(with_fewer_than_min_workers_it_waits_and_ends_in_words_when_nobody_can_come
     CHECK_CONTAINS(s.err.message, "min-workers is 2");
 }
 
+static void stop_when_kept(story *s)
+{
+    if (strstr(s->noted, "no more of them are taken") != NULL && s->stop_at == 0)
+        s->stop_at = s->step + 100; /* nobody joins any more */
+}
+
 TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
 {
     static const char *const options[] = {
-        "max-epochs=40",  "mini-batch-size=50",          "initial-learn-rate=0.02",
+        "max-epochs=200", "mini-batch-size=50",          "initial-learn-rate=0.02",
         "max-restarts=2", "validation-frequency=100000", NULL
     };
-    story s = { 0 };
+    story s = { .act = stop_when_kept };
 
     run(&s, 2, NULL, options, "forward:3:kill@2");
     if (s.status != GP_OK)
@@ -280,6 +305,115 @@ TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.world);
     CHECK_INT(3, s.summary.restarts);
+    free(s.model);
+}
+
+/* The newcomer of a pool of three, on which two train. */
+static const gp_lease_request two_of_three = { .workers_min = 2, .workers_max = 2 };
+
+static void ask_for_three(story *s)
+{
+    gp_error e;
+
+    if (s->step == 5 && ask(s, 3, &e) != GP_OK)
+        GP_TEST_FAIL("%s", e.message);
+    if (s->grown > 0 && s->stop_at == 0)
+        s->stop_at = s->step + 20;
+}
+
+TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
+{
+    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
+                                           "validation-frequency=100000", NULL };
+    story s = { .act = ask_for_three };
+
+    run(&s, 3, &two_of_three, options, NULL);
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_INT(1, s.grown);
+    CHECK(s.group_step > 5); /* it was not waited for */
+    CHECK_INT(0, s.told_wrong);
+    CHECK_INT(1, s.summary.resizes);
+    free(s.model);
+    /* It dies when it is ready; its replacement joins. */
+    s = (story){ .act = ask_for_three };
+    run(&s, 3, &two_of_three, options, "prepared:1:kill@1.1,prepared:1:kill@2.1,prepared:1:kill@3.1");
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_INT(1, s.grown);
+    CHECK_INT(0, s.shrunk);
+    CHECK_INT(0, s.summary.restarts);
+    CHECK_INT(0, s.told_wrong);
+    free(s.model);
+}
+
+/* One of the two dies while the third prepares, which hangs there. */
+static void kill_while_preparing(story *s)
+{
+    ask_for_three(s);
+    if (s->step == 15)
+        kill((pid_t)s->pool->grant.slots[1].pid, SIGKILL);
+    if (s->step >= 15 && s->shrunk > 0 && s->stop_at == 0)
+        s->stop_at = s->step + 20;
+}
+
+TEST(a_death_and_the_end_while_a_newcomer_prepares_do_not_wait_for_it)
+{
+    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
+                                           "validation-frequency=100000", NULL };
+    story s = { .act = kill_while_preparing };
+
+    run(&s, 3, &two_of_three, options, "prepared:1:hang@1.1,prepared:1:hang@2.1,prepared:1:hang@3.1");
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_INT(1, s.shrunk);
+    CHECK_INT(0, s.told_wrong);
+    CHECK_INT(1, s.summary.restarts);
+    free(s.model);
+}
+
+/* numpy.save() of uint8. */
+static void array_write(const char *path, const char *shape, uint32_t count)
+{
+    char head[129], what[118];
+    FILE *file = fopen(path, "w");
+
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    snprintf(what, sizeof(what), "{'descr': '|u1', 'fortran_order': False, 'shape': (%s), }", shape);
+    snprintf(head + 10, sizeof(head) - 10, "%-117s\n", what);
+    if (file == NULL || fwrite(head, 128, 1, file) != 1)
+        abort();
+    for (uint32_t i = 0; i < count; i++)
+        fputc((int)(i * 7 % 10), file);
+    fclose(file);
+}
+
+/* The newcomer finds no data where the others have theirs open. */
+static void hide_data(story *s)
+{
+    if (s->step == 4 && rename(s->data, strcat(strcpy(s->noted, s->data), "-hidden")) != 0)
+        GP_TEST_FAIL("%s was not hidden", s->data);
+    ask_for_three(s);
+    if (strstr(s->noted, "cannot join") != NULL && s->stop_at == 0)
+        s->stop_at = s->step + 50;
+}
+
+TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
+{
+    static const char *const options[] = { "max-epochs=2000", "mini-batch-size=50", "initial-learn-rate=0.01",
+                                           NULL };
+    char folder[] = "/tmp/gpd-XXXXXX", path[2][60];
+    story s = { .act = hide_data, .data = path[0] };
+
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path[0], sizeof(path[0]), "%s/x.npy", folder);
+    snprintf(path[1], sizeof(path[1]), "%s/y.npy", folder);
+    array_write(path[0], "500, 28, 28", 500 * 28 * 28);
+    array_write(path[1], "500,", 500);
+    run(&s, 3, &two_of_three, options, NULL);
+    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    CHECK_STATUS(GP_OK, s.status);
+    CHECK_CONTAINS(s.noted, " cannot join: ");
+    CHECK_CONTAINS(s.noted, "the training goes on with 2");
+    CHECK_INT(0, s.regroups);
+    CHECK_INT(0, s.told_wrong);
     free(s.model);
 }
 
@@ -351,7 +485,7 @@ static bool wait_for_steps(int count)
 TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
 {
     exec_begin();
-    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "60",
+    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "25",
              "--batch-size", "50", "--validation-frequency", "100000", "--metrics", "metrics.jsonl");
     CHECK(wait_for_steps(5));
     RUN_CODE(0, "resize", "1", "1");
@@ -363,7 +497,7 @@ TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
     RUN_CODE(2, "resize", "1");
     RUN_CODE(2, "resize", "lease:x", "2");
     RUN_CODE(0, "wait", "1");
-    CHECK_INT(60 * SAMPLES / 50, job_steps());
+    CHECK_INT(25 * SAMPLES / 50, job_steps());
     CHECK_CONTAINS(out, "\"workers_before\": 2, \"workers\": 1, \"worker_index\": [1]");
     CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");
     CHECK_CONTAINS(out, "\"cause\": \"resized\"");

@@ -136,6 +136,12 @@ static void client_connects(sim *s, sim_client *client)
     client->out_us = s->now_us + MS;
 }
 
+/* One run in four is of trainings that last, and are resized. */
+bool sim_trains_mostly(const sim *s)
+{
+    return s->script.seed % 4 == 3;
+}
+
 static void client_asks(sim *s, sim_client *client)
 {
     sim_dice *dice = &client->dice;
@@ -165,7 +171,7 @@ static void client_asks(sim *s, sim_client *client)
     default:
         break;
     }
-    client->trains = sim_chance(dice, 30);
+    client->trains = sim_chance(dice, sim_trains_mostly(s) ? 90 : 30);
     client->floor = 0;
     if (client->trains && sim_chance(dice, 80)) /* elastic */
         client->floor = wish.floor = wish.max == 0 ? 1 + sim_draw(dice, 2) : 1 + sim_draw(dice, wish.max);
@@ -212,20 +218,27 @@ static void client_replaces_any(sim *s, sim_client *client)
 
 /* ---- acting ---- */
 
+/* Anybody may resize anybody's training. */
+static void client_resizes(sim *s, sim_client *client)
+{
+    const sim_client *other =
+        &s->clients[sim_draw(&client->dice, sim_trains_mostly(s) ? s->script.clients : SIM_CLIENTS)];
+    gp_core_event event = { .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                            .correlation = 13,
+                            .lease = other->lease,
+                            .workers = 1 + sim_draw(&client->dice, s->script.slots) };
+
+    client_says(s, client, &event, NULL);
+}
+
 static void client_thinks(sim *s, sim_client *client)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_RESIZE, .correlation = 9 };
 
     if (sim_calm(s) || sim_chance(&client->dice, 10)) {
         sim_client_leaves(s, client);
-    } else if (sim_chance(&client->dice, 15)) {
-        const sim_client *other = &s->clients[sim_draw(&client->dice, SIM_CLIENTS)];
-
-        event = (gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
-                                 .correlation = 13,
-                                 .lease = other->lease,
-                                 .workers = 1 + sim_draw(&client->dice, s->script.slots) };
-        client_says(s, client, &event, NULL);
+    } else if (sim_chance(&client->dice, sim_trains_mostly(s) ? 50 : 15)) {
+        client_resizes(s, client);
     } else if (sim_chance(&client->dice, 4)) {
         event.plan_count = 1 + sim_draw(&client->dice, s->script.slots);
         client_says(s, client, &event, NULL);
@@ -245,9 +258,12 @@ static void client_holds(sim *s, sim_client *client)
 
     if (!sim_calm(s) && sim_chance(dice, 4))
         client_replaces_any(s, client);
+    else if (!sim_calm(s) && sim_trains_mostly(s) && sim_chance(dice, 10))
+        client_resizes(s, client);
     else if (client->repairing
                  ? !sim_calm(s) && sim_chance(dice, 10) /* in calm it waits until it is whole again */
-                 : client_is_idle(client) || (!sim_calm(s) && sim_chance(dice, 8)))
+                 : client_is_idle(client) ||
+                       (!sim_calm(s) && sim_chance(dice, sim_trains_mostly(s) && client->trains ? 1 : 8)))
         client_releases(s, client);
 }
 

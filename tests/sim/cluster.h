@@ -85,6 +85,7 @@ typedef struct sim_process {
     /* Of a training: what it has committed, and keeps for the next generation of the lease.  The truth is what it has
      * committed, whatever it keeps. */
     uint64_t kept_lease, kept_step, true_lease, true_step;
+    uint64_t prepared_lease; /* it has what a rank of that lease's training needs */
 } sim_process;
 
 typedef struct sim_call {
@@ -118,9 +119,34 @@ typedef struct sim_task {
     uint32_t after[2], after_count;
 } sim_task;
 
+/* The parts of an action that an invented process reads. */
+typedef struct sim_letter {
+    gp_core_action_kind kind;
+    uint64_t lease, correlation;
+    uint32_t generation, member_count;
+    gp_core_id token;
+    uint32_t lost_slot, workers;
+    bool asked;
+    gp_core_member members[SIM_SLOTS];
+} sim_letter;
+
+/* Who will join a training, as its client was told. */
+typedef struct sim_newcomer {
+    gp_core_member member;
+    bool asked, prepared; /* prepared: the client has heard so */
+} sim_newcomer;
+
 /* One group of a client's training after the other. */
 typedef struct sim_training {
     reform r;
+    sim_newcomer newcomers[SIM_SLOTS];
+    uint32_t newcomer_count;
+    sim_letter change; /* that was told last, and is to be taken */
+    bool change_due;
+    /* What the client has heard, counted beside the machine. */
+    bool heard_end[SIM_SLOTS], finished, broke;
+    uint32_t heard_ready, row; /* row: groups that broke, without a step between */
+    uint64_t heard_step, began_step;
     uint64_t goal;   /* its last step */
     uint32_t serial; /* of the group; 0 = there was none yet */
     uint32_t generation, world;
@@ -239,23 +265,14 @@ typedef enum sim_what {
     SIM_TRAIN_ATTACHES, /* client number: to the group that is formed */
     SIM_TRAIN_HEARS,    /* client number: train */
     SIM_TRAIN_ALARM,
-    SIM_RANK_BEGINS,  /* client number, rank */
-    SIM_RANK_COMMITS, /* client number, rank */
-    SIM_GROUP_STEPS,  /* client number */
-    SIM_GROUP_PAUSES, /* client number */
-    SIM_OPERATOR,     /* the disk was repaired: the pool is taken down and up */
+    SIM_RANK_BEGINS,       /* client number, rank */
+    SIM_RANK_COMMITS,      /* client number, rank */
+    SIM_GROUP_STEPS,       /* client number */
+    SIM_GROUP_PAUSES,      /* client number */
+    SIM_NEWCOMER_PREPARES, /* client number: train.workers is the slot, train.rank the incarnation */
+    SIM_NEWCOMER_TELLS,    /* the same, to the client */
+    SIM_OPERATOR,          /* the disk was repaired: the pool is taken down and up */
 } sim_what;
-
-/* The parts of an action that an invented process reads. */
-typedef struct sim_letter {
-    gp_core_action_kind kind;
-    uint64_t lease, correlation;
-    uint32_t generation, member_count;
-    gp_core_id token;
-    uint32_t lost_slot, workers;
-    bool asked;
-    gp_core_member members[SIM_SLOTS];
-} sim_letter;
 
 typedef struct sim_happening {
     sim_what what;
@@ -285,7 +302,7 @@ typedef struct sim_tally { /* how much was tried */
     uint64_t events;       /* happenings: messages, ends, alarms, answers, ... */
     uint64_t steps;        /* of the scheduler's machines */
     uint64_t faults, grants, deaths, restarts, claims, calls, reruns, jobs, crashes, commits;
-    uint64_t train_steps, regroups, gave_up;
+    uint64_t train_steps, regroups, prepared, gave_up;
     uint64_t of[SIM_FAULT_KINDS];
 } sim_tally;
 
@@ -393,6 +410,7 @@ sim_process *sim_process_in(sim *s, uint32_t slot);
 
 /* ---- clients.c ---- */
 
+bool sim_trains_mostly(const sim *s);
 sim_client *sim_find_client(sim *s, const gp_core_id *session);
 void sim_client_acts(sim *s, sim_client *client);
 void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter);
@@ -440,6 +458,8 @@ void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
 void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 void sim_group_steps(sim *s, sim_client *client, uint32_t serial);
 void sim_group_pauses(sim *s, sim_client *client, uint32_t serial);
+void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *happening);
+void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *happening);
 
 /* ---- jobs.c ---- */
 

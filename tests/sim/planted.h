@@ -8,7 +8,7 @@
 
 typedef struct sim_planted {
     const char *name;
-    enum { IN_CORE, IN_JOBS, IN_DISPATCH, IN_WORLD } where;
+    enum { IN_CORE, IN_JOBS, IN_DISPATCH, IN_REFORM, IN_WORLD } where;
     int number;
 } sim_planted;
 
@@ -39,6 +39,19 @@ static const sim_planted sim_planted_bugs[] = {
     { "left-in-ring", IN_DISPATCH, DISPATCH_MUTANT_LEFT_IN_RING },
     { "cancel-runs", IN_DISPATCH, DISPATCH_MUTANT_CANCEL_RUNS },
     { "forgotten-death", IN_DISPATCH, DISPATCH_MUTANT_FORGOTTEN_DEATH },
+    { "hasty-join", IN_REFORM, REFORM_MUTANT_HASTY_JOIN },
+    { "idle-newcomer", IN_REFORM, REFORM_MUTANT_IDLE_NEWCOMER },
+    { "unfit-joins", IN_REFORM, REFORM_MUTANT_UNFIT_JOINS },
+    { "deaf-preparing", IN_REFORM, REFORM_MUTANT_DEAF_PREPARING },
+    { "half-pause", IN_REFORM, REFORM_MUTANT_HALF_PAUSE },
+    { "asked-once", IN_REFORM, REFORM_MUTANT_ASKED_ONCE },
+    { "early-begin", IN_REFORM, REFORM_MUTANT_EARLY_BEGIN },
+    { "no-alarm", IN_REFORM, REFORM_MUTANT_NO_ALARM },
+    { "kept-ready", IN_REFORM, REFORM_MUTANT_KEPT_READY },
+    { "kept-grant", IN_REFORM, REFORM_MUTANT_KEPT_GRANT },
+    { "blank-state", IN_REFORM, REFORM_MUTANT_BLANK_STATE },
+    { "after-the-end", IN_REFORM, REFORM_MUTANT_AFTER_THE_END },
+    { "endless", IN_REFORM, REFORM_MUTANT_ENDLESS },
     { "unread-answers", IN_WORLD, SIM_MUTANT_UNREAD_ANSWERS },
     { "false-revoke", IN_WORLD, SIM_MUTANT_FALSE_REVOKE },
     { "open-gate", IN_WORLD, SIM_MUTANT_OPEN_GATE },
@@ -54,7 +67,7 @@ enum { SIM_PLANTED = sizeof(sim_planted_bugs) / sizeof(sim_planted_bugs[0]) };
 
 /* Every machine's list is in the table whole. */
 _Static_assert(SIM_PLANTED == GP_MUTANT_COUNT - 1 + GP_JOBS_MUTANT_COUNT - 1 + DISPATCH_MUTANT_COUNT - 1 +
-                                  SIM_MUTANT_COUNT - 1,
+                                  REFORM_MUTANT_COUNT - 1 + SIM_MUTANT_COUNT - 1,
                "a planted bug is missing in the table");
 
 /* NULL: none is planted. */
@@ -65,6 +78,8 @@ static inline void sim_plant(const sim_planted *bug)
         bug != NULL && bug->where == IN_JOBS ? (gp_jobs_mutant)bug->number : GP_JOBS_MUTANT_NONE;
     dispatch_mutation =
         bug != NULL && bug->where == IN_DISPATCH ? (dispatch_mutant)bug->number : DISPATCH_MUTANT_NONE;
+    reform_mutation =
+        bug != NULL && bug->where == IN_REFORM ? (reform_mutant)bug->number : REFORM_MUTANT_NONE;
     sim_mutation = bug != NULL && bug->where == IN_WORLD ? (sim_mutant)bug->number : SIM_MUTANT_NONE;
 }
 

@@ -6,7 +6,7 @@
 
 #include "tests/sim/cluster.h"
 
-enum { MAX_RESTARTS = 100000, GOAL_MAX = 150 };
+enum { MAX_RESTARTS = 100000, GOAL_MAX = 150, GOAL_LONG = 600, PREPARE_MS = 800 };
 
 static uint32_t number_of(const sim *s, const sim_client *client)
 {
@@ -32,7 +32,10 @@ static sim_happening *push_for(sim *s, const sim_client *client, int64_t after_u
 static void tell(sim *s, sim_client *client, reform_event event)
 {
     sim_training *t = &client->training;
-    int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, 3 * MS);
+    bool last = event.kind == REFORM_ENDED && event.end == REFORM_FINISHED;
+    uint32_t late_ms =
+        sim_chance(&client->dice, last ? 30 : 2) ? 1500 : 3 /* its link is busy */; /* its link is busy */
+    int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, late_ms * MS);
 
     if (at_us < t->news_us)
         at_us = t->news_us;
@@ -218,10 +221,191 @@ void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
     }
 }
 
+/* ---- who will join ---- */
+
+static sim_newcomer *newcomer_of(sim_training *t, uint32_t slot, uint32_t incarnation)
+{
+    for (uint32_t i = 0; i < t->newcomer_count; i++)
+        if (t->newcomers[i].member.slot == slot && t->newcomers[i].member.incarnation == incarnation)
+            return &t->newcomers[i];
+    return NULL;
+}
+
+/* Those that were there stay what they are. */
+static void take_newcomers(sim_training *t, const sim_letter *letter)
+{
+    sim_newcomer now[SIM_SLOTS];
+
+    for (uint32_t i = 0; i < letter->member_count; i++) {
+        const gp_core_member *member = &letter->members[i];
+        const sim_newcomer *known = newcomer_of(t, member->slot, member->incarnation);
+
+        now[i] = known != NULL ? *known : (sim_newcomer){ .member = *member };
+    }
+    t->newcomer_count = letter->member_count;
+    memcpy(t->newcomers, now, letter->member_count * sizeof(now[0]));
+}
+
+static uint32_t count_prepared(const sim_training *t, uint64_t *mask)
+{
+    uint32_t count = 0;
+
+    *mask = 0;
+    for (uint32_t i = 0; i < t->newcomer_count; i++)
+        if (t->newcomers[i].prepared) {
+            *mask |= 1ull << t->newcomers[i].member.slot;
+            count++;
+        }
+    return count;
+}
+
+static void prepare_newcomers(sim *s, sim_client *client)
+{
+    sim_training *t = &client->training;
+
+    for (uint32_t i = 0; i < t->newcomer_count; i++) {
+        sim_newcomer *newcomer = &t->newcomers[i];
+
+        if (newcomer->asked)
+            continue;
+        newcomer->asked = true;
+        push_for(s, client,
+                 MS + sim_draw(&client->dice, (sim_trains_mostly(s) ? PREPARE_MS / 4 : PREPARE_MS) * MS),
+                 SIM_NEWCOMER_PREPARES, 0)
+            ->train =
+            (reform_event){ .workers = newcomer->member.slot, .rank = newcomer->member.incarnation };
+    }
+}
+
+void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *h)
+{
+    const reform_event who = h->train;
+    sim_process *process = sim_find_process(s, who.workers, who.rank);
+    reform_event event = { .kind = REFORM_PREPARED, .workers = who.workers, .rank = who.rank };
+
+    if (!client->trains || client->training.serial != h->link || process == NULL || !process->alive)
+        return;
+    if (process->gate.until_us > s->now_us) {
+        push_for(s, client, process->gate.until_us - s->now_us, SIM_NEWCOMER_PREPARES, 0)->train = who;
+        return;
+    }
+    if (process->lease != client->lease || process->generation != client->training.generation)
+        return; /* it is granted the next one, and the client is told of it again */
+    if (sim_chance(&client->dice, 8)) {
+        event.kind = REFORM_UNFIT;
+    } else {
+        process->prepared_lease = client->lease;
+        s->tally.prepared++;
+    }
+    push_for(s, client, 50 + sim_draw(&client->dice, 3 * MS), SIM_NEWCOMER_TELLS, 0)->train = event;
+    sim_process_burns(s, process);
+}
+
+/* One that prepares must be there to be waited for, and who has prepared is not kept waiting. */
+static void check_newcomers(sim *s, const sim_training *t)
+{
+    uint64_t mask;
+    uint32_t prepared = count_prepared(t, &mask);
+
+    if (t->r.phase != REFORM_PREPARE)
+        return;
+    if (prepared == t->newcomer_count)
+        sim_fail(s, "idle-newcomers", "a training of %u goes on alone; %u of %u who would join have prepared",
+                 t->r.world, prepared, t->newcomer_count);
+}
+
+/* They stop for those who will join: as many as that have prepared, or died since. */
+static void check_pause(sim *s, const sim_client *client)
+{
+    const sim_training *t = &client->training;
+    uint32_t fit = 0;
+
+    for (uint32_t i = 0; i < t->newcomer_count; i++) {
+        const gp_core_member *member = &t->newcomers[i].member;
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        fit += t->newcomers[i].asked &&
+               (process == NULL || !process->alive || process->prepared_lease == client->lease);
+    }
+    if (t->r.wanted > t->r.world && fit < t->r.wanted - t->r.world)
+        sim_fail(s, "unprepared", "a training of %u stops for %u who join, of whom %u have prepared",
+                 t->r.world, t->r.wanted - t->r.world, fit);
+}
+
 /* ---- the client ---- */
 
-static void check_failed(sim *s, const sim_training *t, reform_why why)
+/* Whether every rank that lives has said how it ended. */
+static bool all_have_said(const sim *s, const sim_training *t)
 {
+    for (uint32_t rank = 0; rank < t->world; rank++)
+        if (!t->heard_end[rank] && t->process[rank] != 0 && s->processes[t->process[rank] - 1].alive)
+            return false;
+    return true;
+}
+
+/* The next group: of another generation, after the last words of all who could say some, never after the end. */
+static void check_begin(sim *s, const sim_client *client, reform_event_kind because)
+{
+    const sim_training *t = &client->training;
+
+    if (client->generation <= t->generation)
+        sim_fail(s, "two-groups", "generation %u begins a second time", t->generation);
+    if (t->finished)
+        sim_fail(s, "after-the-end", "a training of which rank 0 had finished begins again");
+    if (because != REFORM_LATE && !all_have_said(s, t))
+        sim_fail(s, "last-words", "the next group begins, and not every rank has said how it ended");
+}
+
+static void count_break(sim *s, sim_training *t)
+{
+    t->row = (t->heard_step > t->began_step ? 0 : t->row) + t->broke;
+    if (t->row > t->r.max_restarts)
+        sim_fail(s, "endless", "%u groups broke in a row, and %u may", t->row, t->r.max_restarts);
+    t->began_step = t->heard_step;
+    t->broke = false;
+}
+
+static void check_go_on(sim *s, const sim_training *t, uint64_t step)
+{
+    if (t->heard_ready < t->world)
+        sim_fail(s, "not-ready", "a group of %u goes on when %u are ready", t->world, t->heard_ready);
+    if (step + 1 < t->heard_step) /* the last one may be that of a dead rank alone */
+        sim_fail(s, "lost-step", "a training goes on from step %llu, and step %llu was told",
+                 (unsigned long long)step, (unsigned long long)t->heard_step);
+}
+
+/* What the client hears, before its machine does. */
+static void note_heard(sim_training *t, const reform_event *event)
+{
+    switch (event->kind) {
+    case REFORM_READY:
+        t->heard_ready++;
+        break;
+    case REFORM_STEP:
+        t->heard_step = event->step > t->heard_step ? event->step : t->heard_step;
+        break;
+    case REFORM_ENDED:
+    case REFORM_LOST:
+        if (event->rank < t->world)
+            t->heard_end[event->rank] = true;
+        t->finished = t->finished || (event->kind == REFORM_ENDED && event->rank == 0 &&
+                                      event->end == REFORM_FINISHED && t->r.phase != REFORM_BREAK);
+        t->broke = t->broke || (event->kind == REFORM_LOST && t->r.phase != REFORM_WAIT);
+        break;
+    default:
+        break;
+    }
+}
+
+static void check_failed(sim *s, const sim_client *client, reform_why why)
+{
+    const sim_training *t = &client->training;
+    const gp_core_lease *lease = s->up ? gp_core_lease_find(s->core, client->lease) : NULL;
+
+    if (why == REFORM_WHY_NOT_REPLACED && lease != NULL && lease->phase == GP_CORE_HELD &&
+        lease->generation == client->generation && client->epoch == s->epoch)
+        sim_fail(s, "not-asked", "a training waited for a group that the scheduler was never asked for");
+
     if (why == REFORM_WHY_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
         sim_fail(s, "gives-up", "a training of %u ranks gave up after a death", t->r.world);
     if (why == REFORM_WHY_ALONE && t->r.world > 1)
@@ -232,20 +416,29 @@ static void check_failed(sim *s, const sim_training *t, reform_why why)
                  (unsigned long long)t->furthest);
 }
 
-static void does(sim *s, sim_client *client, const reform_action *action)
+static void does(sim *s, sim_client *client, const reform_action *action, reform_event_kind because)
 {
     sim_training *t = &client->training;
     gp_core_event event = { .correlation = 12, .lease = client->lease, .generation = client->generation };
 
     switch (action->kind) {
+    case REFORM_DO_PREPARE:
+        prepare_newcomers(s, client);
+        break;
     case REFORM_DO_PAUSE:
+        check_pause(s, client);
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_GROUP_PAUSES, 0);
         break;
     case REFORM_DO_FORM:
+        if (!all_have_said(s, t))
+            sim_fail(s, "two-groups", "the next group is asked for while ranks are in the one before");
         event.kind = GP_CORE_EVENT_LEASE_FORM;
+        count_prepared(t, &event.joining);
         sim_client_posts(s, client, &event);
         break;
     case REFORM_DO_BEGIN:
+        check_begin(s, client, because);
+        count_break(s, t);
         t->begin_due = true;
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
         break;
@@ -260,11 +453,12 @@ static void does(sim *s, sim_client *client, const reform_action *action)
             push_for(s, client, (int64_t)action->ms * MS, SIM_TRAIN_ALARM, t->alarms);
         break;
     case REFORM_DO_GO_ON:
+        check_go_on(s, t, action->step);
         s->tally.regroups++;
         break;
     case REFORM_DO_FAIL:
         s->tally.gave_up++;
-        check_failed(s, t, action->why);
+        check_failed(s, client, action->why);
         break;
     }
 }
@@ -273,14 +467,36 @@ static void steps(sim *s, sim_client *client, reform_event event)
 {
     sim_training *t = &client->training;
     reform_action actions[REFORM_ACTIONS_MAX];
-    size_t count = reform_step(&t->r, &event, actions);
+    size_t count;
 
+    note_heard(t, &event);
+    count = reform_step(&t->r, &event, actions);
     sim_note(s, "reform", event.kind, event.rank, t->r.phase);
     for (size_t i = 0; i < count; i++)
-        does(s, client, &actions[i]);
+        does(s, client, &actions[i], event.kind);
+    check_newcomers(s, t);
     if (t->regranted && !t->r.granted && !t->begin_due && t->r.phase != REFORM_OVER &&
         event.kind != REFORM_GRANT)
         steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
+}
+
+/* Of the group that the client is attached to, or will be. */
+static void take_change(sim *s, sim_client *client)
+{
+    sim_training *t = &client->training;
+    uint64_t mask;
+
+    if (!t->change_due || t->regranted || t->begin_due)
+        return;
+    t->change_due = false;
+    if (t->change.generation != t->generation)
+        return;
+    take_newcomers(t, &t->change);
+    steps(s, client,
+          (reform_event){ .kind = REFORM_CHANGE,
+                          .workers = t->change.workers,
+                          .asked = t->change.asked,
+                          .prepared = count_prepared(t, &mask) });
 }
 
 void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
@@ -294,7 +510,8 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
     t->begin_due = t->regranted = t->lost_told = t->pause = false;
     t->generation = client->generation;
     t->world = client->claim.member_count;
-    t->begun_count = t->committing = 0;
+    t->begun_count = t->committing = t->newcomer_count = t->heard_ready = 0;
+    memset(t->heard_end, 0, sizeof(t->heard_end));
     memset(t->begun, 0, sizeof(t->begun));
     memset(t->ended, 0, sizeof(t->ended));
     for (uint32_t rank = 0; rank < t->world; rank++) {
@@ -305,11 +522,13 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
         push_for(s, client, MS + sim_draw(&client->dice, 20 * MS), SIM_RANK_BEGINS, rank);
     }
     if (first)
-        reform_init(&t->r, t->world, MAX_RESTARTS);
+        reform_init(&t->r, t->world,
+                    sim_chance(&client->dice, 30) ? 1 + sim_draw(&client->dice, 2) : MAX_RESTARTS);
     else
         steps(s, client, (reform_event){ .kind = REFORM_ATTACHED, .workers = t->world });
     if (!group_is_whole(s, t))
         push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
+    take_change(s, client);
 }
 
 void sim_training_granted(sim *s, sim_client *client, bool first)
@@ -317,7 +536,8 @@ void sim_training_granted(sim *s, sim_client *client, bool first)
     sim_training *t = &client->training;
 
     if (first) {
-        *t = (sim_training){ .goal = 1 + sim_draw(&client->dice, GOAL_MAX), .begin_due = true };
+        *t = (sim_training){ .goal = 1 + sim_draw(&client->dice, sim_trains_mostly(s) ? GOAL_LONG : GOAL_MAX),
+                             .begin_due = true };
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
         return;
     }
@@ -336,10 +556,9 @@ void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
     if (t->serial == 0)
         return;
     if (letter->kind == GP_CORE_LEASE_CHANGE) {
-        if (!t->regranted)
-            steps(
-                s, client,
-                (reform_event){ .kind = REFORM_CHANGE, .workers = letter->workers, .asked = letter->asked });
+        t->change = *letter;
+        t->change_due = true;
+        take_change(s, client);
         return;
     }
     if (t->lost_told)
@@ -352,8 +571,27 @@ void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
 
 void sim_training_reunited(sim *s, sim_client *client)
 {
-    if (client->training.serial != 0)
-        steps(s, client, (reform_event){ .kind = REFORM_REUNION });
+    sim_training *t = &client->training;
+
+    if (t->serial == 0)
+        return;
+    t->newcomer_count = 0;
+    steps(s, client, (reform_event){ .kind = REFORM_REUNION });
+}
+
+void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *h)
+{
+    sim_training *t = &client->training;
+    sim_newcomer *newcomer = newcomer_of(t, h->train.workers, h->train.rank);
+    uint64_t mask;
+
+    if (!client->trains || h->link != t->serial || client->state != SIM_HOLDING || newcomer == NULL)
+        return;
+    newcomer->prepared = h->train.kind == REFORM_PREPARED;
+    if (newcomer->prepared)
+        steps(s, client, (reform_event){ .kind = REFORM_PREPARED, .prepared = count_prepared(t, &mask) });
+    else
+        steps(s, client, (reform_event){ .kind = REFORM_UNFIT });
 }
 
 void sim_train_hears(sim *s, sim_client *client, const sim_happening *h)

@@ -170,7 +170,7 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
                  letter->generation, process->generation);
     sim_rank_breaks(s, process); /* it acknowledges when it has left the old formation */
     if (process->lease != letter->lease)
-        process->kept_lease = process->true_lease = 0;
+        process->kept_lease = process->true_lease = process->prepared_lease = 0;
     else if (sim_mutation == SIM_MUTANT_FORGOTTEN_STATE && sim_chance(&process->dice, 50))
         process->kept_lease = 0;
     process->lease = letter->lease;
@@ -197,7 +197,7 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
         break;
     case GP_CORE_REVOKE:
         sim_rank_breaks(s, process);
-        process->lease = process->kept_lease = process->true_lease = 0;
+        process->lease = process->kept_lease = process->true_lease = process->prepared_lease = 0;
         sim_seat_leave(s, process);
         answer.recycle = sim_chance(&process->dice, 30);
         process_says(s, process,

@@ -444,6 +444,7 @@ static sim_gate *gate_of(sim *s, const sim_happening *h)
     case SIM_TRAIN_ATTACHES:
     case SIM_TRAIN_HEARS:
     case SIM_TRAIN_ALARM:
+    case SIM_NEWCOMER_TELLS:
         return &s->clients[h->number].gate;
     case SIM_TO_SUBMITTER:
     case SIM_SUBMITTER_ACTS:
@@ -558,6 +559,12 @@ static void happen(sim *s, sim_happening *h)
         break;
     case SIM_GROUP_PAUSES:
         sim_group_pauses(s, client, h->link);
+        break;
+    case SIM_NEWCOMER_PREPARES:
+        sim_newcomer_prepares(s, client, h);
+        break;
+    case SIM_NEWCOMER_TELLS:
+        sim_newcomer_tells(s, client, h);
         break;
     case SIM_OPERATOR:
         if (h->epoch == s->epoch)
