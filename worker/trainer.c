@@ -331,7 +331,7 @@ gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup,
         status = build_state(trainer, setup, err);
     if (status == GP_OK)
         status = gp_trainer_rehearse(trainer, err);
-    gp_log(GP_LOG_DEBUG, "prepared to join a training: data %.1f ms, the rest %.1f ms",
+    gp_log(GP_LOG_DEBUG, "training-prepared", "prepared to join a training: data %.1f ms, the rest %.1f ms",
            (double)(data_ns - begin_ns) * 1e-6, (double)(gp_now_ns() - data_ns) * 1e-6);
     *out = gp_trainer_hold_data(trainer, lease);
     gp_trainer_free(trainer);
