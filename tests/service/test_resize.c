@@ -26,7 +26,8 @@ typedef struct story {
     /* of act */
     uint64_t random, next_act;
     uint32_t kills;
-    bool pending;               /* the group will be left */
+    bool pending;    /* the group will be left */
+    uint32_t killed; /* index of the worker that was, as long as its group may not know; 0 = none */
     volatile sig_atomic_t stop; /* it has been seen: the training may end */
     char noted[8192];           /* what was told so far */
     uint64_t stop_at;           /* when this step was told; 0 = not yet */
@@ -72,6 +73,10 @@ static void on_regroup(void *context, const gp_train_regroup *regroup)
     s->world = regroup->workers;
     s->group_step = regroup->step;
     s->pending = false;
+    for (uint32_t i = 0; i < regroup->workers && !regroup->died; i++)
+        if (regroup->worker_index[i] == s->killed) /* it was formed before that one died */
+            return;
+    s->killed = 0;
 }
 
 static void on_note(void *context, const char *sentence)
@@ -139,13 +144,16 @@ static void disturb(story *s)
     uint32_t world = s->pool->grant.slots_count;
     gp_error e;
 
-    if (s->step < s->next_act || s->pending)
+    if (s->step < s->next_act || s->pending || s->killed != 0)
         return;
     s->next_act = s->step + 1 + draw(s, 6);
     if (world > 1 && draw(s, 3) == 0) {
+        const gp_slot *slot = &s->pool->grant.slots[draw(s, world)];
+
         s->kills++;
         s->pending = true;
-        kill((pid_t)s->pool->grant.slots[draw(s, world)].pid, SIGKILL);
+        s->killed = slot->index;
+        kill((pid_t)slot->pid, SIGKILL);
     } else {
         uint32_t wanted = 1 + draw(s, 4);
 
