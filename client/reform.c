@@ -106,7 +106,8 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     if (r->phase != REFORM_BEGIN || ++r->ready < r->world)
         return;
     r->begun_at = event->step;
-    if (r->restarts > 0 && event->step == 0 && r->told > 0 && !MUTANT(BLANK_STATE)) {
+    /* The last step may be that of a dead rank alone; those before it are lost. */
+    if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0) && !MUTANT(BLANK_STATE)) {
         fail(r, out, REFORM_WHY_STATE);
         return;
     }

@@ -471,6 +471,15 @@ TEST(a_state_that_nobody_has_and_a_lease_that_does_not_come_end_it)
     all_ready(&s, 0);
     REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_STATE);
+    begin(&s, 3, 3); /* one that left long ago has an old one; the last step may be that of the dead alone */
+    steps(&s, 40);
+    lose(&s, 1, 2);
+    all_ready(&s, 39);
+    CHECK(s.r.phase == REFORM_STEPS);
+    lose(&s, 0, 2);
+    all_ready(&s, 5);
+    REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
+    CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_STATE);
     begin(&s, 2, 3);
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 1 });
     tell(&s, (reform_event){ .kind = REFORM_LATE });

@@ -2,7 +2,7 @@
 #include "tests/gp_test.h"
 #include "tests/sim/planted.h"
 
-enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 6000 };
+enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 8000 };
 
 static sim *world;
 

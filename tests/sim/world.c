@@ -310,7 +310,7 @@ static void scheduler_begins(sim *s)
     }
     for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
         sim_client *client = &s->clients[i];
-        int64_t after_us = sim_draw(&client->dice, sim_chance(&client->dice, 10) ? 5000 * MS : 800 * MS);
+        int64_t after_us = sim_draw(&client->dice, sim_chance(&client->dice, 30) ? 5000 * MS : 800 * MS);
 
         client->whole = client->whole && sim_lease_is_whole(s, client); /* however late it looks */
         if (client->state == SIM_HOLDING) { /* its id goes on: see check_grant() */
