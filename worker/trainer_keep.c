@@ -210,6 +210,12 @@ void gp_trainer_keep_end(gp_trainer *trainer)
     gp_free(trainer->draws);
 }
 
+gp_status gp_trainer_fetch_parameters(gp_trainer *trainer, gp_error *err)
+{
+    return trainer->stale ? trainer->backend_ops->steps->fetch(trainer->plan, trainer->parameters, NULL, err)
+                          : GP_OK;
+}
+
 gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err)
 {
     uint32_t blobs;

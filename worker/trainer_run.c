@@ -148,7 +148,7 @@ gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double
     char text[160];
     gp_error ignored;
     int64_t key;
-    gp_status status = gp_trainer_fetch(trainer, err);
+    gp_status status = gp_trainer_fetch_parameters(trainer, err);
 
     if (status != GP_OK)
         return status;
@@ -352,7 +352,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
 {
     uint32_t total = trainer->validation_sampler.count;
     validation_share share;
-    gp_status status = gp_trainer_fetch(trainer, err);
+    gp_status status = gp_trainer_fetch_parameters(trainer, err);
 
     gp_trainer_share(trainer, total, trainer->rank, &share.first, &share.count);
     share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;

@@ -156,6 +156,8 @@ gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err);
 void gp_trainer_keep_end(gp_trainer *trainer); /* when plans are gone */
 /* The host's parameters and state are those of the last committed step; nothing to do but for kept ones. */
 gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err);
+/* The same of parameters alone, for who only computes with them. */
+gp_status gp_trainer_fetch_parameters(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer_ahead.c ---- */
 

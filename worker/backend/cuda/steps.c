@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "worker/backend/cuda/keep.h"
 
-enum { WAIT_SPINS = 20000, WAIT_SLEEP_NS = 20000 };
+enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
 /* Kernels are loaded in the first step; what is no longer well takes so many times longer. */
 enum { FIRST_PATIENCE = 24, LONGER = 10 };
 
@@ -53,21 +53,36 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_error *e
         (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
 }
 
-/* Until the device has told of that step. */
+/* Until the device has told of that step.  Short steps are heard of at once; what else may have happened is asked for once
+ * in a millisecond, because each answer takes locks of the driver that launches take too. */
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
     const gp_kernel_told *told = mail_of(plan->kept, number);
+    int64_t begin_ns, looked_ns, now_ns;
     gp_status status = GP_OK;
 
-    for (uint32_t i = 0; status == GP_OK && !mail_came(told, number); i++) {
-        if (i < WAIT_SPINS)
-            continue;
-        status = plan->kept->over ? gp_fail(err, GP_ECANCELED, "the training on the GPU was ended")
-                                  : gp_device_look(plan->backend->device, err);
+    for (uint32_t i = 0; i < WAIT_SPINS; i++)
+        if (mail_came(told, number))
+            return GP_OK;
+    if (plan->kept->over)
+        return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
+    begin_ns = looked_ns = gp_now_ns();
+    while (status == GP_OK && !mail_came(told, number)) {
+        int64_t sleep_ns;
+
+        now_ns = gp_now_ns();
+        if (now_ns - looked_ns >= LOOK_NS) {
+            looked_ns = now_ns;
+            status = gp_device_look(plan->backend->device, err);
+            if (status == GP_OK)
+                status = device_stands(plan, number, err);
+        }
+        sleep_ns = (now_ns - begin_ns) / 16;
+        sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
+                   : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
+                                             : sleep_ns;
         if (status == GP_OK)
-            status = device_stands(plan, number, err);
-        if (status == GP_OK)
-            nanosleep(&(struct timespec){ .tv_nsec = WAIT_SLEEP_NS }, NULL);
+            nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
     }
     return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
 }
