@@ -652,9 +652,11 @@ static gp_status team_make(gp_team *team, const gp_team_options *options, gp_err
 /* A handle of its own to the pool, with the lease. */
 static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
 {
-    const gp_pool_options same = {
-        .pool = pool->places.pool, .attach_only = true, .note = pool->note, .context = pool->note_context
-    };
+    /* Of a pool that ended as it was told no other is begun; a scheduler that has just died is followed by the next. */
+    const gp_pool_options same = { .pool = pool->places.pool,
+                                   .attach_only = !pool_missed(pool),
+                                   .note = pool->note,
+                                   .context = pool->note_context };
     gp_lease_request request = options->lease;
     uint64_t gpus = 0;
     dispatch_hooks hooks = team_hooks;

@@ -111,6 +111,21 @@ TEST(idle_workers_outlive_their_scheduler_and_serve_the_next)
     end();
 }
 
+TEST(a_team_opened_when_the_scheduler_has_just_died_starts_the_next_and_after_the_end_of_the_pool_does_not)
+{
+    gp_team *team = NULL;
+
+    REQUIRE(begin());
+    kill_scheduler();
+    REQUIRE_OK(gp_team_open(&team, pool, NULL, &err), err);
+    gp_team_close(team);
+    check_adopted();
+    REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
+    CHECK_STATUS(GP_OK, pool_wait_gone(pool, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_ENOPOOL, gp_team_open(&team, pool, NULL, &err));
+    end();
+}
+
 TEST(a_handle_starts_the_next_scheduler_itself)
 {
     uint32_t count = 0;
