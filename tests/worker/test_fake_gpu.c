@@ -162,6 +162,7 @@ TEST(a_capture_takes_no_memory_and_forks_must_join)
                   cudaStreamEndCapture(main_stream, &graph));
     }
     REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK_INT(cudaSuccess, cudaGraphDestroy(graph));
     CHECK_INT(cudaSuccess, cudaGraphLaunch(exec, main_stream));
     CHECK_INT(cudaSuccess, cudaMemcpyAsync(&back, block, sizeof(int), cudaMemcpyDeviceToHost, main_stream));
     CHECK_INT(0x01010101, back);
