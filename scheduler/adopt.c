@@ -30,7 +30,7 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
         return;
     }
     slot->process = GP_CORE_AWAITED;
-    slot->kept = false;
+    slot->kept = slot->kept && event->holds;
     slot->incarnation = event->incarnation;
     slot->pid = event->pid;
     core->adopting_ms = core->now_ms + core->config.adopt_ms;

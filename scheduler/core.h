@@ -192,7 +192,8 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_SHUTDOWN,       /* session, correlation (both zero: a signal), when_idle */
     GP_CORE_EVENT_LOCK,           /* holds: whether the lock path is still our inode */
     GP_CORE_EVENT_JOBS,           /* holds: whether background jobs run or wait; the pool is not idle then */
-    /* slot, incarnation, pid: a worker of an earlier scheduler lives; before the first tick. */
+    /* slot, incarnation, pid: a worker of an earlier scheduler lives; before the first tick.  holds: it is so young that it may
+     * stand in for one whose client has not been back yet. */
     GP_CORE_EVENT_WORKER_FOUND,
     /* From here on: slot and incarnation are always set. */
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */

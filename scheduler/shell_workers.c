@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -135,6 +136,17 @@ static void take_secrets(shell *s, const shell_worker *worker)
     close(fd);
 }
 
+/* Field 22 of /proc/PID/stat counts from the start of the machine. */
+static bool is_young(uint64_t start_ticks, int64_t ms)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 -
+               (int64_t)start_ticks * 1000 / sysconf(_SC_CLK_TCK) <
+           ms;
+}
+
 bool shell_adopt(shell *s)
 {
     gp_survivors *survivors = s->options->survivors;
@@ -146,7 +158,8 @@ bool shell_adopt(shell *s)
         gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_FOUND,
                                 .slot = found->slot,
                                 .incarnation = found->child.incarnation,
-                                .pid = found->child.pid };
+                                .pid = found->child.pid,
+                                .holds = is_young(found->start_time, 2 * s->core->config.keep_ms) };
 
         gp_log_event(GP_LOG_INFO, "worker-adopted",
                      GP_LOG_WITH({ "worker", .number = found->slot + 1 }, { "process", .number = event.pid },

@@ -1013,6 +1013,24 @@ TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_a
     CHECK_INT(2, count_of(GP_CORE_GRANT));
     pool_free();
 
+    REQUIRE(
+        pool_make(GP_CORE_CPU, 1)); /* two schedulers died, one after the other: its replacement is as good */
+    say((gp_core_event){ .kind = GP_CORE_EVENT_WORKER_FOUND,
+                         .slot = 0,
+                         .incarnation = FOUND + 1,
+                         .pid = 4713,
+                         .holds = true });
+    reports(0, 0, 0);
+    connect(2);
+    ask(2, 1, 1);
+    CHECK(find(GP_CORE_GRANT) == NULL);
+    connect(1);
+    of.member_count = of.min = 1;
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK_INT(1, count_of(GP_CORE_GRANT));
+    pool_free();
+
     REQUIRE(pool_make(GP_CORE_CPU, 1)); /* nobody comes */
     say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
     spawned(0, 5000);
