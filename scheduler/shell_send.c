@@ -4,9 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "proto/device_holder.h"
 #include "scheduler/shell_remote.h"
 
 #ifndef GP_BUILD
@@ -362,15 +364,24 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
 {
     gp_envelope envelope = shell_reply_envelope(s, to);
     gp_devices_reply reply = { .cores = s->options->cores->count };
+    gp_device_list *list = gp_malloc(sizeof(*list));
     gp_buffer text;
     gp_error err;
+    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for it") : GP_OK;
 
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
-    if (gp_device_list_write(s->options->devices, &text, &err) != GP_OK ||
-        gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
-                        &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err) != GP_OK)
+    if (status == GP_OK) {
+        *list = *s->options->devices;
+        gp_device_list_holders(list, s->options->places->device_dir); /* as it is now */
+        status = gp_device_list_write(list, &text, &err);
+    }
+    if (status == GP_OK)
+        status = gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
+                                 &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err);
+    if (status != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "the list of devices was not sent: %s", err.message);
     gp_buffer_deinit(&text);
+    gp_free(list);
 }
 
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)

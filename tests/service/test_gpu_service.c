@@ -4,6 +4,7 @@
  * device hangs or a rank is killed. */
 #include <inttypes.h>
 
+#include "client/remote.h"
 #include "tests/service/commands.h"
 
 static char uuids[4][64]; /* claims are the user's on this machine: names of this process alone */
@@ -75,6 +76,21 @@ static double last_loss(const char *file)
     return loss;
 }
 
+/* Whose the first device is, as the scheduler tells clients of other hosts. */
+static const char *holder_told(void)
+{
+    static gp_device_list list;
+    gp_pool *pool;
+    uint32_t cores;
+
+    memset(&list, 0, sizeof(list));
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
+        return "no pool";
+    pool_devices(pool, &list, &cores, NULL);
+    gp_pool_close(pool);
+    return list.devices[0].pool;
+}
+
 TEST(a_pool_on_gpus_trains_as_one_on_cores_does_alone_and_with_peers)
 {
     double alone;
@@ -91,6 +107,7 @@ TEST(a_pool_on_gpus_trains_as_one_on_cores_does_alone_and_with_peers)
     RUN_CODE(0, "devices", "--mine");
     CHECK_CONTAINS(out, "held by worker 1 of pool default");
     CHECK_CONTAINS(out, "held by worker 2 of pool default");
+    CHECK_TEXT("default", holder_told());
     RUN_CODE(0, "down", "--quiet");
     RUN_CODE(0, "devices", "--mine");
     CHECK_CONTAINS(out, "no worker of a pool of yours holds a GPU");
