@@ -161,6 +161,7 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
     team_count(team, future);
     dispatch_settle(team->dispatch, unit, (gp_status)future->status);
     if (!future->released) {
+        team->coming--;
         future->listed = true;
         unit_list_append(&team->ended, unit);
     }
@@ -295,6 +296,7 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
     if (out != NULL)
         *out = future;
     team->units++;
+    team->coming += !future->released;
     team->info.submitted++;
     if (failed) {
         future->unit.orphan = true;
@@ -429,7 +431,7 @@ static bool next_is_there(void *context)
 {
     const gp_team *team = context;
 
-    return team->ended.first != NULL || team->units == 0;
+    return team->ended.first != NULL || team->coming == 0;
 }
 
 gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err)
@@ -446,7 +448,7 @@ gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error 
         *out = future;
         status = GP_OK;
     } else if (status == GP_OK) {
-        status = gp_fail(err, GP_ENOENT, "every future of the team has been given");
+        status = gp_fail(err, GP_ENOENT, "every future of the team has been given, or was freed");
     }
     team_leave(team);
     return status;
@@ -486,6 +488,8 @@ void gp_future_free(gp_future *future)
     gp_team *team = future->team;
 
     team_enter(team);
+    if (!future->ended && !future->released)
+        team->coming--;
     future->released = true;
     if (future->ended && !future->calling)
         future_recycle(future);

@@ -571,7 +571,9 @@ GP_API gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wai
                                  gp_error *err);
 
 /* gp_team_next -- the next future of the team that has ended and was not given yet, in the order of ending.
- * GP_ENOENT: none is left. */
+ *   timeout_ms   0: takes what has ended, without waiting; -1: as long as it takes
+ * GP_ENOENT: none will come: all have been given, or were freed, whatever else the team still does.  GP_ETIMEDOUT: one will,
+ * and has not ended. */
 GP_API gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err);
 
 /* Cancel all futures of the team. */

@@ -128,7 +128,8 @@ struct gp_team {
     future_slab *slabs;
     team_unit *futures_free;
     unit_list ended; /* and not given by gp_team_next() */
-    uint64_t units;  /* submitted and not ended */
+    uint64_t units;  /* submitted and not ended: futures, blocks, what lasts */
+    uint64_t coming; /* of them, futures that gp_team_next() will give */
     gp_team_info info;
     uint64_t marked_ended, marked_failed; /* of those that a wait has marked */
 

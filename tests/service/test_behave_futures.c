@@ -169,6 +169,28 @@ TEST(futures_are_given_once_each_as_they_end)
     team_end();
 }
 
+TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
+{
+    gp_future *next = NULL;
+
+    BEGIN(1);
+    gp_future *slow = call("nap", 300), *freed = call("nap", 1);
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(freed);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(slow); /* both run, or will: nobody gets them */
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, -1, &err));
+    gp_future *last = call("nap", 1);
+
+    REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+    CHECK(next == last);
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(last);
+    team_end();
+}
+
 TEST(the_next_future_is_waited_for_no_longer_than_asked)
 {
     gp_future *next = NULL;
