@@ -126,9 +126,18 @@ static bool pool_pending(gp_pool *pool)
     return false;
 }
 
+/* The end of the door overtakes what a scheduler said before: whether there is something, or about to be. */
+static bool last_words(gp_pool *pool)
+{
+    struct pollfd link = { .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+
+    return gp_channel_pending(pool->scheduler) || poll(&link, 1, POOL_LAST_WORDS_MS) > 0;
+}
+
 gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
+    bool listened = false;
 
     out->from = POOL_NOBODY;
     for (;;) {
@@ -143,6 +152,11 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         }
         if (status != GP_ETIMEDOUT)
             return status;
+        if (!listened && pool_is_gone(pool)) {
+            listened = true;
+            if (last_words(pool))
+                continue;
+        }
         if (pool_is_gone(pool) || pool_remote_doubtful(pool))
             return pool_reunite(pool, err);
         fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };

@@ -25,6 +25,7 @@ enum {
     POOL_ATTACH_MS = 5000,
     POOL_LINK_MS = 2000,
     POOL_SLICE_MS = 250,
+    POOL_LAST_WORDS_MS = 5, /* for what a scheduler had sent when it ended */
     POOL_REUNION_MS = 5000, /* for the scheduler that follows one that died */
     POOL_OPEN_MS = 15000,
     POOL_ANSWER_MS = 5000
