@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +70,19 @@ static inline int netns_new(void)
     return fd;
 }
 
+/* Of a user namespace's first process, for `ip`: who is not root there loses them when it becomes another program. */
+static inline bool netns_keep_rights(void)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct rights[2];
+
+    if (syscall(SYS_capget, &header, rights) != 0)
+        return false;
+    rights[0].inheritable |= 1u << CAP_NET_ADMIN;
+    return syscall(SYS_capset, &header, rights) == 0 &&
+           prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_ADMIN, 0, 0) == 0;
+}
+
 /* Once in a process, before it has threads.  False: netns_reason says why not. */
 static inline bool netns_begin(void)
 {
@@ -91,6 +106,8 @@ static inline bool netns_begin(void)
         snprintf(map, sizeof(map), "%u %u 1\n", group, group);
         if (!netns_write("/proc/self/gid_map", map))
             return netns_fail("no user namespace");
+        if (!netns_keep_rights())
+            return netns_fail("no rights in a user namespace of our own");
         netns_of[0] = netns_new();
         if (netns_of[0] < 0)
             return netns_fail("network namespaces may not be made in a user namespace here");
