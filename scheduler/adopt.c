@@ -161,6 +161,15 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
     form_anew(core, lease);
 }
 
+/* Its client was here: it goes on without that worker, or has given the lease back. */
+static bool was_claimed(const gp_core *core, uint64_t lease)
+{
+    for (uint32_t i = 0; i < core->adopted_count; i++)
+        if (core->adopted[i] == lease)
+            return true;
+    return false;
+}
+
 void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
@@ -176,8 +185,8 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
         core->lease_next = event->lease + 1; /* an id is never used twice */
     if (lease != NULL)
         join(core, lease, event->slot);
-    else if (slot->claim != 0 && gp_core_lease_of(core, slot->claim) != NULL)
-        revoke_claim(core, event->slot); /* it was to join: its client has named those who work */
+    else if (slot->claim != 0 && was_claimed(core, slot->claim))
+        revoke_claim(core, event->slot);
     else if (slot->claim != 0 && core->adopting_ms == 0 && holder_of(core, slot) == 0)
         revoke_claim(core, event->slot);
 }
