@@ -9,7 +9,7 @@
 #include "tests/fault/cases.h"
 #include "tests/fault/stage.h"
 
-typedef enum work { UP, TRAIN, JOB, BLOCK, LOOP, COMMAND, PREDICT, DOWN, WORKS } work;
+typedef enum work { UP, TRAIN, JOB, BLOCK, LOOP, COMMAND, PREDICT, DOWN, GROW, WORKS } work;
 
 /* What a kill may lead to: for those of another process than the command itself. */
 typedef enum promise {
@@ -58,6 +58,7 @@ static const row rows[] = {
     { "orphaned", 1, TRAIN, ENDS_WELL, "2.1", "answered:1:kill@1.1" },
     { "ready", 1, TRAIN, ENDS_WELL, "1.1", NULL },
     { "loading", 1, TRAIN, ENDS_WELL, "2.1", NULL },
+    { "prepared", 1, GROW, ENDS_WELL, "1.2", "forward:2:kill@1.1" },
     { "forward", 3, TRAIN, ENDS_WELL, "1.1", NULL },
     { "exchange", 6, TRAIN, ENDS_WELL, "3.1", NULL },
     { "between-buckets", 4, TRAIN, ENDS_WELL, "1.1", NULL },
@@ -146,9 +147,25 @@ static void commands_of(const char *const *out[3], work what)
     static const char *const command[] = { "spmd", "-n", "3", "--", "sh", "-c", "echo $GRADPOOL_RANK", NULL };
     static const char *const predict[] = { "predict", "--model", reference_model, "--data", "digits:3000",
                                            "--out",   "p.csv",   "--workers",     "1",      NULL };
+    static const char *const grow[] = { "train",
+                                        "--network",
+                                        reference_network,
+                                        "--data",
+                                        "digits:240",
+                                        "--max-epochs",
+                                        "300",
+                                        "--mini-batch-size",
+                                        "60",
+                                        "--seed",
+                                        "7",
+                                        "--min-workers",
+                                        "2",
+                                        "--out",
+                                        "m.onnx",
+                                        NULL };
     const char *const *const first[WORKS] = {
-        [UP] = up,     [TRAIN] = train,     [JOB] = submit,      [BLOCK] = block,
-        [LOOP] = loop, [COMMAND] = command, [PREDICT] = predict, [DOWN] = down
+        [UP] = up,           [TRAIN] = train,     [JOB] = submit, [BLOCK] = block, [LOOP] = loop,
+        [COMMAND] = command, [PREDICT] = predict, [DOWN] = down,  [GROW] = grow
     };
 
     out[0] = first[what];
@@ -283,8 +300,8 @@ static void case_run(void *context, size_t i)
 
 static const char *case_name(void *context, size_t i)
 {
-    static const char *const works[] = { "up",   "training", "job",        "block",
-                                         "loop", "command",  "prediction", "down" };
+    static const char *const works[] = { "up",      "training",   "job",  "block",           "loop",
+                                         "command", "prediction", "down", "growing training" };
     const fault_case *c = (const fault_case *)context + i;
     static char name[120];
 
