@@ -39,9 +39,9 @@ bool gp_run_may_begin_anew(gp_run *run)
     return true;
 }
 
-/* The step of the newest checkpoint in the folder that was written since this training was made; 0 = none.  An older one may
- * be of another training. */
-static uint64_t newest_own(const gp_run *run)
+/* The step of the newest checkpoint in the folder, up to `last`, that was written since this training was made; 0 = none.  An
+ * older one may be of another training. */
+static uint64_t newest_own(const gp_run *run, uint64_t last)
 {
     DIR *folder = opendir(run->options.checkpoint_path);
     const struct dirent *entry;
@@ -53,7 +53,7 @@ static uint64_t newest_own(const gp_run *run)
         int length = 0;
 
         if (sscanf(entry->d_name, "%20" SCNu64 ".json%n", &step, &length) == 1 && length > 0 &&
-            entry->d_name[length] == '\0' && step > newest &&
+            entry->d_name[length] == '\0' && step > newest && step <= last &&
             fstatat(dirfd(folder), entry->d_name, &facts, 0) == 0 &&
             facts.st_mtim.tv_sec * INT64_C(1000000000) + facts.st_mtim.tv_nsec >= run->begun_ns)
             newest = step;
@@ -66,9 +66,15 @@ static uint64_t newest_own(const gp_run *run)
 /* Where it begins: what its request says, or a checkpoint of its own. */
 static gp_status choose_beginning(gp_run *run, gp_error *err)
 {
-    uint64_t step = run->options.checkpoint_path[0] == '\0' ? 0 : newest_own(run);
+    uint64_t step = 0;
     char path[sizeof(run->options.resume) + 32];
 
+    /* Who died may have written one of a step that it could not tell any more: not after that one, or its steps would be told by
+     * nobody; but rather so than from the beginning. */
+    if (run->options.checkpoint_path[0] != '\0')
+        step = newest_own(run, run->training->summary.steps);
+    if (run->options.checkpoint_path[0] != '\0' && step == 0)
+        step = newest_own(run, UINT64_MAX);
     if (step == 0 || run->options_text == NULL)
         return GP_OK;
     if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=

@@ -62,15 +62,20 @@ static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_erro
     return status;
 }
 
+static bool tail_open(gp_tail *tail)
+{
+    if (tail->fd < 0)
+        tail->fd = open(tail->path, O_RDONLY | O_CLOEXEC);
+    return tail->fd >= 0;
+}
+
 /* Whether all that is there now could be printed. */
 static bool tail_print(gp_tail *tail)
 {
     char text[1 << 16];
     ssize_t got;
 
-    if (tail->fd < 0)
-        tail->fd = open(tail->path, O_RDONLY | O_CLOEXEC);
-    if (tail->fd < 0)
+    if (!tail_open(tail))
         return true;
     while ((got = read(tail->fd, text, sizeof(text))) > 0 || (got < 0 && errno == EINTR)) {
         if (got > 0 && fwrite(text, 1, (size_t)got, stdout) != (size_t)got)
@@ -106,7 +111,7 @@ static int logs_check(cli_call *call)
 static bool tail_print_end(gp_tail *tail)
 {
     static char text[(1 << 14) + 1];
-    off_t size = tail->fd >= 0 ? lseek(tail->fd, 0, SEEK_END) : 0;
+    off_t size = tail_open(tail) ? lseek(tail->fd, 0, SEEK_END) : 0;
     off_t from = size > (off_t)sizeof(text) - 1 ? size - (off_t)sizeof(text) + 1 : 0;
     ssize_t got = size > 0 ? pread(tail->fd, text, sizeof(text) - 1, from) : 0;
     const char *rest = text;

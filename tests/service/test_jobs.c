@@ -394,6 +394,7 @@ TEST(a_second_terminal_sees_the_picture_of_a_training)
     CHECK_CONTAINS(slurp(in_root("a.out")), "result/model.onnx");
     CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live"))); /* long after: history */
     CHECK_CONTAINS(slurp(in_root("a.out")), "step 48/48");
+    CHECK_CONTAINS(slurp(in_root("a.out")), "finished after 48 steps");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     stage_end();
 }

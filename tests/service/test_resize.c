@@ -494,8 +494,8 @@ static bool wait_for_steps(int count)
 TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
 {
     exec_begin();
-    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "40",
-             "--batch-size", "50", "--validation-frequency", "100000", "--metrics", "metrics.jsonl");
+    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "120",
+             "--batch-size", "150", "--validation-frequency", "100000", "--metrics", "metrics.jsonl");
     CHECK(wait_for_steps(5));
     RUN_CODE(1, "resize", "1", "3");
     CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
@@ -506,7 +506,7 @@ TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
     RUN_CODE(2, "resize", "1");
     RUN_CODE(2, "resize", "lease:x", "2");
     RUN_CODE(0, "wait", "1");
-    CHECK_INT(40 * SAMPLES / 50, job_steps());
+    CHECK_INT(120 * SAMPLES / 150, job_steps());
     CHECK_CONTAINS(out, "\"workers_before\": 2, \"workers\": 1, \"worker_index\": [1]");
     CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");
     CHECK_CONTAINS(out, "\"cause\": \"resized\"");

@@ -218,7 +218,7 @@ TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
         { "commit:5:kill@1.1,attached:1:kill@1.2", 1, 0 },
         { "validation:2:kill@1.1", 1, 0 },
         { "done:1:kill@1.1", 1, 0 },
-        { "forward:3:kill@2.1,claimed:1:stop@2.2,commit:5:kill@1.1", 2, 0 },
+        { "forward:3:kill@2.1,claimed:1:kill@2.2,commit:5:kill@1.1", 2, 0 },
         { NULL, 2, 7 },
         { "ready:1:kill@1.2", 2, 7 },
     };
