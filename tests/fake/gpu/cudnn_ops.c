@@ -140,47 +140,46 @@ static void conv_backward(conv *c, const tensor *out)
     free(sums);
 }
 
+static conv conv_of(const tensor *x, const tensor *w, const tensor *y, const bag *window, double alpha,
+                    double beta)
+{
+    conv c = { .x = x, .w = w, .y = y, .window = window, .alpha = alpha, .beta = beta };
+
+    return c;
+}
+
 static void run_conv_forward(const execution *e, const bag *op)
 {
-    conv c = { operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y),
-               bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, 0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0),
-               { 0 },
-               { 0 },
-               { 0 } };
+    conv c = conv_of(operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y),
+                     bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, 0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0));
 
     conv_forward(&c);
 }
 
 static void run_conv_data(const execution *e, const bag *op)
 {
-    conv c = { operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY),
-               bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, 0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0),
-               { 0 },
-               { 0 },
-               { 0 } };
+    conv c = conv_of(operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY),
+                     bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, 0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0));
 
     conv_backward(&c, c.x);
 }
 
 static void run_conv_weights(const execution *e, const bag *op)
 {
-    conv c = { operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW),
-               operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY),
-               bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, 0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0),
-               bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 0.0),
-               { 0 },
-               { 0 },
-               { 0 } };
+    conv c = conv_of(operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW),
+                     operand(e, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY),
+                     bag_link(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, 0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0),
+                     bag_real(op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 0.0));
 
     conv_backward(&c, c.w);
 }
