@@ -7,6 +7,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "worker/backend/plugin.h"
+#include "worker/probe.h"
 
 enum { EXAMINE_BYTES_MAX = 1 << 20, DEVICES_MAX = 16 };
 
@@ -100,12 +101,5 @@ int gp_examine_main(void)
         gp_log(GP_LOG_ERROR, "examine-failed", "%s", err.message);
         return 1;
     }
-    for (size_t done = 0; done < text.bytes;) {
-        ssize_t wrote = write(output, text.data + done, text.bytes - done);
-
-        if (wrote <= 0)
-            return 1;
-        done += (size_t)wrote;
-    }
-    _exit(0); /* not exit(): the libraries' exit handlers have been seen to hang */
+    return gp_probe_answer(output, &text);
 }

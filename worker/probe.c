@@ -126,6 +126,19 @@ void gp_probe_engine(gp_device_list *list)
 }
 
 /* Driver libraries print where they like; only the list may reach the reader. */
+int gp_probe_answer(int output, const gp_buffer *text)
+{
+    for (size_t done = 0; done < text->bytes;) {
+        ssize_t wrote = write(output, text->data + done, text->bytes - done);
+
+        if (wrote <= 0)
+            return 1;
+        done += (size_t)wrote;
+    }
+    /* Not exit(): the libraries' exit handlers have been seen to hang, and there is nothing left to tidy. */
+    _exit(0);
+}
+
 int gp_probe_main(void)
 {
     int output = dup(STDOUT_FILENO);
@@ -142,13 +155,5 @@ int gp_probe_main(void)
         gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
         return 1;
     }
-    for (size_t done = 0; done < text.bytes;) {
-        ssize_t wrote = write(output, text.data + done, text.bytes - done);
-
-        if (wrote <= 0)
-            return 1;
-        done += (size_t)wrote;
-    }
-    /* Not exit(): the libraries' exit handlers have been seen to hang, and there is nothing left to tidy. */
-    _exit(0);
+    return gp_probe_answer(output, &text);
 }

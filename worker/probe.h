@@ -13,6 +13,7 @@
 #ifndef GP_PROBE_H
 #define GP_PROBE_H
 
+#include "common/base/buffer.h"
 #include "common/base/error.h"
 #include "proto/device_list.h"
 
@@ -32,5 +33,8 @@ void gp_probe_engine(gp_device_list *list);
 
 /* gp_probe_main -- run, print the JSON on standard output, return the exit code. */
 int gp_probe_main(void);
+
+/* gp_probe_answer -- the end of a process that looked at devices: the whole text goes to output.  Returns 1, or not at all. */
+int gp_probe_answer(int output, const gp_buffer *text);
 
 #endif
