@@ -48,14 +48,7 @@ static gp_status conv_ask(const lowering *l, const gp_conv_request *request, gp_
     gp_error why;
     gp_status status = gp_device_conv_new(work, l->plan->backend->device, request, workspace, &why);
 
-    if (status == GP_OK)
-        return GP_OK;
-    *work = NULL;
-    if (status == GP_EUNSUPPORTED)
-        return GP_OK;
-    if (err != NULL)
-        *err = why;
-    return status;
+    return gp_lower_granted(status, &why, work, err);
 }
 
 /* With all that follows, or alone: *whole says which. */

@@ -53,14 +53,7 @@ static gp_status product_ask(const lowering *l, const gp_product_request *r, gp_
     gp_error why;
     gp_status status = gp_device_product_new(work, l->plan->backend->device, r, workspace, &why);
 
-    if (status == GP_OK)
-        return GP_OK;
-    *work = NULL;
-    if (status == GP_EUNSUPPORTED)
-        return GP_OK;
-    if (err != NULL)
-        *err = why;
-    return status;
+    return gp_lower_granted(status, &why, work, err);
 }
 
 /* Asked with all that follows, then alone; *r is what was granted. */

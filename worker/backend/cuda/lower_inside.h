@@ -60,6 +60,8 @@ gp_status gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narr
 /* The way back of a gradient, which was computed into `from`. */
 gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
                                   const gp_kernel_image *like, void *from, int32_t narrow, gp_error *err);
+/* What came of asking a library for *work: that it has none is no failure, *work is NULL then.  err: may be NULL. */
+gp_status gp_lower_granted(gp_status status, const gp_error *why, gp_device_work **work, gp_error *err);
 /* A library's step; the work is the plan's from here on, freed on failure too. */
 gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
                         const gp_device_operands *at, gp_error *err);

@@ -188,6 +188,18 @@ gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights
                            err);
 }
 
+gp_status gp_lower_granted(gp_status status, const gp_error *why, gp_device_work **work, gp_error *err)
+{
+    if (status == GP_OK)
+        return GP_OK;
+    *work = NULL;
+    if (status == GP_EUNSUPPORTED)
+        return GP_OK;
+    if (err != NULL)
+        *err = *why;
+    return status;
+}
+
 gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
                         const gp_device_operands *at, gp_error *err)
 {
