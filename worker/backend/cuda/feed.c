@@ -55,18 +55,6 @@ static bool data_fit(gp_plan *plan, const gp_resident *resident)
            bytes < 0.75 * (double)(available - SPARE_BYTES);
 }
 
-static gp_status take(gp_plan *plan, void *out, size_t bytes, gp_error *err)
-{
-    void *block;
-    gp_status status = gp_device_alloc(plan->backend->device, &block, bytes == 0 ? 1 : bytes, err);
-
-    if (status == GP_OK) {
-        memcpy(out, &block, sizeof(block));
-        plan->taken_bytes += bytes;
-    }
-    return status;
-}
-
 static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -95,14 +83,14 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
 {
     gp_feed *feed = &plan->kept->feed;
     const size_t rows = plan->options.micro_batch;
-    gp_status status = take(plan, &feed->data, resident->count * resident->sample_bytes, err);
+    gp_status status = gp_plan_take(plan, &feed->data, resident->count * resident->sample_bytes, err);
 
     if (status == GP_OK)
-        status = take(plan, &feed->data_targets, resident->count * resident->target_bytes, err);
+        status = gp_plan_take(plan, &feed->data_targets, resident->count * resident->target_bytes, err);
     if (status == GP_OK)
-        status = take(plan, &feed->index, rows * sizeof(uint32_t), err);
+        status = gp_plan_take(plan, &feed->index, rows * sizeof(uint32_t), err);
     if (status == GP_OK && resident->drawn)
-        status = take(plan, &feed->means, rows * resident->channels * sizeof(double), err);
+        status = gp_plan_take(plan, &feed->means, rows * resident->channels * sizeof(double), err);
     return status == GP_OK ? data_read(plan, resident, err) : status;
 }
 
@@ -121,7 +109,7 @@ static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *
     if (status != GP_OK)
         return status;
     feed->pinned = pinned;
-    return take(plan, &feed->slots, FEED_SLOTS * feed->slot_bytes, err);
+    return gp_plan_take(plan, &feed->slots, FEED_SLOTS * feed->slot_bytes, err);
 }
 
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)

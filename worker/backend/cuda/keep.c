@@ -141,18 +141,6 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
 
 /* ---- what is kept ---- */
 
-static gp_status take(gp_plan *plan, void *out, size_t bytes, gp_error *err)
-{
-    void *block;
-    gp_status status = gp_device_alloc(plan->backend->device, &block, bytes == 0 ? 1 : bytes, err);
-
-    if (status == GP_OK) {
-        memcpy(out, &block, sizeof(block));
-        plan->taken_bytes += bytes;
-    }
-    return status;
-}
-
 static gp_kernel_rule rule_of(const gp_train_options *options)
 {
     return (gp_kernel_rule){
@@ -173,7 +161,7 @@ static gp_status mail_take(gp_plan *plan, uint64_t solved, gp_error *err)
     gp_device *device = plan->backend->device;
     gp_kernel_kept first = { .rule = rule_of(kept->options), .solved = solved };
     void *mail = NULL, *there = NULL;
-    gp_status status = take(plan, &kept->kept, sizeof(*kept->kept), err);
+    gp_status status = gp_plan_take(plan, &kept->kept, sizeof(*kept->kept), err);
 
     if (status == GP_OK)
         status = gp_device_upload(device, kept->kept, &first, sizeof(first), err);
@@ -198,20 +186,20 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     gp_status status = tensors == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a table of tensors") : GP_OK;
 
     if (status == GP_OK)
-        status = take(plan, &kept->state, kept->state_blobs * blob, err);
+        status = gp_plan_take(plan, &kept->state, kept->state_blobs * blob, err);
     if (status == GP_OK)
         status = gp_device_upload(device, kept->state, keep->state, kept->state_blobs * blob, err);
     if (status == GP_OK)
         status = gp_device_upload(device, plan->parameters, plan->memory.parameters, blob, err);
     if (status == GP_OK)
-        status = take(plan, &kept->tensors, bytes, err);
+        status = gp_plan_take(plan, &kept->tensors, bytes, err);
     if (status == GP_OK) {
         tensors_fill(graph, tensors);
         status = gp_device_upload(device, kept->tensors, tensors, bytes, err);
     }
     if (status == GP_OK)
-        status = take(plan, &kept->squares,
-                      ((size_t)kept->tensor_count * (CLIP_CHUNKS + 1) + 1) * sizeof(double), err);
+        status = gp_plan_take(plan, &kept->squares,
+                              ((size_t)kept->tensor_count * (CLIP_CHUNKS + 1) + 1) * sizeof(double), err);
     if (status == GP_OK)
         status = mail_take(plan, keep->solved, err);
     if (status == GP_OK)

@@ -103,8 +103,7 @@ static void plan_free(gp_plan *plan)
     gp_free(plan);
 }
 
-/* One more block, counted. */
-static gp_status plan_take(gp_plan *plan, void *out, size_t bytes, gp_error *err)
+gp_status gp_plan_take(gp_plan *plan, void *out, size_t bytes, gp_error *err)
 {
     void *block;
     gp_status status = gp_device_alloc(plan->backend->device, &block, bytes == 0 ? 1 : bytes, err);
@@ -136,7 +135,7 @@ static gp_status plan_take_class_weights(gp_plan *plan, gp_error *err)
         for (int64_t k = 0;
              ops->op[i].weights != NULL && k < plan->graph->values[ops->op[i].in[0]].shape.dim[0]; k++)
             weights[at++] = (float)ops->op[i].weights[k];
-    status = plan_take(plan, &plan->class_weights, count * sizeof(float), err);
+    status = gp_plan_take(plan, &plan->class_weights, count * sizeof(float), err);
     if (status == GP_OK)
         status =
             gp_device_upload(plan->backend->device, plan->class_weights, weights, count * sizeof(float), err);
@@ -161,25 +160,25 @@ static gp_status plan_take_memory(gp_plan *plan, gp_error *err)
 {
     const gp_graph *graph = plan->graph;
     const size_t rows = plan->options.micro_batch, blob = graph->blob_count * sizeof(float);
-    gp_status status = plan_take(plan, &plan->arena, plan->arena_bytes, err);
+    gp_status status = gp_plan_take(plan, &plan->arena, plan->arena_bytes, err);
 
     if (status == GP_OK)
-        status = plan_take(plan, &plan->samples,
-                           rows * (size_t)gp_shape_count(&graph->spec->input) *
-                               gp_dtype_bytes(plan->options.sample_dtype),
-                           err);
+        status = gp_plan_take(plan, &plan->samples,
+                              rows * (size_t)gp_shape_count(&graph->spec->input) *
+                                  gp_dtype_bytes(plan->options.sample_dtype),
+                              err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->targets, rows * graph->target_bytes, err);
+        status = gp_plan_take(plan, &plan->targets, rows * graph->target_bytes, err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->scores, rows * graph->score_count * sizeof(float), err);
+        status = gp_plan_take(plan, &plan->scores, rows * graph->score_count * sizeof(float), err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->parameters, blob, err);
+        status = gp_plan_take(plan, &plan->parameters, blob, err);
     if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN)
         status = plan_take_gradients(plan, blob, err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->sums, PLAN_SUMS * sizeof(double), err);
+        status = gp_plan_take(plan, &plan->sums, PLAN_SUMS * sizeof(double), err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->call, sizeof(*plan->call), err);
+        status = gp_plan_take(plan, &plan->call, sizeof(*plan->call), err);
     return status == GP_OK ? plan_take_class_weights(plan, err) : status;
 }
 
@@ -215,12 +214,12 @@ static void step_move(const gp_plan *plan, step *s)
 
 static gp_status plan_take_scratch(gp_plan *plan, gp_error *err)
 {
-    gp_status status = plan_take(plan, &plan->scratch, plan->scratch_bytes, err);
+    gp_status status = gp_plan_take(plan, &plan->scratch, plan->scratch_bytes, err);
 
     if (status == GP_OK)
-        status = plan_take(plan, &plan->lasting, plan->lasting_bytes, err);
+        status = gp_plan_take(plan, &plan->lasting, plan->lasting_bytes, err);
     if (status == GP_OK)
-        status = plan_take(plan, &plan->workspace, plan->workspace_bytes, err);
+        status = gp_plan_take(plan, &plan->workspace, plan->workspace_bytes, err);
     for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)
         step_move(plan, &plan->steps[i]);
     for (uint32_t i = 0; i < plan->prepare_count && status == GP_OK; i++)

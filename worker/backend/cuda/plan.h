@@ -139,6 +139,8 @@ gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err);
 bool gp_plan_can(gp_opcode code);
 
 /* plan.c */
+/* One more block, counted; its address is stored at `out`. */
+gp_status gp_plan_take(gp_plan *plan, void *out, size_t bytes, gp_error *err);
 gp_kernel_call gp_plan_call(const gp_plan *plan, const gp_batch *batch);
 gp_status gp_plan_step_run(gp_plan *plan, const step *s, gp_error *err);
 
