@@ -58,6 +58,15 @@ static bool run_tell_stop(gp_run *run, bool hard)
     return told;
 }
 
+/* That it has begun, and what came before that was known. */
+static void run_tell_early(gp_run *run)
+{
+    if (!run->told_begin && run->request->events.begin != NULL)
+        run->request->events.begin(run->request->events.context, &run->facts);
+    run->told_begin = true;
+    gp_run_tell_steps(run, &run->early);
+}
+
 static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
 {
     gp_train_facts *facts = &run->facts;
@@ -80,10 +89,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         return;
     if (run->anew)
         gp_run_go_on(run, run->reform.before, ready->step);
-    if (!run->told_begin && run->request->events.begin != NULL)
-        run->request->events.begin(run->request->events.context, facts);
-    run->told_begin = true;
-    gp_run_tell_steps(run, &run->early);
+    run_tell_early(run);
 }
 
 static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
@@ -133,7 +139,7 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
         run->training->summary.samples_trained += r->samples;
         if (rank == 1 && r->step > run->training->summary.steps && run->options.max_restarts > 0)
             gp_step_list_add(&run->spare, r);
-        if (rank == 0 && run->reform.phase == REFORM_BEGIN) /* nobody was told yet that it begins */
+        if (rank == 0 && (run->reform.phase == REFORM_BEGIN || !run->told_begin)) /* that is told first */
             gp_step_list_add(&run->early, r);
         else
             run_tell_step(run, rank, r);
@@ -424,11 +430,15 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         run_tell_skipped(run);
         return GP_OK;
     }
+    /* It had begun: that who died was ready came after the death, or never. */
+    if (run->early.count > 0)
+        run_tell_early(run);
     if (run->failed_ms != 0 && run->failure.code == GP_OK) {
         run->lost = gp_run_lost_lease(run, run->effect.code);
         return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",
                        run->effect.message, run->pool->places.scheduler_log);
     }
+    gp_run_say_lost(run);
     if (run->failure.code != GP_OK && err != NULL)
         *err = run->failure;
     run_tell_skipped(run);

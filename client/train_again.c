@@ -53,23 +53,37 @@ bool gp_run_between(const gp_run *run)
 }
 
 /* The scheduler's words, and the step: what it knows of that is half a second old, what we saw is not. */
-static void fail_lost(gp_run *run, reform_why why)
+static void say_lost(const gp_run *run, gp_error *err)
 {
     const char *checkpoint = run->options.checkpoint_path;
+
+    if (!run->lost_alone && !run->told_begin)
+        gp_fail(err, GP_EPEER, "%s; it happened before the first step", run->cause);
+    else
+        gp_fail(err, GP_EPEER, "%s; %s %" PRIu64 "%s%s%s", run->cause,
+                run->lost_alone ? "no other worker had the state of step"
+                                : "the last step that all workers finished is",
+                run->training->summary.steps,
+                run->lost_alone ? " (with min-workers 2 a training waits for another one)" : "",
+                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+}
+
+static void fail_lost(gp_run *run, reform_why why)
+{
     gp_error err;
 
-    if (why == REFORM_WHY_LOST && run->reform.ready < run->reform.world)
-        gp_fail(&err, GP_EPEER, "%s; it happened before the first step", run->cause);
-    else
-        gp_fail(&err, GP_EPEER, "%s; %s %" PRIu64 "%s%s%s", run->cause,
-                why == REFORM_WHY_ALONE ? "no other worker had the state of step"
-                                        : "the last step that all workers finished is",
-                run->training->summary.steps,
-                why == REFORM_WHY_ALONE ? " (with min-workers 2 a training waits for another one)" : "",
-                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+    run->lost_alone = why == REFORM_WHY_ALONE;
+    say_lost(run, &err);
     run->failed_ms = 0;
     run->lost = run->reform.world == 1 && !run->reform.stopped; /* of several: it may not die so often */
+    run->lost_worded = run->failure.code == GP_OK;
     gp_run_fail(run, &err);
+}
+
+void gp_run_say_lost(gp_run *run)
+{
+    if (run->lost_worded)
+        say_lost(run, &run->failure);
 }
 
 static void fail(gp_run *run, reform_why why)
@@ -255,7 +269,7 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err)
     gp_run_tell_steps(run, &run->spare);
     summary->restarts += run->died;
     summary->resizes += !run->died;
-    run->lost_told = false;
+    run->lost_told = run->lost_worded = false;
     run->failure = run->effect = (gp_error){ 0 };
     run->failed_ms = 0;
     run->stop_told = 0;

@@ -59,7 +59,9 @@ typedef struct gp_run {
     int64_t alarm_ms;           /* REFORM_LATE is due; 0 = never */
     uint64_t reunions;          /* pool->reunions, when we last looked */
     bool lost_told;             /* reform knows of pool->lost */
-    bool begin_due;             /* what REFORM_DO_BEGIN asked for: not while a message is being read */
+    bool lost_alone;            /* the only one that had the state died */
+    bool lost_worded; /* failure is in the words of a death, with the last step: more of those may come */
+    bool begin_due;   /* what REFORM_DO_BEGIN asked for: not while a message is being read */
     /* When the state is lost, and it begins anew in another lease (train_anew.c). */
     bool lost;        /* it failed so that beginning anew would help */
     int64_t losses;   /* in a row without a new step between */
@@ -92,6 +94,8 @@ void gp_step_list_add(gp_step_list *list, const gp_train_record *record);
 void gp_step_list_drop(gp_step_list *list, uint64_t step); /* those up to that step */
 /* Something happened: decide, and do what has to be done. */
 void gp_run_reform(gp_run *run, const reform_event *event);
+/* The failure by a death in words that know what the survivors have said since. */
+void gp_run_say_lost(gp_run *run);
 /* What the scheduler and the time say. */
 void gp_run_watch(gp_run *run);
 /* Attach to the next generation and begin in it, if that is due. */

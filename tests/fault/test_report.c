@@ -106,6 +106,41 @@ TEST(a_training_that_fails_leaves_a_report)
     end();
 }
 
+static bool await_told(const char *text)
+{
+    char told[400] = "";
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(30) * 1e3);
+
+    while (strstr(told, text) == NULL && gp_now_ms() < deadline) {
+        gp_sleep_ms(10);
+        stage_read(stage_path("told"), told, sizeof(told));
+    }
+    return strstr(told, text) != NULL;
+}
+
+/* It reads of the death first, and only then that it had begun. */
+TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
+{
+    static const char *const words[] = { TRAIN, NULL };
+    pid_t client;
+
+    stage_begin();
+    setenv("GRADPOOL_FAULT", "loading:1:stop@2.1,forward:9:kill@2.1", 1); /* of the daemons */
+    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    unsetenv("GRADPOOL_FAULT");
+    client = stage_start(NULL, words);
+    CHECK(await_told("loading stop"));
+    kill(client, SIGSTOP);
+    stage_continue(0, 0);
+    CHECK(await_told("forward kill"));
+    kill(client, SIGCONT);
+    CHECK_INT(1, stage_finish(client, 0, 40));
+    CHECK_CONTAINS(stage_err, "the last step that all workers finished is 8");
+    CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
+    check_report(run_path());
+    end();
+}
+
 TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
 {
     stage_begin();
