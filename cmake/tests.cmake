@@ -1,8 +1,9 @@
 # gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [TIMEOUT s] [ARGS ...])
 # One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
-set(GP_TEST_ENVIRONMENT)
+# Engines are timed where a test is about that.
+set(GP_TEST_ENVIRONMENT ";GRADPOOL_TUNE_SECONDS=0")
 if(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
-  set(GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
+  string(APPEND GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()
 
 function(gp_test name)

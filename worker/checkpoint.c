@@ -282,6 +282,8 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_json_begin_object(&writer, "options");
     gp_params_to_json(gp_train_options_table, frame->options, false, &writer);
     gp_json_end_object(&writer);
+    if (frame->plans != NULL)
+        gp_json_put_text(&writer, "plans", frame->plans);
     gp_json_put_integer(&writer, "bytes", (int64_t)bytes);
     gp_json_put_integer(&writer, "block_bytes", BLOCK_BYTES);
     gp_json_begin_array(&writer, "crc32c");
@@ -639,8 +641,12 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
     if (status == GP_OK)
         status = tensors_read(path, record, pieces, pieces_of(pieces, frame->graph, &stored, &header), err);
-    if (status == GP_OK)
+    if (status == GP_OK) {
+        const char *plans = gp_json_text(gp_json_member(record, "plans"), "");
+
         record_take(checkpoint, record);
+        checkpoint->plans = plans[0] == '\0' ? NULL : gp_strdup(plans); /* no memory: they are chosen anew */
+    }
     if (status == GP_OK && !has_best) { /* none kept: from here on, beginning with these */
         checkpoint->best_loss = INFINITY;
         checkpoint->no_better = 0;

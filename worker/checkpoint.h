@@ -33,6 +33,8 @@ typedef struct gp_checkpoint {
     float *state; /* state_blobs of them, one after the other */
     uint32_t state_blobs;
     float *best; /* NULL: not kept */
+    char *
+        plans; /* of reading: by which engines it was computed (tuning.h), the caller's to free; NULL: none */
 } gp_checkpoint;
 
 /* What must be the same when it is read again; borrowed. */
@@ -41,6 +43,7 @@ typedef struct gp_checkpoint_frame {
     const gp_train_options *options;
     uint64_t data_fingerprint;
     uint32_t world;
+    const char *plans; /* of writing; NULL: none */
 } gp_checkpoint_frame;
 
 /* gp_checkpoint_write -- into directory (made if it is not there), then prune.

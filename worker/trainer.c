@@ -34,6 +34,8 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_free(trainer->best);
     gp_free(trainer->factors);
     gp_free(trainer->buckets);
+    gp_tuning_deinit(&trainer->tuning);
+    gp_free(trainer->plans);
     gp_free(trainer->classes);
     gp_free(trainer->loads);
     gp_free(trainer->coupling.sums);
@@ -130,6 +132,7 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 
     if (status != GP_OK)
         return status;
+    trainer->plans = checkpoint.plans;
     if (checkpoint.epoch >= trainer->options.max_epochs)
         return gp_fail(err, GP_EINVAL,
                        "the checkpoint of step %" PRIu64 " has all of its %" PRIu32

@@ -325,6 +325,9 @@ static gp_status compile_plans(gp_trainer *trainer, bool check, gp_error *err)
                                 .precision = (gp_precision)trainer->options.precision };
     gp_status status = check ? trainer_check_memory(trainer, &options, &memory, err) : GP_OK;
 
+    if (status == GP_OK && check)
+        status = gp_trainer_tune(trainer, err);
+    options.tuning = trainer->tuning.choices == NULL ? NULL : &trainer->tuning;
     if (status == GP_OK)
         status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
                                                &memory, err);
@@ -339,7 +342,9 @@ static gp_status compile_plans(gp_trainer *trainer, bool check, gp_error *err)
 
 gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
 {
-    return compile_plans(trainer, true, err);
+    gp_status status = compile_plans(trainer, true, err);
+
+    return status == GP_OK ? gp_trainer_tuned(trainer, err) : status;
 }
 
 gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err)

@@ -34,6 +34,7 @@ struct gp_train_held {
         *state;          /* best: NULL where there is none; all NULL: of one that has yet to join */
     gp_store *stores[2]; /* data and validation, as they were open; NULL = taken, or none */
     uint64_t skipped[2]; /* of each, that were told of */
+    char *plans;         /* that were chosen (trainer_tuning.c); NULL: none */
 };
 
 static place place_of(gp_trainer *trainer)
@@ -88,7 +89,9 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
     held->parameters = copy_of(now.parameters, held->count);
     held->state = copy_of(now.state, held->count * now.state_blobs);
     held->best = now.best == NULL ? NULL : copy_of(now.best, held->count);
-    if (held->parameters == NULL || held->state == NULL || (now.best != NULL && held->best == NULL)) {
+    held->plans = trainer->plans == NULL ? NULL : gp_strdup(trainer->plans);
+    if (held->parameters == NULL || held->state == NULL || (now.best != NULL && held->best == NULL) ||
+        (trainer->plans != NULL && held->plans == NULL)) {
         gp_log(GP_LOG_WARN, "state-not-held", "no memory to keep the state of step %llu for another group",
                (unsigned long long)trainer->step);
         gp_train_held_free(held);
@@ -132,6 +135,7 @@ void gp_train_held_free(gp_train_held *held)
     gp_free(held->parameters);
     gp_free(held->best);
     gp_free(held->state);
+    gp_free(held->plans);
     gp_store_close(held->stores[0]);
     gp_store_close(held->stores[1]);
     gp_free(held);
@@ -153,6 +157,8 @@ bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
     if (now.best != NULL)
         memcpy(now.best, held->best, held->count * sizeof(float));
     place_set(trainer, &held->place);
+    trainer->plans = held->plans == NULL ? NULL : gp_strdup(held->plans); /* no memory: chosen by another */
+    trainer->plans_held = trainer->plans != NULL;
     return true;
 }
 

@@ -593,6 +593,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         sink->note(sink->context, trainer->resumed, false);
     if (trainer->network[0] != '\0' && trainer->rank == 0 && !trainer->again)
         sink->note(sink->context, trainer->network, trainer->network_slow);
+    if (trainer->planned[0] != '\0' && trainer->rank == 0 && !trainer->again)
+        sink->note(sink->context, trainer->planned, false);
     trainer_tell_left_out(trainer, trainer->data, sink);
     trainer_tell_left_out(trainer, trainer->validation, sink);
     gp_error lost;

@@ -9,6 +9,7 @@
 #include "worker/backend/cpu/factors.h"
 #include "worker/optim/optim.h"
 #include "worker/trainer.h"
+#include "worker/tuning.h"
 
 /* The head of the arena: float64 sums over ranks, reduced once a step.  The first GP_SUMS are the plan's. */
 enum { HEADER_STOP = GP_SUMS, HEADER_PAUSE, HEADER_SAMPLES, HEADER_COUNT };
@@ -97,6 +98,13 @@ struct gp_trainer {
     gp_augment_draw *draws;           /* of a call's samples; NULL unless resident data are augmented */
     step_ahead ahead[GP_STEPS_AHEAD]; /* the oldest first */
     uint32_t ahead_count;
+    gp_tuning tuning; /* while plans are compiled; choices NULL: by rule */
+    uint32_t tuning_root;
+    int64_t tuning_given_ns;
+    char libraries[GP_LIBRARIES_BYTES];
+    char *plans;       /* what was chosen, as a document (tuning.h); NULL: nothing */
+    bool plans_held;   /* by the group before, or by one that held it */
+    char planned[480]; /* to be told of it */
     char network[300]; /* what fast-multinode found; "" = not asked */
     bool network_slow;
     int64_t left_ns; /* when a rank was first seen to have left; 0: none has */
@@ -148,6 +156,12 @@ gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
 gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err);
 /* For gp_batch: NULL unless batch norm is synchronised. */
 const gp_coupling *gp_trainer_coupling(const gp_trainer *trainer);
+
+/* ---- trainer_tuning.c ---- */
+
+/* Around compile: by which engines, the same on all ranks; collective. */
+gp_status gp_trainer_tune(gp_trainer *trainer, gp_error *err);
+gp_status gp_trainer_tuned(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer_keep.c ---- */
 

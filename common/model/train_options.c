@@ -416,6 +416,16 @@ const gp_param gp_train_options_table[] = {
       .unit = "bytes",
       .torch_name = "bucket_cap_mb",
       .help = "gradients that are all-reduced at a time; between GPUs 25 MiB unless given" },
+    { .name = "tune-seconds",
+      .type = GP_PARAM_F64,
+      AT(tune_seconds),
+      .fallback = 20,
+      .min = 0,
+      .max = 3600,
+      .unit = "s",
+      .torch_name = "cudnn.benchmark, max-autotune",
+      .help = "most that a GPU training spends on finding out which engine of cuDNN and cuBLASLt is fastest; "
+              "0, or with reproducible: by rule" },
     { 0 },
 };
 

@@ -74,6 +74,7 @@ typedef struct gp_train_options {
     int64_t image_cache;           /* MiB of decoded images that a worker keeps */
     int64_t micro_batch_size;      /* samples of one call on a worker; 0 = its whole share */
     int64_t exchange_bucket_bytes; /* gradients all-reduced at a time */
+    double tune_seconds;           /* for timing engines of a GPU's libraries; 0: by rule */
 } gp_train_options;
 
 extern const gp_param gp_train_options_table[];

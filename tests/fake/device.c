@@ -4,6 +4,7 @@
  * own code.  Work items run backwards, as a device runs them in no order.  Convolutions and products of "libraries" are
  * plain loops over weights in the order that cuDNN has them, which proves packing and unpacking. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -375,11 +376,46 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* Dilated weights' gradients are refused, and sums into more than 6 channels with what follows them, so that what follows
  * a refusal runs too. */
-gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
-                             size_t *workspace, gp_error *err)
+gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
     (void)device;
-    if (request->padding[0] != request->padding[2] || request->padding[1] != request->padding[3] ||
+    (void)err;
+    snprintf(text, bytes, "loops of this host");
+    return GP_OK;
+}
+
+/* There is one way to do anything. */
+static const char engine_name[] = "loop";
+
+uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
+                                uint32_t most)
+{
+    (void)device;
+    (void)request;
+    if (most > 0)
+        snprintf(engines[0].name, sizeof(engines[0].name), "%s", engine_name);
+    return most > 0;
+}
+
+uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
+                                   uint32_t most)
+{
+    (void)request;
+    return gp_device_conv_engines(device, NULL, engines, most);
+}
+
+const char *gp_device_work_engine(const gp_device_work *work)
+{
+    (void)work;
+    return engine_name;
+}
+
+gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
+                             const char *engine, size_t *workspace, gp_error *err)
+{
+    (void)device;
+    if ((engine != NULL && strcmp(engine, engine_name) != 0) || request->padding[0] != request->padding[2] ||
+        request->padding[1] != request->padding[3] ||
         (request->pass == GP_CONV_WEIGHTS && request->dilation[0] > 1) ||
         (request->added && request->y.channels > 6))
         return gp_fail(err, GP_EUNSUPPORTED, "no such convolution");
@@ -400,10 +436,11 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
 }
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
-                                size_t *workspace, gp_error *err)
+                                const char *engine, size_t *workspace, gp_error *err)
 {
     (void)device;
-    if (request->narrow_a != request->narrow_b || (request->sums && request->n == 5)) /* as above */
+    if ((engine != NULL && strcmp(engine, engine_name) != 0) || request->narrow_a != request->narrow_b ||
+        (request->sums && request->n == 5)) /* as above */
         return gp_fail(err, GP_EUNSUPPORTED, "no such product");
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)

@@ -56,7 +56,9 @@ static void begin(void)
     promise(mkdtemp(directory) != NULL);
     promise(net_graph(&graph, &image, "f fc outputs=3 | l crossentropy", &err) == GP_OK);
     promise(gp_train_options_from_json(&options, "{}", 2, &err) == GP_OK);
-    frame = (gp_checkpoint_frame){ graph, &options, 0xfeedbeef, 1 };
+    frame = (gp_checkpoint_frame){
+        .graph = graph, .options = &options, .data_fingerprint = 0xfeedbeef, .world = 1
+    };
     state.state_blobs = 1;
     state.step = 7;
     state.parameters = gp_calloc(graph->blob_count, sizeof(float));
@@ -102,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     if (gp_checkpoint_read(&read, &frame, directory, damaged, &err) != GP_OK)
         promise(err.message[0] != '\0' && memcmp(&read, &state, sizeof(read)) == 0);
+    gp_free(read.plans);
     promise(gp_alloc_get_stats().live == live);
     return 0;
 }

@@ -79,14 +79,12 @@ static void ask(tally *t, const gp_graph *graph, const gp_op *op, const numbers 
     memcpy(request.dilation, op->window.dilation, sizeof(request.dilation));
     memcpy(request.padding, op->window.padding, sizeof(request.padding));
     t->asked++;
-    if (gp_cudnn_conv_new(&conv, NULL, properties, &request, &workspace, &err) == GP_OK) {
-        bool tensor_cores;
-        int64_t engine = gp_cudnn_conv_engine(conv, &tensor_cores);
-
+    if (gp_cudnn_conv_new(&conv, NULL, properties, &request, NULL, &workspace, &err) == GP_OK) {
         if (getenv("GP_VERBOSE") != NULL)
-            printf("pass %d %ux%ux%u -> %u k%d s%d g%d: engine %lld, %zu bytes\n", (int)request.pass,
+            printf("pass %d %ux%ux%u -> %u k%d s%d g%d: engine %s, %zu bytes\n", (int)request.pass,
                    request.x.channels, request.x.height, request.x.width, request.y.channels,
-                   request.kernel[0], request.stride[0], request.groups, (long long)engine, workspace);
+                   request.kernel[0], request.stride[0], request.groups, gp_cudnn_conv_engine(conv)->name,
+                   workspace);
         t->have++;
         gp_cudnn_conv_free(conv);
         return;
@@ -218,14 +216,14 @@ static bool has_plan(const gp_conv_request *request, const char *device, bool *t
 {
     gp_cudnn_conv *conv;
     gp_error err;
-    bool has = gp_cudnn_conv_new(&conv, NULL, properties_read(device), request, workspace, &err) == GP_OK;
+    bool has =
+        gp_cudnn_conv_new(&conv, NULL, properties_read(device), request, NULL, workspace, &err) == GP_OK;
 
     if (has) {
-        int64_t engine = gp_cudnn_conv_engine(conv, tensor_cores);
-
+        *tensor_cores = gp_cudnn_conv_engine(conv)->tensor_cores;
         if (getenv("GP_VERBOSE") != NULL)
-            printf("     %s: %u -> %u, kernel %d: engine %lld, %zu bytes\n", device, request->x.channels,
-                   request->y.channels, request->kernel[0], (long long)engine, *workspace);
+            printf("     %s: %u -> %u, kernel %d: engine %s, %zu bytes\n", device, request->x.channels,
+                   request->y.channels, request->kernel[0], gp_cudnn_conv_engine(conv)->name, *workspace);
         gp_cudnn_conv_free(conv);
     } else if (getenv("GP_VERBOSE") != NULL) {
         printf("     %s: %u -> %u, kernel %d: %s\n", device, request->x.channels, request->y.channels,
@@ -289,6 +287,45 @@ TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
 }
 
 /* A third channel alone costs cuDNN a copy of the whole input. */
+/* What a race and a record of its outcome rest on. */
+TEST(engines_have_names_of_their_own_and_a_name_finds_its_plan)
+{
+    enum { MOST = 12 };
+    const gp_conv_request request = request_of(&windows[0], GP_CONV_FORWARD, &bf16);
+    gp_engine engines[MOST], again[MOST];
+    uint32_t count = gp_cudnn_conv_engines(NULL, properties_read("h200"), &request, engines, MOST), plans = 0;
+
+    CHECK(count > 2);
+    CHECK_INT(count, gp_cudnn_conv_engines(NULL, properties_read("h200"), &request, again, MOST));
+    for (uint32_t i = 0; i < count; i++) {
+        gp_cudnn_conv *conv;
+        size_t workspace;
+        gp_error err;
+
+        CHECK_TEXT(engines[i].name, again[i].name);
+        for (uint32_t k = 0; k < i; k++)
+            CHECK(strcmp(engines[i].name, engines[k].name) != 0);
+        if (engines[i].compiled || gp_cudnn_conv_new(&conv, NULL, properties_read("h200"), &request,
+                                                     engines[i].name, &workspace, &err) != GP_OK)
+            continue;
+        CHECK_TEXT(engines[i].name, gp_cudnn_conv_engine(conv)->name);
+        gp_cudnn_conv_free(conv);
+        plans++;
+    }
+    CHECK(plans > 1);
+}
+
+TEST(an_engine_that_there_is_not_has_no_plan)
+{
+    const gp_conv_request request = request_of(&windows[0], GP_CONV_FORWARD, &bf16);
+    gp_cudnn_conv *conv;
+    size_t workspace;
+    gp_error err;
+
+    CHECK_STATUS(GP_EUNSUPPORTED, gp_cudnn_conv_new(&conv, NULL, properties_read("h200"), &request,
+                                                    "999-00000000", &workspace, &err));
+}
+
 TEST(an_input_of_eight_channels_needs_no_hidden_copy)
 {
     gp_conv_request spread = request_of(&windows[0], GP_CONV_FORWARD, &bf16), narrow = spread;
@@ -315,7 +352,7 @@ static void check_product(const gp_product_request *request, cublasLtEpilogue_t 
     int64_t row = 0;
     gp_error err;
 
-    REQUIRE_OK(gp_cublas_product_new(&product, NULL, request, &workspace, &err), err);
+    REQUIRE_OK(gp_cublas_product_new(&product, NULL, request, NULL, &workspace, &err), err);
     cublasLtMatmulDesc_t description = gp_cublas_product_description(product);
 
     CHECK_INT(

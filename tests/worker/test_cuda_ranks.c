@@ -26,6 +26,9 @@ typedef struct result {
     double losses[STEPS_MAX];
     uint32_t heard[STEPS_MAX];  /* how often, of each step */
     uint64_t early[4], late[4]; /* allocations of ours, of the device, of the host's pages; graphs */
+    char plans[2][4096];        /* of each group; "": by rule */
+    uint64_t engines[2][5];     /* runs of cuDNN's engines in each group's steps */
+    uint64_t raced[2][5];       /* and before them */
     uint32_t violations, left;  /* left: blocks, streams, events and graphs that nobody gave back */
 } result;
 
@@ -34,6 +37,7 @@ typedef struct job {
     uint32_t stop_rank, stop_step, fault_rank;
     bool again;  /* all but fault_rank form another group */
     bool pauses; /* it is a pause that is asked for at stop_step */
+    bool tunes;  /* engines are timed, and rank k finds number 3 + k % 2 the fastest; nothing is on disk */
     size_t count;
     result results[SLOT_MAX];
 } job;
@@ -114,6 +118,18 @@ static const char network[] =
     "{\"name\":\"r2\",\"kind\":\"relu\"},{\"name\":\"d1\",\"kind\":\"dropout\",\"rate\":0.2},"
     "{\"name\":\"f2\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
+/* Runs since `before`, which is what there were until now then. */
+static void engines_count(uint64_t engines[5], uint64_t before[5])
+{
+    char name[32];
+
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof(name), "cudnnEngine%d", i);
+        engines[i] = fake_gpu_count(name) - before[i];
+        before[i] += engines[i];
+    }
+}
+
 /* One generation.  Returns what is held for the next. */
 static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_control *control,
                             uint32_t generation, const uint32_t *order, uint32_t world, gp_train_held *held)
@@ -129,6 +145,7 @@ static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_con
                                  .members = members,
                                  .ops = &place_ops,
                                  .context = place };
+    static uint64_t runs[5];
     gp_train_ready ready;
     gp_trainer *trainer;
     gp_error err = { 0 };
@@ -160,7 +177,11 @@ static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_con
     }
     CHECK(trainer->kept);
     gp_train_held_free(held);
+    engines_count(out->raced[generation - 1], runs);
     gp_trainer_run(trainer, &sink, &w.part->done);
+    engines_count(out->engines[generation - 1], runs);
+    snprintf(out->plans[generation - 1], sizeof(out->plans[0]), "%s",
+             trainer->plans == NULL ? "" : trainer->plans);
     const float *weights = gp_trainer_weights(trainer, &count);
 
     CHECK(count <= WEIGHTS_MAX);
@@ -183,6 +204,13 @@ static void rank_body(rank_place *place)
 
     snprintf(host, sizeof(host), "h%u", place->slot);
     setenv("NCCL_HOSTID", host, 1);
+    if (shared->tunes) {
+        setenv("FAKE_GPU_ENGINES", "5", 1);
+        setenv("FAKE_GPU_ENGINE_US",
+               place->slot % 2 == 0 ? "900000,0,0,100000,500000" : "900000,0,0,500000,100000", 1);
+        setenv("XDG_CACHE_HOME", "/dev/null", 1);
+        setenv("GRADPOOL_TUNE_SECONDS", "3600", 1);
+    }
     REQUIRE_OK(gp_fault_setup(shared->fault, GP_FAULT_worker, place->slot + 1, 1, &err), err);
     gp_train_control_init(&control);
     REQUIRE_OK(
@@ -191,7 +219,7 @@ static void rank_body(rank_place *place)
     if (shared->device_fault[0] != '\0' && shared->fault_rank == place->slot)
         fake_gpu_faults(shared->device_fault);
     held = train(place, backend, &control, 1, in_order, place->slots, NULL);
-    if (shared->again) {
+    if (shared->again && place->slot != shared->fault_rank) {
         gp_train_control_reset(&control);
         for (uint32_t slot = 0; slot < place->slots; slot++)
             if (slot != shared->fault_rank)
@@ -440,4 +468,51 @@ TEST(a_rank_whose_device_hangs_ends_and_the_others_go_on)
 TEST(a_rank_whose_device_fails_ends_and_the_others_go_on)
 {
     check_death("", "cudaGraphLaunch:4=700");
+}
+
+/* -- engines -- */
+
+static void check_engines(const result *r, int group, int engine)
+{
+    CHECK(r->engines[group][engine] > 0);
+    for (int i = 0; i < 5; i++)
+        if (i != engine)
+            CHECK_INT(0, r->engines[group][i]);
+}
+
+TEST(all_ranks_compute_by_the_engines_that_rank_0_found_fastest)
+{
+    job *j = job_new(9, "");
+
+    j->tunes = true;
+    run_ranks(3, rank_body);
+    CHECK(j->results[0].raced[0][3] > 0 && j->results[0].raced[0][4] > 0);
+    for (int r = 0; r < 3; r++) {
+        CHECK_STATUS(GP_OK, (gp_status)j->results[r].parts[0].done.status);
+        check_engines(&j->results[r], 0, 3);
+        CHECK_TEXT(j->results[0].plans[0], j->results[r].plans[0]);
+        CHECK(r == 0 || j->results[r].raced[0][3] + j->results[r].raced[0][4] == 0);
+        CHECK(memcmp(j->results[0].parts[0].weights, j->results[r].parts[0].weights,
+                     sizeof(j->results[0].parts[0].weights)) == 0);
+    }
+    check_violations(3);
+    job_free(j);
+}
+
+/* Rank 0 pauses with the others and does not come again: who is rank 0 now would have found another engine fastest. */
+TEST(the_group_after_goes_on_by_the_same_engines_without_a_race)
+{
+    job *j = job_new(12, "\"micro-batch-size\":3");
+
+    j->tunes = j->again = j->pauses = true;
+    j->stop_step = 4;
+    j->fault_rank = 0;
+    run_ranks(3, rank_body);
+    for (int r = 1; r < 3; r++) {
+        CHECK_STATUS(GP_OK, (gp_status)j->results[r].parts[1].done.status);
+        CHECK_INT(0, j->results[r].raced[1][3] + j->results[r].raced[1][4]);
+        check_engines(&j->results[r], 1, 3);
+        CHECK_TEXT(j->results[0].plans[0], j->results[r].plans[1]);
+    }
+    job_free(j);
 }

@@ -27,7 +27,7 @@ TEST(a_plugin_of_another_interface_is_refused_with_both_numbers)
 
     CHECK_STATUS(GP_EVERSION, gp_plugin_load(&plugin, built("libfake_plugin_abi.so", path), &err));
     CHECK_CONTAINS(err.message, "99");
-    CHECK_CONTAINS(err.message, "this worker has 3");
+    CHECK_CONTAINS(err.message, "this worker has 4");
 }
 
 TEST(a_plugin_with_an_empty_slot_is_refused)

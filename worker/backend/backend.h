@@ -16,6 +16,34 @@
 typedef struct gp_backend gp_backend;
 typedef struct gp_plan gp_plan;
 
+/* Libraries can compute the same thing in several ways; which of them plans take is a choice.  A compile() with a tuning takes
+ * those of its choices that are of what it computes, times what else there is while time is left, and leaves the rest to the rule:
+ * the libraries' own order.  What was taken is among the choices then, so a plan that is made with these and no time,
+ * by the same libraries on the same kind of device, computes the same bits. */
+enum {
+    GP_CHOICES_MAX = 1024,
+    GP_CHOICE_WHAT_BYTES = 160,
+    GP_CHOICE_HOW_BYTES = 40,
+    GP_LIBRARIES_BYTES = 240
+};
+
+typedef struct gp_choice {
+    char what[GP_CHOICE_WHAT_BYTES]; /* is computed: "conv forward 256 x 64x56x56 ..." */
+    char how[GP_CHOICE_HOW_BYTES];   /* "whole 62-5d3aa1c0": with what follows, or "alone"; then the engine */
+    double us;                       /* that it took; 0: it was not timed */
+    bool used;                       /* by plans that were compiled with this tuning */
+} gp_choice;
+
+typedef struct gp_tuning {
+    gp_choice *choices; /* [GP_CHOICES_MAX]; when all are there, the rest is by rule and not noted */
+    uint32_t count;
+    int64_t left_ns; /* for timing; compile() takes off what it used, and ends one race late at most */
+    /* Told, of what was not known: */
+    uint32_t timed;   /* had more than one way, and were timed */
+    uint32_t untimed; /* would have been, but for the time */
+    uint32_t unknown; /* known, but in a way that the library does not have here: by rule */
+} gp_tuning;
+
 typedef struct gp_backend_options {
     uint32_t threads;    /* compute threads, >= 1 */
     const int *cores;    /* core per thread to pin to, or NULL: do not pin */
@@ -31,6 +59,7 @@ typedef struct gp_plan_options {
     /* At least: kernels that are no faster in less (small networks, a processor without bf16 or tf32) compute in float32.
      * The CPU refuses fp16 (GP_EUNSUPPORTED). */
     gp_precision precision;
+    gp_tuning *tuning; /* NULL: by rule, nothing is noted */
 } gp_plan_options;
 
 /* A loss that is not the network's (GP_OP_OWN_LOSS), called between the passes of some samples of a call: of all at once
@@ -174,7 +203,7 @@ typedef struct gp_backend_steps { /* all slots required */
     void (*leave)(gp_backend *backend); /* when plans that were kept in it are freed, or none was kept */
 } gp_backend_steps;
 
-typedef struct gp_backend_ops { /* all slots but steps and rebind required */
+typedef struct gp_backend_ops { /* all slots but the last three required */
     const char *name;           /* "cpu", "cuda" */
     bool
         cools; /* open, it holds what others could use (a context on a GPU): a worker without work closes it */
@@ -195,6 +224,9 @@ typedef struct gp_backend_ops { /* all slots but steps and rebind required */
      * keep to the blob that they were compiled for. */
     void (*rebind)(gp_plan *plan, const float *parameters);
     const gp_backend_steps *steps; /* NULL: the host commits and exchanges */
+    /* Versions of the libraries and the kind of device, on one line: choices are good where it is the same.  NULL: there
+     * is nothing to choose. */
+    gp_status (*libraries)(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err);
 } gp_backend_ops;
 
 extern const gp_backend_ops gp_backend_cpu;

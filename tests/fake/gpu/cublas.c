@@ -176,6 +176,7 @@ typedef struct product {
     void *bias, *aux, *workspace;
     int64_t aux_leading;
     size_t workspace_bytes;
+    int64_t algorithm;
 } product;
 
 static matrix matrix_of(const void *at, const void *layout, bool transposed)
@@ -278,6 +279,16 @@ static void run_product(void *args)
             for (int64_t r = 0; r < p->d.rows; r++)
                 number_put(p->d.at, p->d.type, place(&p->d, batch, r, c), element(p, batch, r, c, depth));
     bias_gradient(p, depth);
+    fake_spend(fake_number_at("FAKE_GPU_ALGORITHM_US", p->algorithm));
+}
+
+static int algorithm_reached(int64_t algorithm)
+{
+    static fake_point points[] = { { .name = "cublasLtAlgorithm0" },
+                                   { .name = "cublasLtAlgorithm1" },
+                                   { .name = "cublasLtAlgorithm2" } };
+
+    return algorithm < 0 || algorithm > 2 ? 0 : fake_reached(&points[algorithm]);
 }
 
 FAKE_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
@@ -305,10 +316,12 @@ FAKE_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmu
         .aux_leading = attribute_get(what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
         .workspace = workspace,
         .workspace_bytes = workspace_bytes,
+        .algorithm = algorithm == NULL ? -1 : (int64_t)algorithm->data[0],
     };
     int64_t rows = p.a.transposed ? p.a.columns : p.a.rows, columns = p.b.transposed ? p.b.rows : p.b.columns;
     int64_t depth = p.a.transposed ? p.a.rows : p.a.columns, other = p.b.transposed ? p.b.columns : p.b.rows;
     cudaError_t code;
+    int reached;
 
     const void *const at[4] = { a, b, c, d };
 
@@ -327,6 +340,9 @@ FAKE_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmu
         return CUBLAS_STATUS_INVALID_VALUE;
     if ((p.epilogue & (32 | 64)) != 0 || workspace_bytes > ((size_t)1 << 40))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    reached = algorithm_reached(p.algorithm);
+    if (reached > 0)
+        return (cublasStatus_t)reached;
     code = fake_push(stream, FAKE_REACHED(cublasLtMatmul), run_product, NULL, &p, sizeof(p));
     return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -320,10 +320,10 @@ static void engine_get(const bag *config, void *values)
     engine->final = true;
 }
 
-/* Engine 0 is exact, 1 uses tensor cores, 2 sums in any order. */
+/* Engine 1 uses tensor cores, 2 sums in any order, others are exact. */
 static int64_t notes_get(const bag *engine, int64_t asked, int32_t *values)
 {
-    if (engine->engine == 0)
+    if (engine->engine != 1 && engine->engine != 2)
         return 0;
     if (asked > 0 && values != NULL)
         values[0] =
@@ -353,7 +353,12 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t cons
         *count = notes_get(b, asked, values);
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
+        *count = b->engine == fake_number("FAKE_GPU_COMPILED", -1);
+        if (*count == 1 && asked > 0 && values != NULL)
+            *(int32_t *)values = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+        return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_KNOB_INFO:
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
         *count = 0;
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
@@ -471,6 +476,9 @@ static void execution_run(void *args)
 
     memset(e->workspace, 0x55, CUDNN_WORKSPACE); /* it is used */
     cudnn_ops_run(e);
+    fake_spend(fake_number_at("FAKE_GPU_ENGINE_US", e->engine));
+    if (bag_link(e->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, 1) != NULL)
+        fake_spend(fake_number("FAKE_GPU_FUSED_US", 0));
 }
 
 static cudnnStatus_t execution_bind(execution *e, const bag *pack)
@@ -496,10 +504,20 @@ static cudnnStatus_t execution_bind(execution *e, const bag *pack)
     return status;
 }
 
+static int engine_reached(int64_t engine)
+{
+    static fake_point points[] = { { .name = "cudnnEngine0" }, { .name = "cudnnEngine1" },
+                                   { .name = "cudnnEngine2" }, { .name = "cudnnEngine3" },
+                                   { .name = "cudnnEngine4" }, { .name = "cudnnEngine5" },
+                                   { .name = "cudnnEngine6" }, { .name = "cudnnEngine7" } };
+
+    return engine < 0 || engine > 7 ? 0 : fake_reached(&points[engine]);
+}
+
 FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                               cudnnBackendDescriptor_t pack)
 {
-    int reached = FAKE_REACHED(cudnnBackendExecute);
+    int reached = FAKE_REACHED(cudnnBackendExecute), of_engine = engine_reached(((const bag *)plan)->engine);
     const bag *p = (const bag *)plan;
     execution *e = calloc(1, sizeof(*e));
     cudnnStatus_t status;
@@ -508,7 +526,9 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackend
         free(e);
         return fail(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or a pack is not finalised");
     }
+    reached = reached != 0 ? reached : of_engine;
     e->graph = bag_hold(p->graph);
+    e->engine = p->engine;
     status = execution_bind(e, (const bag *)pack);
     if (status != CUDNN_STATUS_SUCCESS || (reached > 0 && (reached < 700 || reached >= 800))) {
         execution_drop(&e);

@@ -43,6 +43,7 @@ typedef struct tensor {
 
 typedef struct execution {
     bag *graph;
+    int64_t engine;
     tensor tensors[GRAPH_TENSORS];
     int tensor_count;
     void *workspace;

@@ -20,7 +20,12 @@
  *   FAKE_GPU_MEMORY   MiB of device memory (16384)
  *   FAKE_GPU_DEVICES  how many (1, or as many as CUDA_VISIBLE_DEVICES names)
  *   FAKE_GPU_DRIVER   the driver's CUDA version (13000)
- *   FAKE_GPU_ENGINES  engines that cuDNN's heuristics name (3); number 2 is not deterministic
+ *   FAKE_GPU_ENGINES  engines that cuDNN's heuristics name (3, at most 8); number 1 uses tensor cores, 2 is not
+ *                     deterministic; a call of each has a name of its own: cudnnEngine0, ...
+ *   FAKE_GPU_COMPILED number of the engine that is compiled when it is asked for (none)
+ *   FAKE_GPU_ENGINE_US  "900,0,50": what a run of each engine takes for those who time it, besides what it really does
+ *   FAKE_GPU_FUSED_US   and of a plan of several operations
+ *   FAKE_GPU_ALGORITHM_US  the same of the three algorithms of cuBLASLt, cublasLtAlgorithm0, ...
  *   FAKE_GPU_ALIGNMENT  0: tensors need not be aligned as they were said to be
  *   FAKE_GPU_NCCL     "remote": a rank whose peer process is gone learns it (ncclRemoteError), as over sockets; otherwise
  *                     it waits until ncclCommAbort, as over NVLink

@@ -141,6 +141,29 @@ long fake_number(const char *variable, long otherwise)
     return text == NULL || text[0] == '\0' ? otherwise : atol(text);
 }
 
+long fake_number_at(const char *variable, int64_t index)
+{
+    const char *text = getenv(variable);
+
+    while (text != NULL && index-- > 0) {
+        text = strchr(text, ',');
+        text = text == NULL ? NULL : text + 1;
+    }
+    return text == NULL ? 0 : atol(text);
+}
+
+static int64_t spent_ns;
+
+void fake_spend(long us)
+{
+    __atomic_add_fetch(&spent_ns, (int64_t)us * 1000, __ATOMIC_RELAXED);
+}
+
+int64_t fake_spent_ns(void)
+{
+    return __atomic_load_n(&spent_ns, __ATOMIC_RELAXED);
+}
+
 /* ---- for tests ---- */
 
 uint64_t fake_gpu_count(const char *name)

@@ -30,6 +30,10 @@ void fake_wait_for_ever(void) __attribute__((noreturn));
 void fake_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long fake_number(const char *variable, long otherwise);
+long fake_number_at(const char *variable, int64_t index); /* of "900,0,50"; 0 beyond its end */
+/* So many microseconds of the device have passed, for events alone: nobody waits for them. */
+void fake_spend(long us);
+int64_t fake_spent_ns(void);
 
 /* A call that does its work at once: a fault of it ends the function. */
 #define FAKE_CALL(function, type)                                                                            \

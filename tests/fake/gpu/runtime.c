@@ -638,7 +638,7 @@ static void run_record(void *args)
     if (op->number == 0)
         op->event->recorded++;
     op->event->passed = op->number == 0 ? op->event->recorded : op->number;
-    op->event->passed_ns = now.tv_sec * 1000000000ll + now.tv_nsec;
+    op->event->passed_ns = now.tv_sec * 1000000000ll + now.tv_nsec + fake_spent_ns();
     pthread_cond_broadcast(&fake_news);
     pthread_mutex_unlock(&fake_lock);
 }

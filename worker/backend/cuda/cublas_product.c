@@ -1,13 +1,19 @@
 #include "worker/backend/cuda/cublas_product.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { PRODUCT_WORKSPACE = 32 << 20 };
+#include "common/base/crc32c.h"
+
+enum { PRODUCT_WORKSPACE = 32 << 20, ALGORITHMS_MAX = 8 };
 
 struct gp_cublas_product {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
+    char name[GP_ENGINE_NAME_BYTES]; /* of it */
     size_t workspace;
     bool vector, mask; /* of operands that it wants */
 };
@@ -93,16 +99,18 @@ static cublasStatus_t product_describe(gp_cublas_product *product, const gp_prod
     return code;
 }
 
-static cublasStatus_t product_choose(gp_cublas_product *product, cublasLtHandle_t handle)
+/* What heuristics find, best guess first. */
+static cublasStatus_t algorithms_find(const gp_cublas_product *product, cublasLtHandle_t handle,
+                                      cublasLtMatmulHeuristicResult_t found[ALGORITHMS_MAX], int *count)
 {
     /* In-place partial sums depend on who comes first; those in a workspace do not. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const size_t most = PRODUCT_WORKSPACE;
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = { .state = CUBLAS_STATUS_NOT_SUPPORTED };
-    int count = 0;
     cublasStatus_t code = cublasLtMatmulPreferenceCreate(&preference);
 
+    *count = 0;
+    memset(found, 0, ALGORITHMS_MAX * sizeof(*found));
     if (code == CUBLAS_STATUS_SUCCESS)
         code = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                     &most, sizeof(most));
@@ -111,18 +119,41 @@ static cublasStatus_t product_choose(gp_cublas_product *product, cublasLtHandle_
                                                     &reductions, sizeof(reductions));
     if (code == CUBLAS_STATUS_SUCCESS)
         code = cublasLtMatmulAlgoGetHeuristic(handle, product->product, product->a, product->b, product->out,
-                                              product->out, preference, 1, &found, &count);
+                                              product->out, preference, ALGORITHMS_MAX, found, count);
     if (preference != NULL)
         cublasLtMatmulPreferenceDestroy(preference);
-    if (code == CUBLAS_STATUS_SUCCESS && (count == 0 || found.state != CUBLAS_STATUS_SUCCESS))
-        code = CUBLAS_STATUS_NOT_SUPPORTED;
-    product->algorithm = found.algo;
-    product->workspace = found.workspaceSize;
     return code;
 }
 
+/* An algorithm is 64 bytes that mean something to cuBLASLt alone: their checksum names it, and nobody else's bytes are
+ * ever given to it. */
+static void algorithm_name(const cublasLtMatmulAlgo_t *algorithm, char name[GP_ENGINE_NAME_BYTES])
+{
+    snprintf(name, GP_ENGINE_NAME_BYTES, "%08" PRIx32, gp_crc32c(0, algorithm, sizeof(*algorithm)));
+}
+
+static cublasStatus_t product_choose(gp_cublas_product *product, cublasLtHandle_t handle, const char *engine)
+{
+    cublasLtMatmulHeuristicResult_t found[ALGORITHMS_MAX];
+    int count;
+    cublasStatus_t code = algorithms_find(product, handle, found, &count);
+
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return code;
+    for (int i = 0; i < count; i++) {
+        algorithm_name(&found[i].algo, product->name);
+        if (found[i].state != CUBLAS_STATUS_SUCCESS || (engine != NULL && strcmp(engine, product->name) != 0))
+            continue;
+        product->algorithm = found[i].algo;
+        product->workspace = found[i].workspaceSize;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 gp_status gp_cublas_product_new(gp_cublas_product **out, cublasLtHandle_t handle,
-                                const gp_product_request *request, size_t *workspace, gp_error *err)
+                                const gp_product_request *request, const char *engine, size_t *workspace,
+                                gp_error *err)
 {
     gp_cublas_product *product = calloc(1, sizeof(*product));
     cublasStatus_t code;
@@ -131,7 +162,7 @@ gp_status gp_cublas_product_new(gp_cublas_product **out, cublasLtHandle_t handle
         return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
     code = product_describe(product, request);
     if (code == CUBLAS_STATUS_SUCCESS && handle != NULL)
-        code = product_choose(product, handle);
+        code = product_choose(product, handle, engine);
     if (code != CUBLAS_STATUS_SUCCESS) {
         gp_cublas_product_free(product);
         return gp_fail(err, GP_EUNSUPPORTED, "cuBLASLt has no plan for a product of %u x %u x %u: %s",
@@ -140,6 +171,31 @@ gp_status gp_cublas_product_new(gp_cublas_product **out, cublasLtHandle_t handle
     *workspace = product->workspace;
     *out = product;
     return GP_OK;
+}
+
+uint32_t gp_cublas_product_engines(cublasLtHandle_t handle, const gp_product_request *request,
+                                   gp_engine *engines, uint32_t most)
+{
+    cublasLtMatmulHeuristicResult_t found[ALGORITHMS_MAX];
+    gp_cublas_product *product = calloc(1, sizeof(*product));
+    uint32_t named = 0;
+    int count = 0;
+
+    if (product != NULL && product_describe(product, request) == CUBLAS_STATUS_SUCCESS &&
+        algorithms_find(product, handle, found, &count) != CUBLAS_STATUS_SUCCESS)
+        count = 0;
+    for (int i = 0; i < count && named < most; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            engines[named].compiled = false;
+            algorithm_name(&found[i].algo, engines[named++].name);
+        }
+    gp_cublas_product_free(product);
+    return named;
+}
+
+const char *gp_cublas_product_engine(const gp_cublas_product *product)
+{
+    return product->name;
 }
 
 gp_status gp_cublas_product_run(gp_cublas_product *product, cublasLtHandle_t handle,

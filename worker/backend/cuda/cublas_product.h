@@ -11,15 +11,21 @@
 
 typedef struct gp_cublas_product gp_cublas_product;
 
-/* handle NULL: described only, not to be run; for tests where there is no device.
- * GP_EUNSUPPORTED: no algorithm. */
+/* handle NULL: described only, not to be run; for tests where there is no device.  engine: the name of an algorithm, or
+ * NULL: the first of heuristics.  GP_EUNSUPPORTED: no algorithm, or not that one. */
 gp_status gp_cublas_product_new(gp_cublas_product **out, cublasLtHandle_t handle,
-                                const gp_product_request *request, size_t *workspace, gp_error *err);
+                                const gp_product_request *request, const char *engine, size_t *workspace,
+                                gp_error *err);
 void gp_cublas_product_free(gp_cublas_product *product);
 
 gp_status gp_cublas_product_run(gp_cublas_product *product, cublasLtHandle_t handle,
                                 const gp_device_operands *at, void *workspace, cudaStream_t stream,
                                 gp_error *err);
+
+const char *gp_cublas_product_engine(const gp_cublas_product *product);
+/* Algorithms that heuristics name, in their order. */
+uint32_t gp_cublas_product_engines(cublasLtHandle_t handle, const gp_product_request *request,
+                                   gp_engine *engines, uint32_t most);
 
 /* What it was described as; for tests. */
 cublasLtMatmulDesc_t gp_cublas_product_description(const gp_cublas_product *product);

@@ -1,15 +1,17 @@
 #include "worker/backend/cuda/cudnn_conv.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, WORKSPACE_MAX = 1 << 30 };
+#include "common/base/crc32c.h"
+
+enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, KNOBS_MAX = 48, WORKSPACE_MAX = 1 << 30 };
 
 struct gp_cudnn_conv {
     cudnnBackendDescriptor_t plan, pack;
-    int64_t engine;
-    bool tensor_cores;
+    gp_cudnn_engine engine;
     void *packed[GP_CUDNN_POINTERS + 1]; /* what pack was finalised with: the pointers, then the workspace */
 };
 
@@ -255,34 +257,96 @@ static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, con
 
 /* ---- engines ---- */
 
+/* How the knobs of a configuration stand: heuristics name the same engine more than once. */
+static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
+{
+    cudnnBackendDescriptor_t choices[KNOBS_MAX];
+    int64_t count = 0, got;
+    uint32_t sum = 0;
+    int made = 0;
+
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                                 &count, NULL) != CUDNN_STATUS_SUCCESS)
+        return 0;
+    while (made < count && made < KNOBS_MAX &&
+           cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choices[made]) ==
+               CUDNN_STATUS_SUCCESS)
+        made++;
+    if (made == 0 ||
+        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 made, &count, choices) != CUDNN_STATUS_SUCCESS)
+        count = 0;
+    for (int64_t i = 0; i < count && i < made; i++) {
+        cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
+        int64_t knob[2] = { 0 };
+
+        cudnnBackendGetAttribute(choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &got,
+                                 &type);
+        cudnnBackendGetAttribute(choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &got,
+                                 &knob[1]);
+        knob[0] = (int64_t)type;
+        sum = gp_crc32c(sum, knob, sizeof(knob));
+    }
+    for (int i = 0; i < made; i++)
+        cudnnBackendDestroyDescriptor(choices[i]);
+    return sum;
+}
+
 /* Equal bits always; in strict float32 no products of fewer bits. */
-static bool engine_fits(gp_cudnn_conv *conv, cudnnBackendDescriptor_t config, const gp_conv_request *r)
+static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r, bool *tensor_cores)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    cudnnBackendDescriptor_t engine = NULL;
-    bool strict = !r->x.narrow && !r->tf32, fits = false;
-    int64_t count = 0, got = 0;
+    bool strict = !r->x.narrow && !r->tf32, fits = true;
+    int64_t count = 0;
 
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+            notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+            fits = false;
+        *tensor_cores = *tensor_cores || notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        if (strict && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+                       notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
+                       notes[i] == CUDNN_NUMERICAL_NOTE_FFT || notes[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD))
+            fits = false;
+    }
+    return fits;
+}
+
+static bool is_compiled(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+            return true;
+    return false;
+}
+
+/* false: it is none for that request. */
+static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
+{
+    cudnnBackendDescriptor_t engine = NULL;
+    bool fits;
+    int64_t got = 0;
+
+    *out = (gp_cudnn_engine){ .index = -1 };
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
         return false;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got,
-                                 &engine) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS) {
-        fits = true;
-        conv->tensor_cores = false;
-        for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
-            if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-                notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
-                fits = false;
-            conv->tensor_cores = conv->tensor_cores || notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-            if (strict && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-                           notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
-                           notes[i] == CUDNN_NUMERICAL_NOTE_FFT || notes[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD))
-                fits = false;
-        }
+    fits = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                    &got, &engine) == CUDNN_STATUS_SUCCESS &&
+           notes_fit(engine, r, &out->tensor_cores);
+    if (fits) {
+        out->compiled = is_compiled(engine);
         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
-                                 &conv->engine);
+                                 &out->index);
+        snprintf(out->name, sizeof(out->name), "%" PRId64 "-%08" PRIx32, out->index, knobs_sum(config));
     }
     cudnnBackendDestroyDescriptor(engine);
     return fits;
@@ -318,22 +382,32 @@ static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDesc
     return true;
 }
 
-/* The first engine of a list of heuristics that will do. */
-static bool engines_try(gp_cudnn_conv *conv, builder *b, cudnnHandle_t handle,
-                        cudnnBackendDescriptor_t properties, cudnnBackendDescriptor_t graph,
-                        cudnnBackendHeurMode_t mode, const gp_conv_request *r, size_t *workspace)
+/* One walk through what heuristics name for a graph. */
+typedef struct walk {
+    builder b;
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t properties, graph; /* properties NULL: the handle's device */
+    const gp_conv_request *request;
+} walk;
+
+/* true: the walk is over. */
+typedef bool (*walk_fn)(void *context, const walk *w, const gp_cudnn_engine *engine,
+                        cudnnBackendDescriptor_t config);
+
+static bool walk_list(walk *w, cudnnBackendHeurMode_t mode, walk_fn visit, void *context)
 {
-    cudnnBackendDescriptor_t list = make(b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[CONFIGS_MAX];
+    cudnnBackendDescriptor_t list = make(&w->b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), configs[CONFIGS_MAX];
+    gp_cudnn_engine engine;
     int64_t got = 0;
     int made = 0;
-    bool found = false;
+    bool over = false;
 
-    set(b, list, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
-    set(b, list, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (properties != NULL)
-        set(b, list, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
-    finalize(b, list);
-    if (b->status != CUDNN_STATUS_SUCCESS)
+    set(&w->b, list, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w->graph);
+    set(&w->b, list, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (w->properties != NULL)
+        set(&w->b, list, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w->properties);
+    finalize(&w->b, list);
+    if (w->b.status != CUDNN_STATUS_SUCCESS)
         return false;
     while (made < CONFIGS_MAX && cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
                                                               &configs[made]) == CUDNN_STATUS_SUCCESS)
@@ -341,45 +415,100 @@ static bool engines_try(gp_cudnn_conv *conv, builder *b, cudnnHandle_t handle,
     if (cudnnBackendGetAttribute(list, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made,
                                  &got, configs) != CUDNN_STATUS_SUCCESS)
         got = 0;
-    for (int64_t i = 0; i < got && i < made && !found; i++)
-        found = engine_fits(conv, configs[i], r) && plan_try(conv, handle, properties, configs[i], workspace);
+    for (int64_t i = 0; i < got && i < made && !over; i++)
+        over = engine_look(&engine, configs[i], w->request) && visit(context, w, &engine, configs[i]);
     for (int i = 0; i < made; i++)
         cudnnBackendDestroyDescriptor(configs[i]);
-    return found;
+    return over;
+}
+
+/* Best guesses first, then what is slow and sure. */
+static bool walk_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
+                         walk_fn visit, void *context)
+{
+    static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+    walk w = { .b = { .status = CUDNN_STATUS_SUCCESS }, .handle = handle, .request = request };
+    bool over = false;
+
+    if (handle == NULL) {
+        w.properties = make(&w.b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+        set(&w.b, w.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+            (int64_t)strlen(properties), properties);
+        finalize(&w.b, w.properties);
+    }
+    w.graph = make_graph(&w.b, handle, request);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]) && !over && w.b.status == CUDNN_STATUS_SUCCESS;
+         i++)
+        over = walk_list(&w, modes[i], visit, context);
+    builder_deinit(&w.b);
+    return over;
+}
+
+typedef struct wanted {
+    gp_cudnn_conv *conv;
+    const char *engine; /* NULL: any */
+    size_t *workspace;
+} wanted;
+
+static bool wanted_visit(void *context, const walk *w, const gp_cudnn_engine *engine,
+                         cudnnBackendDescriptor_t config)
+{
+    wanted *want = context;
+
+    if (want->engine != NULL && strcmp(want->engine, engine->name) != 0)
+        return false;
+    want->conv->engine = *engine;
+    return plan_try(want->conv, w->handle, w->properties, config, want->workspace);
 }
 
 gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
-                            const gp_conv_request *request, size_t *workspace, gp_error *err)
+                            const gp_conv_request *request, const char *engine, size_t *workspace,
+                            gp_error *err)
 {
-    static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
-    builder b = { .status = CUDNN_STATUS_SUCCESS };
-    cudnnBackendDescriptor_t device = NULL, graph;
     gp_cudnn_conv *conv = calloc(1, sizeof(*conv));
-    bool found = false;
+    wanted want = { .conv = conv, .engine = engine, .workspace = workspace };
     char why[160] = "";
 
     if (conv == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
-    if (handle == NULL) {
-        device = make(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-        set(&b, device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-            (int64_t)strlen(properties), properties);
-        finalize(&b, device);
-    }
-    graph = make_graph(&b, handle, request);
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]) && !found && b.status == CUDNN_STATUS_SUCCESS;
-         i++)
-        found = engines_try(conv, &b, handle, device, graph, modes[i], request, workspace);
-    if (!found)
+    if (!walk_engines(handle, properties, request, wanted_visit, &want)) {
         cudnnGetLastErrorString(why, sizeof(why));
-    builder_deinit(&b);
-    if (!found) {
         free(conv);
         return gp_fail(err, GP_EUNSUPPORTED, "cuDNN has no plan for a convolution of %u to %u channels: %s",
                        request->x.channels, request->y.channels, why[0] == '\0' ? "no engine fits" : why);
     }
     *out = conv;
     return GP_OK;
+}
+
+typedef struct naming {
+    gp_engine *engines;
+    uint32_t count, most;
+} naming;
+
+static bool naming_visit(void *context, const walk *w, const gp_cudnn_engine *engine,
+                         cudnnBackendDescriptor_t config)
+{
+    naming *n = context;
+
+    (void)w;
+    (void)config;
+    for (uint32_t i = 0; i < n->count; i++)
+        if (strcmp(n->engines[i].name, engine->name) == 0)
+            return false;
+    n->engines[n->count].compiled = engine->compiled;
+    memcpy(n->engines[n->count].name, engine->name, sizeof(engine->name));
+    return ++n->count == n->most;
+}
+
+uint32_t gp_cudnn_conv_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
+                               gp_engine *engines, uint32_t most)
+{
+    naming n = { .engines = engines, .most = most };
+
+    if (most > 0)
+        walk_engines(handle, properties, request, naming_visit, &n);
+    return n.count;
 }
 
 void gp_cudnn_conv_free(gp_cudnn_conv *conv)
@@ -393,10 +522,9 @@ void gp_cudnn_conv_free(gp_cudnn_conv *conv)
     free(conv);
 }
 
-int64_t gp_cudnn_conv_engine(const gp_cudnn_conv *conv, bool *tensor_cores)
+const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv)
 {
-    *tensor_cores = conv->tensor_cores;
-    return conv->engine;
+    return &conv->engine;
 }
 
 /* Pointers are those of the run before, mostly: their pack is kept. */
@@ -443,6 +571,6 @@ gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
     if (status == CUDNN_STATUS_SUCCESS)
         return GP_OK;
     cudnnGetLastErrorString(why, sizeof(why));
-    return gp_fail(err, GP_EIO, "cuDNN's engine %" PRId64 " failed: %s (%s)", conv->engine,
+    return gp_fail(err, GP_EIO, "cuDNN's engine %s failed: %s (%s)", conv->engine.name,
                    cudnnGetErrorString(status), why);
 }

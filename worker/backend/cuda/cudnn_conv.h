@@ -1,7 +1,7 @@
 /* cudnn_conv.h -- a convolution, with what follows it, as a plan of cuDNN's backend graph interface (only: cudnn.h).
  *
- * Heuristics name engines in their order; the first that keeps what was asked for (strict float32, equal bits) and whose
- * plan finalises is taken.  Plans can be made without a device, from the properties of one: so a test proves that those
+ * Heuristics name engines in their order; of those that keep what was asked for (strict float32, equal bits) the first
+ * whose plan finalises is taken, or one that is asked for by its name.  Plans can be made without a device, from the properties of one: so a test proves that those
  * of the zoo's networks exist. */
 #ifndef GP_CUDNN_CONV_H
 #define GP_CUDNN_CONV_H
@@ -14,17 +14,28 @@ typedef struct gp_cudnn_conv gp_cudnn_conv;
 
 enum { GP_CUDNN_POINTERS = 5 }; /* x, weights, y, vector, image; NULL where the request has none */
 
+/* What is known of an engine before it has a plan: its number, and of its name also a checksum of how its knobs stand. */
+typedef struct gp_cudnn_engine {
+    int64_t index;
+    bool tensor_cores, compiled;
+    char name[GP_ENGINE_NAME_BYTES];
+} gp_cudnn_engine;
+
 /* handle NULL: for the device that `properties` describes (JSON), which cannot run it; an engine whose kernel was compiled
- * and only lacks the device to be loaded on counts as a plan then.  *workspace in bytes.
- * GP_EUNSUPPORTED: no engine; the message has cuDNN's last words. */
+ * and only lacks the device to be loaded on counts as a plan then.  engine: a name, or NULL: the first that has a plan.
+ * *workspace in bytes.  GP_EUNSUPPORTED: no engine; the message has cuDNN's last words. */
 gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
-                            const gp_conv_request *request, size_t *workspace, gp_error *err);
+                            const gp_conv_request *request, const char *engine, size_t *workspace,
+                            gp_error *err);
 void gp_cudnn_conv_free(gp_cudnn_conv *conv);
 
 gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
                             void *const pointers[GP_CUDNN_POINTERS], void *workspace, gp_error *err);
 
-/* Which engine, and whether it is of tensor cores; for tests and benchmarks. */
-int64_t gp_cudnn_conv_engine(const gp_cudnn_conv *conv, bool *tensor_cores);
+const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv);
+
+/* Those that heuristics name and that keep what was asked for, each once, in their order. */
+uint32_t gp_cudnn_conv_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
+                               gp_engine *engines, uint32_t most);
 
 #endif

@@ -2,6 +2,7 @@
 #include "worker/backend/cuda/device_state.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,10 +303,49 @@ void gp_device_graph_free(gp_device_graph *graph)
     free(graph);
 }
 
+/* ---- the libraries ---- */
+
+gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
+{
+    struct cudaDeviceProp facts;
+    int driver = 0, runtime = 0;
+    gp_status status = GP_CUDA(cudaDriverGetVersion(&driver), err);
+
+    (void)device;
+    if (status == GP_OK)
+        status = GP_CUDA(cudaRuntimeGetVersion(&runtime), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaGetDeviceProperties(&facts, 0), err);
+    if (status == GP_OK)
+        snprintf(text, bytes,
+                 "cuDNN %zu, cuBLASLt %zu, driver %d, runtime %d; %.80s, %d.%d, %d multiprocessors",
+                 cudnnGetVersion(), cublasLtGetVersion(), driver, runtime, facts.name, facts.major,
+                 facts.minor, facts.multiProcessorCount);
+    return status;
+}
+
+uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
+                                uint32_t most)
+{
+    return gp_cudnn_conv_engines(device->cudnn, NULL, request, engines, most);
+}
+
+uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
+                                   uint32_t most)
+{
+    return gp_cublas_product_engines(device->cublas, request, engines, most);
+}
+
+const char *gp_device_work_engine(const gp_device_work *work)
+{
+    return work->conv != NULL ? gp_cudnn_conv_engine(work->conv)->name
+                              : gp_cublas_product_engine(work->product);
+}
+
 /* ---- cuDNN ---- */
 
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
-                             size_t *workspace, gp_error *err)
+                             const char *engine, size_t *workspace, gp_error *err)
 {
     gp_device_work *work = calloc(1, sizeof(*work));
     gp_status status;
@@ -313,7 +353,7 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
     if (work == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
     work->pass = request->pass;
-    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, request, workspace, err);
+    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, request, engine, workspace, err);
     if (status != GP_OK) {
         free(work);
         return status;
@@ -331,20 +371,26 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
                                                   [GP_CONV_DATA] = { at->out, a, b, vector, image },
                                                   [GP_CONV_WEIGHTS] = { a, at->out, b, vector, image } };
 
-    return gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, err);
+    gp_error why;
+    gp_status status = gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, &why);
+
+    if (status == GP_OK)
+        return GP_OK;
+    /* CUDA's own word is told here: the next call must not report it again. */
+    return gp_fail(err, status, "%s; CUDA: %s", why.message, cudaGetErrorString(cudaGetLastError()));
 }
 
 /* ---- cuBLASLt ---- */
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
-                                size_t *workspace, gp_error *err)
+                                const char *engine, size_t *workspace, gp_error *err)
 {
     gp_device_work *work = calloc(1, sizeof(*work));
     gp_status status;
 
     if (work == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
-    status = gp_cublas_product_new(&work->product, device->cublas, request, workspace, err);
+    status = gp_cublas_product_new(&work->product, device->cublas, request, engine, workspace, err);
     if (status != GP_OK) {
         free(work);
         return status;

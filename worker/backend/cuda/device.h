@@ -107,9 +107,26 @@ static inline uint32_t gp_conv_channels(const gp_kernel_image *x)
     return x->channel_stride == 1 && x->pixel_stride > x->channels ? x->pixel_stride : x->channels;
 }
 
-/* GP_EUNSUPPORTED: the library has no plan for it. */
+/* A way in which a library computes something, by a name that is the same in all processes with the same libraries on the
+ * same kind of device. */
+enum { GP_ENGINE_NAME_BYTES = 32 };
+
+typedef struct gp_engine {
+    char name[GP_ENGINE_NAME_BYTES];
+    bool compiled; /* when it is asked for, which takes a second or so */
+} gp_engine;
+
+/* The versions of the libraries and the kind of device, on one line: engines are worth naming where it is the same. */
+gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err);
+
+/* engine: a name, or NULL: the first of the library's own order.  GP_EUNSUPPORTED: the library has no plan for it, or
+ * not that engine. */
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
-                             size_t *workspace, gp_error *err);
+                             const char *engine, size_t *workspace, gp_error *err);
+/* What may be asked for, in the library's order: whether they have a plan is not known yet.  All give equal bits in each
+ * run.  Returns how many there are, `most` at the most. */
+uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
+                                uint32_t most);
 gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
                              void *workspace, gp_error *err);
 
@@ -133,9 +150,12 @@ static inline size_t gp_product_mask_row(uint32_t m)
 }
 
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
-                                size_t *workspace, gp_error *err);
+                                const char *engine, size_t *workspace, gp_error *err);
+uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
+                                   uint32_t most);
 gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
                                 void *workspace, gp_error *err);
+const char *gp_device_work_engine(const gp_device_work *work);
 void gp_device_work_free(gp_device_work *work);
 
 /* ---- peers: a non-blocking communicator of NCCL (nccl.c) ---- */

@@ -91,6 +91,11 @@ bool gp_lower_is_wide(const lowering *l, uint32_t images)
     return true;
 }
 
+const char *gp_lower_number(int32_t narrow, bool tf32)
+{
+    return narrow == GP_NARROW_BF16 ? "bf16" : narrow == GP_NARROW_F16 ? "fp16" : tf32 ? "tf32" : "f32";
+}
+
 uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most)
 {
     enum { ITEMS = 1 << 18 };
@@ -167,6 +172,11 @@ static lower_fn lower_find(gp_opcode code)
 bool gp_plan_can(gp_opcode code)
 {
     return lower_find(code) != NULL;
+}
+
+bool gp_plan_asks(gp_opcode code)
+{
+    return lower_find(code) == gp_lower_conv || lower_find(code) == gp_lower_fc;
 }
 
 /* Roles whose values are images: not parameters, not targets. */

@@ -2,6 +2,7 @@
  *
  * cuDNN does what follows as well where it has a plan for all of it, else the convolution alone and a kernel of ours the
  * rest; where it has none at all, a body of ours does everything. */
+#include <stdio.h>
 #include <string.h>
 
 #include "worker/backend/cuda/lower_inside.h"
@@ -41,42 +42,57 @@ static gp_conv_request request_of(const lowering *l, const conv_pass *p)
     return request;
 }
 
-/* *work NULL: the library has no plan. */
-static gp_status conv_ask(const lowering *l, const gp_conv_request *request, gp_device_work **work,
-                          size_t *workspace, gp_error *err)
+static gp_status conv_plan(gp_device_work **out, gp_device *device, const void *request, const char *engine,
+                           size_t *workspace, gp_error *err)
 {
-    gp_error why;
-    gp_status status = gp_device_conv_new(work, l->plan->backend->device, request, workspace, &why);
-
-    return gp_lower_granted(status, &why, work, err);
+    return gp_device_conv_new(out, device, request, engine, workspace, err);
 }
 
-/* With all that follows, or alone: *whole says which. */
-static gp_status conv_ask_both(const lowering *l, const conv_pass *p, gp_device_work **work,
-                               size_t *workspace, bool *whole, gp_error *err)
+static uint32_t conv_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
 {
+    return gp_device_conv_engines(device, request, engines, most);
+}
+
+/* All that an engine's time, and whether it can do it, depends on. */
+static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYTES])
+{
+    static const char *const passes[] = {
+        [GP_CONV_FORWARD] = "forward", [GP_CONV_DATA] = "data", [GP_CONV_WEIGHTS] = "weights"
+    };
+
+    snprintf(
+        what, GP_CHOICE_WHAT_BYTES,
+        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s",
+        passes[r->pass], r->rows, gp_conv_channels(&r->x), r->x.height, r->x.width, r->y.channels,
+        r->y.height, r->y.width, r->kernel[0], r->kernel[1], r->stride[0], r->stride[1], r->dilation[0],
+        r->dilation[1], r->padding[0], r->padding[1], r->padding[2], r->padding[3], r->groups,
+        gp_lower_number(r->x.narrow, r->tf32), r->x.channel_stride == 1 ? "packed" : "dense",
+        r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "", r->masked ? " mask" : "");
+}
+
+/* With all that follows, or alone: *whole says which.  *work NULL: the library has no plan. */
+static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
+                          bool *whole, gp_error *err)
+{
+    static const gp_library library = { conv_plan, conv_engines };
     const gp_kernel_image *with = &l->args.x[PLAN_WITH];
-    gp_conv_request request = request_of(l, p);
+    const gp_conv_request alone = request_of(l, p);
+    gp_conv_request request = alone;
     bool ours = l->op->code == GP_OP_CONV2D || l->op->code == GP_OP_CONV2D_BACKWARD_DATA;
+    char what[GP_CHOICE_WHAT_BYTES];
     gp_status status;
 
-    *work = NULL;
-    *whole = false;
     if (ours && !l->plan->backend->apart && (with->data == NULL || with->narrow == p->x->narrow)) {
         request.bias = p->pass == GP_CONV_FORWARD && (p->bias != NULL || l->follow->norm);
         request.added = p->pass == GP_CONV_FORWARD && with->data != NULL;
         request.relu = l->follow->relu;
         request.masked = l->follow->masked;
-        *whole = request.bias || request.added || request.relu || request.masked;
     }
-    if (*whole) {
-        status = conv_ask(l, &request, work, workspace, err);
-        if (status != GP_OK || *work != NULL)
-            return status;
-        *whole = false;
-    }
-    request.bias = request.added = request.relu = request.masked = false;
-    return conv_ask(l, &request, work, workspace, err);
+    *whole = request.bias || request.added || request.relu || request.masked;
+    conv_describe(&request, what);
+    status = gp_lower_ask(l, &library, what, *whole ? &request : NULL, &alone, work, workspace, err);
+    *whole = *whole && l->plan->site.whole;
+    return status;
 }
 
 static gp_status conv_gradient(lowering *l, const conv_pass *p, gp_device_work *work, size_t workspace,
@@ -108,7 +124,7 @@ static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_er
     *done = false;
     if (l->plan->backend->own || p->x->narrow != p->y->narrow)
         return GP_OK;
-    status = conv_ask_both(l, p, &work, &workspace, &whole, err);
+    status = conv_ask(l, p, &work, &workspace, &whole, err);
     if (status != GP_OK || work == NULL)
         return status;
     *done = true;

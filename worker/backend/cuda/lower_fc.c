@@ -3,6 +3,8 @@
  *   y = x W' + b, ReLU      which leaves a mask where y is above 0, if the way back asks for it
  *   dx = dy W               0 where that mask, of the layer before, says so
  *   dW = dy' x              and the sums of dy: the bias's gradient */
+#include <stdio.h>
+
 #include "worker/backend/cuda/lower_inside.h"
 
 /* x [rows][F], y [rows][O] as the op's images; weights of the blob, or their gradient. */
@@ -46,31 +48,39 @@ static gp_product_request request_of(const lowering *l, const fc_pass *p)
     return r;
 }
 
-/* *work NULL: cuBLASLt has no algorithm. */
-static gp_status product_ask(const lowering *l, const gp_product_request *r, gp_device_work **work,
-                             size_t *workspace, gp_error *err)
+static gp_status product_plan(gp_device_work **out, gp_device *device, const void *request,
+                              const char *engine, size_t *workspace, gp_error *err)
 {
-    gp_error why;
-    gp_status status = gp_device_product_new(work, l->plan->backend->device, r, workspace, &why);
-
-    return gp_lower_granted(status, &why, work, err);
+    return gp_device_product_new(out, device, request, engine, workspace, err);
 }
 
-/* Asked with all that follows, then alone; *r is what was granted. */
-static gp_status product_ask_both(const lowering *l, gp_product_request *r, const gp_product_request *whole,
-                                  gp_device_work **work, size_t *workspace, gp_error *err)
+static uint32_t product_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
 {
+    return gp_device_product_engines(device, request, engines, most);
+}
+
+static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WHAT_BYTES])
+{
+    snprintf(what, GP_CHOICE_WHAT_BYTES, "product %ux%ux%u%s%s %s %s%s%s%s%s%s", r->n, r->m, r->k,
+             r->transpose_a ? " a'" : "", r->transpose_b ? " b'" : "", gp_lower_number(r->narrow_a, r->tf32),
+             r->narrow_out ? "narrow" : "wide", r->bias ? " bias" : "", r->relu ? " relu" : "",
+             r->mask_out ? " bits" : "", r->mask_in ? " mask" : "", r->sums ? " sums" : "");
+}
+
+/* *r alone on entry; what was granted on return.  *work NULL: cuBLASLt has no algorithm. */
+static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
+                             gp_device_work **work, size_t *workspace, gp_error *err)
+{
+    static const gp_library library = { product_plan, product_engines };
+    bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
+    char what[GP_CHOICE_WHAT_BYTES];
     gp_status status;
 
-    *work = NULL;
-    if (!l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums)) {
-        status = product_ask(l, whole, work, workspace, err);
-        if (status != GP_OK || *work != NULL) {
-            *r = *whole;
-            return status;
-        }
-    }
-    return product_ask(l, r, work, workspace, err);
+    product_describe(follows ? whole : r, what);
+    status = gp_lower_ask(l, &library, what, follows ? whole : NULL, r, work, workspace, err);
+    if (follows && l->plan->site.whole)
+        *r = *whole;
+    return status;
 }
 
 static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_error *err)
@@ -86,7 +96,7 @@ static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_e
     if (r.narrow_a != r.narrow_b)
         return GP_OK;
     whole.sums = p->bias != NULL;
-    status = product_ask_both(l, &r, &whole, &work, &workspace, err);
+    status = product_ask(l, &r, &whole, &work, &workspace, err);
     if (status != GP_OK || work == NULL)
         return status;
     *done = true;
@@ -131,7 +141,7 @@ static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_er
     if (l->follow->masked)
         at.mask = l->plan->product_masks[l->op->in[PLAN_WITH]];
     whole.mask_in = at.mask != NULL;
-    status = product_ask_both(l, &r, &whole, &work, &workspace, err);
+    status = product_ask(l, &r, &whole, &work, &workspace, err);
     if (status != GP_OK || work == NULL)
         return status;
     *done = true;

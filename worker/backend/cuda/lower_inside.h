@@ -30,8 +30,24 @@ uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);
 /* Whether bodies_wide.h takes the op: y[0] and as many of x[] are packed, narrow, of eights of channels.  Those of vectors are
  * too, whichever the plan's order is. */
 bool gp_lower_is_wide(const lowering *l, uint32_t images);
+/* Of numbers that a library computes with: "bf16", "f32". */
+const char *gp_lower_number(int32_t narrow, bool tf32);
 /* Into how many parts to cut a sum of so many units, where each part has `each` items. */
 uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most);
+
+/* ---- choose.c ---- */
+
+/* A library's functions of device.h, with requests of whichever kind. */
+typedef struct gp_library {
+    gp_status (*plan)(gp_device_work **out, gp_device *device, const void *request, const char *engine,
+                      size_t *workspace, gp_error *err);
+    uint32_t (*engines)(gp_device *device, const void *request, gp_engine *engines, uint32_t most);
+} gp_library;
+
+/* Once for each op: in the way that was chosen for `what`.  whole: with all that follows, NULL where nothing does;
+ * plan->site.whole says whether that was granted.  *work NULL: the library has no plan. */
+gp_status gp_lower_ask(lowering *l, const gp_library *library, const char *what, const void *whole,
+                       const void *alone, gp_device_work **work, size_t *workspace, gp_error *err);
 
 /* ---- lower_weights.c ---- */
 

@@ -192,7 +192,7 @@ static void *moved(const gp_plan *plan, const void *pointer)
     return at < GP_SCRATCH_BASE ? (void *)at : plan->scratch + (at - GP_SCRATCH_BASE);
 }
 
-static void step_move(const gp_plan *plan, step *s)
+void gp_plan_step_move(const gp_plan *plan, step *s)
 {
     for (int k = 0; k < GP_KERNEL_IMAGES; k++)
         s->args.x[k].data = moved(plan, s->args.x[k].data);
@@ -221,9 +221,9 @@ static gp_status plan_take_scratch(gp_plan *plan, gp_error *err)
     if (status == GP_OK)
         status = gp_plan_take(plan, &plan->workspace, plan->workspace_bytes, err);
     for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)
-        step_move(plan, &plan->steps[i]);
+        gp_plan_step_move(plan, &plan->steps[i]);
     for (uint32_t i = 0; i < plan->prepare_count && status == GP_OK; i++)
-        step_move(plan, &plan->prepare[i]);
+        gp_plan_step_move(plan, &plan->prepare[i]);
     if (status == GP_OK && plan->host_bytes != 0) {
         plan->host_scores = gp_aligned_calloc(64, plan->host_bytes);
         plan->host_gradient = gp_aligned_calloc(64, plan->host_bytes);
@@ -308,10 +308,10 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
         status = plan_take_memory(plan, err);
     if (status == GP_OK)
         status = lower_input(plan, err);
-    for (uint32_t i = 0; i < ops->count && status == GP_OK; i++) {
-        status = gp_plan_lower(plan, i, err);
+    for (uint32_t i = 0; i < ops->count; i++)
         plan->sums_on_host = plan->sums_on_host || ops->op[i].code == GP_OP_OWN_LOSS;
-    }
+    if (status == GP_OK)
+        status = gp_plan_lower_all(plan, err);
     if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN && plan->narrow == GP_NARROW_F16)
         status = gp_plan_lower_bad(plan, err);
     if (status == GP_OK)
@@ -429,6 +429,13 @@ static gp_status stretch_launch(gp_plan *plan, const stretch *part, gp_error *er
     return status;
 }
 
+gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status status, gp_error *err)
+{
+    gp_status ended = gp_device_recorded(plan->backend->device, out, status == GP_OK ? err : NULL);
+
+    return status == GP_OK ? ended : status;
+}
+
 static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -447,10 +454,7 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
         status = gp_device_record(device, err);
         if (status == GP_OK) {
             status = stretch_launch(plan, part, err);
-
-            gp_status ended = gp_device_recorded(device, &part->graph, status == GP_OK ? err : NULL);
-
-            status = status == GP_OK ? ended : status;
+            status = gp_plan_recorded(plan, &part->graph, status, err);
         }
         if (status != GP_OK)
             return status;
@@ -612,6 +616,11 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
              plan->eager ? "eager" : "as graphs");
 }
 
+static gp_status plan_libraries(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err)
+{
+    return gp_device_libraries(backend->device, text, GP_LIBRARIES_BYTES, err);
+}
+
 const gp_backend_ops gp_backend_cuda = {
     .name = "cuda",
     .cools = true,
@@ -626,4 +635,5 @@ const gp_backend_ops gp_backend_cuda = {
     .memory_bytes = plan_memory_bytes,
     .describe = plan_describe,
     .steps = &gp_plan_steps,
+    .libraries = plan_libraries,
 };

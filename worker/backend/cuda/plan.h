@@ -3,6 +3,7 @@
  *   fuse.c    which ops one step does together
  *   place.c   which values lie where, from when each is alive
  *   lower*.c  an op becomes one to four kernels, or a library's convolution or product with own kernels around it
+ *   choose.c  of several ways in which libraries do that, which
  *   plan.c    compile and run
  *
  * Steps form stretches: forward, backward, and what lies between losses that the host computes.  A stretch is recorded
@@ -76,6 +77,25 @@ typedef struct plan_copy {
     void *at;
 } plan_copy;
 
+/* What one op asks of a library, while it is lowered (choose.c). */
+enum { PLAN_WAYS_MAX = 12 };
+
+typedef struct plan_way {
+    char how[GP_CHOICE_HOW_BYTES];
+    bool compiled;
+} plan_way;
+
+typedef struct plan_site {
+    char what[GP_CHOICE_WHAT_BYTES]; /* "": nothing was asked */
+    const char *how;                 /* it shall be done so; NULL: by rule */
+    bool known;                      /* `how` is from a choice of the tuning */
+    bool refused;                    /* the library has not that engine: it was by rule */
+    bool whole;                      /* what was granted does what follows as well */
+    bool listing;                    /* `ways` is wanted */
+    plan_way ways[PLAN_WAYS_MAX];
+    uint32_t way_count;
+} plan_site;
+
 struct gp_backend {
     gp_device *device;
     bool dense, packed, own, eager, tf32, fed, apart; /* words of `kernels` (backend.h) */
@@ -120,6 +140,7 @@ struct gp_plan {
     size_t host_bytes;
     gp_batch batch; /* of the present run */
     bool sums_on_host;
+    plan_site site;
     struct gp_kept *kept; /* keep.c; NULL: the host commits */
     gp_plan_times times;
 };
@@ -137,11 +158,19 @@ gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err);
 /* Behind all ops, at the end of the way back: gradients that are not finite are counted. */
 gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err);
 bool gp_plan_can(gp_opcode code);
+bool gp_plan_asks(gp_opcode code); /* a library, where it has a plan */
+
+/* choose.c: appends the steps of all ops, each lowered in the way that was chosen. */
+gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
 /* plan.c */
 /* One more block, counted; its address is stored at `out`. */
 gp_status gp_plan_take(gp_plan *plan, void *out, size_t bytes, gp_error *err);
 gp_kernel_call gp_plan_call(const gp_plan *plan, const gp_batch *batch);
 gp_status gp_plan_step_run(gp_plan *plan, const step *s, gp_error *err);
+/* Its pointers into scratch and what lasts become addresses: those that the plan has now. */
+void gp_plan_step_move(const gp_plan *plan, step *s);
+/* Ends a recording that was begun, whatever became of it: status of what was launched into it. */
+gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status status, gp_error *err);
 
 #endif

@@ -1,0 +1,410 @@
+/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/trainer_tuning.c,
+ * worker/backend/cuda/choose.c).  The libraries are the fake GPU's, whose engines take what they are told to take. */
+#include "tests/gp_test.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "tests/fake/gpu/fake_gpu.h"
+#include "worker/backend/cuda/backend.h"
+#include "worker/trainer.h"
+#include "worker/trainer_state.h"
+
+enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
+
+typedef struct outcome {
+    char plans[PLANS_BYTES], told[480];     /* "": none */
+    uint64_t raced;                         /* runs of convolutions before the training began */
+    uint64_t engine[ENGINES], algorithm[3]; /* that it was computed with */
+    float weights[WEIGHTS_MAX];
+    size_t count;
+} outcome;
+
+static const char network[] =
+    "{\"name\":\"small\",\"input\":[3,6,6],\"scale\":[0.00392156862745098],\"offset\":[-0.4],\"layers\":["
+    "{\"name\":\"c1\",\"kind\":\"conv2d\",\"channels\":4,\"kernel\":[3,3]},{\"name\":\"r1\",\"kind\":"
+    "\"relu\"},"
+    "{\"name\":\"c2\",\"kind\":\"conv2d\",\"channels\":4,\"kernel\":[3,3]},{\"name\":\"r2\",\"kind\":"
+    "\"relu\"},"
+    "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
+
+static void ignore_record(void *context, const gp_train_record *record)
+{
+    (void)context;
+    (void)record;
+}
+
+static void ignore_validation(void *context, const gp_train_validation *validation)
+{
+    (void)context;
+    (void)validation;
+}
+
+static void take_note(void *context, const char *text, bool warning)
+{
+    outcome *out = context;
+
+    (void)warning;
+    if (strstr(text, "plans") != NULL)
+        snprintf(out->told, sizeof(out->told), "%s", text);
+}
+
+static void counts_read(outcome *out)
+{
+    char name[32];
+
+    for (int i = 0; i < ENGINES; i++) {
+        snprintf(name, sizeof(name), "cudnnEngine%d", i);
+        out->engine[i] = fake_gpu_count(name);
+    }
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "cublasLtAlgorithm%d", i);
+        out->algorithm[i] = fake_gpu_count(name);
+    }
+}
+
+/* more: of the options. */
+static void train(outcome *out, const char *more)
+{
+    gp_train_begin begin = { .workers = 1, .data = "synthetic:6x6x3:4:24" };
+    const gp_comm_member member = { .index = 1, .pid = getpid() };
+    const gp_comm_rendezvous group = { .lease = 1, .generation = 1, .world = 1, .members = &member };
+    const gp_train_sink sink = { out, ignore_record, ignore_validation, take_note };
+    gp_train_control control;
+    gp_trainer *trainer;
+    gp_train_ready ready;
+    gp_train_done done;
+    gp_backend *backend;
+    char options[600];
+    gp_error err;
+
+    memset(out, 0, sizeof(*out));
+    snprintf(options, sizeof(options), "{\"mini-batch-size\":8%s%s%s}",
+             strstr(more, "tune-seconds") != NULL ? "" : ",\"tune-seconds\":3600", more[0] == '\0' ? "" : ",",
+             more);
+    gp_train_control_init(&control);
+    REQUIRE_OK(gp_backend_cuda.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    fake_gpu_reset_counts();
+    REQUIRE_OK(gp_trainer_new(&trainer, &ready,
+                              &(gp_trainer_setup){ .begin = &begin,
+                                                   .netspec = network,
+                                                   .netspec_bytes = strlen(network),
+                                                   .options = options,
+                                                   .options_bytes = strlen(options),
+                                                   .group = &group,
+                                                   .backend_ops = &gp_backend_cuda,
+                                                   .backend = backend,
+                                                   .control = &control },
+                              &err),
+               err);
+    out->raced = fake_gpu_count("cudnnBackendExecute");
+    snprintf(out->plans, sizeof(out->plans), "%s", trainer->plans == NULL ? "" : trainer->plans);
+    fake_gpu_reset_counts();
+    if (gp_trainer_run(trainer, &sink, &done) != GP_OK)
+        GP_TEST_FAIL("%s", done.message);
+    counts_read(out);
+    const float *weights = gp_trainer_weights(trainer, &out->count);
+
+    REQUIRE(out->count <= WEIGHTS_MAX);
+    memcpy(out->weights, weights, out->count * sizeof(float));
+    gp_trainer_free(trainer);
+    gp_backend_cuda.close(backend);
+    gp_train_control_deinit(&control);
+    CHECK_INT(0, fake_gpu_violations());
+    CHECK_INT(0, fake_gpu_blocks());
+}
+
+static void check_engine(const outcome *o, int engine)
+{
+    for (int i = 0; i < ENGINES; i++)
+        if ((o->engine[i] > 0) != (i == engine))
+            GP_TEST_FAIL("engine %d ran %llu times; only %d was to run", i, (unsigned long long)o->engine[i],
+                         engine);
+}
+
+/* ---- a place of its own for each test ---- */
+
+static char folder[64];
+
+/* times: of the engines 0, 1, ... in microseconds. */
+static void begin(const char *times)
+{
+    snprintf(folder, sizeof(folder), "/tmp/gp_cuda_choice_XXXXXX");
+    REQUIRE(mkdtemp(folder) != NULL);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("FAKE_GPU_ENGINES", "5", 1);
+    setenv("FAKE_GPU_ENGINE_US", times, 1);
+    unsetenv("FAKE_GPU_FUSED_US");
+    unsetenv("FAKE_GPU_ALGORITHM_US");
+    unsetenv("FAKE_GPU_COMPILED");
+    unsetenv("FAKE_GPU_DRIVER");
+    fake_gpu_faults(NULL);
+}
+
+static void end(void)
+{
+    char command[100];
+
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    CHECK_INT(0, system(command));
+    fake_gpu_faults(NULL);
+}
+
+/* The only file of plans; "": there is not exactly one. */
+static const char *plans_file(void)
+{
+    static char path[400];
+    char place[100];
+    int count = 0;
+
+    snprintf(place, sizeof(place), "%s/gradpool/plans", folder);
+    DIR *entries = opendir(place);
+
+    path[0] = '\0';
+    for (struct dirent *entry = entries == NULL ? NULL : readdir(entries); entry != NULL;
+         entry = readdir(entries))
+        if (entry->d_name[0] != '.' && count++ == 0)
+            snprintf(path, sizeof(path), "%s/%.200s", place, entry->d_name);
+    if (entries != NULL)
+        closedir(entries);
+    return count == 1 ? path : "";
+}
+
+/* Engine 1 is of tensor cores, which strict float32 does not take; 2 has not the same bits in each run. */
+static const char three_is_fast[] = "900000,0,0,100000,500000", four_is_fast[] = "900000,0,0,500000,100000";
+
+/* ---- the race ---- */
+
+TEST(of_the_engines_that_give_equal_bits_the_fastest_is_taken)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    train(&o, "");
+    CHECK(o.raced > 0);
+    check_engine(&o, 3);
+    CHECK_CONTAINS(o.told, "timed in");
+    begin(four_is_fast);
+    train(&o, "");
+    check_engine(&o, 4);
+    end();
+}
+
+TEST(what_follows_a_convolution_is_done_with_it_only_where_that_is_faster)
+{
+    static outcome o;
+
+    begin("900000,0,0,900000,900000");
+    setenv("FAKE_GPU_FUSED_US", "500000", 1);
+    train(&o, "");
+    CHECK_CONTAINS(o.plans, "\"conv forward");
+    CHECK(strstr(o.plans, "bias relu\", \"how\": \"alone") != NULL ||
+          strstr(o.plans, "bias relu\",\"how\":\"alone") != NULL);
+    end();
+    begin("900000,0,0,900000,900000");
+    setenv("FAKE_GPU_FUSED_US", "-500000", 1);
+    train(&o, "");
+    CHECK(strstr(o.plans, "bias relu\", \"how\": \"whole") != NULL ||
+          strstr(o.plans, "bias relu\",\"how\":\"whole") != NULL);
+    end();
+}
+
+TEST(of_the_algorithms_of_a_product_the_fastest_is_taken)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    setenv("FAKE_GPU_ALGORITHM_US", "900000,500000,0", 1);
+    train(&o, "");
+    CHECK(o.algorithm[2] > 0);
+    CHECK_INT(0, o.algorithm[0] + o.algorithm[1]);
+    end();
+}
+
+TEST(an_engine_that_fails_when_it_runs_is_passed_over)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    setenv("FAKE_GPU_ALGORITHM_US", "0,500000,900000", 1);
+    fake_gpu_faults("cudnnEngine3:1+=5000;cublasLtAlgorithm0:1+=14");
+    train(&o, "");
+    check_engine(&o, 4);
+    CHECK(o.algorithm[1] > 0);
+    end();
+}
+
+TEST(an_engine_that_fails_only_while_it_is_recorded_is_passed_over)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    fake_gpu_faults("cudnnEngine3:3+=5000"); /* the third run of a race is the first in a graph */
+    train(&o, "");
+    CHECK_INT(0, o.engine[3]);
+    end();
+}
+
+TEST(an_engine_that_has_to_be_compiled_is_taken_where_it_is_faster_all_the_same)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    setenv("FAKE_GPU_COMPILED", "3", 1);
+    train(&o, "");
+    check_engine(&o, 3);
+    end();
+}
+
+TEST(what_there_is_no_time_for_is_by_rule_and_stays_so)
+{
+    static outcome first, second;
+
+    begin(three_is_fast);
+    train(&first, "\"tune-seconds\":1e-9");
+    CHECK_CONTAINS(first.told, "plans: 1 of");
+    CHECK_CONTAINS(first.told, "too short");
+    CHECK(first.engine[0] > 0);
+    train(&second, "");
+    CHECK_INT(0, second.raced);
+    CHECK_TEXT("", second.told);
+    CHECK_INT(first.engine[0], second.engine[0]);
+    CHECK(memcmp(first.weights, second.weights, first.count * sizeof(float)) == 0);
+    end();
+}
+
+TEST(by_rule_and_reproducible_nothing_is_timed_or_kept)
+{
+    static const char *const options[] = { "\"tune-seconds\":0", "\"reproducible\":true" };
+    static outcome o;
+
+    for (size_t i = 0; i < 2; i++) {
+        begin(three_is_fast);
+        train(&o, options[i]);
+        CHECK_INT(0, o.raced);
+        CHECK_TEXT("", o.plans);
+        CHECK_TEXT("", plans_file());
+        check_engine(&o, 0);
+        end();
+    }
+}
+
+/* ---- on disk ---- */
+
+TEST(a_second_training_takes_what_the_first_has_found_out)
+{
+    static outcome first, second;
+    struct stat facts;
+
+    begin(three_is_fast);
+    train(&first, "");
+    REQUIRE(plans_file()[0] != '\0' && stat(plans_file(), &facts) == 0);
+    CHECK_INT(0600, facts.st_mode & 07777);
+    setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
+    train(&second, "");
+    CHECK_INT(0, second.raced);
+    CHECK_TEXT("", second.told);
+    CHECK_TEXT(first.plans, second.plans);
+    check_engine(&second, 3);
+    CHECK(memcmp(first.weights, second.weights, first.count * sizeof(float)) == 0);
+    end();
+}
+
+TEST(damaged_plans_are_replaced)
+{
+    static outcome o;
+    char path[400];
+
+    begin(three_is_fast);
+    train(&o, "");
+    snprintf(path, sizeof(path), "%s", plans_file());
+    FILE *file = fopen(path, "r+");
+
+    REQUIRE(file != NULL);
+    fseek(file, 60, SEEK_SET);
+    fputc('#', file);
+    fclose(file);
+    setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
+    train(&o, "");
+    CHECK(o.raced > 0);
+    CHECK_CONTAINS(o.told, "is damaged");
+    check_engine(&o, 4);
+    CHECK_TEXT(path, plans_file());
+    train(&o, "");
+    CHECK_INT(0, o.raced);
+    end();
+}
+
+TEST(other_versions_have_plans_of_their_own)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    train(&o, "");
+    setenv("FAKE_GPU_DRIVER", "13020", 1);
+    setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
+    train(&o, "");
+    check_engine(&o, 4);
+    CHECK_TEXT("", plans_file()); /* there are two */
+    unsetenv("FAKE_GPU_DRIVER");
+    train(&o, "");
+    CHECK_INT(0, o.raced);
+    check_engine(&o, 3);
+    end();
+}
+
+TEST(an_engine_that_is_no_longer_there_is_replaced_by_rule)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    train(&o, "");
+    setenv("FAKE_GPU_ENGINES", "3", 1);
+    train(&o, "");
+    check_engine(&o, 0);
+    end();
+}
+
+/* ---- in checkpoints ---- */
+
+static void resume_after(outcome *out, outcome *before, const char *driver)
+{
+    char options[200], command[100];
+
+    begin(three_is_fast);
+    snprintf(options, sizeof(options), "\"max-epochs\":1,\"checkpoint-path\":\"%s/saved\"", folder);
+    train(before, options);
+    check_engine(before, 3);
+    snprintf(command, sizeof(command), "rm -r %s/gradpool", folder);
+    REQUIRE(system(command) == 0);
+    setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
+    if (driver != NULL)
+        setenv("FAKE_GPU_DRIVER", driver, 1);
+    snprintf(options, sizeof(options), "\"max-epochs\":2,\"resume\":\"%s/saved\"", folder);
+    train(out, options);
+    end();
+}
+
+TEST(a_resumed_training_computes_as_the_checkpoint_says)
+{
+    static outcome before, after;
+
+    resume_after(&after, &before, NULL);
+    CHECK_INT(0, after.raced);
+    CHECK_TEXT(before.plans, after.plans);
+    check_engine(&after, 3);
+}
+
+TEST(a_training_that_is_resumed_with_other_versions_says_so_and_chooses_anew)
+{
+    static outcome before, after;
+
+    resume_after(&after, &before, "13020");
+    CHECK(after.raced > 0);
+    CHECK_CONTAINS(after.told, "the checkpoint's plans are not used");
+    CHECK_CONTAINS(after.told, "driver 13020");
+    CHECK_CONTAINS(after.told, "driver 13000");
+    check_engine(&after, 4);
+}
