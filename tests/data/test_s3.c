@@ -473,16 +473,22 @@ TEST(what_passes_is_tried_again)
 {
     NEED(server);
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
-    gp_s3 *s3;
+    gp_s3_patience usual = patience;
     uint64_t retries = 0;
     gp_buffer bytes;
     gp_error err;
+    gp_s3 *s3 = letters_open(server);
 
-    patience.stall_s = 1;
-    s3 = letters_open(server);
-    patience.stall_s = 20;
     gp_buffer_init(&bytes, 1000);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (i == 4) { /* a second's silence may be the machine's, too */
+            gp_s3_close(s3);
+            patience.stall_s = 1;
+            patience.tries = 30;
+            s3 = letters_open(server);
+            patience = usual;
+            retries = 0;
+        }
         s3_tell(server, "fault %d %s", i < 4 ? 2 : 1, faults[i]);
         if (read_all(s3, "photos/one", &bytes, &err) != GP_OK)
             GP_TEST_FAIL("%s: %s", faults[i], err.message);

@@ -702,9 +702,11 @@ static gp_status slow_fetch(void *context, uint32_t number, gp_buffer *out, gp_e
     world->fetched[number]++;
     world->at_once++;
     world->most = world->at_once > world->most ? world->at_once : world->most;
-    pthread_mutex_unlock(&world->lock);
-    gp_sleep_ms(5);
-    pthread_mutex_lock(&world->lock);
+    for (int i = 0; i < 12000 && world->most < 2; i++) { /* the first has another one beside it */
+        pthread_mutex_unlock(&world->lock);
+        gp_sleep_ms(5);
+        pthread_mutex_lock(&world->lock);
+    }
     world->at_once--;
     pthread_mutex_unlock(&world->lock);
     if (number == 13)

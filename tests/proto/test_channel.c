@@ -14,7 +14,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = 60000 };
 
 static const gp_channel_options plain = { .security = GP_SECURITY_NONE };
 static const gp_channel_options bulk = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -674,7 +674,7 @@ static gp_status send_from_fresh_channel(const char *path)
     payloads_given++;
     status =
         gp_channel_send(dealer, NULL, &(gp_envelope){ 0 }, &gp_msg_predict_part, &part, &payload, 1, NULL);
-    gp_channel_close(dealer, 1000);
+    gp_channel_close(dealer, PATIENCE_MS);
     return status;
 }
 

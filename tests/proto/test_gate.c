@@ -15,7 +15,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 20000, ENFORCE_DOMAIN = 93 };
+enum { PATIENCE_MS = 60000, ENFORCE_DOMAIN = 93 };
 
 /* ---- our server ---- */
 

@@ -322,7 +322,7 @@ static void *serve(void *context)
     }
 }
 
-/* Reads what is there, or sleeps until something is; the ids must come in order.  False: nothing for five seconds. */
+/* Reads what is there, or sleeps until something is; the ids must come in order.  False: nothing for a minute. */
 static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
 {
     const void *record;
@@ -342,7 +342,7 @@ static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
     if (wait && gp_link_asleep(p->client, false)) {
         struct pollfd bell = { .fd = p->bell, .events = POLLIN };
 
-        if (poll(&bell, 1, 5000) == 0)
+        if (poll(&bell, 1, 60000) == 0)
             return false;
     }
     gp_link_awake(p->client);

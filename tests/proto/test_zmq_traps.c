@@ -35,7 +35,7 @@ TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
     mode_t before = umask(022);
     void *context = zmq_ctx_new(), *first = zmq_socket(context, ZMQ_PULL),
          *thief = zmq_socket(context, ZMQ_PULL), *client = zmq_socket(context, ZMQ_PUSH);
-    int patience = 10000, none = 0;
+    int patience = 60000, none = 0;
 
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
     zmq_setsockopt(thief, ZMQ_RCVTIMEO, &patience, sizeof(patience));
@@ -123,7 +123,7 @@ TEST(a_naive_end_hangs_on_a_message_to_who_never_comes)
         gp_channel_close(channel, 0);
         _exit(0);
     }
-    CHECK_INT(0, ended_by(ours, 20000));
+    CHECK_INT(0, ended_by(ours, 60000));
 }
 
 /* ---- descriptors ---- */
@@ -177,10 +177,10 @@ TEST(a_naive_ipc_listener_aborts_without_descriptors)
         pause();
         _exit(0);
     }
-    for (int i = 0; i < 1000 && access(path, F_OK) != 0; i++)
+    for (int i = 0; i < 12000 && access(path, F_OK) != 0; i++)
         usleep(5000);
     flood(AF_UNIX, (struct sockaddr *)&address, sizeof(address), fds);
-    CHECK_INT(SIGABRT, ended_by(naive, 10000));
+    CHECK_INT(SIGABRT, ended_by(naive, 60000));
     flood_end(fds);
 }
 
@@ -211,7 +211,7 @@ static void serve_with_few_descriptors(int told)
     if (write(told, &port, sizeof(port)) != sizeof(port))
         _exit(4);
     /* The silent are closed after 2 s; when all of the flood has been, one with a key is served. */
-    for (int64_t until = gp_now_ms() + 15000; gp_now_ms() < until; usleep(2000)) {
+    for (int64_t until = gp_now_ms() + 60000; gp_now_ms() < until; usleep(2000)) {
         gp_channel_watch(server);
         if (gp_channel_get_gate_stats(server).accepted >= 40 && gp_channel_get_gate_stats(server).links == 0)
             break;
@@ -220,13 +220,13 @@ static void serve_with_few_descriptors(int told)
     gp_channel *client = NULL;
 
     if (gp_channel_connect(&client, bound,
-                           &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &hers }, 10000,
+                           &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &hers }, 60000,
                            NULL) != GP_OK)
         _exit(5);
     while (gp_channel_send(client, NULL, &(gp_envelope){ 0 }, &gp_msg_status_get, &(gp_status_get){ 0 }, NULL,
                            0, NULL) != GP_OK)
         usleep(1000);
-    for (int64_t until = gp_now_ms() + 10000; gp_now_ms() < until; usleep(2000)) {
+    for (int64_t until = gp_now_ms() + 60000; gp_now_ms() < until; usleep(2000)) {
         if (gp_channel_receive(server, &in, NULL) == GP_OK)
             _exit(strcmp(in.owner.name, "alice") == 0 ? 0 : 6);
         gp_channel_watch(server);

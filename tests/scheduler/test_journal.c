@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = 60000 };
 
 static char directory[64];
 static gp_journal *journal;

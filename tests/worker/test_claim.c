@@ -57,27 +57,31 @@ TEST(a_device_is_claimed_once_and_the_refusal_names_the_holder)
 
 TEST(a_claim_ends_with_its_process_and_the_next_one_waits_for_that)
 {
-    int ready[2], second;
+    int ready[2], end[2], second;
     gp_error err;
     char byte;
 
     folder_make();
-    REQUIRE(pipe(ready) == 0);
+    REQUIRE(pipe(ready) == 0 && pipe(end) == 0);
     pid_t holder = fork();
 
     if (holder == 0) {
         int mine;
 
+        close(end[1]);
         if (claim(&mine, "GPU-1", 1, 0, NULL) != GP_OK || write(ready[1], "x", 1) != 1)
             _exit(1);
+        byte = read(end[0], &byte, 1) == 1; /* its end */
         usleep(50000);
-        _exit(0); /* not released: the kernel does it */
+        _exit(byte); /* not released: the kernel does it */
     }
     REQUIRE(read(ready[0], &byte, 1) == 1);
     CHECK_STATUS(GP_EBUSY, claim(&second, "GPU-1", 2, 0, &err));
-    REQUIRE_OK(claim(&second, "GPU-1", 2, 10000, &err), err);
+    close(end[1]);
+    REQUIRE_OK(claim(&second, "GPU-1", 2, 60000, &err), err);
     gp_claim_release(second);
     waitpid(holder, NULL, 0);
+    close(end[0]);
     close(ready[0]);
     close(ready[1]);
     folder_remove();

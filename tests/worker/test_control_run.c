@@ -116,7 +116,7 @@ TEST(a_worker_whose_client_is_done_with_commands_can_do_something_else)
     if (lease_begin(1)) {
         for (int i = 0; i < 3; i++) {
             /* The one before may still be ending. */
-            for (int tries = 0; tries < 1000 && !opened; tries++) {
+            for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until && !opened;) {
                 run_open(w, 7, 1);
                 if (!await(w->client, 0, &in))
                     break;
@@ -135,7 +135,7 @@ TEST(a_worker_whose_client_is_done_with_commands_can_do_something_else)
             CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
             close(runner);
         }
-        for (int tries = 0; tries < 1000; tries++) {
+        for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until;) {
             train(w, 7, 1, 1, "\"steps\":2");
             if (!await(w->client, 0, &in))
                 break;
@@ -243,9 +243,9 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
 
         /* The orphan's pid comes through a descriptor of ours; $PPID is the runner. */
         snprintf(line, sizeof(line),
-                 "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); sleep 0.2; kill -KILL $PPID; "
-                 "sleep 100",
-                 (int)getpid(), file);
+                 "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
+                 "until [ -s /proc/%d/fd/%d ]; do sleep 0.01; done; kill -KILL $PPID; sleep 100",
+                 (int)getpid(), file, (int)getpid(), file);
         command(runner, 1, line);
         CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
         CHECK_INT(0, answer(runner).kind);
@@ -254,7 +254,7 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
         if (read(file, line, sizeof(line)) > 0)
             orphan = atoi(line);
         CHECK(orphan > 1);
-        for (int i = 0; i < 2000 && kill(orphan, 0) == 0; i++)
+        for (int64_t until = gp_now_ms() + PATIENCE_MS; kill(orphan, 0) == 0 && gp_now_ms() < until;)
             usleep(2000);
         CHECK(kill(orphan, 0) != 0);
         if (run_opened(w, 7, 1)) {

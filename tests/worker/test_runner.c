@@ -17,7 +17,7 @@
 #include "proto/runner_wire.h"
 #include "tests/gp_test.h"
 
-enum { PATIENCE_MS = 10000, TEXT_BYTES = 1 << 16 };
+enum { PATIENCE_MS = 60000, TEXT_BYTES = 1 << 16 };
 
 typedef struct stage {
     pid_t pid;
@@ -190,6 +190,16 @@ static void pids_read(const stage *s, const char *name, pid_t *pids, int count)
     CHECK_INT(count, got);
     for (; got < count; got++)
         pids[got] = 999999999;
+}
+
+/* Waits until they are gone, and were waited for by their parent. */
+static void await_ends(const pid_t *pids, int count)
+{
+    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+
+    for (int i = 0; i < count; i++)
+        while (kill(pids[i], 0) == 0 && gp_now_ms() < deadline)
+            gp_sleep_ms(2);
 }
 
 static void check_none_alive(const pid_t *pids, int count)
@@ -396,10 +406,10 @@ TEST(a_job_is_asked_to_end_then_killed_with_all_its_tree)
     pid_t pids[3];
     gp_runner_answer a;
 
-    SHELL(&s, 1, "trap 'echo asked; exit 9' TERM; while :; do sleep 0.01; done");
+    SHELL(&s, 1, "trap 'echo asked; exit 9' TERM; echo $$ > ready; while :; do sleep 0.01; done");
     CHECK_INT(GP_RUNNER_STARTED, answer(&s).kind);
-    gp_sleep_ms(50);
-    ask_kill(&s, 1, 5000);
+    pids_read(&s, "ready", pids, 1);
+    ask_kill(&s, 1, PATIENCE_MS);
     a = answer(&s);
     CHECK_INT(9, a.exit_code);
     CHECK_TEXT("asked\n", said(s.out));
@@ -413,8 +423,7 @@ TEST(a_job_is_asked_to_end_then_killed_with_all_its_tree)
     a = answer(&s);
     CHECK_INT(2, a.job);
     CHECK_INT(SIGKILL, a.signal);
-    for (int i = 0; i < 200 && (alive(pids[1]) || alive(pids[2])); i++)
-        gp_sleep_ms(5);
+    await_ends(pids + 1, 2);
     check_none_alive(pids, 3);
     ask_kill(&s, 77, 0); /* one that is not there */
     ASK(&s, 3, "true");
@@ -475,10 +484,12 @@ TEST(what_had_ended_when_the_worker_died_is_told_and_what_had_not_is_not)
 {
     stage s = stage_open();
     bool told = false;
+    pid_t pid;
 
-    SHELL(&s, 1, "exit 4");
+    SHELL(&s, 1, "echo $$ > pid; exit 4");
     SHELL(&s, 2, "sleep 100");
-    gp_sleep_ms(100);
+    pids_read(&s, "pid", &pid, 1);
+    await_ends(&pid, 1);
     close(s.worker);
     s.worker = -1;
     for (gp_runner_answer a = answer(&s); a.kind != 0; a = answer(&s)) {
@@ -516,8 +527,7 @@ TEST(commands_die_with_a_runner_that_is_killed)
     pids_read(&s, "pid", &pid, 1);
     kill(s.pid, SIGKILL);
     CHECK_INT(128 + SIGKILL, stage_wait(&s));
-    for (int i = 0; i < 400 && alive(pid); i++)
-        gp_sleep_ms(5);
+    await_ends(&pid, 1);
     check_none_alive(&pid, 1);
     stage_close(&s);
 }

@@ -217,8 +217,9 @@ TEST(a_client_that_dies_frees_the_worker)
         run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
         CHECK(answer_any(&client));
         close(client.door);
-        for (int i = 0; i < 1000 && gp_link_running(client.link) != 0; i++)
-            usleep(5000);
+        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+             gp_link_running(client.link) != 0 && gp_now_ms() < until;)
+            usleep(2000);
         CHECK_INT(0, gp_link_running(client.link));
         CHECK(revoke_answered(7, true));
     }
@@ -319,7 +320,8 @@ TEST(links_leave_no_descriptor_behind)
             before = descriptors_of(w->pid);
     }
     after = descriptors_of(w->pid);
-    for (int ms = 0; after > before && ms < 2000; ms++) { /* it hangs up first, and closes the rest then */
+    for (int ms = 0; after > before && ms < PATIENCE_MS;
+         ms++) { /* it hangs up first, and closes the rest then */
         gp_sleep_ms(1);
         after = descriptors_of(w->pid);
     }
@@ -342,6 +344,9 @@ TEST(an_answer_is_announced_while_the_next_call_takes_unexpectedly_long)
         run_send(&client, work, &long_ms, sizeof(long_ms));
         CHECK(answer(&client, first)); /* sleeps on the bell */
         CHECK(!gp_link_pending(client.link));
+        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+             gp_link_running(client.link) != first + 1 && gp_now_ms() < until;)
+            usleep(500);
         CHECK_INT(first + 1, gp_link_running(client.link));
     }
     link_close();
@@ -354,8 +359,9 @@ TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_
 
     if (link_with_calls()) {
         run_send(&client, function_of(&client, "work"), &(uint32_t){ 60000 }, 4);
-        for (int i = 0; i < 4000 && gp_link_running(client.link) != client.id; i++)
-            usleep(5000);
+        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+             gp_link_running(client.link) != client.id && gp_now_ms() < until;)
+            usleep(2000);
         tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
         for (int i = 0; i < 2 && await(s.scheduler, 0, &in); i++) {
             CHECK_INT(GP_ID(beat), in.envelope.message); /* and not revoked: a scheduler replaces it */

@@ -242,13 +242,3 @@ GP_TASK gp_status work(gp_task *task, gp_error *err)
     while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < *ms);
     return GP_OK;
 }
-
-GP_TASK gp_status wait_ms(gp_task *task, gp_error *err)
-{
-    size_t bytes;
-    const uint32_t *ms = gp_task_argument(task, &bytes);
-
-    (void)err;
-    usleep(*ms * 1000);
-    return GP_OK;
-}
