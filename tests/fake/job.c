@@ -4,8 +4,9 @@
  *   train record FILE MS      the same as entries of a history: that it began, that it ended well
  *   train show FILE           write directory, umask and environment there
  *   train exit N | train abort | train lost   end so; lost: as one whose pool is gone
- *   train until FILE          until FILE is there, whatever SIGTERM says
- *   train print N MS          N lines, so long apart
+ *   train until FILE [CODE]   until FILE is there, whatever SIGTERM says; then ends so
+ *   train while FILE          as long as FILE is there
+ *   train print N FILE        N lines, and one more when FILE is there
  *   train count FOLDER MS     fails when three are in FOLDER at once */
 #include <dirent.h>
 #include <errno.h>
@@ -101,17 +102,24 @@ static int run(int argc, char **argv, const char *attempt)
     }
     if (strcmp(verb, "count") == 0)
         return count(word, ms);
-    for (int i = 0; strcmp(verb, "print") == 0 && i < atoi(word); i++) {
-        printf("line %d\n", i + 1);
-        fflush(stdout);
-        gp_sleep_ms(ms);
+    if (strcmp(verb, "print") == 0 && argc > 4) {
+        for (int i = 0; i <= atoi(word); i++) {
+            while (i == atoi(word) && access(argv[4], F_OK) != 0)
+                gp_sleep_ms(2);
+            printf("line %d\n", i + 1);
+            fflush(stdout);
+        }
+        return 0;
     }
+    while (strcmp(verb, "while") == 0 && access(word, F_OK) == 0)
+        gp_sleep_ms(2);
     if (strcmp(verb, "until") == 0) {
         signal(SIGTERM, SIG_IGN);
         printf("waiting\n");
         fflush(stdout);
         while (access(word, F_OK) != 0)
             gp_sleep_ms(2);
+        return (int)ms; /* CODE */
     }
     return 0;
 }

@@ -97,10 +97,10 @@ static inline int stage_continue(int64_t hold_ms, int seen)
     return line > seen ? line : seen;
 }
 
-/* The command's exit code, STAGE_KILLED by a signal, STAGE_LATE: killed by us. */
-static inline int stage_finish(pid_t child, int64_t hold_ms, double seconds)
+/* The command's exit code, STAGE_KILLED by a signal, STAGE_LATE: killed by us, as one that does not end. */
+static inline int stage_finish(pid_t child, int64_t hold_ms)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(seconds) * 1e3);
+    int64_t deadline = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
     int state = 0, seen = 0;
     bool late = false;
 
@@ -118,8 +118,7 @@ static inline int stage_finish(pid_t child, int64_t hold_ms, double seconds)
     return late ? STAGE_LATE : WIFEXITED(state) ? WEXITSTATUS(state) : STAGE_KILLED;
 }
 
-#define STAGE_RUN(seconds, ...)                                                                              \
-    stage_finish(stage_start(NULL, (const char *const[]){ __VA_ARGS__, NULL }), 0, seconds)
+#define STAGE_RUN(...) stage_finish(stage_start(NULL, (const char *const[]){ __VA_ARGS__, NULL }), 0)
 
 /* One error that a person can read, and no more than one. */
 static inline void stage_check_error(const char *what)
@@ -172,10 +171,10 @@ static int stage_look(const char *path, const struct stat *facts, int kind, stru
     return 0;
 }
 
-/* Within 5 s of `down`, P12: no process, no socket, no half-written file. */
+/* Soon after `down`, P12: no process, no socket, no half-written file. */
 static inline void stage_check_left(void)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(5) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
 
     while (stage_signal_all(0, false) > 0 && gp_now_ms() < deadline)
         gp_sleep_ms(10);
@@ -201,8 +200,8 @@ static inline void stage_end(void)
             printf("     no log\n");
     }
     stage_signal_all(SIGKILL, false);
-    for (int i = 0; i < 200 && stage_signal_all(0, false) > 0; i++)
-        gp_sleep_ms(5);
+    for (int i = 0; i < POOLS_PATIENCE_MS && stage_signal_all(0, false) > 0; i++)
+        gp_sleep_ms(1);
     nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 

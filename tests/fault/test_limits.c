@@ -12,6 +12,7 @@
 #include "client/pool.h"
 #include "proto/door.h"
 #include "tests/fault/stage.h"
+#include "tests/service/killer.h"
 
 #define TRAIN                                                                                                \
     "train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "1", "--mini-batch-size", "60",   \
@@ -30,7 +31,7 @@ static void check_logs_have_no(const char *word)
 static void end_well(void)
 {
     stage_descriptors = 0;
-    CHECK_INT(0, STAGE_RUN(20, "down"));
+    CHECK_INT(0, STAGE_RUN("down"));
     stage_check_left();
     stage_end();
 }
@@ -45,10 +46,10 @@ TEST(with_few_descriptors_a_command_works_or_says_so)
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]) && gp_test_failures == 0; i++) {
         stage_begin();
         stage_descriptors = limits[i];
-        int code = STAGE_RUN(30, "up", "--workers", "2");
+        int code = STAGE_RUN("up", "--workers", "2");
 
         if (code == 0)
-            code = STAGE_RUN(30, TRAIN);
+            code = STAGE_RUN(TRAIN);
         if (code < 0)
             GP_TEST_FAIL("%d descriptors: ended by a signal (%d): %s", (int)limits[i], code, stage_err);
         else if (code > 0)
@@ -64,6 +65,31 @@ TEST(with_few_descriptors_a_command_works_or_says_so)
     }
     printf("     %d limits were enough, %d were refused\n", worked, said);
     CHECK(worked >= 1 && said >= 3);
+}
+
+static int descriptors_of(pid_t pid)
+{
+    char path[40];
+    int count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+/* Waits until a daemon has seen that they are gone who took its descriptors: it has so many again, and a few. */
+static bool await_descriptors(pid_t pid, int count)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    while (descriptors_of(pid) > count + 8 && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    return descriptors_of(pid) <= count + 8;
 }
 
 /* Connections that say nothing. */
@@ -96,11 +122,15 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
 
         stage_begin();
         stage_descriptors = 128;
-        REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+        REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
         stage_descriptors = 0;
         REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+        REQUIRE_OK(pool_status(pool, &reply, &err), err);
         uint32_t pid = pool->scheduler_pid;
+        pid_t daemon = i == 0 ? (pid_t)pid : (pid_t)reply->workers[0].slot.pid;
+        int before = descriptors_of(daemon);
 
+        gp_free(reply);
         CHECK(crowd_connect(stage_path(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
         crowd_connect(stage_path(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
         gp_sleep_ms(300);
@@ -112,8 +142,8 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
         gp_pool_close(pool);
         for (int f = 0; f < 2 * CROWD; f++)
             close(fds[f]);
-        gp_sleep_ms(100);
-        CHECK_INT(0, STAGE_RUN(20, TRAIN));
+        CHECK(await_descriptors(daemon, before));
+        CHECK_INT(0, STAGE_RUN(TRAIN));
         check_logs_have_no("signal 6");
         end_well();
     }
@@ -145,7 +175,8 @@ static swarm swarm_start(int count)
             gp_error err;
             gp_pool *pool;
 
-            byte = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = 60000 },
+            byte = gp_pool_open(&pool,
+                                &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_PATIENCE_MS },
                                 &err) == GP_OK
                        ? 'y'
                        : 'n';
@@ -190,7 +221,7 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
         SKIP("%d clients need %d descriptors, the hard limit is %d", count * EACH, count * EACH * 2 + 400,
              (int)limit.rlim_max);
     stage_begin();
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     int64_t began = gp_now_ms();
 
     for (int i = 0; i < count; i++) /* before this process has a context of ZeroMQ */
@@ -224,7 +255,7 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
     printf("     %d clients in %.2f s; status within %.1f ms; the scheduler has %ld KiB, %.1f KiB a client\n",
            count * EACH, storm, worst, with, (double)with / (count * EACH));
     gp_pool_close(pool);
-    CHECK_INT(0, STAGE_RUN(20, TRAIN)); /* they are gone, and nothing of them is left */
+    CHECK_INT(0, STAGE_RUN(TRAIN)); /* they are gone, and nothing of them is left */
     end_well();
 }
 
@@ -238,21 +269,26 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
 
     stage_begin();
     stage_descriptors = 128; /* of the scheduler: enough for some thirty clients */
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     stage_descriptors = 0;
+    pid_t scheduler = holder();
+    int before = descriptors_of(scheduler);
+
+    CHECK(scheduler > 0 && before > 0);
     crowd = swarm_start(200);
     while (read(crowd.told, &byte, 1) == 1 && byte == 'y')
         in++;
     printf("     %d clients with 128 descriptors\n", in);
     CHECK(in >= 16 && in < 64);
     swarm_end(&crowd);
+    CHECK(await_descriptors(scheduler, before));
     crowd = swarm_start(in);
     for (int i = 0; i < in; i++)
         CHECK(read(crowd.told, &byte, 1) == 1 && byte == 'y');
     CHECK_STATUS(GP_EBUSY, gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err));
     CHECK_CONTAINS(err.message, "which is its limit");
     swarm_end(&crowd);
-    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    CHECK_INT(0, STAGE_RUN(TRAIN));
     end_well();
 }
 
@@ -295,7 +331,7 @@ TEST(work_goes_on_though_the_clock_jumps_by_days)
             CHECK(pwrite(fd, &jumps[i % 6], sizeof(jumps[0]), 0) == sizeof(jumps[0]));
             gp_sleep_ms(10);
         }
-        int code = stage_finish(child, 0, 30);
+        int code = stage_finish(child, 0);
 
         if (code != 0)
             GP_TEST_FAIL("%s: %d: %s", works[w][0], code, stage_err);
@@ -343,14 +379,14 @@ TEST(what_a_dead_pool_left_is_taken_over)
     put_socket("run/default/w63.4294967295.door");
     put("run/default/w2.1.door", "no socket");
     put("run/default/w3.1.door.0000ff", "a temporary name");
-    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
-    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    CHECK_INT(0, STAGE_RUN(TRAIN));
     end_well();
 }
 
 static void check_refused(const char *what, const char *words)
 {
-    int code = STAGE_RUN(20, "up", "--workers", "2");
+    int code = STAGE_RUN("up", "--workers", "2");
 
     if (code <= 0)
         GP_TEST_FAIL("%s: exit code %d", what, code);
@@ -377,7 +413,7 @@ TEST(directories_of_others_are_refused_with_the_reason)
         check_refused("another user's directory", "/run");
         CHECK(chown(stage_path("run"), 0, 0) == 0);
     }
-    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     end_well();
 }
 
@@ -422,20 +458,20 @@ static int disk_case(const char *name, int kib)
         gp_test_failures = 0;
         if (!tiny_disk(stage_path(name), kib))
             _exit(77);
-        int code = STAGE_RUN(30, "up", "--workers", "2");
+        int code = STAGE_RUN("up", "--workers", "2");
 
         if (code == 0)
             code =
-                STAGE_RUN(30, "train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "2",
+                STAGE_RUN("train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "2",
                           "--mini-batch-size", "60", "--checkpoint-path", stage_path("state/ck"), "--quiet");
         if (code < 0)
             GP_TEST_FAIL("%s of %d KiB: ended by a signal (%d): %s", name, kib, code, stage_err);
         else if (code > 0)
             stage_check_error(name);
         printf("     %s of %d KiB: exit code %d: %.150s\n", name, kib, code, stage_err);
-        STAGE_RUN(20, "down");
-        if (stage_signal_all(0, false) > 0)
-            gp_sleep_ms(1000);
+        STAGE_RUN("down");
+        for (int i = 0; i < POOLS_PATIENCE_MS && stage_signal_all(0, false) > 0; i++)
+            gp_sleep_ms(1);
         CHECK_INT(0, stage_signal_all(0, true));
         fflush(stdout);
         _exit(gp_test_failures != 0);
@@ -480,8 +516,8 @@ static void check_file(const file_case *c)
     setenv("GP_FAIL", c->fail, 1);
     setenv("GP_FAIL_TOLD", stage_path("struck"), 1);
     setenv("LD_PRELOAD", preload, 1);
-    CHECK_INT(0, STAGE_RUN(20, "up", "--workers", "2"));
-    int code = STAGE_RUN(30, "train", "--network", "lenet", "--data", "digits:240", "--max-epochs", "2",
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:240", "--max-epochs", "2",
                          "--mini-batch-size", "60", "--checkpoint-path", "ck");
 
     if (c->works ? code != 0 : code <= 0)
@@ -492,7 +528,7 @@ static void check_file(const file_case *c)
         GP_TEST_FAIL("%s: no \"%s\" in: %s", c->fail, c->says, stage_err);
     if (access(stage_path("struck"), F_OK) != 0)
         GP_TEST_FAIL("%s did not strike", c->fail);
-    CHECK_INT(0, STAGE_RUN(20, "down"));
+    CHECK_INT(0, STAGE_RUN("down"));
     unsetenv("LD_PRELOAD");
     unsetenv("GP_FAIL");
     unsetenv("GP_FAIL_TOLD");
@@ -527,24 +563,23 @@ static void check_other_version(const char *door, uint32_t role)
     gp_door_reply reply;
     gp_error err = { 0 };
     int fd = -1;
-    int64_t began = gp_now_ms();
 
     memcpy(hello.session, "0123456789abcdef", 16);
-    CHECK_STATUS(GP_EVERSION, gp_door_connect(&fd, &reply, stage_path(door), &hello, 5000, &err));
+    CHECK_STATUS(GP_EVERSION,
+                 gp_door_connect(&fd, &reply, stage_path(door), &hello, POOLS_PATIENCE_MS, &err));
     CHECK_CONTAINS(err.message, "90");
     CHECK_CONTAINS(err.message, "99");
-    CHECK((double)(gp_now_ms() - began) * 1e-3 <= pools_patience(1));
 }
 
-TEST(other_versions_are_refused_by_name_within_a_second)
+TEST(other_versions_are_refused_by_name)
 {
     stage_begin();
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     check_other_version("run/default/scheduler.door", GP_ROLE_CLIENT);
     check_other_version("run/default/scheduler.door", GP_ROLE_WORKER);
     check_other_version("run/default/w1.1.door", GP_ROLE_CLIENT);
     check_other_version("run/default/w1.1.door", GP_ROLE_SCHEDULER);
     check_other_version("run/default/w2.1.door", GP_ROLE_WORKER);
-    CHECK_INT(0, STAGE_RUN(20, TRAIN));
+    CHECK_INT(0, STAGE_RUN(TRAIN));
     end_well();
 }

@@ -11,7 +11,7 @@ static const char canary[] = "canary/Zk81-QwErTy-secret";
 static bool begin(void)
 {
     stage_begin();
-    if (STAGE_RUN(20, "up", "--workers", "2") == 0)
+    if (STAGE_RUN("up", "--workers", "2") == 0)
         return true;
     GP_TEST_FAIL("up: %s", stage_err);
     return false;
@@ -20,14 +20,14 @@ static bool begin(void)
 static void end(void)
 {
     unsetenv("AWS_SECRET_ACCESS_KEY");
-    STAGE_RUN(20, "down");
+    STAGE_RUN("down");
     stage_check_left();
     stage_end();
 }
 
 static int run_with(const char *faults, const char *const *words)
 {
-    return stage_finish(stage_start(faults, words), 0, 40);
+    return stage_finish(stage_start(faults, words), 0);
 }
 
 #define RUN_WITH(faults, ...) run_with(faults, (const char *const[]){ __VA_ARGS__, NULL })
@@ -62,7 +62,7 @@ static void check_report(const char *run)
     gp_json *report = NULL;
     gp_error err;
 
-    REQUIRE(STAGE_RUN(20, "report", run, "--json") == 0);
+    REQUIRE(STAGE_RUN("report", run, "--json") == 0);
     REQUIRE_OK(gp_json_parse(&report, stage_out, strlen(stage_out), &err), err);
     CHECK_CONTAINS(gp_json_text(gp_json_member(gp_json_member(report, "error"), "message"), ""), "worker 2");
     CHECK_TEXT("GP_EPEER", gp_json_text(gp_json_member(gp_json_member(report, "error"), "status"), ""));
@@ -77,7 +77,7 @@ static void check_report(const char *run)
     CHECK_CONTAINS(gp_json_text(gp_json_member(gp_json_member(report, "versions"), "gradpool"), ""),
                    "gradpool");
     gp_json_free(report);
-    CHECK_INT(0, STAGE_RUN(20, "report", run));
+    CHECK_INT(0, STAGE_RUN("report", run));
     CHECK_CONTAINS(stage_out, "worker 2");
     CHECK_CONTAINS(stage_out, "last steps");
     CHECK_CONTAINS(stage_out, "training ended in step");
@@ -91,14 +91,14 @@ TEST(a_training_that_fails_leaves_a_report)
 
     stage_begin();
     setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1); /* of the daemons */
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     unsetenv("GRADPOOL_FAULT");
-    CHECK_INT(1, STAGE_RUN(40, TRAIN));
+    CHECK_INT(1, STAGE_RUN(TRAIN));
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
     snprintf(path, sizeof(path), "%s/%s/report.json", stage_path("w"), run_path());
     CHECK(stat(path, &facts) == 0 && facts.st_size > 1000 && facts.st_size < 1 << 20);
-    CHECK_INT(0, STAGE_RUN(20, "report", run_path(), "--out", "r.tar"));
+    CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
     snprintf(path, sizeof(path),
              "cd %s && tar xf r.tar && test -s report/report.json && test -s report/logs/worker-2.log",
              stage_path("w"));
@@ -109,7 +109,7 @@ TEST(a_training_that_fails_leaves_a_report)
 static bool await_told(const char *text)
 {
     char told[400] = "";
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(30) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
 
     while (strstr(told, text) == NULL && gp_now_ms() < deadline) {
         gp_sleep_ms(10);
@@ -126,7 +126,7 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
 
     stage_begin();
     setenv("GRADPOOL_FAULT", "loading:1:stop@2.1,forward:9:kill@2.1", 1); /* of the daemons */
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     unsetenv("GRADPOOL_FAULT");
     client = stage_start(NULL, words);
     CHECK(await_told("loading stop"));
@@ -134,7 +134,7 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
     stage_continue(0, 0);
     CHECK(await_told("forward kill"));
     kill(client, SIGCONT);
-    CHECK_INT(1, stage_finish(client, 0, 40));
+    CHECK_INT(1, stage_finish(client, 0));
     CHECK_CONTAINS(stage_err, "the last step that all workers finished is 8");
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
@@ -145,14 +145,14 @@ TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
 {
     stage_begin();
     setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
-    REQUIRE(STAGE_RUN(20, "up", "--workers", "2") == 0);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     unsetenv("GRADPOOL_FAULT");
-    REQUIRE(STAGE_RUN(20, "submit", "--", TRAIN) == 0);
-    CHECK(STAGE_RUN(40, "wait", "1") != 0);
+    REQUIRE(STAGE_RUN("submit", "--", TRAIN) == 0);
+    CHECK(STAGE_RUN("wait", "1") != 0);
     check_report("1");
     REQUIRE(RUN_WITH("train-step:3:kill", "submit", "--", TRAIN) == 0);
-    CHECK(STAGE_RUN(40, "wait", "2") != 0);
-    CHECK_INT(0, STAGE_RUN(20, "report", "2"));
+    CHECK(STAGE_RUN("wait", "2") != 0);
+    CHECK_INT(0, STAGE_RUN("report", "2"));
     CHECK_CONTAINS(stage_out, "it has not said how it ended");
     CHECK_CONTAINS(stage_out, "== scheduler.log");
     end();
@@ -164,7 +164,7 @@ TEST(a_report_has_no_secrets_and_an_end)
 
     REQUIRE(begin());
     setenv("AWS_SECRET_ACCESS_KEY", canary, 1);
-    int code = STAGE_RUN(40, "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "1");
+    int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "1");
 
     if (code != 0)
         GP_TEST_FAIL("%d: %s", code, stage_err);
@@ -175,13 +175,13 @@ TEST(a_report_has_no_secrets_and_an_end)
     for (int i = 0; i < 100000; i++)
         fprintf(log, "line %d told %s to a log\x01\xff\n", i, canary);
     fclose(log);
-    REQUIRE(STAGE_RUN(20, "report", run_path(), "--json") == 0);
+    REQUIRE(STAGE_RUN("report", run_path(), "--json") == 0);
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_CONTAINS(stage_out, "line 99999 told ****");
     CHECK(strlen(stage_out) < STAGE_TEXT - 1); /* all of it was read: 64 KiB */
-    REQUIRE(STAGE_RUN(20, "report", run_path()) == 0);
+    REQUIRE(STAGE_RUN("report", run_path()) == 0);
     CHECK(strstr(stage_out, canary) == NULL);
-    CHECK_INT(0, STAGE_RUN(20, "report", run_path(), "--out", "r.tar"));
+    CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
     snprintf(path, sizeof(path), "grep -q '%s' %s/r.tar", canary, stage_path("w"));
     CHECK(system(path) != 0);
     end();
@@ -190,10 +190,10 @@ TEST(a_report_has_no_secrets_and_an_end)
 TEST(a_run_that_is_not_there_has_none)
 {
     stage_begin();
-    CHECK_INT(1, STAGE_RUN(20, "report", "7"));
+    CHECK_INT(1, STAGE_RUN("report", "7"));
     stage_check_error("no job");
-    CHECK_INT(1, STAGE_RUN(20, "report", "./nowhere"));
+    CHECK_INT(1, STAGE_RUN("report", "./nowhere"));
     stage_check_error("no folder");
-    CHECK_INT(2, STAGE_RUN(20, "report"));
+    CHECK_INT(2, STAGE_RUN("report"));
     stage_end();
 }

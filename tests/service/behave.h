@@ -65,7 +65,7 @@ static inline const gp_function *find(const char *name)
 /* Look up what most tests call, while the workers are free. */
 static inline void find_usual(void)
 {
-    static const char *const usual[] = { "nothing",  "square", "where", "nap",
+    static const char *const usual[] = { "nothing",  "square", "where", "nap",  "hold",
                                          "stubborn", "fail",   "die",   "tally" };
 
     found_count = 0;
@@ -140,6 +140,23 @@ static inline gp_future *call_text(const char *name, const char *text)
     return call_with((gp_parfeval_request){ 0 }, name, text, strlen(text));
 }
 
+/* A call that goes on until let_go(). */
+static inline gp_future *call_held(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/go", pools_root);
+    return call_text("hold", path);
+}
+
+static inline void let_go(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/go", pools_root);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
 /* Its result as one number; -1 (a failed check) when it has none. */
 static inline int64_t number_of(gp_future *future)
 {
@@ -197,14 +214,25 @@ static inline gp_team_info team_info(void)
     return info;
 }
 
-/* Waits, for ten seconds at most, until the first nap or stubborn task of the test runs. */
+/* Waits until so many naps, held and stubborn tasks of the test have begun. */
+static inline bool wait_begun(int count)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int begun;
+
+    do {
+        begun = 0;
+        for (const char *at = strstr(said, "begun"); at != NULL; at = strstr(at + 1, "begun"))
+            begun++;
+        if (begun < count)
+            gp_sleep_ms(1);
+    } while (begun < count && gp_now_ms() < deadline);
+    return begun >= count;
+}
+
 static inline bool wait_running(const gp_future *future)
 {
-    int64_t deadline = gp_now_ms() + 10000;
-
-    while (strstr(said, "begun") == NULL && gp_now_ms() < deadline)
-        gp_sleep_ms(1);
-    return info_of(future).state == GP_FUTURE_RUNNING;
+    return wait_begun(1) && info_of(future).state == GP_FUTURE_RUNNING;
 }
 
 /* A worker that is in nobody's way is still a worker: all of them, idle or held. */

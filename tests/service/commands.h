@@ -147,7 +147,7 @@ static inline int lines_of(const char *name)
 
 static inline bool wait_for_lines(const char *name, int count)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
 
     while (lines_of(name) < count && gp_now_ms() < deadline)
         gp_sleep_ms(2);
@@ -168,10 +168,10 @@ static inline int pids_of(const char *name, pid_t *pids)
     return count;
 }
 
-/* How many of them live after that time, which is given up early when none does. */
-static inline int alive_after(const char *name, double seconds)
+/* How many of them live: now, or, patient, when the waiting for the end of all is given up. */
+static inline int alive_of(const char *name, bool patient)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(seconds) * 1e3);
+    int64_t deadline = gp_now_ms() + (patient ? POOLS_PATIENCE_MS : 0);
     pid_t pids[PIDS_MAX];
     int count = pids_of(name, pids), alive;
 
@@ -183,6 +183,37 @@ static inline int alive_after(const char *name, double seconds)
             gp_sleep_ms(2);
     } while (alive > 0 && gp_now_ms() < deadline);
     return alive;
+}
+
+/* Waits until the last command's standard error has the text: it is read while the command runs. */
+static inline bool await_err(const char *text)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    for (slurp(in_root("err"), err, sizeof(err)); strstr(err, text) == NULL && gp_now_ms() < deadline;
+         slurp(in_root("err"), err, sizeof(err)))
+        gp_sleep_ms(2);
+    return strstr(err, text) != NULL;
+}
+
+/* Waits until the pool has so many leases. */
+static inline bool await_leases(uint32_t count)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    gp_status_reply *reply;
+    uint32_t leases = UINT32_MAX;
+    gp_pool *pool;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
+        return false;
+    while (leases != count && gp_now_ms() < deadline && pool_status(pool, &reply, NULL) == GP_OK) {
+        leases = reply->leases_count;
+        gp_free(reply);
+        if (leases != count)
+            gp_sleep_ms(2);
+    }
+    gp_pool_close(pool);
+    return leases == count;
 }
 
 /* Of worker `index` (from 1) or, with 0, of the scheduler. */

@@ -7,7 +7,7 @@
 
 #include "tests/service/pools.h"
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = POOLS_PATIENCE_MS };
 
 static gp_pool *pool;
 static gp_error err;
@@ -127,6 +127,15 @@ static inline char *slurp(const char *path)
     if (file != NULL)
         fclose(file);
     return text;
+}
+
+/* Until the text is in the file. */
+static inline bool await_text(const char *path, const char *text)
+{
+    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
+        if (strstr(slurp(path), text) != NULL)
+            return true;
+    return false;
 }
 
 static inline pid_t scheduler_pid(void)

@@ -79,7 +79,7 @@ TEST(an_interrupt_ends_it_and_the_workers_are_free)
 
     advise_begin();
     child = START("advise", LENET, "--steps", "1000", "--quiet");
-    gp_sleep_ms(300);
+    CHECK(await_leases(1));
     kill(child, SIGINT);
     CHECK_INT(130, finish(child));
     CHECK_TEXT("", out);

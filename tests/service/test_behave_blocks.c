@@ -87,19 +87,15 @@ TEST(a_block_of_n_or_of_a_range_has_that_many_ranks)
 
 /* ---- errors ---- */
 
-/* A block of three in which rank 2 does something; what it returned, and how long it took. */
-static gp_status run_one_of_many(gp_block **block, const char *does, const char *others, int64_t *ms)
+/* A block of three in which rank 2 does something that the others wait for without end. */
+static gp_status run_one_of_many(gp_block **block, const char *does, const char *others)
 {
     behave_one one = { .rank = 2 };
-    int64_t begun = gp_now_ms();
-    gp_status status;
 
     snprintf(one.does, sizeof(one.does), "%s", does);
     snprintf(one.others, sizeof(one.others), "%s", others);
     *block = NULL;
-    status = run_block(block, "one_of_many", &one, sizeof(one));
-    *ms = gp_now_ms() - begun;
-    return status;
+    return run_block(block, "one_of_many", &one, sizeof(one));
 }
 
 TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
@@ -108,15 +104,13 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
     gp_block *block;
     const void *data;
     size_t bytes;
-    int64_t ms;
 
     BEGIN(3);
     find("one_of_many");
     for (int i = 0; i < 3; i++) {
-        CHECK_STATUS(GP_ECORRUPT, run_one_of_many(&block, "fail", others[i], &ms));
+        CHECK_STATUS(GP_ECORRUPT, run_one_of_many(&block, "fail", others[i]));
         CHECK_CONTAINS(err.message, "rank 2 gives up");
         CHECK_CONTAINS(err.message, "2");
-        CHECK(ms < 1000 * pools_patience(1));
         REQUIRE(block != NULL);
         CHECK_STATUS(GP_ECANCELED, gp_block_result(block, 1, &data, &bytes, &err));
         CHECK_STATUS(GP_ECORRUPT, gp_block_result(block, 2, &data, &bytes, &err));
@@ -135,13 +129,11 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
     gp_block *block;
     const void *data;
     size_t bytes;
-    int64_t ms;
 
     BEGIN(3);
     for (int i = 0; i < 3; i++) {
-        CHECK_STATUS(GP_EPEER, run_one_of_many(&block, "kill", others[i], &ms));
+        CHECK_STATUS(GP_EPEER, run_one_of_many(&block, "kill", others[i]));
         CHECK_CONTAINS(err.message, "signal 9");
-        CHECK(ms < 1000 * pools_patience(3));
         REQUIRE(block != NULL);
         CHECK_STATUS(GP_EPEER, gp_block_result(block, 2, &data, &bytes, &err));
         gp_block_free(block);
@@ -156,13 +148,11 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
 TEST(a_rank_that_leaves_early_does_not_leave_the_others_waiting)
 {
     gp_block *block;
-    int64_t ms;
 
     BEGIN(3);
-    CHECK(run_one_of_many(&block, "leave", "receive", &ms) != GP_OK);
-    CHECK(ms < 1000 * pools_patience(3));
+    CHECK(run_one_of_many(&block, "leave", "receive") != GP_OK);
     gp_block_free(block);
-    CHECK(run_one_of_many(&block, "leave", "barrier", &ms) != GP_OK);
+    CHECK(run_one_of_many(&block, "leave", "barrier") != GP_OK);
     gp_block_free(block);
     CHECK_STATUS(GP_ESTATE, run_block(&block, "disagree", NULL, 0));
     gp_block_free(block);
@@ -179,7 +169,7 @@ TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
 
     BEGIN(3);
     CHECK_STATUS(GP_EINVAL, run_block(&block, "all_fail", NULL, 0));
-    CHECK_CONTAINS(err.message, "rank 3 has its own reason"); /* the quickest */
+    CHECK_CONTAINS(err.message, "rank 3 has its own reason"); /* the first */
     REQUIRE(block != NULL);
     for (uint32_t index = 1; index <= 3; index++) {
         char own[40];
@@ -194,17 +184,15 @@ TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
 
 TEST(a_block_that_runs_too_long_is_ended)
 {
-    int64_t ms = 30000, begun;
+    int64_t ms = 1 << 30; /* days */
     gp_block *block = NULL;
     gp_spmd_request request = { .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 50 };
     gp_status status;
 
     BEGIN(2);
     request.function = find("nap");
-    begun = gp_now_ms();
     status = gp_spmd(&block, team, &request, &err);
     CHECK(status == GP_ECANCELED || status == GP_ETIMEDOUT);
-    CHECK(gp_now_ms() - begun < 1000 * pools_patience(2));
     gp_block_free(block);
     CHECK_INT(25, number_of(call("square", 5)));
     team_end();

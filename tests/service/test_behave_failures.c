@@ -76,12 +76,11 @@ TEST(a_task_that_spoils_its_heap_loses_its_own_worker_only)
 
 TEST(a_child_that_a_task_leaves_does_not_hide_the_death_of_its_worker)
 {
-    int64_t ms = 3000;
-
     BEGIN(2);
-    gp_future *future = call_with((gp_parfeval_request){ .attempts = 1 }, "fork_and_die", &ms, sizeof(ms));
+    gp_future *future =
+        call_with((gp_parfeval_request){ .attempts = 1 }, "fork_and_die", pools_root, strlen(pools_root));
 
-    CHECK_STATUS(GP_EPEER, gp_future_wait(future, 2000, &err) == GP_OK ? end_of(future) : GP_ETIMEDOUT);
+    CHECK_STATUS(GP_EPEER, end_of(future)); /* while the child lives */
     CHECK_CONTAINS(err.message, "signal 9");
     CHECK_INT(2, workers_alive());
     CHECK_INT(9, number_of(call("square", 3)));
@@ -94,7 +93,7 @@ TEST(a_task_that_closes_all_descriptors_costs_its_worker_no_more)
     BEGIN(2);
     gp_future *closer = call_with((gp_parfeval_request){ .attempts = 1 }, "close_all", "", 0);
 
-    CHECK_STATUS(GP_OK, gp_future_wait(closer, 10000, &err));
+    CHECK_STATUS(GP_OK, gp_future_wait(closer, POOLS_PATIENCE_MS, &err));
     CHECK_INT(9, number_of(call("square", 3)));
     CHECK_INT(2, workers_alive());
     gp_future_free(closer);
@@ -106,11 +105,10 @@ TEST(a_task_that_closes_all_descriptors_costs_its_worker_no_more)
 TEST(a_call_whose_worker_is_killed_is_run_again_and_says_so)
 {
     BEGIN(2);
-    gp_future *future = call("nap", 200), *other;
+    gp_future *future = call_text("hold_once", ""), *other;
     gp_status_reply *reply;
 
     CHECK(wait_running(future));
-    gp_sleep_ms(20);
     reply = pools_settled(pool);
     REQUIRE(reply != NULL);
     for (uint32_t i = 0; i < reply->workers_count; i++)
@@ -176,13 +174,13 @@ TEST(a_call_that_may_run_once_is_not_run_again)
     team_end();
 }
 
-/* Counts "end N" lines: each call's must be there once. */
+/* Counts "end N" lines: each call has one; one more only who was killed between that line and its answer, and run again. */
 TEST(calls_that_had_ended_are_not_run_again_and_none_is_lost)
 {
     enum { CALLS = 60 };
     behave_tally argument = { .ms = 3 };
     gp_future *futures[CALLS];
-    int ends[CALLS] = { 0 }, deaths = 0;
+    int ends[CALLS] = { 0 }, deaths = 0, again = 0;
     char line[64];
 
     BEGIN(2);
@@ -213,10 +211,12 @@ TEST(calls_that_had_ended_are_not_run_again_and_none_is_lost)
     }
     fclose(file);
     for (int i = 0; i < CALLS; i++) {
-        CHECK_INT(1, ends[i]);
+        CHECK(ends[i] >= 1 && ends[i] <= (int)info_of(futures[i]).attempts);
+        again += ends[i] - 1;
         gp_future_free(futures[i]);
     }
     CHECK(deaths > 0 && team_info().rerun <= (uint64_t)deaths);
+    CHECK((uint64_t)again <= team_info().rerun);
     team_end();
 }
 
@@ -227,7 +227,7 @@ TEST(results_are_kept_when_their_worker_dies)
     BEGIN(2);
     for (int i = 0; i < 20; i++)
         futures[i] = call("square", i);
-    REQUIRE_OK(gp_futures_wait(futures, 20, GP_WAIT_ALL, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     kill(pid_on(1), SIGKILL);
     kill(pid_on(2), SIGKILL);
     for (int i = 0; i < 20; i++) {
@@ -453,7 +453,6 @@ static other_client client_fork(const char *task)
 static void client_kill_amid(other_client *other)
 {
     gp_status_reply *reply;
-    int64_t begun;
     char byte;
 
     CHECK_INT(1, write(other->tell, "g", 1));
@@ -463,9 +462,7 @@ static void client_kill_amid(other_client *other)
     waitpid(other->pid, NULL, 0);
     close(other->tell);
     close(other->told);
-    begun = gp_now_ms();
-    REQUIRE_OK(team_again(NULL), err);
-    CHECK(gp_now_ms() - begun < 1000 * pools_patience(3));
+    REQUIRE_OK(team_again(NULL), err); /* waits for its workers */
     CHECK_INT(1, number_of(call("square", 1)));
     gp_team_close(team);
     team = NULL;

@@ -18,12 +18,13 @@ static void free_all(gp_future **futures, size_t count)
 TEST(a_future_goes_from_waiting_over_running_to_done_and_its_times_are_in_order)
 {
     BEGIN(1);
-    gp_future *busy = call("nap", 300), *queued = call("square", 12);
+    gp_future *busy = call_held(), *queued = call("square", 12);
     gp_future_info info;
 
     CHECK(wait_running(busy));
     CHECK(info_of(queued).state != GP_FUTURE_DONE); /* it may wait in its worker's ring already */
     CHECK_INT(0, info_of(queued).ended_ns);
+    let_go();
     CHECK_INT(144, number_of(queued));
     info = info_of(queued);
     CHECK_INT(GP_FUTURE_DONE, info.state);
@@ -82,9 +83,9 @@ TEST(the_error_of_a_task_reaches_the_client_in_its_own_words)
 TEST(waiting_for_any_ends_with_the_first)
 {
     BEGIN(2);
-    gp_future *futures[] = { call("nap", 3000), call("square", 3) };
+    gp_future *futures[] = { call_held(), call("square", 3) };
 
-    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[1]).state);
     CHECK_INT(GP_FUTURE_RUNNING, info_of(futures[0]).state);
     REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has ended already */
@@ -97,15 +98,15 @@ TEST(waiting_for_any_ends_with_the_first)
 TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
 {
     BEGIN(2);
-    gp_future *futures[] = { call("nap", 3000), call("square", 3), call_text("fail", "early") };
+    gp_future *futures[] = { call_held(), call("square", 3), call_text("fail", "early") };
     gp_future *fine[] = { call("square", 1), call("square", 2) };
 
-    REQUIRE_OK(gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[2]).state);
     CHECK(info_of(futures[0]).state != GP_FUTURE_DONE);
     gp_future_cancel(futures[0]);
     /* Without an error it is waiting for all. */
-    REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[0]).state);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[1]).state);
     free_all(futures, 3);
@@ -119,7 +120,7 @@ TEST(waiting_for_all_ends_when_the_last_has_also_with_errors_and_duplicates)
     gp_future *futures[] = { call("nap", 20), call_text("fail", "x"), call("square", 5), NULL };
 
     futures[3] = futures[0];
-    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     for (int i = 0; i < 3; i++)
         CHECK_INT(GP_FUTURE_DONE, info_of(futures[i]).state);
     REQUIRE_OK(gp_futures_wait(futures, 0, GP_WAIT_ALL, -1, &err), err); /* of none, all have ended */
@@ -130,11 +131,12 @@ TEST(waiting_for_all_ends_when_the_last_has_also_with_errors_and_duplicates)
 TEST(a_wait_that_times_out_leaves_the_futures_as_they_are)
 {
     BEGIN(1);
-    gp_future *futures[] = { call("nap", 200), call("square", 4) };
+    gp_future *futures[] = { call_held(), call("square", 4) };
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(futures[1], 0, &err));
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(futures[1], 5, &err));
     CHECK_STATUS(GP_ETIMEDOUT, gp_futures_wait(futures, 2, GP_WAIT_ALL, 5, &err));
+    let_go();
     CHECK_INT(16, number_of(futures[1]));
     CHECK_STATUS(GP_OK, end_of(futures[0]));
     free_all(futures, 2);
@@ -154,7 +156,7 @@ TEST(futures_are_given_once_each_as_they_end)
     for (int n = 0; n < MANY; n++) {
         int i = 0;
 
-        REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
         while (i < MANY && futures[i] != next)
             i++;
         REQUIRE(i < MANY);
@@ -174,7 +176,7 @@ TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
     gp_future *next = NULL;
 
     BEGIN(1);
-    gp_future *slow = call("nap", 300), *freed = call("nap", 1);
+    gp_future *slow = call_held(), *freed = call("nap", 1);
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
     gp_future_free(freed);
@@ -182,9 +184,10 @@ TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
     gp_future_free(slow); /* both run, or will: nobody gets them */
     CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
     CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, -1, &err));
+    let_go();
     gp_future *last = call("nap", 1);
 
-    REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == last);
     CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
     gp_future_free(last);
@@ -196,11 +199,12 @@ TEST(the_next_future_is_waited_for_no_longer_than_asked)
     gp_future *next = NULL;
 
     BEGIN(1);
-    gp_future *slow = call("nap", 100);
+    gp_future *slow = call_held();
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 5, &err));
-    REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+    let_go();
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == slow);
     gp_future_free(slow);
     team_end();
@@ -238,13 +242,15 @@ TEST(a_callback_comes_once_for_a_result_an_error_a_cancel_and_a_death)
     static ends e[4];
     gp_future *futures[4];
     int64_t number = 60;
+    char go[64];
 
     memset(e, 0, sizeof(e));
     BEGIN(1);
     gp_parfeval_request with = { .done = count_end };
 
+    snprintf(go, sizeof(go), "%s/go", pools_root);
     with.context = &e[0];
-    futures[0] = call_with(with, "nap", &number, sizeof(number));
+    futures[0] = call_with(with, "hold", go, strlen(go));
     with.context = &e[1];
     futures[1] = call_with(with, "fail", "x", 1);
     with.context = &e[2];
@@ -253,7 +259,8 @@ TEST(a_callback_comes_once_for_a_result_an_error_a_cancel_and_a_death)
     with.context = &e[3];
     with.attempts = 1;
     futures[3] = call_with(with, "die", "kill", 4);
-    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, 10000, &err), err);
+    let_go();
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     for (int i = 0; i < 4; i++) {
         gp_future_cancel(futures[i]); /* too late for all of them */
         CHECK_INT(1, e[i].count);
@@ -276,7 +283,7 @@ TEST(a_callback_can_make_the_next_call)
     gp_future *first =
         call_with((gp_parfeval_request){ .done = submit_more, .context = &e }, "nothing", "", 0);
 
-    REQUIRE_OK(gp_future_wait(first, 10000, &err), err);
+    REQUIRE_OK(gp_future_wait(first, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(1, e.count);
     REQUIRE(e.more != NULL);
     CHECK_INT(81, number_of(e.more));
@@ -294,14 +301,14 @@ TEST(a_queued_call_that_is_canceled_never_begins)
 
     BEGIN(1);
     snprintf(argument.path, sizeof(argument.path), "%s/ran", pools_root);
-    gp_future *busy = call("nap", 300);
+    gp_future *busy = call_held();
     gp_future *queued = call_with((gp_parfeval_request){ 0 }, "tally", &argument, sizeof(argument));
 
     CHECK(wait_running(busy));
     gp_future_cancel(queued);
-    CHECK_STATUS(GP_OK, gp_future_wait(queued, 1000, &err));
-    CHECK_STATUS(GP_ECANCELED, end_of(queued));
+    CHECK_STATUS(GP_ECANCELED, end_of(queued)); /* although the other one goes on */
     CHECK_INT(0, info_of(queued).attempts);
+    let_go();
     CHECK_STATUS(GP_OK, end_of(busy));
     CHECK_INT(4, number_of(call("square", 2)));
     CHECK(stat(argument.path, &facts) != 0);
@@ -313,7 +320,7 @@ TEST(a_queued_call_that_is_canceled_never_begins)
 TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
 {
     BEGIN(1);
-    gp_future *running = call("nap", 20000), *before = call("where", 0);
+    gp_future *running = call_held(), *before = call("where", 0);
     behave_place place;
 
     CHECK(wait_running(running));
@@ -334,19 +341,15 @@ TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
 
 TEST(a_canceled_call_that_does_not_end_loses_its_worker_after_a_second)
 {
-    int64_t begun;
-
     BEGIN(1);
-    gp_future *running = call("stubborn", 60000);
+    gp_future *running = call("stubborn", 1 << 30); /* days */
 
     CHECK(wait_running(running));
-    begun = gp_now_ms();
     gp_future_cancel(running);
     gp_future *next = call("square", 6);
 
     CHECK_STATUS(GP_ECANCELED, end_of(running));
     CHECK_INT(36, number_of(next));
-    CHECK(gp_now_ms() - begun < 1000 * pools_patience(5));
     CHECK_INT(1, team_info().worker_deaths);
     gp_future_free(running);
     gp_future_free(next);
@@ -362,7 +365,7 @@ TEST(a_stop_ends_the_waiting_not_the_call)
     stop = 0;
     BEGIN(1);
     REQUIRE_OK(team_again(&options), err);
-    gp_future *slow = call("nap", 300);
+    gp_future *slow = call_held();
 
     CHECK(wait_running(slow));
     stop = 1;
@@ -371,6 +374,7 @@ TEST(a_stop_ends_the_waiting_not_the_call)
     CHECK_STATUS(GP_ECANCELED, gp_team_next(team, &next, -1, &err));
     CHECK_INT(GP_FUTURE_RUNNING, info_of(slow).state);
     stop = 0;
+    let_go();
     CHECK_STATUS(GP_OK, end_of(slow));
     gp_future_free(slow);
     team_end();
@@ -382,7 +386,7 @@ TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
 
     BEGIN(2);
     for (int i = 0; i < MANY; i++)
-        futures[i] = call("nap", 10000);
+        futures[i] = call_held();
     CHECK(wait_running(futures[0]));
     gp_team_cancel(team);
     for (int i = 0; i < MANY; i++)
@@ -396,18 +400,22 @@ TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
 
 TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
 {
-    int64_t ms = 20000;
+    int64_t ms = 1 << 30; /* days */
 
     BEGIN(1);
-    gp_future *slow = call_with((gp_parfeval_request){ .run_ms_max = 50 }, "nap", &ms, sizeof(ms));
+    gp_future *busy = call_held();
     gp_future *late = call_with((gp_parfeval_request){ .start_within_ms = 10 }, "square", &ms, sizeof(ms));
     gp_status status = end_of(late);
 
     CHECK_STATUS(GP_ETIMEDOUT, status);
     CHECK_INT(0, info_of(late).attempts);
+    let_go();
+    gp_future *slow = call_with((gp_parfeval_request){ .run_ms_max = 50 }, "nap", &ms, sizeof(ms));
+
     status = end_of(slow);
     CHECK(status == GP_ECANCELED || status == GP_ETIMEDOUT);
     CHECK_CONTAINS(err.message, "longer than it may");
+    gp_future_free(busy);
     gp_future_free(slow);
     gp_future_free(late);
     team_end();
@@ -419,7 +427,7 @@ TEST(closing_a_team_with_calls_queued_and_running_gives_its_workers_back)
 {
     BEGIN(2);
     for (int i = 0; i < MANY; i++)
-        gp_future_free(call("nap", 10000)); /* who frees a future lets it go on */
+        gp_future_free(call_held()); /* who frees a future lets it go on */
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(2, gp_team_size(team));
     CHECK_INT(64, number_of(call("square", 8)));
@@ -443,16 +451,12 @@ TEST(closing_a_team_right_after_a_call_and_again_and_again_hangs_never)
     team_end();
 }
 
-TEST(closing_a_team_whose_task_does_not_listen_takes_a_second_or_so)
+TEST(closing_a_team_does_not_wait_for_a_task_that_does_not_listen)
 {
-    int64_t begun;
-
     BEGIN(1);
-    CHECK(wait_running(call("stubborn", 60000)));
-    begun = gp_now_ms();
+    CHECK(wait_running(call("stubborn", 1 << 30))); /* days */
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(81, number_of(call("square", 9)));
-    CHECK(gp_now_ms() - begun < 1000 * pools_patience(6));
     team_end();
 }
 
@@ -465,7 +469,7 @@ TEST(two_teams_side_by_side_do_not_know_of_each_other)
     BEGIN(2);
     REQUIRE_OK(team_again(&one), err);
     CHECK_INT(1, gp_team_size(team));
-    gp_future *slow = call("nap", 10000);
+    gp_future *slow = call_held();
 
     CHECK(wait_running(slow));
     other = team;
@@ -488,12 +492,13 @@ TEST(no_more_calls_run_than_there_are_workers_and_the_rest_waits)
 
     BEGIN(2);
     for (int i = 0; i < 30; i++)
-        futures[i] = call("nap", 5);
+        futures[i] = call_held();
     info = team_info();
     CHECK_INT(30, info.submitted);
     CHECK(info.waiting + info.running + info.ended == 30);
     CHECK(info.waiting > 0 && info.queue_bytes > 0);
-    REQUIRE_OK(gp_futures_wait(futures, 30, GP_WAIT_ALL, 10000, &err), err);
+    let_go();
+    REQUIRE_OK(gp_futures_wait(futures, 30, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     info = team_info();
     CHECK_INT(0, info.waiting);
     CHECK_INT(0, info.running);
@@ -533,14 +538,15 @@ TEST(a_call_of_higher_priority_overtakes_those_that_wait)
     int before = 0;
 
     BEGIN(1);
-    gp_future *busy = call("nap", 50);
+    gp_future *busy = call_held();
 
     CHECK(wait_running(busy));
     for (int i = 0; i < 20; i++)
         low[i] = call("nap", 2);
     high = call_with((gp_parfeval_request){ .priority = 5 }, "square", &x, sizeof(x));
+    let_go();
     CHECK_INT(4, number_of(high));
-    REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, 10000, &err), err);
+    REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     for (int i = 0; i < 20; i++)
         before += info_of(low[i]).ended_ns < info_of(high).started_ns;
     CHECK(before <= 4); /* a few may have been given to the worker ahead of time */
@@ -564,7 +570,7 @@ TEST(many_thousand_calls_without_a_future_each_call_back_once)
 
     for (int i = 0; i < CALLS; i++)
         REQUIRE_OK(gp_parfeval(NULL, team, &request, &err), err);
-    deadline = gp_now_ms() + 20000;
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     while (team_info().ended < CALLS && gp_now_ms() < deadline)
         gp_sleep_ms(2);
     CHECK_INT(CALLS, team_info().ended);

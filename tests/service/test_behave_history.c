@@ -36,7 +36,7 @@ static bool take_result(void)
 {
     gp_future *future = NULL;
     int number = 1;
-    gp_status status = gp_team_next(team, &future, 30000, &err);
+    gp_status status = gp_team_next(team, &future, POOLS_PATIENCE_MS, &err);
 
     if (status != GP_OK) {
         GP_TEST_FAIL("no next result: %s", err.message);
@@ -79,7 +79,8 @@ TEST(every_call_has_one_result_and_none_runs_after_its_own_although_workers_and_
             killed += kill_a_worker(&seed);
     }
     killer_join(&schedulers);
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &futures[0], 30000, &err)); /* each was given once */
+    CHECK_STATUS(GP_ENOENT,
+                 gp_team_next(team, &futures[0], POOLS_PATIENCE_MS, &err)); /* each was given once */
     if (!history_read(h, history_path) || !history_close(h))
         GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
     counts = history_get_counts(h);

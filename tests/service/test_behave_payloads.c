@@ -148,7 +148,7 @@ TEST(a_full_queue_of_large_items_makes_its_sender_wait_before_descriptors_run_ou
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(sender, 300, &err));
     CHECK(entries_of(getpid(), "fd") < before + 300);
     for (int i = 1; i <= ITEMS; i++) {
-        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, 10000, &err), err);
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
         if (bytes != BEHAVE_LARGE || item[0] != i % 251 || item[bytes - 1] != i % 251)
             REQUIRE(!"another item was expected");
         gp_memory_free(item);

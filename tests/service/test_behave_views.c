@@ -368,7 +368,7 @@ TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
     int64_t x = 1;
 
     BEGIN(2);
-    gp_future *first[] = { call_text("fail", "the first step"), call("nap", 5000) };
+    gp_future *first[] = { call_text("fail", "the first step"), call_held() };
     gp_future *second = call_with((gp_parfeval_request){ .after = first, .after_count = 1 }, "square", &x, 8);
     gp_future *third =
         call_with((gp_parfeval_request){ .after = &second, .after_count = 1 }, "square", &x, 8);
@@ -412,13 +412,14 @@ TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
     gp_future *first, *next, *after[10];
 
     BEGIN(2);
-    first = call("nap", 20);
+    first = call_held();
     for (int i = 0; i < 10; i++)
         after[i] = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
-    REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+    let_go();
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == first);
     for (int i = 0; i < 10; i++) {
-        REQUIRE_OK(gp_team_next(team, &next, 10000, &err), err);
+        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
         CHECK(next == after[i]);
     }
     for (int i = 0; i < 10; i++)
@@ -432,9 +433,9 @@ TEST(a_function_of_an_object_that_workers_have_is_found_while_they_are_busy)
     gp_future *busy[2];
 
     BEGIN(2);
-    busy[0] = call("nap", 20000);
-    busy[1] = call("nap", 20000);
-    CHECK(wait_running(busy[0]));
+    busy[0] = call_held();
+    busy[1] = call_held();
+    CHECK(wait_begun(2));
     gp_future *after = call("echo", 5);
 
     CHECK_INT(GP_FUTURE_RUNNING, info_of(busy[0]).state);
@@ -602,7 +603,7 @@ TEST(items_of_a_queue_come_in_order_and_a_full_one_makes_its_senders_wait)
     gp_future *sender = call("queue_numbers", 3000);
 
     for (int64_t i = 1; i <= 3000; i++) {
-        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, 10000, &err), err);
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
         if (bytes != sizeof(*item) || *item != i || worker != 1)
             REQUIRE(!"another item was expected");
         gp_memory_free(item);
@@ -651,7 +652,7 @@ TEST(lines_that_tasks_log_come_with_their_worker)
     gp_future *first = call_with((gp_parfeval_request){ .worker = 2 }, "say", "good morning", 12);
 
     CHECK_STATUS(GP_OK, end_of(first));
-    deadline = gp_now_ms() + 5000;
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     while (said[0] == '\0' && gp_now_ms() < deadline)
         gp_sleep_ms(1);
     CHECK_TEXT("2: said: good morning\n", said);

@@ -617,7 +617,7 @@ static pid_t start_endless(void)
 {
     pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000", "--out",
                         "m.onnx", "--metrics", "m.jsonl", "--plots", "none");
-    int64_t deadline = gp_now_ms() + 20000;
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     struct stat facts = { 0 };
 
     while ((stat(in_root("w/m.jsonl"), &facts) != 0 || facts.st_size < 2000) && gp_now_ms() < deadline)

@@ -410,7 +410,7 @@ TEST(a_cancel_ends_a_loop_that_does_not_look)
                                                    .run_ms_max = 60000 },
                            &err),
                err);
-    deadline = gp_now_ms() + 10000;
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     while (strstr(lines, "begun") == NULL && gp_now_ms() < deadline)
         gp_future_wait(future, 10, NULL);
     gp_future_cancel(future);

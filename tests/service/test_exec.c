@@ -81,7 +81,7 @@ TEST(spmd_ends_the_others_when_one_fails_and_keeps_going_when_told_to)
 {
     exec_begin();
     RUN_CODE(7, "spmd", "--", "echo $$ >> pids; if [ $GRADPOOL_INDEX = 2 ]; then exit 7; fi; sleep 100");
-    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_INT(0, alive_of("pids", false));
     CHECK_CONTAINS(err, "on worker 2: exit code 7");
     RUN_CODE(7, "spmd", "--keep-going", "--", "[ $GRADPOOL_INDEX = 2 ] && exit 7; sleep 0.2; echo done");
     CHECK_TEXT("1: done\n", out);
@@ -101,8 +101,9 @@ TEST(output_comes_whole_and_in_the_order_of_the_inputs)
     for (int i = 1; i <= 30; i++)
         used += (size_t)snprintf(expected + used, sizeof(expected) - used, "begin %d\nend %d\n", i, i);
     CHECK_TEXT(expected, out);
-    RUN_CODE(0, "parfor", "0.3,0.0", "--unordered", "--", "sleep {}; echo {}");
-    CHECK_TEXT("0.0\n0.3\n", out);
+    RUN_CODE(0, "parfor", "1,2", "--unordered", "--", /* the first waits until the second's line is printed */
+             "[ {} = 2 ] || until grep -q 2 ../out; do sleep 0.01; done; echo {}");
+    CHECK_TEXT("2\n1\n", out);
     RUN_CODE(0, "parfor", "x=1,2", "y=a,b", "--tag", "--", "echo {y}{x}; echo");
     CHECK_TEXT("1 a\ta1\n1 a\t\n1 b\tb1\n1 b\t\n2 a\ta2\n2 a\t\n2 b\tb2\n2 b\t\n", out);
     pools_end();
@@ -222,14 +223,15 @@ TEST(a_failure_stops_what_the_words_say)
     RUN_CODE(9, "parfor", "1:50", "-n", "1", "--halt", "soon", "--", "echo {}; [ {} -ne 3 ] || exit 9");
     CHECK_TEXT("1\n2\n3\n", out);
     RUN_CODE(9, "parfor", "100,0.1", "--halt", "now", "--", "echo $$ >> pids; sleep {}; exit 9");
-    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_INT(0, alive_of("pids", false));
     RUN_CODE(1, "parfor", "1:20", "--keep-going", "--unordered", "--", "[ {} -ne 3 ]");
     pools_end();
 }
 
 TEST(failures_are_retried_and_what_takes_too_long_is_ended)
 {
-    int64_t begin = gp_now_ms();
+    static const char *const limits[] = { "0.2", "1", "5", "25" };
+    int code = 0;
 
     exec_begin();
     RUN_CODE(0, "parfor", "1:4", "--retries", "2", "--",
@@ -238,14 +240,18 @@ TEST(failures_are_retried_and_what_takes_too_long_is_ended)
     RUN_CODE(1, "parfor", "1:2", "--retries", "1", "--", "echo >> m{}; [ {} = 2 ]");
     CHECK_INT(2, lines_of("m1"));
     CHECK_INT(1, lines_of("m2"));
-    RUN_CODE(2, "parfor", "1:3", "--timeout", "0.2", "--joblog", "log", "--",
-             "echo $$ >> pids; [ {} = 3 ] || { echo late; sleep 100; }");
+    /* As much time as a machine that is busy needs for the first words of a shell. */
+    for (int i = 0; i < 4 && (code != 2 || strcmp(out, "late\nlate\n") != 0); i++) {
+        unlink(in_w("log"));
+        code = RUN("parfor", "1:3", "--timeout", limits[i], "--joblog", "log", "--",
+                   "echo $$ >> pids; [ {} = 3 ] || { echo late; sleep 100; }");
+    }
+    CHECK_INT(2, code);
     CHECK_TEXT("late\nlate\n", out);
-    CHECK_CONTAINS(err, "job 1: ended after 0.");
-    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_CONTAINS(err, "job 1: ended after ");
+    CHECK_INT(0, alive_of("pids", false));
     slurp(in_w("log"), out, sizeof(out));
     CHECK_CONTAINS(out, "\t-1\t15\techo ");
-    CHECK(gp_now_ms() - begin < pools_patience(30) * 1e3);
     pools_end();
 }
 
@@ -296,7 +302,8 @@ TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
         start(pipes[0], -1, (const char *const[]){ "parfor", "--arg-file", "-", "--", "touch", NULL });
 
     CHECK_INT(2, write(pipes[1], "x\n", 2));
-    for (int i = 0; i < 1000 && access(in_w("x"), F_OK) != 0; i++)
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+         access(in_w("x"), F_OK) != 0 && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(access(in_w("x"), F_OK) == 0);
     CHECK_INT(2, write(pipes[1], "y\n", 2));
@@ -343,16 +350,18 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
 
     exec_begin();
     pid_t victim = pid_of(2);
-    pid_t child = START("parfor", "1:40", "--joblog", "log", "--", "echo {} >> begun; sleep 0.05; echo {}");
+    pid_t child = START("parfor", "1:40", "--joblog", "log", "--",
+                        "echo {} >> begun; [ {} -lt 9 ] || until [ -e go ]; do sleep 0.01; done; echo {}");
 
-    REQUIRE(wait_for_lines("begun", 8));
+    REQUIRE(wait_for_lines("begun", 10)); /* two run */
     kill(victim, SIGKILL);
+    write_file("w/go", "");
     CHECK_INT(0, finish(child));
     for (int i = 1; i <= 40; i++)
         used += (size_t)snprintf(expected + used, sizeof(expected) - used, "%d\n", i);
     CHECK_TEXT(expected, out);
     CHECK_INT(41, lines_of("log"));
-    CHECK(lines_of("begun") <= 41); /* at most the one that ran there is run again */
+    CHECK_INT(41, lines_of("begun")); /* the one that ran there is run again */
     CHECK_CONTAINS(err, "worker 2 (pid ");
     CHECK(victim != pid_of(2));
     pools_end();
@@ -361,10 +370,13 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
 TEST(what_runs_on_the_other_workers_is_not_touched_by_a_death)
 {
     exec_begin();
-    pid_t child = START("parfor", "1:2", "--", "echo {} >> begun; sleep 0.$((8 / {})); echo {}");
+    pid_t child =
+        START("parfor", "1:2", "--", "echo {} >> begun; until [ -e go ]; do sleep 0.01; done; echo {}");
 
     REQUIRE(wait_for_lines("begun", 2));
     kill(pid_of(1), SIGKILL);
+    CHECK(wait_for_lines("begun", 3));
+    write_file("w/go", "");
     CHECK_INT(0, finish(child));
     CHECK_TEXT("1\n2\n", out);
     CHECK_INT(3, lines_of("begun"));
@@ -395,7 +407,7 @@ TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
              "kill -KILL $PPID; sleep 100; fi; echo {}");
     CHECK_TEXT("1\n2\n3\n4\n", out);
     CHECK(lines_of("pids") >= 1);
-    CHECK_INT(0, alive_after("pids", 1));
+    CHECK_INT(0, alive_of("pids", true));
     CHECK_INT(workers[0], pid_of(1));
     CHECK_INT(workers[1], pid_of(2));
     pools_end();
@@ -405,7 +417,7 @@ TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
 TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
 {
     static const char lines[] = "1000000\n";
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(20) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     char text[1 << 16];
     size_t said = 0;
     int pipes[2], left;
@@ -423,7 +435,7 @@ TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
               poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, (int)(deadline - gp_now_ms())));
     REQUIRE(pids_of("pids", &runner) == 1);
     kill(runner, SIGKILL);
-    CHECK_INT(0, alive_after("pids", 1));
+    CHECK_INT(0, alive_of("pids", true));
     while ((left = (int)(deadline - gp_now_ms())) > 0 &&
            poll(&(struct pollfd){ .fd = pipes[0], .events = POLLIN }, 1, left) == 1) {
         ssize_t got = read(pipes[0], text, sizeof(text));
@@ -448,7 +460,7 @@ TEST(nothing_outlives_a_killed_client)
     REQUIRE(wait_for_lines("pids", 24));
     kill(child, SIGKILL);
     CHECK_INT(-1, finish(child));
-    CHECK_INT(0, alive_after("pids", 1));
+    CHECK_INT(0, alive_of("pids", true));
     RUN_CODE(0, "spmd", "--", "true"); /* and the workers are free */
     pools_end();
 }
@@ -463,7 +475,7 @@ TEST(nothing_outlives_a_killed_worker)
     kill(victim, SIGKILL);
     CHECK_INT(255, finish(child));
     CHECK_CONTAINS(err, "on worker 1: worker 1 died under it");
-    CHECK_INT(0, alive_after("pids", 1)); /* the others were ended, as one failed */
+    CHECK_INT(0, alive_of("pids", true)); /* the others were ended, as one failed */
     pools_end();
 }
 
@@ -471,13 +483,15 @@ TEST(commands_do_not_notice_that_the_scheduler_is_killed)
 {
     exec_begin();
     pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
-    pid_t child = START("parfor", "1:6", "--", "echo $$ >> pids; sleep 0.3; echo done {}");
+    pid_t child =
+        START("parfor", "1:6", "--", "echo $$ >> pids; until [ -e go ]; do sleep 0.01; done; echo done {}");
 
     REQUIRE(wait_for_lines("pids", 2));
     kill(scheduler, SIGKILL);
+    CHECK(await_err("the next one"));
+    write_file("w/go", "");
     CHECK_INT(0, finish(child));
     CHECK_TEXT("done 1\ndone 2\ndone 3\ndone 4\ndone 5\ndone 6\n", out);
-    CHECK_CONTAINS(err, "the next one");
     CHECK_INT(6, lines_of("pids"));
     CHECK(pid_of(0) != scheduler);
     CHECK_INT(workers[0], pid_of(1));
@@ -496,8 +510,9 @@ TEST(nothing_outlives_a_killed_client_and_a_killed_scheduler)
     kill(scheduler, SIGKILL);
     kill(child, SIGKILL);
     finish(child);
-    CHECK_INT(0, alive_after("pids", 1));
-    for (int i = 0; i < 2000 && (process_alive(workers[0]) || process_alive(workers[1])); i++)
+    CHECK_INT(0, alive_of("pids", true));
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+         (process_alive(workers[0]) || process_alive(workers[1])) && gp_now_ms() < until;)
         gp_sleep_ms(5);
     pools_end();
 }
@@ -509,7 +524,7 @@ TEST(what_commands_leave_behind_ends_with_the_lease)
     /* The next lease is granted when the last one's processes are gone. */
     RUN_CODE(0, "spmd", "--", "true");
     CHECK(lines_of("pids") >= 4);
-    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_INT(0, alive_of("pids", false));
     pools_end();
 }
 
@@ -526,25 +541,32 @@ TEST(the_first_interrupt_asks_the_commands_to_end)
     CHECK_INT(130, finish(child));
     CHECK_TEXT("asked 1\nasked 2\n", out);
     CHECK_INT(2, lines_of("pids"));
-    CHECK_INT(0, alive_after("pids", 0));
+    CHECK_INT(0, alive_of("pids", false));
     pools_end();
 }
 
 TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
 {
-    exec_begin();
-    pid_t child = START("parfor", "1:20", "--joblog", "log", "--",
-                        "trap '' TERM; echo $$ >> pids; sleep 100; sleep 100");
-    int64_t begin;
+    bool at_once = false;
 
-    REQUIRE(wait_for_lines("pids", 2));
-    begin = gp_now_ms();
-    kill(child, SIGINT);
-    gp_sleep_ms(100);
-    kill(child, SIGINT);
-    CHECK_INT(130, finish(child));
-    CHECK(gp_now_ms() - begin < pools_patience(1.9) * 1e3);
-    CHECK_INT(0, alive_after("pids", 0));
-    CHECK_INT(1, lines_of("log")); /* the heading */
+    exec_begin();
+    /* Who is only asked is killed after two seconds: one of these, on a machine that is not busy the first, ends before. */
+    for (int i = 0; i < 5 && !at_once; i++) {
+        pid_t child = START("parfor", "1:20", "--joblog", "log", "--",
+                            "trap '' TERM; echo $$ >> pids; sleep 100; sleep 100");
+
+        REQUIRE(wait_for_lines("pids", 2 * i + 2));
+        int64_t begin = gp_now_ms();
+
+        kill(child, SIGINT);
+        CHECK(await_err("interrupted;"));
+        kill(child, SIGINT);
+        CHECK_INT(130, finish(child));
+        at_once = gp_now_ms() - begin < 1900;
+        CHECK_INT(0, alive_of("pids", false));
+        CHECK_INT(1, lines_of("log")); /* the heading */
+        unlink(in_w("log"));
+    }
+    CHECK(at_once);
     pools_end();
 }

@@ -238,7 +238,7 @@ TEST(the_doctor_measures_from_gpu_to_gpu_and_tells_what_fails)
 
 static bool trace_says(const char *what, int times)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     char text[1 << 14];
     int found;
 
@@ -311,7 +311,7 @@ TEST(a_worker_whose_device_hangs_is_replaced_when_its_client_goes)
     kill(child, SIGKILL);
     finish(child);
     unlink(in_root("stuck"));
-    deadline = gp_now_ms() + (int64_t)(pools_patience(15) * 1e3);
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     while ((pid_of(1) == before || pid_of(1) == 0) && gp_now_ms() < deadline)
         gp_sleep_ms(20);
     CHECK(pid_of(1) != before);

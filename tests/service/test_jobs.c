@@ -182,22 +182,21 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
 {
     stage_begin(true);
     REQUIRE(open_pool());
-    uint64_t job = SUBMIT("train", "print", "30", "20");
+    uint64_t job = SUBMIT("train", "print", "30", in_root("end"));
 
     CHECK(await_state(job, GP_JOB_RUNNING));
     pid_t one = START("one", "logs", "1", "-f"), two = START("two", "logs", "-f", "1"),
           three = START("three", "logs", "1", "--follow");
 
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
-        if (strstr(slurp(in_root("three.out")), "line 3\n") != NULL)
-            break;
+    CHECK(await_text(in_root("three.out"), "line 30\n"));
     kill(three, SIGINT);
     CHECK_INT(130, finish(three));
     CHECK_CONTAINS(slurp(in_root("three.err")), "detached; job 1 goes on");
+    touch(in_root("end"));
     CHECK_INT(0, finish(one));
     CHECK_INT(0, finish(two));
     CHECK_CONTAINS(slurp(in_root("one.out")), "line 1\nline 2\n");
-    CHECK_CONTAINS(slurp(in_root("one.out")), "line 30\n");
+    CHECK_CONTAINS(slurp(in_root("one.out")), "line 31\n");
     CHECK_CONTAINS(slurp(in_root("one.err")), "job 1: done");
     char *first = strdup(slurp(in_root("one.out")));
 
@@ -205,11 +204,11 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     free(first);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* history, long after */
-    CHECK_CONTAINS(slurp(in_root("late.out")), "line 30\n");
+    CHECK_CONTAINS(slurp(in_root("late.out")), "line 31\n");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     pool_wait_gone(pool, PATIENCE_MS, &err);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* even without a pool */
-    CHECK_CONTAINS(slurp(in_root("late.out")), "line 30\n");
+    CHECK_CONTAINS(slurp(in_root("late.out")), "line 31\n");
     CHECK_CONTAINS(slurp(in_root("late.err")), "no pool is running");
     CHECK_INT(1, finish(START("late", "logs", "2")));
     stage_end();
@@ -221,11 +220,10 @@ TEST(every_listing_shows_jobs)
 
     stage_begin(true);
     REQUIRE(open_pool());
-    uint64_t job = SUBMIT("train", "until", in_root("end"));
+    uint64_t job = SUBMIT("train", "until", in_root("end")), other = SUBMIT("train", "until", in_root("end"));
 
-    SUBMIT("train", "until", in_root("end"));
     SUBMIT("train", "exit", "3");
-    CHECK(await_state(job, GP_JOB_RUNNING));
+    CHECK(await_state(job, GP_JOB_RUNNING) && await_state(other, GP_JOB_RUNNING));
     CHECK_INT(0, finish(START("a", "jobs")));
     CHECK_CONTAINS(slurp(in_root("a.out")), "running");
     CHECK_CONTAINS(slurp(in_root("a.out")), "queued");

@@ -31,7 +31,7 @@ TEST(a_job_that_ended_while_no_scheduler_was_there_is_recorded_as_it_ended)
     stage_begin(true);
     REQUIRE(open_pool());
     uint64_t good = SUBMIT("train", "until", in_root("end")),
-             bad = SUBMIT("train", "append", "/no/where", "300");
+             bad = SUBMIT("train", "until", in_root("end"), "1");
 
     CHECK(await_state(good, GP_JOB_RUNNING) && await_state(bad, GP_JOB_RUNNING));
     pid_t pids[] = { (pid_t)look(good).pid, (pid_t)look(bad).pid };
@@ -83,9 +83,10 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
 {
     stage_begin(true);
     REQUIRE(open_pool());
-    uint64_t running = SUBMIT("train", "append", in_root("ran"), "400"), queued = 0;
+    touch(in_root("hold"));
+    uint64_t running = SUBMIT("train", "while", in_root("hold")), queued = 0;
 
-    SUBMIT("train", "append", in_root("ran"), "400");
+    SUBMIT("train", "while", in_root("hold"));
     queued = SUBMIT("train", "append", in_root("ran"), "0");
     CHECK(await_state(running, GP_JOB_RUNNING));
     pid_t pid = (pid_t)look(running).pid;
@@ -94,6 +95,7 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     CHECK_CONTAINS(slurp(in_root("a.out")), "3 jobs wait for the next pool");
     CHECK(!process_alive(pid));
     CHECK(access(in_root("ran"), F_OK) != 0);
+    unlink(in_root("hold"));
     REQUIRE(open_pool());
     CHECK_INT(GP_JOB_DONE, wait_end(queued).state);
     gp_job_info info = wait_end(running);
@@ -101,6 +103,26 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(1, info.attempts); /* the one that was taken down does not count */
     stage_end();
+}
+
+static int sockets_of(pid_t pid)
+{
+    char path[300], link[32];
+    int count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", (int)pid, entry->d_name);
+        ssize_t got = readlink(path, link, sizeof(link) - 1);
+
+        link[got > 0 ? got : 0] = '\0';
+        count += strncmp(link, "socket:", 7) == 0;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return count;
 }
 
 TEST(whoever_waits_goes_on_with_the_next_scheduler)
@@ -112,9 +134,10 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
     CHECK(await_state(job, GP_JOB_RUNNING));
     pid_t waiter = START("a", "wait", "1"), follower = START("b", "logs", "1", "-f");
 
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
-        if (strstr(slurp(in_root("b.out")), "waiting") != NULL)
-            break;
+    CHECK(await_text(in_root("b.out"), "waiting"));
+    for (int64_t end = gp_now_ms() + PATIENCE_MS;
+         sockets_of(waiter) < sockets_of(follower) && gp_now_ms() < end;) /* it is in, too */
+        gp_sleep_ms(5);
     kill_scheduler();
     gp_sleep_ms(100);
     touch(in_root("end"));
@@ -156,7 +179,7 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     CHECK_CONTAINS(err.message, "move the file away");
     CHECK(gp_job_get(&info, pool, 1, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
-    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, 1000, NULL, &err) != GP_OK);
+    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, PATIENCE_MS, NULL, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     CHECK_INT(1, finish(START("a", "jobs")));
     CHECK_CONTAINS(slurp(in_root("a.err")), "jobs.db is damaged");

@@ -443,16 +443,13 @@ TEST(long_loops_and_large_accumulators_reduce_too)
 TEST(the_first_failing_iteration_ends_the_loop_and_is_named)
 {
     int64_t at = 777;
-    double begin;
 
     REQUIRE(team_begin(2, NULL));
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_ENOENT, loop((gp_parfor_request){ .function = function("fails_at"),
                                                       .argument = &at,
                                                       .bytes = sizeof(at),
                                                       .first = 1,
                                                       .last = 1000000000 }));
-    CHECK(gp_now_seconds() - begin < pools_patience(2));
     CHECK(strncmp(err.message, "iteration ", 10) == 0);
     CHECK(atoi(err.message + 10) >= 777);
     CHECK_CONTAINS(err.message, ": worker ");
@@ -520,16 +517,14 @@ static void count_progress(void *context, uint64_t done, uint64_t total)
 TEST(stop_ends_a_loop_and_progress_is_told)
 {
     uint64_t progress[2] = { 0 };
-    double begin;
 
     stop = 0;
     REQUIRE(team_begin(2, &stop));
+    function("slow"); /* found while nothing is stopped */
     signal(SIGALRM, set_stop);
     ualarm(100000, 0);
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_ECANCELED,
                  loop((gp_parfor_request){ .function = function("slow"), .first = 1, .last = 100 }));
-    CHECK(gp_now_seconds() - begin < pools_patience(1.5));
     stop = 0;
     REQUIRE_OK(loop((gp_parfor_request){ .function = function("echo"),
                                          .argument = &(int64_t){ 20 },
@@ -567,7 +562,7 @@ TEST(a_loop_gives_each_result_once_while_schedulers_are_killed)
     REQUIRE_OK(loop(request), err);
     request.output = killed;
     killer_start(&k);
-    for (int64_t until = gp_now_ms() + 30000;
+    for (int64_t until = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
          k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;) {
         memset(killed, 0, sizeof(killed));
         if (loop(request) != GP_OK)

@@ -102,6 +102,24 @@ TEST(samples_that_no_worker_survives_end_the_call_and_are_named)
 
 enum { WIDE = 1000, WIDE_SAMPLES = 60000 };
 
+/* Waits until a process has been stopped. */
+static bool await_stop(pid_t pid)
+{
+    char path[40], state = 'R';
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; state != 'T' && gp_now_ms() < until;) {
+        FILE *file = fopen(path, "r");
+
+        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'X';
+        if (file != NULL)
+            fclose(file);
+        gp_sleep_ms(5);
+    }
+    return state == 'T';
+}
+
 TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
 {
     static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "
@@ -121,7 +139,8 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
     pid_t stopped = pid_of(1), child = START("predict", "--model", "wide.onnx", "--data", samples, "--out",
                                              "top.jsonl", "--top-k", "1");
 
-    gp_sleep_ms(1500);
+    CHECK(await_stop(stopped));
+    gp_sleep_ms(1500); /* for the other one to get ahead, as far as it may */
     kill(stopped, SIGCONT);
     CHECK_INT(0, finish(child));
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
@@ -211,15 +230,15 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
         START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000", "--out", "p.csv");
 
     snprintf(part, sizeof(part), "p.csv.tmp-%d", (int)child);
-    for (int i = 0; i < 2000 && (stat(in_w(part), &facts) != 0 || facts.st_size == 0); i++)
-        gp_sleep_ms(10);
+    for (int i = 0; i < POOLS_PATIENCE_MS && (stat(in_w(part), &facts) != 0 || facts.st_size == 0); i++)
+        gp_sleep_ms(1);
     kill(child, SIGINT);
     CHECK_INT(130, finish(child));
     CHECK_CONTAINS(err, "stopped after ");
     CHECK_INT(before, pools_entries("w"));
     child = START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000");
-    for (int i = 0; i < 2000 && (slurp(in_root("out"), out, sizeof(out)), out[0] == '\0'); i++)
-        gp_sleep_ms(10);
+    for (int i = 0; i < POOLS_PATIENCE_MS && (slurp(in_root("out"), out, sizeof(out)), out[0] == '\0'); i++)
+        gp_sleep_ms(1);
     kill(child, SIGINT);
     CHECK_INT(130, finish(child));
     slurp(in_root("out"), file_text, sizeof(file_text));

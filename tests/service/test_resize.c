@@ -183,7 +183,8 @@ TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
     run(&undisturbed, 2, NULL, exact, NULL);
     REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
     CHECK(undisturbed.summary.validation_accuracy > 0.5);
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    /* Whether those who are to join are in time depends on the machine: on until all was seen. */
+    for (uint64_t seed = 1; seed <= 4 || (seed <= 20 && (kills == 0 || grown == 0 || shrunk == 0)); seed++) {
         story s = { .act = disturb, .random = seed * 0x9e3779b97f4a7c15ull, .next_act = 2 };
 
         run(&s, 4, NULL, exact, NULL);
@@ -484,18 +485,44 @@ static int job_steps(void)
 
 static bool wait_for_steps(int count)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(20) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
 
     while (job_steps() < count && gp_now_ms() < deadline)
         gp_sleep_ms(5);
     return job_steps() >= count;
 }
 
+/* The number of the last step in the metrics that `out` has, which is cut into lines. */
+static int last_step(void)
+{
+    char *rest = NULL;
+    int step = 0;
+
+    for (char *line = strtok_r(out, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        gp_json *json = pools_json(line);
+
+        if (gp_json_member(json, "time") != NULL)
+            step = (int)gp_json_integer(gp_json_member(json, "step"), 0);
+        gp_json_free(json);
+    }
+    return step;
+}
+
+/* Waits until the job's metrics, which are in `out` then, have that text. */
+static bool wait_for_text(const char *text)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    while ((job_steps(), strstr(out, text) == NULL) && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    return strstr(out, text) != NULL;
+}
+
 TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
 {
     exec_begin();
-    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "120",
-             "--batch-size", "150", "--validation-frequency", "100000", "--metrics", "metrics.jsonl");
+    RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "100000",
+             "--batch-size", "1500", "--validation-frequency", "10000000", "--metrics", "metrics.jsonl");
     CHECK(wait_for_steps(5));
     RUN_CODE(1, "resize", "1", "3");
     CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
@@ -505,8 +532,14 @@ TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
     RUN_CODE(0, "resize", "1", "2");
     RUN_CODE(2, "resize", "1");
     RUN_CODE(2, "resize", "lease:x", "2");
-    RUN_CODE(0, "wait", "1");
-    CHECK_INT(120 * SAMPLES / 150, job_steps());
+    CHECK(wait_for_text("\"workers_before\": 1, \"workers\": 2"));
+    CHECK(wait_for_steps(job_steps() + 5));
+    RUN_CODE(0, "cancel", "1");
+    RUN_CODE(130, "wait", "1");
+    int steps = job_steps();
+
+    CHECK_INT(steps, last_step()); /* each was told once */
+    job_steps();
     CHECK_CONTAINS(out, "\"workers_before\": 2, \"workers\": 1, \"worker_index\": [1]");
     CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");
     CHECK_CONTAINS(out, "\"cause\": \"resized\"");

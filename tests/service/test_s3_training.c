@@ -196,8 +196,8 @@ static void abort_search(pid_t pid, const char *what)
     if (geteuid() != 0 || strncmp(pattern, "core\n", 5) != 0 || stat("/core", &stat_) == 0)
         return;
     CHECK(kill(pid, SIGABRT) == 0);
-    for (int i = 0; i < 2000 && process_alive(pid); i++)
-        gp_sleep_ms(5);
+    for (int i = 0; i < POOLS_PATIENCE_MS && process_alive(pid); i++)
+        gp_sleep_ms(1);
     for (int i = 0; i < 2; i++)
         if (stat(names[i], &stat_) == 0) {
             if (bytes_contain(names[i]))

@@ -96,11 +96,6 @@ static bool index_is_refused(gp_block *block, uint32_t index)
     return gp_block_result(block, index, &data, &bytes, NULL) == GP_EINVAL;
 }
 
-static double seconds_since(double begin)
-{
-    return gp_now_seconds() - begin;
-}
-
 TEST(all_or_some_workers_take_part_and_each_gives_its_result)
 {
     uint64_t random[3] = { 0 };
@@ -216,9 +211,8 @@ TEST(a_large_argument_reaches_all_ranks)
     team_end_all();
 }
 
-TEST(one_failure_ends_the_block_within_a_second_and_is_told_first)
+TEST(one_failure_ends_the_block_and_is_told_first)
 {
-    double begin;
     gp_block *block;
     gp_error err, own;
     const void *data;
@@ -226,9 +220,7 @@ TEST(one_failure_ends_the_block_within_a_second_and_is_told_first)
 
     REQUIRE(team_begin(3, NULL));
     check_whole(3);
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_ENOENT, block_on(&block, "one_fails", 0, NULL, &err));
-    CHECK(seconds_since(begin) < pools_patience(1));
     CHECK_CONTAINS(err.message, "worker 2");
     CHECK_CONTAINS(err.message, "the second rank found nothing");
     REQUIRE(block != NULL);
@@ -255,13 +247,10 @@ TEST(one_failure_ends_the_block_within_a_second_and_is_told_first)
 
 TEST(who_does_not_end_when_told_is_replaced)
 {
-    double begin;
     gp_error err;
 
     REQUIRE(team_begin(2, NULL));
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_EINVAL, block_ends("deaf", 0, NULL, &err));
-    CHECK(seconds_since(begin) < pools_patience(3));
     CHECK_CONTAINS(err.message, "the first rank fails");
     check_whole(2);
     team_end_all();
@@ -274,10 +263,7 @@ TEST(nobody_waits_for_a_rank_that_has_ended)
 
     REQUIRE(team_begin(2, NULL));
     for (size_t k = 0; k < 4; k++) {
-        double begin = gp_now_seconds();
-
         CHECK_STATUS(GP_ESTATE, block_ends("mismatched", 0, ways[k], &err));
-        CHECK(seconds_since(begin) < pools_patience(1));
         CHECK_CONTAINS(err.message, "worker 2 ");
         CHECK_CONTAINS(err.message, "worker 1 ");
         CHECK_CONTAINS(err.message, "has ended its part");
@@ -361,24 +347,19 @@ static void set_stop(int number)
 TEST(stop_and_a_time_limit_end_a_block)
 {
     gp_spmd_request request = { .run_ms_max = 100 };
-    double begin;
     gp_block *block;
     gp_error err;
 
     stop = 0;
     REQUIRE(team_begin(2, &stop));
     request.function = function("nap");
-    begin = gp_now_seconds();
     CHECK(gp_spmd(&block, team, &request, &err) != GP_OK);
-    CHECK(seconds_since(begin) < pools_patience(1.5));
     gp_block_free(block);
     check_whole(2);
 
     signal(SIGALRM, set_stop);
     ualarm(100000, 0);
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_ECANCELED, block_ends("nap", 0, NULL, &err));
-    CHECK(seconds_since(begin) < pools_patience(1.5));
     stop = 0;
     check_whole(2);
     team_end_all();
@@ -387,7 +368,6 @@ TEST(stop_and_a_time_limit_end_a_block)
 TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
 {
     gp_future *future;
-    double begin;
     gp_error err;
 
     stop = 0;
@@ -398,9 +378,7 @@ TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
     function("sum"); /* found while nothing is waited for */
     signal(SIGALRM, set_stop);
     ualarm(200000, 0);
-    begin = gp_now_seconds();
     CHECK_STATUS(GP_ECANCELED, block_ends("sum", 0, NULL, &err));
-    CHECK(seconds_since(begin) < pools_patience(1.2));
     stop = 0;
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 0, &err)); /* it was not disturbed */
     gp_future_cancel(future);
@@ -465,7 +443,7 @@ TEST(blocks_go_on_while_schedulers_are_killed)
     REQUIRE(team_begin(3, NULL));
     first = holder();
     killer_start(&k);
-    for (int64_t until = gp_now_ms() + 30000;
+    for (int64_t until = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
          k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;)
         check_whole(3);
     CHECK_INT(4, killer_join(&k));

@@ -49,16 +49,30 @@ TEST(a_network_that_fails_leaves_the_others_and_wrong_words_are_told_once)
     pools_end();
 }
 
-static int folders_of_runs(void)
+/* Runs whose metrics have a step. */
+static int runs_in_steps(void)
 {
     DIR *directory = opendir(in_w("gradpool-runs"));
     int count = 0;
 
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
-        count += entry->d_name[0] != '.';
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        char name[90];
+
+        snprintf(name, sizeof(name), "gradpool-runs/%.60s/metrics.jsonl", entry->d_name);
+        count += entry->d_name[0] != '.' && lines_of(name) > 1;
+    }
     if (directory != NULL)
         closedir(directory);
     return count;
+}
+
+static bool await_runs(int count)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    while (runs_in_steps() < count && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    return runs_in_steps() >= count;
 }
 
 TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
@@ -67,19 +81,16 @@ TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
     pid_t child = START("parfor", "seed=1:4", "--", "train", "--network", "lenet", "--data", "digits:1000",
                         "--max-epochs", "100000", "--seed", "{}");
 
-    for (int i = 0; i < 2000 && folders_of_runs() < 2; i++)
-        gp_sleep_ms(5);
-    gp_sleep_ms(100);
+    CHECK(await_runs(2));
     kill(child, SIGINT);
     CHECK_INT(130, finish(child));
-    CHECK_INT(2, folders_of_runs());
+    CHECK_INT(2, pools_entries("w/gradpool-runs"));
     CHECK_CONTAINS(out, "\n1        1 ");
     CHECK_CONTAINS(out, "(stopped)");
     CHECK_CONTAINS(out, "result/model.onnx");
     child = START("parfor", "seed=1:4", "--", "train", "--network", "lenet", "--data", "digits:1000",
                   "--max-epochs", "100000", "--seed", "{}");
-    for (int i = 0; i < 2000 && folders_of_runs() < 4; i++)
-        gp_sleep_ms(5);
+    CHECK(await_runs(4));
     kill(child, SIGKILL); /* and its trainings with it: the workers are free */
     CHECK_INT(-1, finish(child));
     RUN_CODE(0, "spmd", "--", "true");

@@ -155,8 +155,8 @@ GP_TASK gp_status dies_at(gp_task *task, gp_error *err)
 GP_TASK gp_status slow(gp_task *task, gp_error *err)
 {
     (void)err;
-    for (int k = 0; k < 600 && !gp_task_canceled(task); k++)
-        pause_us(100000);
+    while (!gp_task_canceled(task))
+        pause_us(10000);
     return GP_OK;
 }
 

@@ -156,10 +156,11 @@ GP_TASK gp_status one_of_many(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "rank %u was told to end", gp_task_index(task));
 }
 
-/* Each rank fails in its own words. */
+/* Each rank fails in its own words: the last one first, the others when they are asked to end. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
 {
-    pause_ms(20 * (gp_task_size(task) - gp_task_index(task)));
+    while (gp_task_index(task) < gp_task_size(task) && !gp_task_canceled(task))
+        pause_ms(1);
     return gp_fail(err, GP_EINVAL, "rank %u has its own reason", gp_task_index(task));
 }
 

@@ -107,6 +107,32 @@ GP_TASK gp_status nap(gp_task *task, gp_error *err)
     return where(task, err);
 }
 
+/* Until the file that the argument names is there, or it is asked to end; says when it begins. */
+GP_TASK gp_status hold(gp_task *task, gp_error *err)
+{
+    char path[256];
+
+    text_argument(task, path, sizeof(path));
+    gp_task_log(task, "begun");
+    while (access(path, F_OK) != 0) {
+        if (gp_task_canceled(task))
+            return gp_fail(err, GP_ECANCELED, "canceled, and there is no %s", path);
+        sleep_ms(1);
+    }
+    return where(task, err);
+}
+
+/* For ever in the first attempt, unless it is asked to end; then at once. */
+GP_TASK gp_status hold_once(gp_task *task, gp_error *err)
+{
+    if (gp_task_attempt(task) > 1)
+        return where(task, err);
+    gp_task_log(task, "begun");
+    while (!gp_task_canceled(task))
+        sleep_ms(1);
+    return gp_fail(err, GP_ECANCELED, "canceled in the first attempt");
+}
+
 /* So many milliseconds, whatever is asked. */
 GP_TASK gp_status stubborn(gp_task *task, gp_error *err)
 {
@@ -244,13 +270,17 @@ GP_TASK gp_status die_until(gp_task *task, gp_error *err)
     return gp_task_result(task, &attempt, sizeof(attempt), err);
 }
 
-/* Leaves a child that holds all descriptors for as many milliseconds, and dies. */
+/* Leaves a child that holds all descriptors as long as the folder is there that the argument names, and dies. */
 GP_TASK gp_status fork_and_die(gp_task *task, gp_error *err)
 {
-    pid_t child = fork();
+    char folder[256];
+    pid_t child;
 
+    text_argument(task, folder, sizeof(folder));
+    child = fork();
     if (child == 0) {
-        sleep_ms(number_argument(task));
+        while (access(folder, F_OK) == 0)
+            sleep_ms(10);
         _exit(0);
     }
     die_by("kill");

@@ -1,6 +1,8 @@
 /* team_tasks.c -- what the tests of teams run on the workers, well and badly behaved. */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -58,15 +60,44 @@ GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The same, deaf. */
+/* Adds a byte to the file that the argument names: so many have begun. */
+static gp_status begun_tell(const char *path, gp_error *err)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    bool told = fd >= 0 && write(fd, "b", 1) == 1;
+
+    if (fd >= 0)
+        close(fd);
+    return told ? GP_OK : gp_fail(err, GP_EIO, "cannot write %s", path);
+}
+
+/* Until PATH, the argument, is there; looks whether it is canceled.  Says that it begins in PATH.begun. */
+GP_TASK gp_status hold(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const char *path = gp_task_argument(task, &bytes);
+    char begun[256];
+    gp_status status;
+
+    snprintf(begun, sizeof(begun), "%s.begun", path);
+    status = begun_tell(begun, err);
+    while (status == GP_OK && access(path, F_OK) != 0) {
+        nap(1);
+        if (gp_task_canceled(task))
+            status = gp_fail(err, GP_ECANCELED, "canceled, and there is no %s", path);
+    }
+    return status;
+}
+
+/* For days, deaf; says that it begins in the file that the argument names. */
 GP_TASK gp_status sleep_deaf(gp_task *task, gp_error *err)
 {
     size_t bytes;
-    const double *ms = gp_task_argument(task, &bytes);
+    gp_status status = begun_tell(gp_task_argument(task, &bytes), err);
 
-    (void)err;
-    nap(*ms);
-    return GP_OK;
+    if (status == GP_OK)
+        nap(1e9);
+    return status;
 }
 
 /* Computes for so many microseconds. */
