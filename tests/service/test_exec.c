@@ -51,19 +51,17 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
 /* Cards of our own making; nothing computes on them here. */
 TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
 {
+    char uuids[2][32], expected[120];
+
     setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_PLUGIN", FAKE_PLUGIN, 1);
-    setenv(
-        "FAKE_NVML",
-        "uuid=GPU-one,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=16384,"
-        "cc=9.0",
-        1);
-    setenv("FAKE_CUDA", "2", 1);
+    pools_fake_cards(uuids);
     exec_begin();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     RUN_CODE(0, "spmd", "--group", "--", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER");
-    CHECK_TEXT("1: GPU-one PCI_BUS_ID\n2: GPU-two PCI_BUS_ID\n", out);
+    snprintf(expected, sizeof(expected), "1: %s PCI_BUS_ID\n2: %s PCI_BUS_ID\n", uuids[0], uuids[1]);
+    CHECK_TEXT(expected, out);
     unsetenv("CUDA_VISIBLE_DEVICES");
     pools_end();
     unsetenv("GRADPOOL_NVML_LIBRARY");

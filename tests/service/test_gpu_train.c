@@ -99,16 +99,12 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
     static const char *const faults[] = { "forward:9:kill@1.1", "exchange:11:kill@2.1", "commit:7:kill@1.1",
                                           "commit:14:kill@2.1", "validation:2:kill@2.1" };
     outcome undisturbed, got;
+    char uuids[2][32];
 
     setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
     setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
-    setenv(
-        "FAKE_NVML",
-        "uuid=GPU-one,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=GPU-two,bus=00000000:02:00.0,total=16384,"
-        "cc=9.0",
-        1);
-    setenv("FAKE_CUDA", "2", 1);
+    pools_fake_cards(uuids);
     run(&undisturbed, NULL);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     CHECK_INT(0, undisturbed.summary.restarts);
