@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 enum { PATIENCE_MS = 60000 };
 
@@ -145,7 +146,7 @@ static void stage_begin(void)
     disk_install();
     disk.countdown = 0;
     snprintf(directory, sizeof(directory), "/tmp/gp-journal-XXXXXX");
-    if (mkdtemp(directory) == NULL)
+    if (leftovers_make(directory) == NULL)
         abort();
 }
 

@@ -5,6 +5,7 @@
 #include "scheduler/hold.h"
 #include "scheduler/plan.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 static gp_core_slot_config slots[GP_CORE_SLOTS_MAX];
 static gp_device_list devices;
@@ -174,7 +175,7 @@ static bool in_a_new_place(char directory[64])
     gp_error err;
 
     snprintf(directory, 64, "/tmp/gp-plan-XXXXXX");
-    if (mkdtemp(directory) == NULL)
+    if (leftovers_make(directory) == NULL)
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);

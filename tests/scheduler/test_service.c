@@ -13,6 +13,7 @@
 #include "proto/messages.h"
 #include "proto/places.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 extern char **environ;
 
@@ -33,7 +34,7 @@ static bool stage_open(void)
     gp_error err;
 
     snprintf(directory, sizeof(directory), "/tmp/gp-sched-XXXXXX");
-    if (mkdtemp(directory) == NULL)
+    if (leftovers_make(directory) == NULL)
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);
