@@ -74,7 +74,7 @@ static inline void leftovers_wait(pid_t test, int told)
     }
 }
 
-/* folder: "/tmp/gpt-XXXXXX", with its name drawn. */
+/* folder: "/tmp/gpt-XXXXXX", with its name drawn; of at most 31 bytes. */
 static inline void leftovers_watch(const char *folder)
 {
     static int tell = -1;
@@ -110,6 +110,16 @@ static inline void leftovers_watch(const char *folder)
     snprintf(path, sizeof(path), "%s", folder);
     if (write(tell, path, sizeof(path)) != (ssize_t)sizeof(path))
         abort();
+}
+
+/* mkdtemp(), and the folder goes with the test. */
+static inline char *leftovers_make(char *template)
+{
+    char *made = mkdtemp(template);
+
+    if (made != NULL)
+        leftovers_watch(made);
+    return made;
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "common/base/log_line.h"
 #include "common/base/throttle.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 enum { STORM = 20000 };
 
@@ -263,7 +264,7 @@ TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
 {
     char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[2048];
 
-    if (mkdtemp(folder) == NULL)
+    if (leftovers_make(folder) == NULL)
         abort();
     snprintf(path, sizeof(path), "%s/worker-1.log", folder);
     snprintf(aside, sizeof(aside), "%.60s.1", path);

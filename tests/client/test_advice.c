@@ -5,6 +5,7 @@
 
 #include "client/cli/advice.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 static bool near(double a, double b)
 {
@@ -105,7 +106,7 @@ static const char *const each[] = { "mini-batch-size-per-worker=25", NULL };
 static void cache_begin(void)
 {
     strcpy(cache, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(cache) == NULL)
+    if (leftovers_make(cache) == NULL)
         abort();
     setenv("XDG_CACHE_HOME", cache, 1);
 }

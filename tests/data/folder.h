@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/leftovers.h"
+
 static char folder[64];
 
 static inline void folder_make(void)
 {
     strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (leftovers_make(folder) == NULL)
         abort();
 }
 

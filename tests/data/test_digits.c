@@ -1,4 +1,5 @@
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -139,7 +140,7 @@ TEST(a_written_set_is_whole_or_not_there)
     uint32_t count = 0;
     gp_error err;
 
-    REQUIRE(mkdtemp(above) != NULL);
+    REQUIRE(leftovers_make(above) != NULL);
     snprintf(path, sizeof(path), "%s/digits/", above);
     CHECK_EVERY_ALLOCATION(gp_digits_write(path, 12, 4, 1, &err), set_remove(path));
     CHECK_INT(0, entries_count(above)); /* the failed ones left nothing */

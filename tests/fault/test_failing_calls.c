@@ -15,6 +15,7 @@
 #include "scheduler/record.h"
 #include "tests/fault/failing.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 #include "tests/model/nets.h"
 #include "worker/checkpoint.h"
 
@@ -34,7 +35,7 @@ static void folder_make(void)
 {
     /* In memory where that is possible: a sync takes no time there. */
     strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/gp-calls-XXXXXX" : "/tmp/gp-calls-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (leftovers_make(folder) == NULL)
         abort();
     gp_log_setup("test", (gp_log_level)(GP_LOG_ERROR + 1));
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/model/onnx_bytes.h"
+#include "tests/leftovers.h"
 
 /* An int64 tensor: "1 -1". */
 static void put_list(gp_buffer *graph, const char *name, const char *numbers)
@@ -391,7 +392,7 @@ static void folder_new(folder *f)
     float numbers[128];
 
     strcpy(f->path, "/tmp/test_onnx_XXXXXX");
-    REQUIRE(mkdtemp(f->path) != NULL);
+    REQUIRE(leftovers_make(f->path) != NULL);
     for (int i = 0; i < 128; i++)
         numbers[i] = (float)i;
     folder_put(f, "weights", numbers, sizeof(numbers));

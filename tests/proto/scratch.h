@@ -8,11 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/leftovers.h"
+
 static char scratch_dir[] = "/tmp/gp-test-XXXXXX";
 
 __attribute__((constructor)) static void scratch_make(void)
 {
-    if (mkdtemp(scratch_dir) == NULL) {
+    if (leftovers_make(scratch_dir) == NULL) {
         perror("mkdtemp");
         exit(1);
     }

@@ -16,7 +16,7 @@
 #include "client/pool.h"
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
-#include "tests/service/leftovers.h"
+#include "tests/leftovers.h"
 
 static char pools_root[32]; /* short: socket paths have 100 bytes */
 

@@ -1,6 +1,7 @@
 /* test_resize.c -- trainings that get and give back workers while they run: asked to, after deaths, as others come and go. */
 #include "common/model/network.h"
 #include "tests/service/commands.h"
+#include "tests/leftovers.h"
 
 enum { SAMPLES = 1500 }; /* of digits:1500; others validate */
 
@@ -412,7 +413,7 @@ TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
     char folder[] = "/tmp/gpd-XXXXXX", path[2][60];
     story s = { .act = hide_data, .data = path[0] };
 
-    REQUIRE(mkdtemp(folder) != NULL);
+    REQUIRE(leftovers_make(folder) != NULL);
     snprintf(path[0], sizeof(path[0]), "%s/x.npy", folder);
     snprintf(path[1], sizeof(path[1]), "%s/y.npy", folder);
     array_write(path[0], "500, 28, 28", 500 * 28 * 28);

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 #include "tests/model/nets.h"
 
 static const gp_shape image = { 3, { 1, 8, 8 } };
@@ -64,7 +65,7 @@ static bool stage_open(stage *s, const char *text)
 
     memset(s, 0, sizeof(*s));
     strcpy(s->directory, "/tmp/gp-checkpoint-XXXXXX");
-    if (mkdtemp(s->directory) == NULL || net_graph(&s->graph, &image, text, &err) != GP_OK)
+    if (leftovers_make(s->directory) == NULL || net_graph(&s->graph, &image, text, &err) != GP_OK)
         return false;
     gp_train_options_from_json(&s->options, "{\"solver\": \"adam\"}", 18, &err);
     s->frame = (gp_checkpoint_frame){

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 #include "worker/claim.h"
 
 static char folder[64];
@@ -11,7 +12,7 @@ static char folder[64];
 static void folder_make(void)
 {
     strcpy(folder, "/tmp/gp-claim-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (leftovers_make(folder) == NULL)
         abort();
 }
 

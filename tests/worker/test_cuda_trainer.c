@@ -1,6 +1,7 @@
 /* A training that stays on its device (worker/trainer_keep.c) against one of the CPU: the same losses, weights and
  * validations, and the same bits through a checkpoint.  The device is the host here (tests/fake/device.c). */
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -207,7 +208,7 @@ TEST(a_resumed_training_on_a_device_has_the_same_bits)
     static outcome whole, half, rest;
     char folder[] = "/tmp/gp_cuda_trainer_XXXXXX", options[400];
 
-    REQUIRE(mkdtemp(folder) != NULL);
+    REQUIRE(leftovers_make(folder) != NULL);
     train(&whole, &gp_backend_cuda, "{\"max-epochs\":3,\"mini-batch-size\":16,\"solver\":\"adam\"}");
     snprintf(options, sizeof(options),
              "{\"max-epochs\":2,\"mini-batch-size\":16,\"solver\":\"adam\",\"checkpoint-path\":\"%s\"}",
@@ -281,7 +282,7 @@ TEST(a_resumed_training_in_fp16_goes_on_with_the_scale_of_the_checkpoint)
     const char common[] = "\"mini-batch-size\":16,\"precision\":\"fp16\",\"loss-scale-interval\":3";
     char folder[] = "/tmp/gp_cuda_trainer_XXXXXX", options[400];
 
-    REQUIRE(mkdtemp(folder) != NULL);
+    REQUIRE(leftovers_make(folder) != NULL);
     snprintf(options, sizeof(options), "{\"max-epochs\":3,%s}", common);
     train(&whole, &gp_backend_cuda, options);
     snprintf(options, sizeof(options), "{\"max-epochs\":2,%s,\"checkpoint-path\":\"%s\"}", common, folder);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 #include "worker/device.h"
 
 TEST(lists_of_cores_are_read_and_written)
@@ -86,7 +87,7 @@ TEST(of_two_workers_on_one_uuid_the_second_joins_excluded)
     gp_worker_device first, second;
     gp_error err;
 
-    REQUIRE(mkdtemp(folder) != NULL);
+    REQUIRE(leftovers_make(folder) != NULL);
     REQUIRE_OK(gp_worker_device_open(&first, &options, &err), err);
     CHECK_TEXT("", first.excluded);
     CHECK_INT(GP_DEVICE_CUDA, first.kind);

@@ -1,5 +1,6 @@
 /* What is found of a machine's network in a folder that looks like its /sys and /proc, and what NCCL is told. */
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 #include <ftw.h>
 #include <sys/stat.h>
@@ -46,7 +47,7 @@ static void interface_put(const char *name, const char *state, const char *speed
 static void machine_begin(void)
 {
     strcpy(root, "/tmp/gp_multinode_XXXXXX");
-    REQUIRE(mkdtemp(root) != NULL);
+    REQUIRE(leftovers_make(root) != NULL);
     unsetenv("NCCL_SOCKET_IFNAME");
     interface_put("lo", "up\n", "");
     interface_put("docker0", "up\n", "100000\n");

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "proto/runner_wire.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 
 enum { PATIENCE_MS = 60000, TEXT_BYTES = 1 << 16 };
 
@@ -31,8 +32,8 @@ static stage stage_open(void)
     int sockets[2], pipes[2];
     stage s = { .directory = "/tmp/gpt-XXXXXX" };
 
-    if (mkdtemp(s.directory) == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
-        pipe2(pipes, O_CLOEXEC) != 0)
+    if (leftovers_make(s.directory) == NULL ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
         abort();
     fflush(stdout);
     s.pid = fork();

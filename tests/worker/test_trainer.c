@@ -1,5 +1,6 @@
 /* test_trainer.c -- trainings by real processes as ranks, without daemons. */
 #include "tests/comm/ranks.h"
+#include "tests/leftovers.h"
 
 #include <ftw.h>
 
@@ -937,7 +938,7 @@ static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
-    REQUIRE(mkdtemp(directory) != NULL);
+    REQUIRE(leftovers_make(directory) != NULL);
     train_job *straight = resume_job_in(precision, "");
 
     run_ranks(ranks, rank_body);
@@ -1056,7 +1057,7 @@ TEST(a_reproducible_training_goes_on_with_another_number_of_ranks_bit_for_bit)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
-    REQUIRE(mkdtemp(directory) != NULL);
+    REQUIRE(leftovers_make(directory) != NULL);
     train_job *straight = resume_job(", \"reproducible\": true");
 
     run_ranks(1, rank_body);
@@ -1098,7 +1099,7 @@ TEST(resuming_a_training_that_is_complete_says_what_to_raise)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
-    REQUIRE(mkdtemp(directory) != NULL);
+    REQUIRE(leftovers_make(directory) != NULL);
     snprintf(more, sizeof(more), ", \"checkpoint-path\": \"%s\"", directory);
     train_job *first = resume_job(more);
 

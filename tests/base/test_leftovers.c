@@ -1,0 +1,82 @@
+/* test_leftovers.c -- whatever way a test ends, what it made goes. */
+#include "tests/leftovers.h"
+
+#include <spawn.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "tests/gp_test.h"
+
+enum { ENDS = 4, PATIENCE_MS = 20000 };
+
+static bool lives(int pid)
+{
+    char path[40], state = 'X';
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+
+    if (file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'X';
+    if (file != NULL)
+        fclose(file);
+    return state != 'X' && state != 'Z';
+}
+
+/* A test that makes folders and a process that knows of one, and ends in that way without removing any. */
+static void dies(int how, const char *told)
+{
+    char first[] = "/tmp/gpt-XXXXXX", second[] = "/tmp/gradpool-test-XXXXXX", path[64];
+    FILE *file = fopen(told, "w");
+
+    if (file == NULL || leftovers_make(first) == NULL || leftovers_make(second) == NULL)
+        _exit(99);
+    snprintf(path, sizeof(path), "%s/inner", first);
+    if (mkdir(path, 0700) != 0)
+        _exit(99);
+    setenv("GRADPOOL_RUNTIME_DIR", first, 1);
+    char *const words[] = { (char *)(uintptr_t) "sleep", (char *)(uintptr_t) "600", NULL };
+    pid_t child;
+
+    if (posix_spawn(&child, "/bin/sleep", NULL, NULL, words, environ) !=
+        0) /* it is executed when that returns */
+        _exit(98);
+    fprintf(file, "%s %s %d", first, second, (int)child);
+    fclose(file);
+    if (how == 0)
+        _exit(0);
+    if (how == 1)
+        abort();
+    kill(getpid(), how == 2 ? SIGKILL : SIGSEGV);
+}
+
+TEST(what_a_test_has_made_is_gone_after_it_however_it_ended)
+{
+    char told[] = "/tmp/gpt-XXXXXX", path[40];
+
+    REQUIRE(leftovers_make(told) != NULL);
+    snprintf(path, sizeof(path), "%s/told", told);
+    for (int how = 0; how < ENDS; how++) {
+        char first[40] = "", second[40] = "";
+        int child = 0, state;
+        pid_t test = fork();
+
+        if (test == 0) {
+            dies(how, path);
+            _exit(97);
+        }
+        waitpid(test, &state, 0);
+        FILE *file = fopen(path, "r");
+
+        REQUIRE(file != NULL);
+        CHECK_INT(3, fscanf(file, "%39s %39s %d", first, second, &child));
+        fclose(file);
+        for (int waited = 0; waited < PATIENCE_MS && (access(first, F_OK) == 0 || access(second, F_OK) == 0);
+             waited += 10)
+            usleep(10000);
+        CHECK(first[0] == '/' && access(first, F_OK) != 0);
+        CHECK(second[0] == '/' && access(second, F_OK) != 0);
+        CHECK(child > 0 && !lives(child));
+    }
+    CHECK(access(told, F_OK) == 0); /* of a test that lives */
+}
