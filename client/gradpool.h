@@ -52,6 +52,9 @@ typedef struct gp_pool_options {
      * its profile says.  Such a pool can be looked at, given jobs and ended; it is never started, and leases none of its
      * workers (GP_EUNSUPPORTED). */
     const char *server_key_file, *key_file;
+    /* Of a pool that must be started: how long a worker may give no sign of life before it is shown as suspect, and before it
+     * is killed and replaced (never while it runs code of its user); 0 = 5 s and 15 s, -1 = for ever. */
+    int64_t suspect_ms, silence_ms;
 } gp_pool_options;
 
 /* gp_pool_open -- attach to the pool of that name, or start it.

@@ -100,8 +100,15 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
                               gp_error *err)
 {
-    char path[4096], workers[16], timeout[24];
-    const char *argv[16] = { path, "--pool", places->pool, "--ready-fd", "3", "--workers", workers };
+    const struct {
+        const char *name;
+        int64_t ms;
+    } times[] = { { "--idle-timeout", options->idle_timeout_ms },
+                  { "--suspect-after", options->suspect_ms },
+                  { "--kill-after", options->silence_ms } };
+    enum { TIMES = sizeof(times) / sizeof(times[0]) };
+    char path[4096], workers[16], texts[TIMES][24];
+    const char *argv[20] = { path, "--pool", places->pool, "--ready-fd", "3", "--workers", workers };
     size_t count = 7;
     char known[GP_SECRETS_NAMES_BYTES], assignment[GP_SECRETS_ASSIGNMENT_BYTES], **environment;
     const char *names = options->secret_env != NULL ? options->secret_env : gp_secrets_names(known);
@@ -134,11 +141,12 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
         argv[count++] = "--listen";
         argv[count++] = options->listen;
     }
-    if (options->idle_timeout_ms != 0) {
-        snprintf(timeout, sizeof(timeout), "%" PRId64,
-                 options->idle_timeout_ms < 0 ? INT64_C(0) : options->idle_timeout_ms);
-        argv[count++] = "--idle-timeout";
-        argv[count++] = timeout;
+    for (int i = 0; i < TIMES; i++) {
+        if (times[i].ms == 0)
+            continue;
+        snprintf(texts[i], sizeof(texts[i]), "%" PRId64, times[i].ms < 0 ? INT64_C(0) : times[i].ms);
+        argv[count++] = times[i].name;
+        argv[count++] = texts[i];
     }
     status = launch_secrets(&secrets, names, err);
     if (status != GP_OK)

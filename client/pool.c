@@ -59,6 +59,7 @@ static void pool_close_workers(gp_pool *pool)
 static void pool_take_news(gp_pool *pool, const gp_incoming *in)
 {
     gp_lease_grant grant;
+    gp_worker_suspect suspect;
     gp_error ignored;
 
     if (in->type == NULL)
@@ -67,6 +68,10 @@ static void pool_take_news(gp_pool *pool, const gp_incoming *in)
     case GP_ID(worker_lost):
         if (in->envelope.lease == pool->lease && pool->lost.index == 0)
             gp_incoming_decode(in, &pool->lost, &ignored);
+        break;
+    case GP_ID(worker_suspect):
+        if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &suspect, &ignored) == GP_OK)
+            pool_note(pool, "%s", suspect.text);
         break;
     case GP_ID(lease_grant):
         if (pool->lease != 0 && in->envelope.lease == pool->lease &&

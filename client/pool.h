@@ -144,6 +144,14 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
 /* The state of the pool; *out is freed with gp_free(). */
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err);
 /* The same as JSON text (gradpool status --json); jobs may be NULL. */
+/* What a worker is called. */
+static inline const char *pool_worker_word(const gp_worker_row *row)
+{
+    static const char *const words[] = { "starting", "idle", "busy", "excluded", "dead" };
+
+    return row->silent_ms != 0 ? "suspect" : words[row->state];
+}
+
 gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *jobs, gp_buffer *out,
                             gp_error *err);
 

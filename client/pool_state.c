@@ -149,7 +149,6 @@ static void status_write_remote(gp_json_writer *writer, const gp_status_reply *s
     gp_json_end_object(writer);
 }
 
-static const char *const state_words[] = { "starting", "idle", "busy", "excluded", "dead" };
 static const char *const device_words[] = { "none", "cpu", "cuda" };
 
 static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
@@ -161,7 +160,7 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_put_integer(writer, "index", row->slot.index);
     gp_json_put_integer(writer, "pid", row->slot.pid);
     gp_json_put_text(writer, "host", host);
-    gp_json_put_text(writer, "state", state_words[row->state]);
+    gp_json_put_text(writer, "state", pool_worker_word(row));
     gp_json_begin_object(writer, "device");
     gp_json_put_text(writer, "kind", device_words[row->slot.device_kind]);
     gp_json_put_integer(writer, "index", row->slot.device_index);
@@ -173,6 +172,7 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_put_text(writer, "reason", row->reason);
     gp_json_put_integer(writer, "lease", (int64_t)row->lease);
     gp_json_put_integer(writer, "step", (int64_t)row->step);
+    gp_json_put_number(writer, "silent_seconds", (double)row->silent_ms * 1e-3);
     gp_json_put_text(writer, "log", row->slot.log);
     gp_json_end_object(writer);
 }

@@ -98,8 +98,9 @@ typedef struct gp_worker_row {
     gp_slot slot;
     uint32_t state; /* gp_worker_state */
     char reason[200];
-    uint64_t lease; /* 0 = none */
-    uint64_t step;  /* of its training; 0 = none */
+    uint64_t lease;     /* 0 = none */
+    uint64_t step;      /* of its training; 0 = none */
+    uint64_t silent_ms; /* not 0: it is suspect, and for how long; reason says what will be done */
 } gp_worker_row;
 
 typedef struct gp_lease_row {
@@ -192,6 +193,13 @@ typedef struct gp_worker_lost {
     uint64_t step; /* the last it reported */
 } gp_worker_lost;
 
+/* A member of the client's lease gives no sign of life, or its training makes no step; or it does again. */
+typedef struct gp_worker_suspect {
+    uint32_t index, incarnation;
+    uint64_t silent_ms; /* 0: all is well again */
+    char text[GP_TEXT_REASON];
+} gp_worker_suspect;
+
 /* Answered by status_reply once done, or error_reply GP_EBUSY that names the leases. */
 typedef struct gp_resize {
     uint32_t workers;         /* 0 = as many as there are devices */
@@ -272,12 +280,23 @@ typedef struct gp_worker_welcome {
     uint8_t none;
 } gp_worker_welcome;
 
-/* Every 500 ms from the control thread's loop. */
+/* What a worker does for its lease, as far as it matters to whom it is silent. */
+typedef enum gp_worker_work {
+    GP_WORK_OURS = 0, /* nothing, or what may be done again elsewhere */
+    GP_WORK_TRAINING = 1,
+    GP_WORK_USERS = 2, /* code or commands of its user: never ended because of a silence */
+} gp_worker_work;
+
+/* Every 500 ms from the control thread's loop, and when `work` changes. */
 typedef struct gp_beat {
     uint32_t state;    /* gp_worker_state */
     uint64_t progress; /* the compute thread's counter: it stands still when compute does */
     uint64_t step;
     uint32_t epoch;
+    uint32_t work; /* gp_worker_work */
+    /* Of a training: how long compute has been in the present stretch of a step, which needs no peer and no data (0: in none),
+     * and how long the longest one took that ended. */
+    uint64_t stretch_ms, stretch_max_ms;
 } gp_beat;
 
 /* The envelope carries lease and generation: serve these and no other. */

@@ -20,6 +20,9 @@ const gp_field gp_beat_fields[] = {
     GP_FIELD_U64(gp_beat, progress, 0, UINT64_MAX),
     GP_FIELD_U64(gp_beat, step, 0, GP_STEPS_MAX),
     GP_FIELD_U32(gp_beat, epoch, 0, GP_EPOCHS_MAX),
+    GP_FIELD_U32_OPTIONAL(gp_beat, work, GP_WORK_OURS, GP_WORK_USERS, GP_WORK_OURS),
+    GP_FIELD_U64_OPTIONAL(gp_beat, stretch_ms, 0, GP_DURATION_MS_MAX, 0),
+    GP_FIELD_U64_OPTIONAL(gp_beat, stretch_max_ms, 0, GP_DURATION_MS_MAX, 0),
     GP_FIELD_END,
 };
 

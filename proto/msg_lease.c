@@ -27,6 +27,7 @@ const gp_field gp_worker_row_fields[] = {
     GP_FIELD_PROSE(gp_worker_row, reason),
     GP_FIELD_U64(gp_worker_row, lease, 0, UINT64_MAX),
     GP_FIELD_U64(gp_worker_row, step, 0, GP_STEPS_MAX),
+    GP_FIELD_U64_OPTIONAL(gp_worker_row, silent_ms, 0, GP_DURATION_MS_MAX, 0),
     GP_FIELD_END,
 };
 
@@ -106,6 +107,14 @@ const gp_field gp_worker_lost_fields[] = {
     GP_FIELD_PROSE(gp_worker_lost, cause),
     GP_FIELD_PROSE(gp_worker_lost, log),
     GP_FIELD_U64(gp_worker_lost, step, 0, GP_STEPS_MAX),
+    GP_FIELD_END,
+};
+
+const gp_field gp_worker_suspect_fields[] = {
+    GP_FIELD_U32(gp_worker_suspect, index, 1, GP_WORKERS_MAX),
+    GP_FIELD_U32(gp_worker_suspect, incarnation, 1, GP_INCARNATION_MAX),
+    GP_FIELD_U64(gp_worker_suspect, silent_ms, 0, GP_DURATION_MS_MAX),
+    GP_FIELD_PROSE(gp_worker_suspect, text),
     GP_FIELD_END,
 };
 

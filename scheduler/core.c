@@ -28,6 +28,7 @@ gp_core_config gp_core_config_default(void)
         .answer_ms = 1000,
         .grant_ms = 5000,
         .regrant_ms = 15000,
+        .suspect_ms = 5000,
         .beat_ms = 15000,
         .adopt_ms = 2000,
         .keep_ms = 500,
@@ -77,10 +78,11 @@ void gp_core_free(gp_core *core)
     gp_free(core);
 }
 
-/* An event moves each slot by one or two actions and a log line, each lease and each ask by one. */
+/* An event moves each slot by one or two actions, a log line and a suspicion (which the client is told as well), each lease and each
+ * ask by one. */
 size_t gp_core_actions_max(const gp_core *core)
 {
-    return 7 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
+    return 9 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
 }
 
 gp_core_action *gp_core_emit(gp_core *core, gp_core_action_kind kind)
@@ -335,8 +337,7 @@ static void worker_event(gp_core *core, const gp_core_event *event)
         gp_core_slot_spawned(core, event);
         return;
     case GP_CORE_EVENT_WORKER_BEAT:
-        slot->beat_ms = core->now_ms;
-        slot->step = event->step;
+        gp_core_slot_beat(core, event);
         return;
     case GP_CORE_EVENT_WORKER_READY:
         gp_core_slot_ready(core, event);

@@ -62,6 +62,9 @@ typedef enum gp_core_process {
     GP_CORE_DYING,    /* told to quit or killed; (again) killed at due_ms */
 } gp_core_process;
 
+/* What a worker does: a silent one is ended only where that loses nothing of its user's. */
+typedef enum gp_core_work { GP_CORE_OURS, GP_CORE_TRAINING, GP_CORE_USERS } gp_core_work;
+
 typedef struct gp_core_slot {
     gp_core_slot_config config;
     bool wanted;    /* part of the pool */
@@ -74,13 +77,17 @@ typedef struct gp_core_slot {
         kept; /* its process died with an earlier scheduler: it is for the client whose it was, until core->kept_ms */
     int64_t beat_ms;   /* last sign of life */
     uint64_t step;     /* the compute thread's progress counter, as last beaten */
-    uint64_t lease;    /* the lease whose member it is, or 0 */
-    uint64_t revoking; /* the lease it has yet to give back, or 0 */
-    uint32_t granted;  /* generation last sent to this incarnation, 0 = none */
-    uint32_t acked;    /* generation it acknowledged, 0 = none */
-    int64_t answer_ms; /* when an answer to grant or revoke is overdue; 0 = none expected */
-    uint64_t claim;    /* an earlier scheduler's lease that it serves and no client has claimed yet, or 0 */
-    int32_t claim_pid; /* the living process that holds it, as the workers say; 0 = nobody */
+    bool suspect;      /* READY: overdue for config.suspect_ms or longer; told once */
+    gp_core_work work; /* as last beaten, like the next two */
+    int64_t stretch_ms,
+        stretch_max_ms; /* of a training: in the present stretch of a step, in the longest that ended */
+    uint64_t lease;     /* the lease whose member it is, or 0 */
+    uint64_t revoking;  /* the lease it has yet to give back, or 0 */
+    uint32_t granted;   /* generation last sent to this incarnation, 0 = none */
+    uint32_t acked;     /* generation it acknowledged, 0 = none */
+    int64_t answer_ms;  /* when an answer to grant or revoke is overdue; 0 = none expected */
+    uint64_t claim;     /* an earlier scheduler's lease that it serves and no client has claimed yet, or 0 */
+    int32_t claim_pid;  /* the living process that holds it, as the workers say; 0 = nobody */
     gp_core_id claim_session; /* of that process */
     uint32_t claim_generation;
     uint32_t tries; /* times in a row that its device was taken */
@@ -199,7 +206,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_WORKER_SPAWNED, /* pid */
     /* usable, else reason; lease, generation, token = what it still holds; pid, session = for whom (0: nobody who lives) */
     GP_CORE_EVENT_WORKER_READY,
-    GP_CORE_EVENT_WORKER_BEAT,    /* step */
+    GP_CORE_EVENT_WORKER_BEAT,    /* step, work, stretch_ms, stretch_max_ms */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
     GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
     GP_CORE_EVENT_WORKER_UNHELD,  /* the process for whom it held a lease is dead */
@@ -229,6 +236,8 @@ typedef struct gp_core_event {
     bool usable;
     bool recycle; /* the process must not serve another lease */
     uint64_t step;
+    gp_core_work work;
+    int64_t stretch_ms, stretch_max_ms;
     gp_core_death_kind death;
     int number;
     const char *reason;
@@ -236,10 +245,11 @@ typedef struct gp_core_event {
 
 typedef enum gp_core_action_kind {
     /* Done by the shell itself. */
-    GP_CORE_SPAWN, /* slot, incarnation: core->slots[slot].config says what */
-    GP_CORE_KILL,  /* slot, incarnation: SIGKILL */
-    GP_CORE_EXIT,  /* all workers are gone */
-    GP_CORE_LOG,   /* a warning for the log: text */
+    GP_CORE_SPAWN,   /* slot, incarnation: core->slots[slot].config says what */
+    GP_CORE_KILL,    /* slot, incarnation: SIGKILL */
+    GP_CORE_EXIT,    /* all workers are gone */
+    GP_CORE_LOG,     /* a warning for the log: text */
+    GP_CORE_SUSPECT, /* for the log: slot, incarnation, silent_ms (0: it is well again), text */
     /* To the worker in slot, incarnation. */
     GP_CORE_GRANT,     /* lease, generation, token, members */
     GP_CORE_REVOKE,    /* lease, generation */
@@ -250,6 +260,7 @@ typedef enum gp_core_action_kind {
     GP_CORE_LEASE_WAIT,  /* correlation, position, held_ms, text */
     GP_CORE_LEASE_ENDED, /* lease, generation, status, text */
     GP_CORE_WORKER_LOST, /* lease, generation that is over, lost_*, text */
+    GP_CORE_WORKER_SUSPECT, /* lease, generation, lost_slot, lost_incarnation, silent_ms (0: it is well again), text */
     /* lease, generation, workers, asked, members: it can be, or is to be, so many; who would join */
     GP_CORE_LEASE_CHANGE,
     GP_CORE_OK,      /* correlation */
@@ -273,6 +284,7 @@ typedef struct gp_core_action {
     bool asked;
     uint32_t position; /* in the queue, from 1 */
     int64_t held_ms;   /* how long the holder has held */
+    int64_t silent_ms;
     gp_status status;
     uint32_t member_count; /* members stand in the order of their slots: that order is the rank */
     gp_core_member members[GP_CORE_SLOTS_MAX];
@@ -281,7 +293,7 @@ typedef struct gp_core_action {
 
 typedef enum gp_core_stopping { GP_CORE_RUNNING, GP_CORE_STOP_WHEN_IDLE, GP_CORE_STOPPING } gp_core_stopping;
 
-/* Milliseconds; 0 in idle_ms and beat_ms switches that deadline off. */
+/* Milliseconds; 0 in idle_ms, suspect_ms and beat_ms switches that deadline off. */
 typedef struct gp_core_config {
     uint64_t epoch;
     uint32_t clients_max; /* more are refused with GP_EBUSY */
@@ -291,9 +303,11 @@ typedef struct gp_core_config {
     int64_t answer_ms;    /* revoke -> revoked, quit -> dead */
     int64_t grant_ms;     /* first grant -> acknowledged */
     int64_t regrant_ms;   /* later grants: a survivor may have to finish a step before it can leave it */
-    int64_t beat_ms;      /* silence after which a ready worker is killed */
-    int64_t adopt_ms;     /* for reports of workers and clients of an earlier scheduler */
-    int64_t keep_ms;      /* for clients whose workers died with it, of whom nobody reports */
+    int64_t suspect_ms;   /* silence after which a ready worker is suspect: shown, and otherwise let be */
+    int64_t
+        beat_ms; /* silence after which it is killed, unless slot.c (`The silent`) says longer, or never */
+    int64_t adopt_ms; /* for reports of workers and clients of an earlier scheduler */
+    int64_t keep_ms;  /* for clients whose workers died with it, of whom nobody reports */
     /* Added to the first incarnation of each slot: those of two schedulers must not be the same. */
     uint32_t incarnation_base;
 } gp_core_config;
@@ -326,8 +340,8 @@ typedef struct gp_core {
 } gp_core;
 
 /* Defaults of everything but the epoch: 1024 clients, 64 waits, 30 min idle, 60 s to start, 1 s to
- * answer, 5 s and 15 s to acknowledge a grant, 15 s of silence, 2 s for reports, 0.5 s for clients
- * of whom nobody reports. */
+ * answer, 5 s and 15 s to acknowledge a grant, suspect after 5 s of silence and killed after 15 s, 2 s for
+ * reports, 0.5 s for clients of whom nobody reports. */
 gp_core_config gp_core_config_default(void);
 
 /* A core for the slots of plan[0 .. plan_count); nothing is spawned before the first tick.
@@ -349,6 +363,12 @@ int64_t gp_core_due(const gp_core *core);
 
 /* "starting", "idle", "busy", "excluded" or "dead": what a slot is called in listings. */
 const char *gp_core_slot_word(const gp_core_slot *slot);
+
+/* For how long a ready worker has given no sign of life, or its training has been in one stretch of a step. */
+int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot);
+
+/* "no sign of life for 7 s; it runs code of its user and is left alone" into text, which is returned. */
+char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX]);
 
 /* The lease with this id, or NULL. */
 const gp_core_lease *gp_core_lease_find(const gp_core *core, uint64_t id);

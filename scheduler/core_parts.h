@@ -25,6 +25,8 @@ typedef enum gp_core_mutant {
     GP_MUTANT_BLIND_CLAIM,        /* a claim is believed, whatever its workers say */
     GP_MUTANT_FORGOTTEN_HOLDER,   /* nor one whose client died before it claimed it */
     GP_MUTANT_HASTY_REVOKE,       /* a client that lives and looks late has lost its lease */
+    GP_MUTANT_IMPATIENT,          /* a silent worker is killed whatever it runs */
+    GP_MUTANT_KEPT_SUSPICION,     /* a worker that answers again stays suspect */
     GP_MUTANT_COUNT,
 } gp_core_mutant;
 
@@ -57,6 +59,7 @@ bool gp_core_id_equal(const gp_core_id *a, const gp_core_id *b);
 void gp_core_slot_spawned(gp_core *core, const gp_core_event *event);
 void gp_core_slot_ready(gp_core *core, const gp_core_event *event);
 void gp_core_slot_died(gp_core *core, const gp_core_event *event);
+void gp_core_slot_beat(gp_core *core, const gp_core_event *event);
 void gp_core_slot_tick(gp_core *core, uint32_t slot);
 void gp_core_slot_spawn(gp_core *core, uint32_t slot);
 void gp_core_slot_kill(gp_core *core, uint32_t slot);

@@ -25,7 +25,7 @@ enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
 typedef struct arguments {
     const char *pool;
     gp_plan_request request;
-    int64_t idle_timeout_ms;
+    int64_t idle_timeout_ms, suspect_ms, silence_ms;
     const char *listen;
     int ready_fd;
     bool help;
@@ -39,6 +39,9 @@ static void print_usage(FILE *out)
         "  --workers N|auto     how many (auto: one per GPU, else one per core, at most 16)\n"
         "  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or UUIDs (auto)\n"
         "  --idle-timeout MS    end when nobody used the pool for so long; 0 = never (1800000)\n"
+        "  --suspect-after MS   a worker that is silent for so long is shown as suspect; 0 = never (5000)\n"
+        "  --kill-after MS      and killed, unless it runs code of its user or a long step; 0 = never "
+        "(15000)\n"
         "  --listen ENDPOINT    tcp://ADDRESS:PORT for clients on other hosts whose keys are on the list "
         "(none)\n"
         "  --ready-fd N         write \"ready\", \"adopted\" or \"error: why\" there\n"
@@ -81,6 +84,10 @@ static gp_status parse_option(arguments *out, int option, gp_error *err)
     case 'i':
         return parse_number(&out->idle_timeout_ms, "idle-timeout", optarg, 0, (int64_t)GP_DURATION_MS_MAX,
                             err);
+    case 's':
+        return parse_number(&out->suspect_ms, "suspect-after", optarg, 0, (int64_t)GP_DURATION_MS_MAX, err);
+    case 'k':
+        return parse_number(&out->silence_ms, "kill-after", optarg, 0, (int64_t)GP_DURATION_MS_MAX, err);
     case 'l':
         out->listen = optarg;
         return gp_endpoint_check(optarg, true, err);
@@ -99,16 +106,27 @@ static gp_status parse_option(arguments *out, int option, gp_error *err)
 static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
 {
     static const struct option table[] = {
-        { "pool", required_argument, NULL, 'p' },    { "workers", required_argument, NULL, 'w' },
-        { "devices", required_argument, NULL, 'd' }, { "idle-timeout", required_argument, NULL, 'i' },
-        { "listen", required_argument, NULL, 'l' },  { "ready-fd", required_argument, NULL, 'r' },
-        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
+        { "pool", required_argument, NULL, 'p' },
+        { "workers", required_argument, NULL, 'w' },
+        { "devices", required_argument, NULL, 'd' },
+        { "idle-timeout", required_argument, NULL, 'i' },
+        { "suspect-after", required_argument, NULL, 's' },
+        { "kill-after", required_argument, NULL, 'k' },
+        { "listen", required_argument, NULL, 'l' },
+        { "ready-fd", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
     };
     gp_status first = GP_OK; /* the first error; the rest is read too: --ready-fd says where to tell it */
     gp_error ignored;
     int option;
 
-    *out = (arguments){ .idle_timeout_ms = IDLE_MS, .ready_fd = -1 };
+    const gp_core_config config = gp_core_config_default();
+
+    *out = (arguments){ .idle_timeout_ms = IDLE_MS,
+                        .suspect_ms = config.suspect_ms,
+                        .silence_ms = config.beat_ms,
+                        .ready_fd = -1 };
     while ((option = getopt_long(count, values, "", table, NULL)) != -1) {
         gp_status status = parse_option(out, option, first == GP_OK ? err : &ignored);
 
@@ -179,6 +197,8 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     options->request.workers = record->workers;
     options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
     options->idle_timeout_ms = record->idle_ms;
+    options->suspect_ms = record->suspect_ms;
+    options->silence_ms = record->silence_ms;
     options->listen = record->listen[0] != '\0' ? record->listen : NULL;
 }
 
@@ -200,6 +220,8 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .request = given->request,
                                  .survivors = survivors,
                                  .idle_timeout_ms = given->idle_timeout_ms,
+                                 .suspect_ms = given->suspect_ms,
+                                 .silence_ms = given->silence_ms,
                                  .listen = given->listen,
                                  .ready_fd = given->ready_fd };
     gp_buffer_init(&own, GP_RECORD_BYTES_MAX / 2);

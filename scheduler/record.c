@@ -38,7 +38,17 @@ bool gp_record_read(gp_record *out, const gp_places *places)
         rest[1] = '\0'; /* what follows is not looked at here */
         rest += strlen(MARK);
     }
-    const char *listen = strstr(text, "\nlisten ");
+    const char *listen = strstr(text, "\nlisten "), *silence = strstr(text, "\nsilence ");
+    gp_core_config config = gp_core_config_default();
+
+    out->suspect_ms = config.suspect_ms;
+    out->silence_ms = config.beat_ms;
+    if (silence != NULL &&
+        (sscanf(silence, "\nsilence %" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) != 2 ||
+         out->suspect_ms < 0 || out->silence_ms < 0)) {
+        gp_free(text);
+        return false;
+    }
 
     if (listen != NULL)
         (void)sscanf(listen, "\nlisten %107[^\n]", out->listen);
@@ -57,10 +67,11 @@ bool gp_record_read(gp_record *out, const gp_places *places)
 
 static gp_status record_make(gp_buffer *out, const gp_record *record, gp_error *err)
 {
-    gp_status status = gp_buffer_printf(out, err, "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\n%s%s%s",
-                                        record->workers, record->idle_ms, record->devices,
-                                        record->listen[0] != '\0' ? "listen " : "", record->listen,
-                                        record->listen[0] != '\0' ? "\n" : "");
+    gp_status status = gp_buffer_printf(
+        out, err,
+        "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\nsilence %" PRId64 " %" PRId64 "\n%s%s%s",
+        record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
+        record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
 
     if (status == GP_OK && record->surroundings != NULL)
         status = gp_buffer_printf(out, err, "%s%s", MARK + 1, record->surroundings);

@@ -16,9 +16,9 @@ enum { GP_RECORD_BYTES_MAX = 128 << 10 };
 
 typedef struct gp_record {
     uint32_t workers;
-    int64_t idle_ms;
-    char devices[256];             /* as in --devices; "" = auto */
-    char listen[GP_TEXT_ENDPOINT]; /* where other hosts reach it; "" = nowhere */
+    int64_t idle_ms, suspect_ms, silence_ms; /* as in gp_shell_options */
+    char devices[256];                       /* as in --devices; "" = auto */
+    char listen[GP_TEXT_ENDPOINT];           /* where other hosts reach it; "" = nowhere */
     char *surroundings; /* lines of surroundings.h; NULL: none.  What was read is freed with gp_free() */
 } gp_record;
 

@@ -50,6 +50,13 @@ static void act(shell *s, const gp_core_action *action)
     case GP_CORE_LOG:
         gp_log(GP_LOG_WARN, "note", "%s", action->text);
         break;
+    case GP_CORE_SUSPECT:
+        gp_log_event(GP_LOG_WARN, action->silent_ms != 0 ? "worker-suspect" : "worker-well",
+                     GP_LOG_WITH({ "worker", .number = action->slot + 1 },
+                                 { "incarnation", .number = action->incarnation },
+                                 { "silent-ms", .number = action->silent_ms }),
+                     "%s", action->text);
+        break;
     case GP_CORE_GRANT:
     case GP_CORE_REVOKE:
     case GP_CORE_PEER_LOST:
@@ -205,6 +212,8 @@ void shell_record(const shell *s, const char *devices)
 {
     gp_record record = { .workers = s->core->slot_count,
                          .idle_ms = s->core->config.idle_ms,
+                         .suspect_ms = s->core->config.suspect_ms,
+                         .silence_ms = s->core->config.beat_ms,
                          .surroundings = (char *)(uintptr_t)s->options->surroundings };
     gp_error err;
 
@@ -230,6 +239,8 @@ static gp_status open_core(shell *s, gp_error *err)
     config.epoch = options->hold->epoch;
     config.clients_max = SHELL_CLIENTS_ALL;
     config.idle_ms = options->idle_timeout_ms;
+    config.suspect_ms = options->suspect_ms;
+    config.beat_ms = options->silence_ms;
     if (options->follows)
         config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
     status =

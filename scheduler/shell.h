@@ -19,7 +19,9 @@ typedef struct gp_shell_options {
     const gp_device_list *devices;
     const gp_plan_cores *cores;
     gp_plan_request request;
-    int64_t idle_timeout_ms;  /* 0 = never */
+    int64_t idle_timeout_ms; /* 0 = never */
+    int64_t suspect_ms,
+        silence_ms;           /* a worker's silence until it is suspect, and until it is killed; 0 = never */
     const char *surroundings; /* for those who follow (surroundings.h); NULL: not known */
     const char *listen;       /* tcp://ADDRESS:PORT for clients on other hosts; NULL = none come in */
     bool follows; /* one that did not end as it was told: processes of it may live that nobody has found */

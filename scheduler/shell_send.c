@@ -211,6 +211,18 @@ static gp_status send_worker_lost(shell *s, const gp_core_action *action, const 
     return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_lost, &lost, NULL, 0, err);
 }
 
+static gp_status send_worker_suspect(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                     const gp_peer *peer, gp_error *err)
+{
+    gp_worker_suspect suspect = { .index = action->lost_slot + 1,
+                                  .incarnation = action->lost_incarnation,
+                                  .silent_ms = (uint64_t)action->silent_ms };
+
+    COPY_TEXT(suspect.text, action->text);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_suspect, &suspect, NULL, 0,
+                           err);
+}
+
 static gp_status send_lease_wait(shell *s, const gp_core_action *action, const gp_envelope *envelope,
                                  const gp_peer *peer, gp_error *err)
 {
@@ -267,6 +279,9 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     case GP_CORE_WORKER_LOST:
         status = send_worker_lost(s, action, &envelope, &client->peer, &err);
         break;
+    case GP_CORE_WORKER_SUSPECT:
+        status = send_worker_suspect(s, action, &envelope, &client->peer, &err);
+        break;
     case GP_CORE_LEASE_ENDED:
     case GP_CORE_ERROR:
         status = send_ended_or_error(s, action, &envelope, &client->peer, &err);
@@ -289,7 +304,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
                  "a client was not reached: %s", err.message);
     /* A lost grant would be held for ever by one who does not know of it. */
-    if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT)
+    if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT && action->kind != GP_CORE_WORKER_SUSPECT)
         shell_drop_client(s, client);
 }
 
@@ -308,10 +323,15 @@ static uint32_t worker_state(const gp_core_slot *slot)
 static void fill_worker_row(const shell *s, uint32_t index, gp_worker_row *row)
 {
     const gp_core_slot *slot = &s->core->slots[index];
+    char words[GP_ERROR_MESSAGE_MAX];
 
     fill_slot(s, index, &row->slot);
     row->state = worker_state(slot);
     COPY_TEXT(row->reason, slot->reason);
+    if (slot->suspect) {
+        row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
+        COPY_TEXT(row->reason, gp_core_words_silence(s->core, slot, words));
+    }
     row->lease = slot->lease;
     row->step = slot->step;
 }

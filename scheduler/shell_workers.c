@@ -253,6 +253,9 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
         }
         event.kind = GP_CORE_EVENT_WORKER_BEAT;
         event.step = beat.step;
+        event.work = (gp_core_work)beat.work;
+        event.stretch_ms = (int64_t)beat.stretch_ms;
+        event.stretch_max_ms = (int64_t)beat.stretch_max_ms;
         break;
     case GP_ID(grant_ack):
         event.kind = GP_CORE_EVENT_WORKER_GRANTED;

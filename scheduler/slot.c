@@ -9,13 +9,25 @@
  *
  * A slot whose process died before it was ready waits longer each time; after GP_CORE_EARLY_DEATHS_MAX such
  * deaths within ten seconds it is condemned: a worker that cannot start must not keep the machine busy.
+ * The silent: a READY worker of which nothing is heard, or whose training stays in one stretch of a step, becomes suspect and
+ * is shown as such; when it is well again it is what it was.  It is killed (and so fenced: what a dead incarnation says is
+ * dropped) when it is idle, or does what can be done again, after config.beat_ms; in a training when it is past its step's deadline too, which is
+ * ten times the longest stretch so far; while it runs code of its user never, for only the user knows how long that may take, or
+ * that it stands in a debugger.
  * A device that is taken may come free (a worker that is being killed, or ends for want of a scheduler), so the excluded are tried again: soon at first, then every half minute. */
 #include <stdio.h>
 #include <string.h>
 
 #include "scheduler/core_parts.h"
 
-enum { EARLY_WINDOW_MS = 10000, RETRY_FIRST_MS = 250, RETRY_LAST_MS = 30000, TRIES_SOON = 4 };
+enum {
+    EARLY_WINDOW_MS = 10000,
+    RETRY_FIRST_MS = 250,
+    RETRY_LAST_MS = 30000,
+    TRIES_SOON = 4,
+    STRETCH_SUSPECT = 5, /* times the longest stretch of a step so far */
+    STRETCH_LOST = 10,
+};
 
 bool gp_core_slot_free(const gp_core_slot *slot)
 {
@@ -76,6 +88,7 @@ void gp_core_slot_kill(gp_core *core, uint32_t index)
     gp_core_slot *slot = &core->slots[index];
 
     slot->process = GP_CORE_DYING;
+    slot->suspect = false;
     slot->due_ms = core->now_ms + core->config.answer_ms;
     slot->answer_ms = 0;
     gp_core_emit_to_worker(core, GP_CORE_KILL, index);
@@ -89,6 +102,7 @@ void gp_core_slot_quit(gp_core *core, uint32_t index)
         gp_core_slot_kill(core, index);
     } else if (slot->process == GP_CORE_READY || slot->process == GP_CORE_EXCLUDED) {
         slot->process = GP_CORE_DYING;
+        slot->suspect = false;
         slot->due_ms = core->now_ms + core->config.answer_ms;
         slot->answer_ms = 0;
         gp_core_emit_to_worker(core, GP_CORE_QUIT, index);
@@ -119,6 +133,110 @@ void gp_core_slot_replace(gp_core *core, const gp_core_event *event)
     }
     gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
     kill_because(core, event->slot, event->reason);
+}
+
+/* ---- the silent ---- */
+
+static int64_t longer_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* It is in a step; before one stretch has ended nobody knows how long one takes. */
+static bool stretches(const gp_core_slot *slot)
+{
+    return slot->work == GP_CORE_TRAINING && slot->stretch_ms != 0 && slot->stretch_max_ms != 0;
+}
+
+int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot)
+{
+    return core->now_ms - slot->beat_ms + (stretches(slot) ? slot->stretch_ms : 0);
+}
+
+/* When there is cause to suspect it, if nothing more is heard of it; INT64_MAX: never. */
+static int64_t suspect_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    int64_t limit = config->suspect_ms, due = slot->beat_ms + limit;
+
+    if (config->suspect_ms == 0)
+        return INT64_MAX;
+    if (stretches(slot)) {
+        limit = longer_of(limit, STRETCH_SUSPECT * slot->stretch_max_ms);
+        due = slot->beat_ms + limit - slot->stretch_ms < due ? slot->beat_ms + limit - slot->stretch_ms : due;
+    }
+    return due;
+}
+
+/* And when it is killed. */
+static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    int64_t limit = config->beat_ms;
+
+    if (config->beat_ms == 0 || (slot->work == GP_CORE_USERS && !MUTANT(IMPATIENT)))
+        return INT64_MAX;
+    if (slot->work != GP_CORE_TRAINING)
+        return slot->beat_ms + limit;
+    limit = longer_of(limit, STRETCH_LOST * slot->stretch_max_ms);
+    return slot->beat_ms + limit - (stretches(slot) ? slot->stretch_ms : 0);
+}
+
+/* silent_ms 0: it is well again. */
+static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
+{
+    const gp_core_slot *slot = &core->slots[index];
+    const gp_core_lease *lease = gp_core_lease_find(core, slot->lease);
+    gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_SUSPECT, index);
+
+    action->silent_ms = silent_ms;
+    snprintf(action->text, sizeof(action->text), "worker %u (pid %d): %.400s", index + 1, (int)slot->pid,
+             words);
+    if (lease == NULL || !lease->told)
+        return;
+    const char *text = action->text;
+
+    action = gp_core_emit_to_client(core, GP_CORE_WORKER_SUSPECT, &lease->session, 0);
+    action->lease = lease->id;
+    action->generation = lease->generation;
+    action->lost_slot = index;
+    action->lost_incarnation = slot->incarnation;
+    action->silent_ms = silent_ms;
+    snprintf(action->text, sizeof(action->text), "%s", text);
+}
+
+static void suspect(gp_core *core, uint32_t index)
+{
+    char words[GP_ERROR_MESSAGE_MAX];
+    gp_core_slot *slot = &core->slots[index];
+
+    slot->suspect = true;
+    tell_suspicion(core, index, gp_core_slot_silence(core, slot), gp_core_words_silence(core, slot, words));
+}
+
+/* It has said something; silent_ms: for how long it had not. */
+static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
+{
+    gp_core_slot *slot = &core->slots[index];
+    char words[80], time[32];
+
+    slot->beat_ms = core->now_ms;
+    if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config) || MUTANT(KEPT_SUSPICION))
+        return;
+    slot->suspect = false;
+    snprintf(words, sizeof(words), "it is well again, after %s",
+             gp_core_duration(time, sizeof(time), silent_ms));
+    tell_suspicion(core, index, 0, words);
+}
+
+void gp_core_slot_beat(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    int64_t silent_ms = gp_core_slot_silence(core, slot);
+
+    slot->step = event->step;
+    slot->work = event->work;
+    slot->stretch_ms = event->stretch_ms;
+    slot->stretch_max_ms = event->stretch_max_ms;
+    heard(core, event->slot, silent_ms);
 }
 
 void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
@@ -175,7 +293,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease;
     bool again = slot->process == GP_CORE_READY;
 
-    slot->beat_ms = core->now_ms;
+    heard(core, event->slot, gp_core_slot_silence(core, slot));
     if (!event->usable) {
         ready_excluded(core, event);
         return;
@@ -244,6 +362,9 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     slot->claim = 0;
     slot->claim_pid = 0;
     slot->step = 0;
+    slot->suspect = false;
+    slot->work = GP_CORE_OURS;
+    slot->stretch_ms = slot->stretch_max_ms = 0;
     if (!excluded)
         slot->reason[0] = '\0';
     if (early)
@@ -270,10 +391,15 @@ static void tick_ready(gp_core *core, uint32_t index)
             snprintf(why, sizeof(why), "it did not acknowledge lease %llu in time",
                      (unsigned long long)slot->lease);
         kill_because(core, index, why);
-    } else if (core->config.beat_ms != 0 && core->now_ms - slot->beat_ms >= core->config.beat_ms) {
-        snprintf(why, sizeof(why), "it gave no sign of life for %lld s",
-                 (long long)(core->config.beat_ms / 1000));
+    } else if (core->now_ms >= silence_due(slot, &core->config)) {
+        bool mute = core->now_ms - slot->beat_ms >= core->config.beat_ms;
+
+        snprintf(why, sizeof(why),
+                 mute ? "it gave no sign of life for %lld s" : "it was in one step for %lld s",
+                 (long long)(gp_core_slot_silence(core, slot) / 1000));
         kill_because(core, index, why);
+    } else if (!slot->suspect && core->now_ms >= suspect_due(slot, &core->config)) {
+        suspect(core, index);
     }
 }
 
@@ -320,7 +446,9 @@ int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config)
         return due;
     if (slot->answer_ms != 0)
         due = slot->answer_ms;
-    if (config->beat_ms != 0 && slot->beat_ms + config->beat_ms < due)
-        due = slot->beat_ms + config->beat_ms;
+    if (silence_due(slot, config) < due)
+        due = silence_due(slot, config);
+    if (!slot->suspect && suspect_due(slot, config) < due)
+        due = suspect_due(slot, config);
     return due;
 }

@@ -23,6 +23,21 @@ char *gp_core_words_workers(char *text, size_t bytes, uint32_t count)
     return text;
 }
 
+char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX])
+{
+    static const char *const what[] = {
+        [GP_CORE_OURS] = "it is replaced if that goes on",
+        [GP_CORE_TRAINING] = "it is replaced if that goes on for longer than its step may take",
+        [GP_CORE_USERS] = "it runs code of its user and is left alone",
+    };
+    bool mute = core->now_ms - slot->beat_ms >= core->config.suspect_ms;
+    char time[32];
+
+    snprintf(text, GP_ERROR_MESSAGE_MAX, "%s for %s; %s", mute ? "no sign of life" : "no end of a step",
+             gp_core_duration(time, sizeof(time), gp_core_slot_silence(core, slot)), what[slot->work]);
+    return text;
+}
+
 void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
                          const gp_core_event *event)
 {

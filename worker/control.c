@@ -20,10 +20,11 @@
 
 enum {
     BEAT_MS = 500,
-    NEWS_MS = 50,   /* how often a client hears of a training */
-    JOIN_MS = 5000, /* for the scheduler to answer */
-    STOP_MS = 200,  /* for the compute thread to see that it is over */
-    DRAIN_MS = 100, /* for the last answers to leave */
+    STOPPED_MS = 1000, /* so late was this thread stopped, not slow */
+    NEWS_MS = 50,      /* how often a client hears of a training */
+    JOIN_MS = 5000,    /* for the scheduler to answer */
+    STOP_MS = 200,     /* for the compute thread to see that it is over */
+    DRAIN_MS = 100,    /* for the last answers to leave */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
 
@@ -98,6 +99,7 @@ static gp_status control_open(control *c, gp_error *err)
         status = control_dial(c, JOIN_MS, err);
     c->join_ms = gp_now_ms() + JOIN_MS;
     c->beat_ms = gp_now_ms() + BEAT_MS;
+    c->looked_ms = gp_now_ms();
     return status;
 }
 
@@ -171,8 +173,34 @@ gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message
     return status;
 }
 
+static gp_worker_work work_of(const control *c)
+{
+    switch (c->work) {
+    case WORK_TRAINING:
+        return GP_WORK_TRAINING;
+    case WORK_TASKS:
+        return GP_WORK_USERS;
+    default:
+        return GP_WORK_OURS;
+    }
+}
+
+/* How long compute has been in its stretch of a step.  While this thread did not run (SIGSTOP), compute did not either. */
+static int64_t stretch_of(control *c)
+{
+    int64_t now = gp_now_ms(), stopped_ms = now - c->looked_ms - BEAT_MS;
+    int64_t since = atomic_load(&c->train.stretch_since_ms);
+
+    c->looked_ms = now;
+    if (since != 0 && stopped_ms > STOPPED_MS &&
+        atomic_compare_exchange_strong(&c->train.stretch_since_ms, &since, since + stopped_ms))
+        since += stopped_ms;
+    return since == 0 || since >= now ? 0 : now - since;
+}
+
 static void beat(control *c)
 {
+    int64_t stretch_ms = stretch_of(c);
     gp_beat message = {
         .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
                  : c->lease != 0                         ? GP_WORKER_BUSY
@@ -180,11 +208,15 @@ static void beat(control *c)
         .progress = atomic_load(&c->train.progress),
         .step = atomic_load(&c->train.step),
         .epoch = atomic_load(&c->train.epoch),
+        .work = work_of(c),
+        .stretch_ms = (uint64_t)stretch_ms,
+        .stretch_max_ms = (uint64_t)atomic_load(&c->train.stretch_max_ms),
     };
     gp_envelope envelope = { .lease = c->lease, .generation = c->generation };
 
-    if (gp_now_ms() < c->beat_ms)
+    if (gp_now_ms() < c->beat_ms && message.work == c->beaten_work)
         return;
+    c->beaten_work = message.work;
     c->beat_ms = gp_now_ms() + BEAT_MS;
     if (c->joined)
         control_tell(c, &envelope, &gp_msg_beat, &message);

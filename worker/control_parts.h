@@ -95,6 +95,8 @@ typedef struct control {
     int exit_code;
     int64_t end_ms; /* when ending: give up waiting for compute */
     int64_t beat_ms, join_ms;
+    uint32_t beaten_work; /* with the last beat */
+    int64_t looked_ms;    /* when the loop was last here */
 } control;
 
 /* control.c */

@@ -35,7 +35,9 @@ typedef struct gp_train_control {
     _Atomic uint64_t progress; /* + 1 with every call, bucket and batch: stands still when compute does */
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;
-    _Atomic uint64_t hold; /* the lease whose state may be held; 0 = none */
+    /* Stretches of a step that need no peer and no data, so that one which lasts is no fault of anybody else's. */
+    _Atomic int64_t stretch_since_ms, stretch_max_ms; /* 0: in none; the longest that ended */
+    _Atomic uint64_t hold;                            /* the lease whose state may be held; 0 = none */
     pthread_mutex_t lock;
     gp_comm *comm; /* of the present run; NULL between runs */
     uint32_t generation;
@@ -43,8 +45,11 @@ typedef struct gp_train_control {
 
 void gp_train_control_init(gp_train_control *control);
 void gp_train_control_deinit(gp_train_control *control);
-/* Before the next training: stop, progress, step and epoch to 0.  No training may be running. */
+/* Before the next training: stop, progress, step, epoch and stretches to 0.  No training may be running. */
 void gp_train_control_reset(gp_train_control *control);
+/* A stretch of a step begins, or goes on after the exchange; and ends.  By the compute thread. */
+void gp_train_control_stretch(gp_train_control *control);
+bool gp_train_control_rest(gp_train_control *control); /* false: there was none */
 /* The group of the present run, so that others can end its waits; NULL when it is no more. */
 void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation);
 /* From any thread: stop at once and end every wait of the exchange. */

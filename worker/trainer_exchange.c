@@ -19,6 +19,8 @@ gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err)
     int64_t begin_ns = gp_now_ns();
     gp_status status = GP_OK;
 
+    bool stretch = gp_train_control_rest(trainer->control);
+
     while (status == GP_OK && trainer->buckets_done < trainer->bucket_count) {
         const bucket *next = &trainer->buckets[trainer->buckets_done];
 
@@ -33,6 +35,8 @@ gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err)
         gp_trainer_progress(trainer);
     }
     trainer->exchange_ns += gp_now_ns() - begin_ns;
+    if (stretch)
+        gp_train_control_stretch(trainer->control);
     return status;
 }
 

@@ -236,9 +236,12 @@ gp_status gp_trainer_check_data(gp_trainer *trainer, gp_error *err)
 static gp_status coupling_reduce(void *context, size_t count, gp_error *err)
 {
     gp_trainer *trainer = context;
+    bool stretch = gp_train_control_rest(trainer->control);
     gp_status status =
         gp_comm_all_reduce_private(trainer->comm, trainer->coupling.sums, count, GP_F64, GP_COMM_SUM, err);
 
+    if (stretch)
+        gp_train_control_stretch(trainer->control);
     atomic_fetch_add_explicit(&trainer->control->progress, 1, memory_order_relaxed);
     return status;
 }

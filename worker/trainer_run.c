@@ -80,6 +80,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
         if (status != GP_OK)
             return status;
         record->data_ms += (double)waited_ns * 1e-6;
+        gp_train_control_stretch(trainer->control);
         gp_fault_point("forward");
         status = trainer->backend_ops->run(
             trainer->plan,
@@ -101,6 +102,7 @@ static gp_status trainer_compute(gp_trainer *trainer, cursor *now, cursor *ahead
             status = trainer->backend_ops->sync(trainer->backend, err);
             gp_trainer_exact_take(trainer, true);
         }
+        gp_train_control_rest(trainer->control);
         record->samples += last->count;
         gp_trainer_progress(trainer);
         if (status == GP_OK)
@@ -202,15 +204,21 @@ static gp_status trainer_commit(gp_trainer *trainer, double learn_rate, gp_error
 {
     double weight = trainer->header[GP_SUM_WEIGHT];
 
-    gp_fault_point("commit");
-    if (weight <= 0)
-        return GP_OK;
-    if (trainer->sharded)
+    if (weight > 0 && trainer->sharded) {
+        gp_fault_point("commit");
         return gp_trainer_shard_commit(trainer, weight, learn_rate, err);
+    }
+    gp_train_control_stretch(trainer->control);
+    gp_fault_point("commit");
+    if (weight <= 0) {
+        gp_train_control_rest(trainer->control);
+        return GP_OK;
+    }
     /* before the optimiser, which may clip what it is given */
     gp_statistics_commit(trainer->graph, trainer->parameters, trainer->gradients,
                          trainer->header[HEADER_SAMPLES]);
     gp_optim_step(trainer->optim, trainer->parameters, trainer->gradients, weight, learn_rate);
+    gp_train_control_rest(trainer->control);
     return GP_OK;
 }
 
@@ -309,6 +317,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
         status = gp_loader_take(trainer->validation_loader, &loaded, NULL, err);
     if (status != GP_OK)
         return status;
+    gp_train_control_stretch(trainer->control);
     gp_fault_point("validation");
     status = trainer->backend_ops->run(trainer->validation_plan,
                                        &(gp_batch){
@@ -324,6 +333,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
         status = trainer->backend_ops->sync(trainer->backend, err);
         gp_trainer_exact_take(trainer, false);
     }
+    gp_train_control_rest(trainer->control);
     gp_trainer_progress(trainer);
     return status;
 }

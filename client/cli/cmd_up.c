@@ -13,7 +13,7 @@ typedef struct up_options {
     cli_common common;
     int64_t workers;
     char devices[256];
-    char idle_timeout[24];
+    char idle_timeout[24], suspect_after[24], kill_after[24];
     char secret_env[512];
     char listen[108];
 } up_options;
@@ -37,6 +37,18 @@ static const gp_param up_params[] = {
       .count = 24,
       .fallback_text = "30m",
       .help = "end after that long without use: 90s, 30m, 2h, or never" },
+    { .name = "suspect-after",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, suspect_after),
+      .count = 24,
+      .fallback_text = "5s",
+      .help = "show a worker that gives no sign of life for so long as suspect; or never" },
+    { .name = "kill-after",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, kill_after),
+      .count = 24,
+      .fallback_text = "15s",
+      .help = "and replace it after so long, unless it runs code of yours; or never" },
     { .name = "secret-env",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(up_options, secret_env),
@@ -142,6 +154,7 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
 /* A running pool of another size, or of which devices are asked, is resized. */
 static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error *err)
 {
+    static const char *const times[] = { "idle-timeout", "suspect-after", "kill-after" };
     const up_options *options = call->options;
     gp_status_reply *reply = NULL;
     gp_status status = pool_status(pool, &reply, err);
@@ -157,9 +170,10 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     gp_free(reply);
     snprintf(story->text, sizeof(story->text),
              same ? "already running" : "resized (it had %" PRIu32 " workers)", had);
-    if (!story->started && cli_given(call, "idle-timeout") && !options->common.quiet)
-        fprintf(stderr,
-                "gradpool up: --idle-timeout is of a pool that is started; this one goes on with its own\n");
+    for (size_t i = 0; i < 3 && !story->started && !options->common.quiet; i++)
+        if (cli_given(call, times[i]))
+            fprintf(stderr, "gradpool up: --%s is of a pool that is started; this one goes on with its own\n",
+                    times[i]);
     if (status != GP_OK)
         return status;
     return same ? GP_OK
@@ -195,6 +209,8 @@ static int up_run(cli_call *call)
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,
                              .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .suspect_ms = parse_timeout(options->suspect_after),
+                             .silence_ms = parse_timeout(options->kill_after),
                              .listen = cli_given(call, "listen") ? options->listen : NULL,
                              .secret_env = cli_given(call, "secret-env") ? options->secret_env : NULL,
                              .note = up_note,
@@ -204,9 +220,24 @@ static int up_run(cli_call *call)
     gp_status_reply *reply = NULL;
     gp_error err;
 
-    if (open.idle_timeout_ms == 0)
-        return cli_usage(call, "--idle-timeout is '%s'; it must be a time such as 90s, 30m or 2h, or never",
-                         options->idle_timeout);
+    const struct {
+        const char *name, *given;
+        int64_t ms;
+    } times[] = { { "idle-timeout", options->idle_timeout, open.idle_timeout_ms },
+                  { "suspect-after", options->suspect_after, open.suspect_ms },
+                  { "kill-after", options->kill_after, open.silence_ms } };
+
+    enum { SILENCE_LEAST_MS = 1000 }; /* a worker gives a sign of life every 500 ms */
+
+    if ((open.suspect_ms > 0 && open.suspect_ms < SILENCE_LEAST_MS) ||
+        (open.silence_ms > 0 && open.silence_ms < SILENCE_LEAST_MS))
+        return cli_usage(call,
+                         "--suspect-after is '%s' and --kill-after '%s'; each must be 1s or more, or never",
+                         options->suspect_after, options->kill_after);
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        if (times[i].ms == 0)
+            return cli_usage(call, "--%s is '%s'; it must be a time such as 90s, 30m or 2h, or never",
+                             times[i].name, times[i].given);
     if (open.listen != NULL && gp_endpoint_check(open.listen, true, &err) != GP_OK)
         return cli_usage(call, "--listen: %s", err.message);
     gp_status status = gp_pool_open(&pool, &open, &err);
@@ -246,7 +277,8 @@ extern const cli_command cli_command_up;
 const cli_command cli_command_up = {
     .name = "up",
     .summary = "start the pool, or attach to it; resize an idle one",
-    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--secret-env NAMES] [--listen ENDPOINT]",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--suspect-after 5s] [--kill-after 15s] "
+             "[--secret-env NAMES] [--listen ENDPOINT]",
     .examples =
         "  gradpool up                      one worker per GPU, or per core\n"
         "  gradpool up --workers 1          one worker on all cores\n"

@@ -82,7 +82,6 @@ void show_table_print_free(show_table *table)
 
 static void show_worker(show_table *table, const gp_worker_row *row)
 {
-    static const char *const states[] = { "starting", "idle", "busy", "excluded", "dead" };
     char index[16], pid[16], device[200], lease[24], cores[80];
 
     snprintf(index, sizeof(index), "%" PRIu32, row->slot.index);
@@ -97,7 +96,7 @@ static void show_worker(show_table *table, const gp_worker_row *row)
         snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
     else
         snprintf(lease, sizeof(lease), "-");
-    show_row(table, (const char *[]){ index, states[row->state], device, cores, pid, lease, row->reason });
+    show_row(table, (const char *[]){ index, pool_worker_word(row), device, cores, pid, lease, row->reason });
 }
 
 void show_status(const gp_status_reply *status)

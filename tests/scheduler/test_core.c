@@ -1,5 +1,5 @@
 /* test_core.c -- the rules of leases, queue, formations and worker lives, one sentence each. */
-#include "scheduler/core.h"
+#include "scheduler/core_parts.h"
 #include "tests/gp_test.h"
 
 static gp_core *core;
@@ -480,6 +480,186 @@ TEST(a_death_is_told_to_peers_and_client_in_words_and_the_lease_is_whole_again)
     REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
     CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->generation);
     CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->members[1].incarnation);
+    pool_free();
+}
+
+/* ---- the silent ---- */
+
+static void beats(uint32_t slot, gp_core_work work, int64_t stretch_ms, int64_t stretch_max_ms)
+{
+    gp_core_event beat = of_worker(GP_CORE_EVENT_WORKER_BEAT, slot);
+
+    beat.work = work;
+    beat.stretch_ms = stretch_ms;
+    beat.stretch_max_ms = stretch_max_ms;
+    say(beat);
+}
+
+/* Until so long after its last word, while the others beat. */
+static void silent_until(uint32_t slot, int64_t ms, uint32_t workers)
+{
+    for (int64_t end = core->slots[slot].beat_ms + ms; now < end;) {
+        for (uint32_t s = 0; s < workers; s++)
+            if (s != slot)
+                say(of_worker(GP_CORE_EVENT_WORKER_BEAT, s));
+        wait_ms(end - now < 500 ? end - now : 500);
+    }
+}
+
+TEST(a_silent_worker_is_suspect_after_5_s_and_its_client_is_told_once_and_again_when_it_is_well)
+{
+    const gp_core_action *told;
+
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_TRAINING, 0, 40);
+    silent_until(1, 4999, 2);
+    CHECK(!core->slots[1].suspect && find(GP_CORE_WORKER_SUSPECT) == NULL);
+    wait_ms(1);
+    CHECK(core->slots[1].suspect);
+    REQUIRE(find(GP_CORE_SUSPECT) != NULL);
+    told = find(GP_CORE_WORKER_SUSPECT);
+    REQUIRE(told != NULL);
+    CHECK_INT(1, told->lost_slot);
+    CHECK_INT(5000, told->silent_ms);
+    CHECK(gp_core_id_equal(&told->session, &(gp_core_id){ .bytes = { 1 } }));
+    CHECK_TEXT("worker 2 (pid 4712): no sign of life for 5 s; it is replaced if that goes on for longer than "
+               "its step "
+               "may take",
+               told->text);
+    CHECK_TEXT("busy", gp_core_slot_word(&core->slots[1])); /* beside it, not instead */
+    silent_until(1, 9000, 2);
+    CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL);
+    beats(1, GP_CORE_TRAINING, 0, 40);
+    CHECK(!core->slots[1].suspect);
+    told = find(GP_CORE_WORKER_SUSPECT);
+    REQUIRE(told != NULL && find(GP_CORE_SUSPECT) != NULL);
+    CHECK_INT(0, told->silent_ms);
+    CHECK_TEXT("worker 2 (pid 4712): it is well again, after 9 s", told->text);
+    wait_ms(500);
+    CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL && find(GP_CORE_WORKER_LOST) == NULL);
+    pool_free();
+}
+
+TEST(a_silent_worker_in_a_training_is_killed_after_15_s_and_what_it_says_then_is_dropped)
+{
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_TRAINING, 0, 40);
+    silent_until(1, 14999, 2);
+    CHECK(find(GP_CORE_KILL) == NULL);
+    wait_ms(1);
+    REQUIRE(find(GP_CORE_KILL) != NULL);
+    CHECK_INT(1, find(GP_CORE_KILL)->slot);
+    CHECK(!core->slots[1].suspect);
+    uint64_t stale = core->stale;
+
+    beats(1, GP_CORE_TRAINING, 0, 40); /* it was continued before the signal came */
+    CHECK_INT(stale + 1, core->stale);
+    died(1, 9);
+    REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "it gave no sign of life for 15 s");
+    pool_free();
+}
+
+TEST(a_training_whose_steps_are_long_has_ten_times_as_long_to_be_silent)
+{
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_TRAINING, 0, 4000);
+    silent_until(1, 39999, 2);
+    CHECK(core->slots[1].suspect && find(GP_CORE_KILL) == NULL);
+    wait_ms(1);
+    CHECK(find(GP_CORE_KILL) != NULL);
+    pool_free();
+}
+
+TEST(a_worker_that_runs_code_of_its_user_is_suspect_and_never_killed_for_its_silence)
+{
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_USERS, 0, 0);
+    silent_until(1, 5000, 2);
+    CHECK(core->slots[1].suspect);
+    REQUIRE(find(GP_CORE_WORKER_SUSPECT) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_WORKER_SUSPECT)->text, "it runs code of its user and is left alone");
+    silent_until(1, 3600 * 1000, 2);
+    CHECK(core->slots[1].process == GP_CORE_READY && core->slots[1].suspect);
+    beats(1, GP_CORE_USERS, 0, 0);
+    CHECK(!core->slots[1].suspect);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1); /* the end of its lease is another matter */
+    wait_ms(core->config.answer_ms);
+    CHECK(core->slots[1].process == GP_CORE_DYING);
+    pool_free();
+}
+
+TEST(an_idle_worker_that_is_silent_is_replaced_after_15_s)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, true));
+    silent_until(1, 5000, 2);
+    CHECK(core->slots[1].suspect);
+    CHECK(find(GP_CORE_SUSPECT) != NULL && find(GP_CORE_WORKER_SUSPECT) == NULL); /* nobody's */
+    silent_until(1, 15000, 2);
+    CHECK(core->slots[1].process == GP_CORE_DYING);
+    pool_free();
+}
+
+TEST(a_training_that_beats_and_stays_in_one_stretch_of_a_step_is_suspect_and_then_killed)
+{
+    REQUIRE(pool_held(2));
+    for (int64_t ms = 1; ms < 5000; ms += 500) {
+        beats(1, GP_CORE_TRAINING, ms, 40);
+        beats(0, GP_CORE_TRAINING, 0, 40); /* it waits for the other */
+        wait_ms(500);
+    }
+    CHECK(core->slots[1].suspect && !core->slots[0].suspect);
+    for (int64_t ms = 5001; ms < 14500; ms += 500) {
+        beats(1, GP_CORE_TRAINING, ms, 40);
+        CHECK(core->slots[1].suspect); /* a beat alone does not make it well */
+        beats(0, GP_CORE_TRAINING, 0, 40);
+        wait_ms(500);
+    }
+    CHECK(core->slots[1].process == GP_CORE_READY);
+    beats(1, GP_CORE_TRAINING, 14501, 40);
+    wait_ms(499);
+    CHECK(core->slots[1].process == GP_CORE_DYING && core->slots[0].process == GP_CORE_READY);
+    died(1, 9);
+    REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "it was in one step for 15 s");
+    pool_free();
+}
+
+TEST(a_stretch_is_measured_by_the_longest_before_and_the_first_one_may_last)
+{
+    REQUIRE(pool_held(1));
+    for (int64_t ms = 1; ms < 100000; ms += 500) {
+        beats(0, GP_CORE_TRAINING, ms, 0); /* none has ended: it compiles, perhaps */
+        wait_ms(500);
+    }
+    CHECK(!core->slots[0].suspect && core->slots[0].process == GP_CORE_READY);
+    for (int64_t ms = 1; ms < 9500; ms += 500) {
+        beats(0, GP_CORE_TRAINING, ms, 2000);
+        wait_ms(500);
+    }
+    CHECK(!core->slots[0].suspect);
+    beats(0, GP_CORE_TRAINING, 9501, 2000);
+    wait_ms(499);
+    CHECK(core->slots[0].suspect); /* after five times the longest */
+    pool_free();
+}
+
+TEST(a_scheduler_that_was_stopped_suspects_nobody)
+{
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_TRAINING, 0, 40);
+    now += 20000; /* no step between */
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    CHECK(!core->slots[0].suspect && !core->slots[1].suspect && find(GP_CORE_KILL) == NULL);
+    pool_free();
+}
+
+TEST(without_limits_nobody_is_suspect_or_killed)
+{
+    REQUIRE(pool_held(1));
+    core->config.suspect_ms = core->config.beat_ms = 0;
+    wait_ms(3600 * 1000);
+    CHECK(!core->slots[0].suspect && core->slots[0].process == GP_CORE_READY);
     pool_free();
 }
 

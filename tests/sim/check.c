@@ -62,8 +62,22 @@ static void check_gang(sim *s, const gp_core_action *action)
     s->tally.grants++;
 }
 
+/* A silence is no reason to kill what runs code of its user, and a lease's end is one. */
+static void check_kill(sim *s, const gp_core_action *action)
+{
+    const gp_core_slot *slot = &s->core->slots[action->slot];
+    const sim_process *process = sim_find_process(s, action->slot, action->incarnation);
+
+    if (process != NULL && process->alive && process->told_work == GP_CORE_USERS &&
+        strstr(slot->reason, "no sign of life") != NULL)
+        sim_fail(s, "users-code", "worker %u runs code of its user and was killed: %s", action->slot + 1,
+                 slot->reason);
+}
+
 void sim_check_action(sim *s, const gp_core_action *action)
 {
+    if (action->kind == GP_CORE_KILL)
+        check_kill(s, action);
     if (action->kind == GP_CORE_GRANT)
         check_grant(s, action);
     else if (action->kind == GP_CORE_LEASE_GRANT)
@@ -113,6 +127,15 @@ void sim_check_state(sim *s)
             sim_fail(s, "ghost-lease", "slot %u is held by lease %llu, which is no more", slot + 1,
                      (unsigned long long)core->slots[slot].lease);
     }
+    for (uint32_t slot = 0; slot < SIM_SLOTS; slot++) {
+        const gp_core_slot *there = &core->slots[slot];
+
+        if (there->suspect && (there->process != GP_CORE_READY ||
+                               (gp_core_slot_silence(core, there) < core->config.suspect_ms &&
+                                gp_core_mutation != GP_MUTANT_KEPT_SUSPICION)))
+            sim_fail(s, "suspicion", "worker %u is suspect after %lld ms", slot + 1,
+                     (long long)gp_core_slot_silence(core, there));
+    }
     if (core->ask_count > core->config.waits_max)
         sim_fail(s, "bounds", "%u asks wait, the limit is %u", core->ask_count, core->config.waits_max);
     if (core->client_count > core->config.clients_max)
@@ -158,6 +181,10 @@ bool sim_settled(const sim *s, char why[480])
     for (uint32_t slot = 0; slot < s->core->slot_count; slot++) {
         const char *word = gp_core_slot_word(&s->core->slots[slot]);
 
+        if (s->core->slots[slot].suspect) {
+            snprintf(why, 480, "worker %u is suspect, and is well", slot + 1);
+            return false;
+        }
         if (strcmp(word, "idle") != 0 && strcmp(word, "dead") != 0) {
             snprintf(why, 480, "worker %u is %s (%.400s)", slot + 1, word, s->core->slots[slot].reason);
             return false;

@@ -381,6 +381,16 @@ static void client_loses(sim *s, sim_client *client)
     client->state = SIM_THINKING;
 }
 
+/* Nobody but its user ends what a worker runs for a user; this one does where it will never go on. */
+static void client_suspects(sim *s, sim_client *client, const sim_letter *letter)
+{
+    enum { FOR_EVER_US = 60 * 1000 * MS };
+    const sim_process *process = sim_find_process(s, letter->lost_slot, letter->lost_incarnation);
+
+    if (letter->silent_ms != 0 && process != NULL && process->gate.until_us - s->now_us > FOR_EVER_US)
+        sim_client_replaces(s, client, letter->lost_slot, letter->lost_incarnation);
+}
+
 void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
 {
     switch (letter->kind) {
@@ -397,6 +407,10 @@ void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
         client->repairing = true;
         if (client->trains)
             sim_training_hears(s, client, letter);
+        break;
+    case GP_CORE_WORKER_SUSPECT:
+        if (client->state == SIM_HOLDING && client->lease == letter->lease && !client->trains)
+            client_suspects(s, client, letter);
         break;
     case GP_CORE_LEASE_CHANGE:
         if (client->state == SIM_HOLDING && client->lease == letter->lease && client->trains)

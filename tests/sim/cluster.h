@@ -86,6 +86,7 @@ typedef struct sim_process {
      * committed, whatever it keeps. */
     uint64_t kept_lease, kept_step, true_lease, true_step;
     uint64_t prepared_lease; /* it has what a rank of that lease's training needs */
+    gp_core_work told_work;  /* with its last sign of life */
 } sim_process;
 
 typedef struct sim_call {
@@ -125,7 +126,8 @@ typedef struct sim_letter {
     uint64_t lease, correlation;
     uint32_t generation, member_count;
     gp_core_id token;
-    uint32_t lost_slot, workers;
+    uint32_t lost_slot, lost_incarnation, workers;
+    int64_t silent_ms;
     bool asked;
     gp_core_member members[SIM_SLOTS];
 } sim_letter;
@@ -396,6 +398,8 @@ void sim_take_down(sim *s, bool when_idle, uint32_t after_ms); /* `gradpool down
 
 /* ---- workers.c ---- */
 
+/* What it says that it does: the calls of a team are code of their user. */
+gp_core_work sim_work_of(const sim *s, const sim_process *process);
 sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation);
 void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation);
 void sim_spawn_done(sim *s, sim_process *process);

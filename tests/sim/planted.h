@@ -26,6 +26,8 @@ static const sim_planted sim_planted_bugs[] = {
     { "blind-claim", IN_CORE, GP_MUTANT_BLIND_CLAIM },
     { "forgotten-holder", IN_CORE, GP_MUTANT_FORGOTTEN_HOLDER },
     { "hasty-revoke", IN_CORE, GP_MUTANT_HASTY_REVOKE },
+    { "impatient", IN_CORE, GP_MUTANT_IMPATIENT },
+    { "kept-suspicion", IN_CORE, GP_MUTANT_KEPT_SUSPICION },
     { "early-reply", IN_JOBS, GP_JOBS_MUTANT_EARLY_REPLY },
     { "early-go", IN_JOBS, GP_JOBS_MUTANT_EARLY_GO },
     { "amnesia", IN_JOBS, GP_JOBS_MUTANT_AMNESIA },

@@ -16,6 +16,17 @@ sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation)
     return NULL;
 }
 
+gp_core_work sim_work_of(const sim *s, const sim_process *process)
+{
+    if (process->client != 0)
+        return GP_CORE_USERS;
+    for (uint32_t i = 0; i < SIM_CLIENTS && process->lease != 0; i++)
+        if (s->clients[i].state == SIM_HOLDING && s->clients[i].lease == process->lease &&
+            s->clients[i].trains)
+            return GP_CORE_TRAINING;
+    return GP_CORE_OURS;
+}
+
 sim_process *sim_process_in(sim *s, uint32_t slot)
 {
     for (uint32_t i = s->process_count; i-- > 0;) {

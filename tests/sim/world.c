@@ -216,6 +216,8 @@ static void deliver(sim *s, const gp_core_action *action)
                               .member_count = action->member_count,
                               .token = action->token,
                               .lost_slot = action->lost_slot,
+                              .lost_incarnation = action->lost_incarnation,
+                              .silent_ms = action->silent_ms,
                               .workers = action->workers,
                               .asked = action->asked };
     memcpy(h->letter.members, action->members, sizeof(h->letter.members));
@@ -238,6 +240,7 @@ static void carry_out(sim *s, const gp_core_action *action)
         s->exited = true;
         break;
     case GP_CORE_LOG:
+    case GP_CORE_SUSPECT:
         break;
     default:
         deliver(s, action);
@@ -273,6 +276,10 @@ static bool core_begin(sim *s)
     config.clients_max = SIM_CLIENTS - 1;
     config.idle_ms = 0;
     config.start_ms = 5000;
+    if (s->script.seed % 2 == 0) { /* silences end before something else does */
+        config.suspect_ms = 1200;
+        config.beat_ms = 4000;
+    }
     config.incarnation_base = (uint32_t)(s->epoch - 1) << 16;
     if (gp_core_new(&s->core, &config, s->plan, s->script.slots, s->now_us / MS, &err) != GP_OK) {
         sim_fail(s, "memory", "%s", err.message);
@@ -384,17 +391,20 @@ static void to_core(sim *s, sim_happening *h)
 static void beats(sim *s)
 {
     for (uint32_t i = 0; i < s->process_count && s->up; i++) {
-        const sim_process *process = &s->processes[i];
+        sim_process *process = &s->processes[i];
         gp_core_event beat = { .kind = GP_CORE_EVENT_WORKER_BEAT,
                                .epoch = s->epoch,
                                .slot = process->slot,
                                .incarnation = process->incarnation,
-                               .step = s->tally.events };
+                               .step = s->tally.events,
+                               .work = sim_work_of(s, process) };
 
         if (process->alive && process->ready && process->epoch == s->epoch &&
             s->now_us >= process->gate.until_us && s->now_us >= process->out_us &&
-            s->now_us >= s->gate.until_us)
+            s->now_us >= s->gate.until_us) {
+            process->told_work = beat.work;
             sim_step_core(s, &beat);
+        }
     }
     sim_push(s, BEAT_MS * MS, SIM_BEATS, 0);
 }

@@ -1,0 +1,155 @@
+/* test_silence.c -- workers that give no sign of life: seen, shown, told, and ended only where that loses nothing of a user's. */
+#include "common/base/json.h"
+#include "tests/fault/stage.h"
+
+#define PATIENCE "--suspect-after", "1s", "--kill-after", "3s"
+
+static bool begin(const char *workers, const char *faults)
+{
+    stage_begin();
+    if (faults != NULL)
+        setenv("GRADPOOL_FAULT", faults, 1); /* of the daemons */
+    int code = STAGE_RUN(20, "up", "--workers", workers, PATIENCE);
+
+    unsetenv("GRADPOOL_FAULT");
+    if (code != 0)
+        GP_TEST_FAIL("up: %s", stage_err);
+    return code == 0;
+}
+
+static void end(void)
+{
+    STAGE_RUN(20, "down");
+    stage_check_left();
+    stage_end();
+}
+
+typedef struct seen {
+    char state[24], reason[240];
+    pid_t pid;
+    double silent;
+} seen;
+
+/* What `status --json` says of a worker. */
+static seen look(size_t index)
+{
+    gp_json *status = NULL;
+    seen out = { .pid = 0 };
+
+    if (STAGE_RUN(20, "status", "--json") != 0 ||
+        gp_json_parse(&status, stage_out, strlen(stage_out), NULL) != GP_OK) {
+        GP_TEST_FAIL("status: %s", stage_err);
+        return out;
+    }
+    const gp_json *worker = gp_json_element(gp_json_member(status, "workers"), index - 1);
+
+    snprintf(out.state, sizeof(out.state), "%s", gp_json_text(gp_json_member(worker, "state"), ""));
+    snprintf(out.reason, sizeof(out.reason), "%s", gp_json_text(gp_json_member(worker, "reason"), ""));
+    out.pid = (pid_t)gp_json_integer(gp_json_member(worker, "pid"), 0);
+    out.silent = gp_json_number(gp_json_member(worker, "silent_seconds"), -1);
+    gp_json_free(status);
+    return out;
+}
+
+/* Until it is called that; what it was called last. */
+static seen look_for(size_t index, const char *state)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    seen out;
+
+    do {
+        out = look(index);
+    } while (strcmp(out.state, state) != 0 && gp_now_ms() < deadline);
+    CHECK_TEXT(state, out.state);
+    return out;
+}
+
+static void check_log(const char *event)
+{
+    char command[400];
+
+    snprintf(command, sizeof(command), "grep -q 'event=%s' %s/state/*/default/log/scheduler.log", event,
+             pools_root);
+    if (system(command) != 0)
+        GP_TEST_FAIL("no event %s in the scheduler's log", event);
+}
+
+TEST(a_worker_that_is_stopped_is_shown_as_suspect_and_is_what_it_was_when_it_goes_on)
+{
+    REQUIRE(begin("1", NULL));
+    seen before = look_for(1, "idle");
+
+    CHECK(before.silent == 0);
+    kill(before.pid, SIGSTOP);
+    seen silent = look_for(1, "suspect");
+
+    kill(before.pid, SIGCONT);
+    CHECK_INT(before.pid, silent.pid);
+    CHECK(silent.silent >= 1);
+    CHECK_CONTAINS(silent.reason, "no sign of life for");
+    CHECK_CONTAINS(silent.reason, "it is replaced if that goes on");
+    CHECK_INT(before.pid, look_for(1, "idle").pid);
+    check_log("worker-suspect");
+    check_log("worker-well");
+    end();
+}
+
+TEST(an_idle_worker_that_stays_silent_is_replaced)
+{
+    REQUIRE(begin("1", NULL));
+    seen before = look_for(1, "idle");
+
+    kill(before.pid, SIGSTOP);
+    look_for(1, "suspect");
+    CHECK(look_for(1, "idle").pid != before.pid);
+    end();
+}
+
+TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
+{
+    REQUIRE(begin("1", NULL));
+    unlink(stage_path("err"));
+    pid_t child = stage_start(NULL, (const char *const[]){ "spmd", "--", "sh", "-c",
+                                                           "until test -e go; do sleep 0.05; done", NULL });
+
+    while (rename(stage_path("err"), stage_path("notes")) != 0) /* others will begin a file of that name */
+        gp_sleep_ms(1);
+    seen busy = look_for(1, "busy");
+    int64_t stopped = gp_now_ms();
+
+    kill(busy.pid, SIGSTOP);
+    CHECK_CONTAINS(look_for(1, "suspect").reason, "it runs code of its user and is left alone");
+    while (gp_now_ms() < stopped + 4500) /* longer than an idle one would live */
+        gp_sleep_ms(50);
+    seen still = look(1);
+
+    CHECK_TEXT("suspect", still.state);
+    CHECK_INT(busy.pid, still.pid);
+    kill(busy.pid, SIGCONT);
+    CHECK_INT(busy.pid, look_for(1, "busy").pid);
+    fclose(fopen(stage_path("w/go"), "w"));
+    CHECK_INT(0, stage_finish(child, 0, 20));
+    stage_read(stage_path("notes"), stage_err, sizeof(stage_err));
+    CHECK_CONTAINS(stage_err, "no sign of life for");
+    CHECK_CONTAINS(stage_err, "it is well again, after");
+    end();
+}
+
+/* Its control thread beats all the while: what shows is that a step does not end, and whose fault that is. */
+TEST(a_training_whose_rank_hangs_in_a_step_goes_on_without_it)
+{
+    REQUIRE(begin("2", "forward:9:hang@2.1"));
+    int code = STAGE_RUN(60, "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "2",
+                         "--mini-batch-size", "60", "--out", "m.onnx");
+
+    if (code != 0)
+        GP_TEST_FAIL("%d: %s", code, stage_err);
+    CHECK_CONTAINS(stage_err, "no end of a step for");
+    CHECK_CONTAINS(stage_err, "it was in one step for 3 s");
+    CHECK_CONTAINS(stage_err, "worker 2 (pid");
+    for (const char *note = stage_err; (note = strstr(note, "no end of a step")) != NULL; note++)
+        CHECK(memmem(stage_err, (size_t)(note - stage_err), "worker 1 (pid", 13) ==
+              NULL); /* it waits for the other */
+    check_log("worker-suspect");
+    end();
+}
