@@ -23,10 +23,17 @@ set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_pa
   onednn_dropout.c threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c
-  ${onednn_folder}/onednn_norm.c
   PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
 list(APPEND onednn_sources ${onednn_loops})
-set(onednn_wide -O3 -ffp-contract=fast -fno-math-errno -Wno-psabi)
+set(onednn_level -O3)
+if(GP_SANITIZE) # unrolled and watched in line, these files take the compiler many minutes; by calls, the same accesses are watched
+  set(onednn_level -O1)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    list(APPEND onednn_level --param=asan-instrumentation-with-call-threshold=0)
+  endif()
+endif()
+set_source_files_properties(${onednn_folder}/onednn_norm.c PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS};${onednn_level}")
+set(onednn_wide ${onednn_level} -ffp-contract=fast -fno-math-errno -Wno-psabi)
 set(onednn_narrow)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND onednn_wide -mavx512f -mfma -mprefer-vector-width=512)

@@ -1,7 +1,7 @@
 # gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [TIMEOUT s] [ARGS ...])
 # One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
-# Engines are timed where a test is about that.
-set(GP_TEST_ENVIRONMENT ";GRADPOOL_TUNE_SECONDS=0")
+# Engines are timed where a test is about that.  Tests share their processors with others: OpenMP's threads sleep while they wait.
+set(GP_TEST_ENVIRONMENT ";GRADPOOL_TUNE_SECONDS=0;OMP_WAIT_POLICY=passive")
 if(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
   string(APPEND GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()
