@@ -47,7 +47,7 @@ set_source_files_properties(${onednn_folder}/onednn_norm_narrow.c
 add_library(gp_onednn STATIC ${onednn_sources})
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 
-add_library(gradpool_onednn MODULE ${onednn_sources})
+add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 # One name goes out; the library is found where it was at build time.
 set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}"
