@@ -1,5 +1,7 @@
 /* predictor.c -- samples in, scores or classes out, and the sums and confusion matrix of each part.
  *
+ * A device that can computes a call while the answers of the one before are looked at.
+ *
  * The plan's size depends on the number of samples in all and not on how the client cuts them, so a sample's scores have the
  * same bits in whichever part, on whichever worker it is computed. */
 #include "worker/predictor.h"
@@ -12,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/fault.h"
 #include "common/base/json.h"
+#include "common/base/log.h"
 #include "common/data/loader.h"
 #include "worker/stitch.h"
 
@@ -21,6 +24,12 @@ enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
 /* Calls whose samples are in memory: the one that is computed, and the next of the part unless they are as large as this. */
 enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
 enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
+
+/* A call that was begun. */
+typedef struct pending {
+    uint32_t from, count; /* samples of the part */
+    int32_t *targets;     /* [micro_batch] of them, where there is a confusion matrix */
+} pending;
 
 struct gp_predictor {
     const gp_backend_ops *backend_ops;
@@ -38,11 +47,15 @@ struct gp_predictor {
     float *parameters;
     gp_plan *plan;
     double sums[GP_SUMS];
-    uint32_t part_max;  /* samples of the largest part */
-    void *samples;      /* [micro_batch] samples, from the client */
-    int32_t *labels;    /* [part_max]: the class where a sample has one */
-    uint8_t *scores;    /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
-    float *call_scores; /* [micro_batch, graph->score_count]: what the plan writes */
+    uint32_t part_max; /* samples of the largest part */
+    void *samples;     /* [micro_batch] samples, from the client */
+    int32_t *labels;   /* [part_max]: the class where a sample has one */
+    uint8_t *scores;   /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
+    float *
+        call_scores; /* [micro_batch, graph->score_count]: what the plan writes; NULL: it has memory of its own */
+    pending pending[GP_PREDICTIONS_AHEAD]; /* the oldest first */
+    uint32_t pending_count;
+    bool told_pieces; /* that its calls are no graphs */
     size_t sample_answer_bytes;
     uint32_t micro_batch;
     /* Of the first loss, where it takes classes.  A place is what has a class: the sample, or each of its pixels. */
@@ -72,6 +85,8 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_confusion_free(predictor->confusion);
     gp_free(predictor->parameters);
     gp_free(predictor->samples);
+    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD; i++)
+        gp_free(predictor->pending[i].targets);
     gp_free(predictor->labels);
     gp_free(predictor->scores);
     gp_free(predictor->call_scores);
@@ -157,8 +172,14 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     if (predictor->data == NULL)
         predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
     predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
-    predictor->call_scores =
-        gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
+    if (predictor->backend_ops->predictions == NULL)
+        predictor->call_scores =
+            gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
+    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD && predictor->confusion != NULL; i++) {
+        predictor->pending[i].targets = gp_malloc(micro_batch * predictor->graph->target_bytes);
+        if (predictor->pending[i].targets == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the targets of %zu samples", micro_batch);
+    }
     if (answers > 0)
         predictor->scores = gp_malloc(answers);
     if (predictor->place_count > 0) {
@@ -166,7 +187,8 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
         predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
     }
     if (predictor->parameters == NULL || (predictor->data == NULL && predictor->samples == NULL) ||
-        predictor->labels == NULL || predictor->call_scores == NULL ||
+        predictor->labels == NULL ||
+        (predictor->backend_ops->predictions == NULL && predictor->call_scores == NULL) ||
         (answers > 0 && predictor->scores == NULL) ||
         (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
         return gp_fail(err, GP_ENOMEM,
@@ -290,6 +312,58 @@ static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
     return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
 }
 
+/* ---- calls ---- */
+
+/* Computes, or has the device begin to: samples [from, from + count) of those asked for. */
+static gp_status plan_begin(gp_predictor *predictor, const void *samples, const void *targets, uint32_t from,
+                            uint32_t count, gp_error *err)
+{
+    const gp_backend_ops *ops = predictor->backend_ops;
+    const gp_batch batch = { .samples = samples,
+                             .targets = targets,
+                             .count = count,
+                             .first = from == 0,
+                             .unchanged = predictor->called,
+                             .last = true };
+    gp_status status;
+
+    gp_fault_point("predict");
+    if (ops->predictions != NULL) {
+        status = ops->predictions->launch(predictor->plan, &batch, err);
+    } else {
+        status = ops->run(predictor->plan, &batch, NULL, NULL, err);
+        if (status == GP_OK)
+            status = ops->sync(predictor->backend, err);
+    }
+    predictor->called = status == GP_OK;
+    return status;
+}
+
+static void pieces_tell(gp_predictor *predictor)
+{
+    const char *why = predictor->backend_ops->predictions->pieces(predictor->plan);
+
+    if (predictor->told_pieces || why[0] == '\0')
+        return;
+    predictor->told_pieces = true;
+    gp_log(GP_LOG_WARN, "predict-pieces",
+           "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s", why);
+}
+
+/* *scores: of the oldest that was begun. */
+static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_error *err)
+{
+    const gp_backend_predictions *predictions = predictor->backend_ops->predictions;
+    gp_status status = GP_OK;
+
+    *scores = predictor->call_scores;
+    if (predictions != NULL)
+        status = predictions->take(predictor->plan, scores, err);
+    if (status == GP_OK && predictions != NULL)
+        pieces_tell(predictor);
+    return status;
+}
+
 /* ---- images of any size ---- */
 
 /* The plan over windows. */
@@ -297,19 +371,9 @@ static gp_status windows_run(void *context, const void *windows, uint32_t count,
                              gp_error *err)
 {
     gp_predictor *predictor = context;
+    gp_status status = plan_begin(predictor, windows, NULL, 0, count, err);
 
-    gp_fault_point("predict");
-    gp_status status = predictor->backend_ops->run(
-        predictor->plan,
-        &(gp_batch){
-            .samples = windows, .count = count, .first = true, .unchanged = predictor->called, .last = true },
-        NULL, NULL, err);
-
-    if (status == GP_OK)
-        status = predictor->backend_ops->sync(predictor->backend, err);
-    predictor->called = status == GP_OK;
-    *scores = predictor->call_scores;
-    return status;
+    return status == GP_OK ? plan_end(predictor, scores, err) : status;
 }
 
 static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
@@ -505,25 +569,24 @@ static void places_put(const gp_predictor *predictor, uint8_t *out)
 }
 
 /* What the call computed of its samples, from place `at` of the part on.
- *   targets  of them, packed; NULL: unknown */
-static void answers_take(gp_predictor *predictor, const void *targets, uint32_t count, uint32_t at)
+ *   targets  of them, packed; read where there is a confusion matrix */
+static void answers_take(gp_predictor *predictor, const float *call_scores, const int32_t *targets,
+                         uint32_t count, uint32_t at)
 {
     const size_t scores = predictor->graph->score_count, bytes = predictor->sample_answer_bytes;
     const bool wants_classes = predictor->answer == GP_ANSWER_CLASSES || predictor->confusion != NULL;
 
     for (uint32_t n = 0; n < count && wants_classes; n++) {
-        places_predict(predictor,
-                       predictor->call_scores + n * scores + predictor->graph->ends[0].score_first);
+        places_predict(predictor, call_scores + n * scores + predictor->graph->ends[0].score_first);
         if (predictor->answer == GP_ANSWER_CLASSES)
             places_put(predictor, predictor->scores + (at + n) * bytes);
         if (predictor->confusion != NULL)
             gp_confusion_count(predictor->confusion,
-                               (const int32_t *)targets +
-                                   n * (predictor->graph->target_bytes / sizeof(int32_t)),
+                               targets + n * (predictor->graph->target_bytes / sizeof(int32_t)),
                                predictor->predicted, predictor->place_count);
     }
     if (predictor->answer == GP_ANSWER_SCORES)
-        memcpy(predictor->scores + at * bytes, predictor->call_scores, count * bytes);
+        memcpy(predictor->scores + at * bytes, call_scores, count * bytes);
 }
 
 /* ---- parts ---- */
@@ -556,28 +619,44 @@ static void targets_take(gp_predictor *predictor, void *targets, uint32_t count,
     }
 }
 
-/* One call: samples [from, from + count) of those asked for, which are here. */
-static gp_status samples_predict(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
-                                 uint32_t count, gp_error *err)
+/* The oldest call that was begun ends. */
+static gp_status call_end(gp_predictor *predictor, gp_error *err)
 {
+    pending ended = predictor->pending[0];
+    const float *scores;
+    gp_status status = plan_end(predictor, &scores, err);
+
+    predictor->pending_count--;
+    memmove(predictor->pending, predictor->pending + 1,
+            (GP_PREDICTIONS_AHEAD - 1) * sizeof(predictor->pending[0]));
+    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* its memory */
+    if (status == GP_OK)
+        answers_take(predictor, scores, ended.targets, ended.count, ended.from);
+    return status;
+}
+
+/* Samples [from, from + count) of those asked for, which are here; they may change when it is back. */
+static gp_status call_begin(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
+                            uint32_t count, gp_error *err)
+{
+    const uint32_t most = predictor->backend_ops->predictions == NULL ? 1 : GP_PREDICTIONS_AHEAD;
+    pending *begun;
+    gp_status status = GP_OK;
+
     if (targets != NULL)
         targets_take(predictor, targets, count, from);
-    gp_fault_point("predict");
-    gp_status status = predictor->backend_ops->run(predictor->plan,
-                                                   &(gp_batch){ .samples = samples,
-                                                                .targets = targets,
-                                                                .count = count,
-                                                                .first = from == 0,
-                                                                .unchanged = predictor->called,
-                                                                .last = true },
-                                                   NULL, NULL, err);
-
+    if (predictor->pending_count == most)
+        status = call_end(predictor, err);
     if (status == GP_OK)
-        status = predictor->backend_ops->sync(predictor->backend, err);
-    predictor->called = status == GP_OK;
-    if (status == GP_OK)
-        answers_take(predictor, targets, count, from);
-    return status;
+        status = plan_begin(predictor, samples, targets, from, count, err);
+    if (status != GP_OK)
+        return status;
+    begun = &predictor->pending[predictor->pending_count++];
+    begun->from = from;
+    begun->count = count;
+    if (begun->targets != NULL)
+        memcpy(begun->targets, targets, count * predictor->graph->target_bytes);
+    return GP_OK;
 }
 
 static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from,
@@ -589,13 +668,13 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     if (predictor->data == NULL) { /* packed by the sender: aligned here */
         memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
                count * predictor->sample_bytes);
-        return samples_predict(predictor, predictor->samples, NULL, from, count, err);
+        return call_begin(predictor, predictor->samples, NULL, from, count, err);
     }
     status = gp_loader_take(predictor->loader, &batch, NULL, err);
     if (status != GP_OK)
         return status;
-    status = samples_predict(predictor, batch->samples, predictor->compares ? batch->targets : NULL, from,
-                             count, err);
+    status =
+        call_begin(predictor, batch->samples, predictor->compares ? batch->targets : NULL, from, count, err);
     gp_loader_release(predictor->loader, batch);
     return status;
 }
@@ -618,6 +697,12 @@ static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *a
                                    call_size(predictor, ask, at), err);
     for (uint32_t at = 0; at < ask->count && status == GP_OK; at += predictor->micro_batch)
         status = predictor_call(predictor, ask, at, call_size(predictor, ask, at), err);
+    while (predictor->pending_count > 0) { /* after a failure too: the next part begins with none */
+        gp_error other;
+        gp_status ended = call_end(predictor, status == GP_OK ? err : &other);
+
+        status = status == GP_OK ? ended : status;
+    }
     if (status != GP_OK && predictor->loader != NULL)
         gp_loader_cancel(predictor->loader);
     return status;

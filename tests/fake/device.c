@@ -120,6 +120,11 @@ gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t b
     return gp_device_copy(device, to, from, bytes, err);
 }
 
+gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return gp_device_copy(device, to, from, bytes, err);
+}
+
 /* All is done when a call is back: lanes and events have nothing to order. */
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
 {
@@ -159,6 +164,12 @@ gp_status gp_device_sync(gp_device *device, gp_error *err)
     (void)err;
     assert(device->recording == NULL);
     return GP_OK;
+}
+
+gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err)
+{
+    (void)lane;
+    return gp_device_sync(device, err);
 }
 
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)

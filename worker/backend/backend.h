@@ -203,7 +203,21 @@ typedef struct gp_backend_steps { /* all slots required */
     void (*leave)(gp_backend *backend); /* when plans that were kept in it are freed, or none was kept */
 } gp_backend_steps;
 
-typedef struct gp_backend_ops { /* all slots but the last three required */
+/* Predictions of which the next is launched before the answers of the one before are looked at: its samples travel, and the
+ * answers of the one before, while the device computes.  Of plans for INFER; not mixed with run() while some are under way. */
+enum { GP_PREDICTIONS_AHEAD = 2 }; /* launched, and not yet taken */
+
+typedef struct gp_backend_predictions { /* all slots required */
+    /* Samples and targets are copied; returns before it is done. */
+    gp_status (*launch)(gp_plan *plan, const gp_batch *batch, gp_error *err);
+    /* Waits for the oldest that was not taken.  *scores: of its samples, as gp_plan_memory has them, until that many more
+     * were launched; the plan's sums are those up to it.  After a failure of either, all that is left is free(). */
+    gp_status (*take)(gp_plan *plan, const float **scores, gp_error *err);
+    /* Why each is many launches instead of one; "" where it is one, or nobody knows yet. */
+    const char *(*pieces)(const gp_plan *plan);
+} gp_backend_predictions;
+
+typedef struct gp_backend_ops { /* all slots but the last four required */
     const char *name;           /* "cpu", "cuda" */
     bool
         cools; /* open, it holds what others could use (a context on a GPU): a worker without work closes it */
@@ -223,10 +237,11 @@ typedef struct gp_backend_ops { /* all slots but the last three required */
     /* The parameters lie elsewhere from the next step on, another blob of the same layout.  Cheap; cannot fail.  NULL: plans
      * keep to the blob that they were compiled for. */
     void (*rebind)(gp_plan *plan, const float *parameters);
-    const gp_backend_steps *steps; /* NULL: the host commits and exchanges */
     /* Versions of the libraries and the kind of device, on one line: choices are good where it is the same.  NULL: there
      * is nothing to choose. */
     gp_status (*libraries)(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err);
+    const gp_backend_steps *steps;             /* NULL: the host commits and exchanges */
+    const gp_backend_predictions *predictions; /* NULL: run() one by one */
 } gp_backend_ops;
 
 extern const gp_backend_ops gp_backend_cpu;

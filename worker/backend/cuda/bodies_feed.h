@@ -1,4 +1,5 @@
-/* bodies_feed.h -- where the samples of a call come from, in a training that stays on the device.  Part of bodies.h.
+/* bodies_feed.h -- where the samples of a call come from, in a training that stays on the device and in predictions, whose answers
+ * go out the same way.  Part of bodies.h.
  *
  *   fed        the host has filled a slot: call, targets, samples
  *   resident   all data lie here: the call says which positions of the epoch's order it takes, the sampler's permutation
@@ -33,6 +34,17 @@ BODY void body_feed_targets(const gp_kernel_args *a, uint32_t i)
 {
     ((uint32_t *)a->y[0].data)[i] =
         ((const uint32_t *)(const void *)((const char *)a->bytes + a->call->slot * a->count))[i];
+}
+
+/* What a prediction gives: y[0].data[slot][count bytes] = scores f[2], n[1] of a sample; bytes[slot], likewise, = n[0] sums. */
+BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
+{
+    const size_t at = a->call->slot * a->count;
+
+    if (i < a->n[0])
+        ((double *)(void *)((char *)(uintptr_t)a->bytes + at))[i] = a->d[1][i];
+    if (i < (uint64_t)a->call->count * a->n[1])
+        ((float *)(void *)((char *)a->y[0].data + at))[i] = a->f[2][i];
 }
 
 /* ---- resident data ---- */

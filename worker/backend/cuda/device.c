@@ -185,6 +185,12 @@ gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t b
                    err);
 }
 
+gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->lanes[GP_LANE_OUTPUT]),
+                   err);
+}
+
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
 {
     return GP_CUDA(cudaEventRecord(device->events[event], device->lanes[lane]), err);
@@ -243,9 +249,14 @@ gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_
     return GP_CUDA(gp_kernel_launch(kernel, args, count, device->stream), err);
 }
 
+gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err)
+{
+    return GP_CUDA(cudaStreamSynchronize(device->lanes[lane]), err);
+}
+
 gp_status gp_device_sync(gp_device *device, gp_error *err)
 {
-    return GP_CUDA(cudaStreamSynchronize(device->stream), err);
+    return gp_device_wait(device, GP_LANE_MAIN, err);
 }
 
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)

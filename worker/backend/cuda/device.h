@@ -5,7 +5,8 @@
  * this line is tested where there is no device.  All calls are asynchronous, and in order in the main lane, unless said
  * otherwise.
  *
- *   main    kernels, libraries, graphs          input   copies of samples to come          peers   sums over the ranks
+ *   main    kernels, libraries, graphs          input   copies of samples to come
+ *   peers   sums over the ranks                 output  copies of answers
  *
  * What lies in two lanes is ordered by events only: what follows an event begins when all is done that stood in the
  * event's lane when it was noted. */
@@ -21,10 +22,11 @@ typedef struct gp_device gp_device;
 typedef struct gp_device_graph gp_device_graph;
 typedef struct gp_device_work gp_device_work; /* a convolution's or a product's plan */
 
-typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANES } gp_lane;
+typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANE_OUTPUT, GP_LANES } gp_lane;
 
-/* By number; a pair for the slots of the input. */
-enum { GP_EVENT_FED = 0, GP_EVENT_USED = 2, GP_EVENT_FORK = 4, GP_EVENT_JOIN, GP_EVENTS };
+/* By number; a pair for the slots of input and output.  Whoever notes one again makes the others wait for longer, not less: a lane
+ * is in order. */
+enum { GP_EVENT_FED = 0, GP_EVENT_USED = 2, GP_EVENT_OUT = 4, GP_EVENT_FORK = 6, GP_EVENT_JOIN, GP_EVENTS };
 
 gp_status gp_device_open(gp_device **out, gp_error *err);
 void gp_device_close(gp_device *device);
@@ -48,11 +50,14 @@ gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t
 gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 /* The same in the input lane; `from` is of gp_device_alloc_host() and is read later. */
 gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
+/* In the output lane; `to` is of gp_device_alloc_host(). */
+gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err);
 gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
                            gp_error *err);
-gp_status gp_device_sync(gp_device *device, gp_error *err); /* waits */
+gp_status gp_device_sync(gp_device *device, gp_error *err); /* waits for the main lane */
+gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err);
 
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err);
 gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err);

@@ -12,6 +12,7 @@
 #include "worker/backend/cuda/backend.h"
 #include "worker/backend/cuda/keep.h"
 #include "worker/backend/cuda/lower.h"
+#include "worker/backend/cuda/predict.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
 
@@ -78,6 +79,7 @@ static void plan_free(gp_plan *plan)
         return;
     device = plan->backend->device;
     gp_kept_free(plan);
+    gp_predict_close(plan);
     for (uint32_t i = 0; i < plan->stretch_count; i++)
         gp_device_graph_free(plan->stretches[i].graph);
     gp_device_graph_free(plan->preparation.graph);
@@ -162,7 +164,7 @@ static gp_status plan_take_memory(gp_plan *plan, gp_error *err)
     const size_t rows = plan->options.micro_batch, blob = graph->blob_count * sizeof(float);
     gp_status status = gp_plan_take(plan, &plan->arena, plan->arena_bytes, err);
 
-    if (status == GP_OK)
+    if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN) /* predictions have slots for them */
         status = gp_plan_take(plan, &plan->samples,
                               rows * (size_t)gp_shape_count(&graph->spec->input) *
                                   gp_dtype_bytes(plan->options.sample_dtype),
@@ -317,7 +319,7 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
     if (status == GP_OK)
         status = plan_take_scratch(plan, err);
     if (status == GP_OK)
-        status = plan_cut(plan, err);
+        status = plan->options.phase == GP_PHASE_TRAIN ? plan_cut(plan, err) : gp_predict_open(plan, err);
     return status == GP_OK ? gp_device_sync(plan->backend->device, err) : status;
 }
 
@@ -492,8 +494,7 @@ static gp_status plan_begin(gp_plan *plan, gp_error *err)
                                   graph->blob_count * sizeof(float), err);
     if (status == GP_OK && batch->first)
         status = gp_device_clear(device, plan->sums, PLAN_SUMS * sizeof(double), err);
-    if (status == GP_OK && batch->first && plan->sums_on_host &&
-        (batch->targets != NULL || plan->options.phase == GP_PHASE_TRAIN))
+    if (status == GP_OK && batch->first && plan->sums_on_host)
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
     if (status == GP_OK && batch->count != 0)
         status = gp_device_upload(device, plan->samples, batch->samples, batch->count * each, err);
@@ -508,20 +509,16 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     const gp_batch *batch = &plan->batch;
     const gp_graph *graph = plan->graph;
     gp_device *device = plan->backend->device;
-    bool train = plan->options.phase == GP_PHASE_TRAIN;
     gp_status status = GP_OK;
 
-    if (train && (batch->last || batch->forward_only))
+    if (batch->last || batch->forward_only)
         status = gp_device_download(device, plan->memory.gradients, plan->gradients,
                                     graph->blob_count * sizeof(float), err);
-    if (status == GP_OK && !plan->sums_on_host && !batch->backward_only && (train || batch->targets != NULL))
+    if (status == GP_OK && !plan->sums_on_host && !batch->backward_only)
         status = gp_device_download(device, plan->memory.sums, plan->sums, GP_SUMS * sizeof(double), err);
-    if (status == GP_OK && plan->sums_on_host && train && batch->last)
+    if (status == GP_OK && plan->sums_on_host && batch->last)
         status = gp_device_download(device, &plan->memory.sums[GP_SUM_BAD], plan->sums + GP_SUM_BAD,
                                     sizeof(double), err);
-    if (status == GP_OK && !train && plan->memory.scores != NULL && batch->count != 0)
-        status = gp_device_download(device, plan->memory.scores, plan->scores,
-                                    batch->count * (size_t)graph->score_count * sizeof(float), err);
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
@@ -535,7 +532,7 @@ static void plan_measure(gp_plan *plan)
 }
 
 /* Synchronous: gradients, sums and scores are in the host's memory when it is back.  A training that is kept goes by
- * steps.c. */
+ * steps.c, a prediction by predict.c. */
 static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                           gp_error *err)
 {
@@ -544,6 +541,8 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     gp_status status;
 
     assert(batch->count <= plan->options.micro_batch && plan->kept == NULL);
+    if (plan->predict != NULL)
+        return gp_predict_run(plan, batch, err);
     plan->batch = *batch;
     status = plan_begin(plan, err);
     if (status == GP_OK)
@@ -574,9 +573,7 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     if (status != GP_OK)
         return status;
     plan_measure(plan);
-    return batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN
-               ? ready(context, plan->graph->blob_count, err)
-               : GP_OK;
+    return batch->last && ready != NULL ? ready(context, plan->graph->blob_count, err) : GP_OK;
 }
 
 static gp_status plan_sync(gp_backend *backend, gp_error *err)
@@ -613,7 +610,8 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
              : plan->tf32                    ? "tf32"
                                              : "f32",
              plan->packed ? "packed" : "dense", plan->step_count, convs, products, kernels,
-             plan->eager ? "eager" : "as graphs");
+             plan->eager || (plan->predict != NULL && plan->predict->pieces[0] != '\0') ? "eager"
+                                                                                        : "as graphs");
 }
 
 static gp_status plan_libraries(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err)
@@ -636,4 +634,5 @@ const gp_backend_ops gp_backend_cuda = {
     .describe = plan_describe,
     .steps = &gp_plan_steps,
     .libraries = plan_libraries,
+    .predictions = &gp_plan_predictions,
 };

@@ -5,6 +5,7 @@
  *   lower*.c  an op becomes one to four kernels, or a library's convolution or product with own kernels around it
  *   choose.c  of several ways in which libraries do that, which
  *   plan.c    compile and run
+ *   predict.c, keep.c  predictions and trainings that stay on the device
  *
  * Steps form stretches: forward, backward, and what lies between losses that the host computes.  A stretch is recorded
  * as a graph in its first run and replayed from then on; what changes from call to call lies in device memory. */
@@ -141,7 +142,8 @@ struct gp_plan {
     gp_batch batch; /* of the present run */
     bool sums_on_host;
     plan_site site;
-    struct gp_kept *kept; /* keep.c; NULL: the host commits */
+    struct gp_kept *kept;       /* keep.c; NULL: the host commits */
+    struct gp_predict *predict; /* predict.c; NULL: a plan for training */
     gp_plan_times times;
 };
 
