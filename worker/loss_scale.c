@@ -1,7 +1,5 @@
 #include "worker/loss_scale.h"
 
-#define SCALE_MIN (1 / GP_LOSS_SCALE_MAX)
-
 gp_loss_scale gp_loss_scale_begin(const gp_train_options *options)
 {
     return (gp_loss_scale){ .scale = options->precision == GP_PRECISION_F16 ? options->loss_scale : 0.0 };
@@ -17,22 +15,18 @@ double gp_loss_scale_of_sum(const gp_loss_scale *scale, uint32_t samples)
     return sum;
 }
 
+gp_loss_scale_rule gp_loss_scale_rule_of(const gp_train_options *options)
+{
+    return (gp_loss_scale_rule){ .growth = options->loss_scale_growth,
+                                 .backoff = options->loss_scale_backoff,
+                                 .interval = options->loss_scale_interval };
+}
+
 bool gp_loss_scale_step(gp_loss_scale *scale, const gp_train_options *options, double bad)
 {
-    if (scale->scale == 0.0)
-        return false;
-    if (bad > 0.0) {
-        if (scale->scale * options->loss_scale_backoff >= SCALE_MIN)
-            scale->scale *= options->loss_scale_backoff;
-        scale->good = 0;
-        scale->skips++;
-        return true;
-    }
-    scale->skips = 0;
-    if (options->loss_scale_interval > 0 && ++scale->good >= options->loss_scale_interval) {
-        if (scale->scale * options->loss_scale_growth <= GP_LOSS_SCALE_MAX)
-            scale->scale *= options->loss_scale_growth;
-        scale->good = 0;
-    }
-    return false;
+    const gp_loss_scale_rule rule = gp_loss_scale_rule_of(options);
+    bool skip = scale->scale != 0.0 && gp_loss_scale_move(&scale->scale, &scale->good, &rule, bad);
+
+    scale->skips = skip ? scale->skips + 1 : 0;
+    return skip;
 }

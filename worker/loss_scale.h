@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "common/model/train_options.h"
-#include "proto/limits.h"
+#include "worker/loss_scale_rule.h"
 
 enum { GP_LOSS_SCALE_SKIPS_MAX = 64 }; /* in a row: it is not the scale, then */
 
@@ -24,6 +24,8 @@ gp_loss_scale gp_loss_scale_begin(const gp_train_options *options);
 
 /* What a plan is given: gradients there are of the SUM of the losses of so many samples, the scale is of their mean. */
 double gp_loss_scale_of_sum(const gp_loss_scale *scale, uint32_t samples);
+
+gp_loss_scale_rule gp_loss_scale_rule_of(const gp_train_options *options);
 
 /* A step was computed; bad: how many of its gradients are not finite.  True: it is to be skipped. */
 bool gp_loss_scale_step(gp_loss_scale *scale, const gp_train_options *options, double bad);

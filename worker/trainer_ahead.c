@@ -37,13 +37,14 @@ static gp_status call_launch(gp_trainer *trainer, step_ahead *step, uint64_t num
                              gp_error *err)
 {
     const step_part *next = &step->last;
+    const gp_loss_scale one = { .scale = trainer->loss_scale.scale > 0 }; /* the rest of it is the device's */
     gp_step_call with = { .batch = { .count = next->count,
                                      .first = next->first_call,
                                      .last = next->last_call,
                                      .seed = (uint64_t)trainer->options.seed,
                                      .step = number - 1,
                                      .position = next->position,
-                                     .loss_scale = gp_loss_scale_of_sum(&trainer->loss_scale, next->batch) },
+                                     .loss_scale = gp_loss_scale_of_sum(&one, next->batch) },
                           .epoch = next->epoch,
                           .at = next->first,
                           .draws = trainer->draws };
@@ -97,18 +98,11 @@ static gp_status step_launch(gp_trainer *trainer, cursor from, cursor *ahead, gp
     return GP_OK;
 }
 
-/* In fp16 the scale of a step is that of the sums of the one before. */
-static uint32_t steps_most(const gp_trainer *trainer)
-{
-    return trainer->loss_scale.scale > 0 ? 1 : GP_STEPS_AHEAD;
-}
-
 static gp_status steps_launch(gp_trainer *trainer, const cursor *now, cursor *ahead, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    while (status == GP_OK && trainer->ahead_count < steps_most(trainer) && !trainer->stops &&
-           !trainer->pauses) {
+    while (status == GP_OK && trainer->ahead_count < GP_STEPS_AHEAD && !trainer->stops && !trainer->pauses) {
         const step_ahead *newest =
             trainer->ahead_count == 0 ? NULL : &trainer->ahead[trainer->ahead_count - 1];
         cursor from = newest == NULL ? *now : newest->after;
@@ -137,6 +131,7 @@ static void step_count(gp_trainer *trainer, const step_ahead *step, const gp_ste
     gp_optim_state(trainer->optim, &blobs, &solved);
     *solved += told->committed;
     trainer->stale = true;
+    trainer->loss_scale.scale = told->loss_scale; /* by the same rule, so it is */
     memcpy(trainer->header, told->sums, sizeof(told->sums));
     trainer->header[HEADER_SAMPLES] = told->samples;
     trainer->header[HEADER_STOP] = told->stop;

@@ -191,6 +191,8 @@ gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err)
     keep.bucket_count = trainer->bucket_count;
     keep.state = gp_optim_state(trainer->optim, &keep.state_blobs, &step);
     keep.solved = *step;
+    keep.loss_scale = trainer->loss_scale.scale;
+    keep.loss_scale_good = trainer->loss_scale.good;
     status = data_offer(trainer, &keep.resident, err);
     if (status == GP_OK)
         status = trainer->backend_ops->steps->keep(trainer->plan, &keep, &trainer->resident, err);

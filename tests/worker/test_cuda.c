@@ -5,6 +5,7 @@
 
 #include "tests/model/nets.h"
 #include "tests/worker/backend_check.h"
+#include "worker/loss_scale.h"
 #include "worker/optim/optim.h"
 
 #ifdef GP_ON_DEVICE
@@ -780,6 +781,97 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
         CHECK((memcmp(k.parameters, n.parameters, n.graph->blob_count * sizeof(float)) == 0) == bad);
     }
     kept_close(&k);
+    net_free(&n);
+}
+
+typedef struct scaled {
+    kept k;
+    gp_loss_scale scale; /* as the host has it */
+    float *state;
+    uint32_t skipped;
+} scaled;
+
+enum { SCALED_STEPS = 24 };
+
+static void scaled_open(scaled *s, const net *n, bool device)
+{
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    *s = (scaled){ 0 };
+    kept_open_in(&s->k, n,
+                 "{\"precision\":\"fp16\",\"solver\":\"adam\",\"loss-scale\":3e7,\"loss-scale-growth\":1.7,"
+                 "\"loss-scale-backoff\":0.3,\"loss-scale-interval\":2}",
+                 GP_PRECISION_F16);
+    s->scale = gp_loss_scale_begin(&s->k.options);
+    s->state = gp_optim_state(s->k.optim, &blobs, &t);
+    REQUIRE_OK(cuda()->steps->keep(s->k.plan,
+                                   &(gp_keep){ .options = &s->k.options,
+                                               .state = s->state,
+                                               .state_blobs = blobs,
+                                               .loss_scale = device ? s->scale.scale : 0 },
+                                   &resident, &err),
+               err);
+}
+
+static void scaled_launch(scaled *s, int at, double loss_scale)
+{
+    gp_step_call call = { .batch = kept_batch(s->k.n, at % 8), .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_error err;
+
+    call.batch.loss_scale = loss_scale;
+    REQUIRE_OK(cuda()->steps->launch(s->k.plan, &call, &err), err);
+}
+
+static void scaled_told(scaled *s, double expected)
+{
+    gp_step_told told;
+    bool skip;
+    gp_error err;
+
+    REQUIRE_OK(cuda()->steps->told(s->k.plan, &told, &err), err);
+    CHECK_NEAR(expected, told.loss_scale, 0);
+    skip = gp_loss_scale_step(&s->scale, &s->k.options, told.sums[GP_SUM_BAD]);
+    CHECK(told.counts && told.committed == !skip);
+    s->skipped += skip;
+}
+
+/* The rule is the host's, bit for bit, and no step waits for it. */
+TEST(a_loss_scale_on_the_device_moves_as_the_hosts_with_a_step_ahead)
+{
+    const gp_loss_scale one = { .scale = 1 };
+    net n = { 0 };
+    scaled host, device;
+    gp_error err;
+
+    REQUIRE_OK(
+        chain_net(&n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){
+                      { "conv2d", "channels=8;kernel=3" }, { "batchnorm", NULL }, { "relu", NULL }, HEAD },
+                  &err),
+        err);
+    scaled_open(&host, &n, false);
+    scaled_open(&device, &n, true);
+    for (int at = 0; at < SCALED_STEPS; at++) {
+        scaled_launch(&host, at, gp_loss_scale_of_sum(&host.scale, KEPT_BATCH));
+        scaled_told(&host, 0);
+        scaled_launch(&device, at, gp_loss_scale_of_sum(&one, KEPT_BATCH));
+        if (at > 0)
+            scaled_told(&device, device.scale.scale);
+    }
+    scaled_told(&device, device.scale.scale);
+    CHECK(host.skipped > 3 && host.skipped < SCALED_STEPS - 6);
+    CHECK_INT(host.skipped, device.skipped);
+    CHECK_NEAR(host.scale.scale, device.scale.scale, 0);
+    CHECK_INT(host.scale.good, device.scale.good);
+    REQUIRE_OK(cuda()->steps->fetch(host.k.plan, host.k.parameters, host.state, &err), err);
+    REQUIRE_OK(cuda()->steps->fetch(device.k.plan, device.k.parameters, device.state, &err), err);
+    CHECK(memcmp(host.k.parameters, device.k.parameters, n.graph->blob_count * sizeof(float)) == 0);
+    CHECK(memcmp(host.state, device.state, 2 * n.graph->blob_count * sizeof(float)) == 0);
+    kept_close(&host.k);
+    kept_close(&device.k);
     net_free(&n);
 }
 

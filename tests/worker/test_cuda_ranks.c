@@ -327,15 +327,15 @@ TEST(all_ranks_stop_at_the_same_step_whoever_was_asked)
 }
 
 /* As when a worker joins or leaves: here all go on, so that the bits tell whether anything was lost. */
-TEST(ranks_that_pause_go_on_in_another_group_with_the_same_bits)
+static void check_pause(const char *options)
 {
     static result undisturbed;
-    job *j = job_new(12, "\"solver\":\"adam\"");
+    job *j = job_new(12, options);
 
     run_ranks(3, rank_body);
     undisturbed = j->results[0];
     job_free(j);
-    j = job_new(12, "\"solver\":\"adam\"");
+    j = job_new(12, options);
     j->stop_rank = 2;
     j->stop_step = 5;
     j->pauses = j->again = true;
@@ -354,6 +354,13 @@ TEST(ranks_that_pause_go_on_in_another_group_with_the_same_bits)
     }
     check_violations(3);
     job_free(j);
+}
+
+/* In fp16 with a scale that moves in most steps: the group after has it, and how many good steps it has had. */
+TEST(ranks_that_pause_go_on_in_another_group_with_the_same_bits)
+{
+    check_pause("\"solver\":\"adam\"");
+    check_pause("\"solver\":\"adam\",\"precision\":\"fp16\",\"loss-scale\":1e8,\"loss-scale-interval\":3");
 }
 
 /* The weights after so many steps of that many ranks. */

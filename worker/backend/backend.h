@@ -111,7 +111,8 @@ typedef struct gp_batch {
     uint64_t seed, step; /* of dropout */
     uint64_t position;   /* of samples[0] in the global batch */
     /* TRAIN in fp16: gradients of activations are of a loss so many times as large, those of parameters are as ever; where one
-     * of these is not finite, GP_SUM_BAD says so behind the step's last call.  0 is 1. */
+     * of these is not finite, GP_SUM_BAD says so behind the step's last call.  0 is 1.  Of a training that stays on a device which
+     * keeps the scale (gp_keep): times that one. */
     double loss_scale;
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm's moments are those of this call */
 } gp_batch;
@@ -149,7 +150,11 @@ typedef struct gp_keep {
     const gp_train_options *options; /* solver, its numbers, clipping; must outlive the plan */
     const float *state;              /* [state_blobs][blob_count], read now */
     uint32_t state_blobs;
-    uint64_t solved;         /* steps of the solver so far */
+    uint64_t solved; /* steps of the solver so far */
+    /* In fp16: the scale of the mean loss, which moves by the options' rule (worker/loss_scale_rule.h) behind each step that counts, and
+     * how many good ones it has had.  0: calls bring their own. */
+    double loss_scale;
+    uint32_t loss_scale_good;
     const gp_range *buckets; /* what the ranks add up, in the order in which it is complete; read now */
     uint32_t bucket_count;
     const gp_resident *resident; /* NULL: calls bring their samples; must outlive the plan */
@@ -167,6 +172,7 @@ typedef struct gp_step_call {
 
 typedef struct gp_step_told {
     double sums[GP_SUMS], samples; /* of all ranks */
+    double loss_scale;             /* that the device kept for it; 0: none */
     bool stop, pause;              /* some rank was asked to */
     bool counts;    /* false: its loss is no number, or a step's before it was; or it was halted */
     bool committed; /* and it had weight: parameters moved */

@@ -21,6 +21,12 @@ BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
     /* From place to place, by words: by bytes and through a copy it is more than registers hold. */
     *call = *(const gp_kernel_call *)(const void *)((const char *)a->bytes + slot * a->count);
     call->slot = slot;
+    if (kept->loss_scale > 0.0) {
+        double scale = kept->loss_scale * (double)call->scale;
+
+        call->scale = (float)scale;
+        call->unscale = (float)(1.0 / scale);
+    }
     kept->mark_ns = step_now_ns();
     if (!call->first)
         return;

@@ -77,7 +77,7 @@ BODY void body_latch(const gp_kernel_args *a, uint32_t i)
     kept->rule.squared_correction = (float)(1.0 / (1.0 - pow(kept->rule.wide_squared_decay, t)));
 }
 
-/* One item; n[0] sums. */
+/* One item; n[0] sums.  The loss scale moves on: the next step may be launched already, and finds it here. */
 BODY void body_tell(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
@@ -91,6 +91,10 @@ BODY void body_tell(const gp_kernel_args *a, uint32_t i)
     told->backward_ns = kept->backward_ns;
     told->exchange_ns = kept->exchange_ns;
     told->commit_ns = step_now_ns() - kept->mark_ns;
+    told->loss_scale = kept->loss_scale;
+    if (kept->counts && kept->loss_scale > 0.0)
+        gp_loss_scale_move(&kept->loss_scale, &kept->loss_scale_good, &kept->rule.loss_scale,
+                           a->d[1][BODY_BAD]);
     told->counts = kept->counts;
     told->commit = kept->commit;
 #ifdef __CUDA_ARCH__

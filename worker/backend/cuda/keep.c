@@ -152,14 +152,20 @@ static gp_kernel_rule rule_of(const gp_train_options *options)
         .decay = (float)options->gradient_decay_factor,
         .squared_decay = (float)options->squared_gradient_decay_factor,
         .epsilon = (float)options->epsilon,
+        .loss_scale = { .growth = options->loss_scale_growth,
+                        .backoff = options->loss_scale_backoff,
+                        .interval = options->loss_scale_interval },
     };
 }
 
-static gp_status mail_take(gp_plan *plan, uint64_t solved, gp_error *err)
+static gp_status mail_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
 {
     gp_kept *kept = plan->kept;
     gp_device *device = plan->backend->device;
-    gp_kernel_kept first = { .rule = rule_of(kept->options), .solved = solved };
+    gp_kernel_kept first = { .rule = rule_of(kept->options),
+                             .solved = keep->solved,
+                             .loss_scale = keep->loss_scale,
+                             .loss_scale_good = keep->loss_scale_good };
     void *mail = NULL, *there = NULL;
     gp_status status = gp_plan_take(plan, &kept->kept, sizeof(*kept->kept), err);
 
@@ -201,7 +207,7 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
         status = gp_plan_take(plan, &kept->squares,
                               ((size_t)kept->tensor_count * (CLIP_CHUNKS + 1) + 1) * sizeof(double), err);
     if (status == GP_OK)
-        status = mail_take(plan, keep->solved, err);
+        status = mail_take(plan, keep, err);
     if (status == GP_OK)
         status = gp_device_sync(device, err); /* tables were uploaded from here */
     gp_free(tensors);

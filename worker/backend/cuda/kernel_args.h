@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker/loss_scale_rule.h"
+
 enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_SUMS = 8, GP_KERNEL_RATES = 16 };
 
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
@@ -27,7 +29,9 @@ typedef struct gp_kernel_call {
     uint32_t first;   /* gradients are overwritten, not added to */
     uint32_t last;    /* gradients are final after it */
     uint32_t targets; /* there are some */
-    float scale; /* of losses' gradients, and so of all but those of parameters: these are times unscale */
+    /* Of losses' gradients, and so of all but those of parameters: these are times unscale.  As it comes from the host it is times the
+     * scale that the device keeps. */
+    float scale;
     float unscale;
     /* Of a training that stays on the device; the last four of the last call of a step. */
     uint32_t slot;      /* of the input that has it */
@@ -43,6 +47,7 @@ typedef struct gp_kernel_rule {
     double wide_decay, wide_squared_decay; /* what corrections are made of */
     float learn_rate, momentum, decay, squared_decay, epsilon, correction, squared_correction;
     float l2;
+    gp_loss_scale_rule loss_scale;
 } gp_kernel_rule;
 
 /* Of a training that stays on the device: what its steps hand on, in device memory. */
@@ -54,7 +59,8 @@ typedef struct gp_kernel_kept {
     uint32_t counts; /* this step does, although its weight may be 0 */
     uint32_t commit; /* the latch: whether its kernels may write */
     uint32_t bad;    /* a step had a loss that is no number: none counts any more */
-    uint32_t reserved;
+    uint32_t loss_scale_good;
+    double loss_scale; /* of the next step's mean loss, in fp16; 0: each call brings its own */
     uint64_t mark_ns, forward_ns, backward_ns, exchange_ns;
 } gp_kernel_kept;
 
@@ -63,6 +69,7 @@ enum { GP_KERNEL_TOLD = 4, GP_KERNEL_TOLD_SUMS = 16 };
 
 typedef struct gp_kernel_told {
     double sums[GP_KERNEL_TOLD_SUMS]; /* reduced */
+    double loss_scale;                /* the step's */
     uint64_t forward_ns, backward_ns, exchange_ns, commit_ns;
     uint32_t counts, commit;
     uint64_t number; /* of the step, from 1; written last */

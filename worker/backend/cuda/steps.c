@@ -243,6 +243,7 @@ gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
         kept->told_ns - since_ns > kept->longest_ns ? kept->told_ns - since_ns : kept->longest_ns;
     kept->told++;
     *out = (gp_step_told){ .samples = told->sums[STEP_SAMPLES],
+                           .loss_scale = told->loss_scale,
                            .stop = told->sums[STEP_STOP] > 0,
                            .pause = told->sums[STEP_PAUSE] > 0,
                            .counts = told->counts != 0,
