@@ -73,71 +73,86 @@ static void window_read(conv *c)
     }
 }
 
-/* Which x a tap of an output reads; false: padding. */
-static bool tap(const conv *c, const int64_t y[4], const int64_t w[4], int64_t x[4])
+/* All numbers of a tensor, in the order of its dimensions: each is looked up once, and not for every tap. */
+static double *numbers(const tensor *t)
 {
-    int64_t per_group = c->w->dim[1], groups = c->x->dim[1] / per_group, outputs = c->w->dim[0] / groups;
+    double *all = calloc((size_t)elements(t), sizeof(*all));
+    int64_t index[TENSOR_DIMS] = { 0 };
+    size_t n = 0;
 
-    x[0] = y[0];
-    x[1] = y[1] / outputs * per_group + w[1];
-    for (int i = 0; i < 2; i++) {
-        x[2 + i] = y[2 + i] * c->stride[i] + w[2 + i] * c->dilation[i] - c->padding[i];
-        if (x[2 + i] < 0 || x[2 + i] >= c->x->dim[2 + i])
-            return false;
-    }
-    return true;
+    assert(all != NULL);
+    do
+        all[n++] = get(t, index);
+    while (step(index, t->dim, t->rank));
+    return all;
+}
+
+typedef enum pass { FORWARD, DATA, WEIGHTS } pass;
+
+/* The taps of one output y, in the order of w, with all numbers of x and w: their sum; or dy times w added to x, or times x to w. */
+static inline double taps(const conv *c, pass what, double *x, double *w, const int64_t y[4], double dy)
+{
+    const int64_t *xd = c->x->dim, *wd = c->w->dim, *stride = c->stride, *padding = c->padding;
+    const int64_t outputs = wd[0] / (xd[1] / wd[1]), first = y[1] / outputs * wd[1];
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < wd[1]; i++)
+        for (int64_t r = 0; r < wd[2]; r++) {
+            int64_t h = y[2] * stride[0] + r * c->dilation[0] - padding[0];
+            int64_t row = ((y[0] * xd[1] + first + i) * xd[2] + h) * xd[3];
+            int64_t of = ((y[1] * wd[1] + i) * wd[2] + r) * wd[3];
+
+            for (int64_t s = 0; s < wd[3] && h >= 0 && h < xd[2]; s++) {
+                int64_t v = y[3] * stride[1] + s * c->dilation[1] - padding[1];
+
+                if (v < 0 || v >= xd[3])
+                    continue;
+                if (what == FORWARD)
+                    sum += x[row + v] * w[of + s];
+                else if (what == DATA)
+                    x[row + v] += dy * w[of + s];
+                else
+                    w[of + s] += dy * x[row + v];
+            }
+        }
+    return sum;
 }
 
 static void conv_forward(conv *c)
 {
-    window_read(c);
-
+    double *x = numbers(c->x), *w = numbers(c->w);
     int64_t y[TENSOR_DIMS] = { 0 };
 
-    do {
-        int64_t w[TENSOR_DIMS] = { y[1] }, x[TENSOR_DIMS];
-        double sum = 0.0;
-
-        for (w[1] = 0; w[1] < c->w->dim[1]; w[1]++)
-            for (w[2] = 0; w[2] < c->w->dim[2]; w[2]++)
-                for (w[3] = 0; w[3] < c->w->dim[3]; w[3]++)
-                    if (tap(c, y, w, x))
-                        sum += get(c->x, x) * get(c->w, w);
-        put(c->y, y, c->alpha * sum + (c->beta != 0.0 ? c->beta * get(c->y, y) : 0.0));
-    } while (step(y, c->y->dim, 4));
+    window_read(c);
+    do
+        put(c->y, y,
+            c->alpha * taps(c, FORWARD, x, w, y, 0.0) + (c->beta != 0.0 ? c->beta * get(c->y, y) : 0.0));
+    while (step(y, c->y->dim, 4));
+    free(x);
+    free(w);
 }
 
 /* The same taps, added to what they read instead: gradients of x (wide: sums before they are rounded) or of w. */
 static void conv_backward(conv *c, const tensor *out)
 {
-    window_read(c);
-
-    double *sums = calloc((size_t)elements(out), sizeof(*sums));
+    double *sums = calloc((size_t)elements(out), sizeof(*sums)), *other = numbers(out == c->x ? c->w : c->x);
     int64_t y[TENSOR_DIMS] = { 0 }, index[TENSOR_DIMS] = { 0 };
     size_t n = 0;
 
     assert(sums != NULL);
+    window_read(c);
     do {
-        int64_t w[TENSOR_DIMS] = { y[1] }, x[TENSOR_DIMS];
-        double dy = get(c->y, y);
-
-        for (w[1] = 0; w[1] < c->w->dim[1]; w[1]++)
-            for (w[2] = 0; w[2] < c->w->dim[2]; w[2]++)
-                for (w[3] = 0; w[3] < c->w->dim[3]; w[3]++) {
-                    if (!tap(c, y, w, x))
-                        continue;
-                    const int64_t *at = out == c->x ? x : w;
-                    int64_t place =
-                        ((at[0] * out->dim[1] + at[1]) * out->dim[2] + at[2]) * out->dim[3] + at[3];
-
-                    sums[place] += dy * (out == c->x ? get(c->w, w) : get(c->x, x));
-                }
+        if (out == c->x)
+            taps(c, DATA, sums, other, y, get(c->y, y));
+        else
+            taps(c, WEIGHTS, other, sums, y, get(c->y, y));
     } while (step(y, c->y->dim, 4));
     do {
         put(out, index, c->alpha * sums[n] + (c->beta != 0.0 ? c->beta * get(out, index) : 0.0));
         n++;
     } while (step(index, out->dim, 4));
     free(sums);
+    free(other);
 }
 
 static conv conv_of(const tensor *x, const tensor *w, const tensor *y, const bag *window, double alpha,
