@@ -51,15 +51,15 @@ typedef struct gp_run {
     uint32_t skipped_count;
     bool loading_told, told_begin;
     /* When the group is left for another one (reform.h, train_again.c). */
-    bool died;                  /* because a member died */
-    char cause[GP_TEXT_REASON]; /* why, in words */
-    int64_t left_ms;            /* when its last step ended, as far as we know */
-    int64_t stepped_ms;         /* when the last news of a step came */
-    bool quiet;                 /* nothing was there to be read when we last looked */
-    int64_t alarm_ms;           /* REFORM_LATE is due; 0 = never */
-    uint64_t reunions;          /* pool->reunions, when we last looked */
-    bool lost_told;             /* reform knows of pool->lost */
-    bool lost_alone;            /* the only one that had the state died */
+    bool died;                 /* because a member died */
+    char cause[GP_TEXT_CAUSE]; /* why, in words */
+    int64_t left_ms;           /* when its last step ended, as far as we know */
+    int64_t stepped_ms;        /* when the last news of a step came */
+    bool quiet;                /* nothing was there to be read when we last looked */
+    int64_t alarm_ms;          /* REFORM_LATE is due; 0 = never */
+    uint64_t reunions;         /* pool->reunions, when we last looked */
+    bool lost_told;            /* reform knows of pool->lost */
+    bool lost_alone;           /* the only one that had the state died */
     bool lost_worded; /* failure is in the words of a death, with the last step: more of those may come */
     bool begin_due;   /* what REFORM_DO_BEGIN asked for: not while a message is being read */
     /* When the state is lost, and it begins anew in another lease (train_anew.c). */

@@ -188,7 +188,7 @@ typedef struct gp_worker_lost {
     uint32_t index, incarnation;
     int32_t signal;    /* 0 = it exited, -1 = not known */
     int32_t exit_code; /* -1 = not known, or a signal */
-    char cause[GP_TEXT_REASON];
+    char cause[GP_TEXT_CAUSE];
     char log[GP_TEXT_PATH];
     uint64_t step; /* the last it reported */
 } gp_worker_lost;
@@ -315,7 +315,7 @@ typedef struct gp_grant_ack {
 /* Another member of your lease is gone: abort collectives with it. */
 typedef struct gp_peer_lost {
     uint32_t index, incarnation;
-    char cause[GP_TEXT_REASON];
+    char cause[GP_TEXT_CAUSE];
 } gp_peer_lost;
 
 /* Abort the work of the envelope's lease, free, answer revoked within 1 s (or be replaced). */

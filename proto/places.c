@@ -288,3 +288,9 @@ void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_T
 {
     path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", places->log_dir, index);
 }
+
+void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
+                            char out[GP_TEXT_PATH])
+{
+    path_set(out, GP_TEXT_PATH, "%s/w%u.%u.words", places->pool_dir, index, incarnation);
+}

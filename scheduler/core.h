@@ -210,7 +210,7 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
     GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
     GP_CORE_EVENT_WORKER_UNHELD,  /* the process for whom it held a lease is dead */
-    GP_CORE_EVENT_WORKER_DIED,    /* death, number */
+    GP_CORE_EVENT_WORKER_DIED,    /* death, number; reason: its last words, NULL or "" where it left none */
 } gp_core_event_kind;
 
 /* Zero it, then set kind and what the kind needs.  Borrowed during the step. */

@@ -20,6 +20,8 @@
 #include "proto/task_wire.h"
 #include "scheduler/shell_parts.h"
 
+enum { WORDS_MAX = 300 };
+
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
 {
     shell_worker *worker = &s->workers[slot];
@@ -57,10 +59,31 @@ static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation)
     unlink(path);
 }
 
+/* Why it ended itself, as it left it: printable words; "" where it left none. */
+static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[WORDS_MAX])
+{
+    char path[GP_TEXT_PATH];
+    ssize_t bytes = 0;
+    int file;
+
+    gp_places_worker_words(s->options->places, slot + 1, incarnation, path);
+    file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0) {
+        bytes = read(file, words, WORDS_MAX - 1);
+        close(file);
+        unlink(path);
+    }
+    words[bytes > 0 ? bytes : 0] = '\0';
+    for (char *at = words; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~')
+            *at = ' ';
+}
+
 void shell_reap(shell *s, uint32_t slot)
 {
     shell_worker *worker = &s->workers[slot];
     gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
+    char words[WORDS_MAX];
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;
@@ -69,6 +92,8 @@ void shell_reap(shell *s, uint32_t slot)
     event.incarnation = worker->child.incarnation;
     worker->peer.bytes = 0;
     remove_sockets(s, slot, event.incarnation);
+    take_words(s, slot, event.incarnation, words);
+    event.reason = words;
     shell_step(s, &event);
 }
 

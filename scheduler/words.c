@@ -41,7 +41,7 @@ char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char 
 void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
                          const gp_core_event *event)
 {
-    char how[140], step[48] = "";
+    char how[140], step[48] = "", all[240];
     const char *name;
 
     switch (event->death) {
@@ -67,8 +67,12 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
         snprintf(step, sizeof(step), " while it started");
     else if (slot->step != 0)
         snprintf(step, sizeof(step), " (it last reported step %llu)", (unsigned long long)slot->step);
-    snprintf(text, GP_ERROR_MESSAGE_MAX, "worker %u (pid %d, %s) %s%s; its log is %.150s", index + 1,
-             (int)slot->pid, slot->config.label, how, step, slot->config.log);
+    if (event->reason != NULL && event->reason[0] != '\0')
+        snprintf(all, sizeof(all), "%.239s", event->reason);
+    else
+        snprintf(all, sizeof(all), "%s%s", how, step);
+    snprintf(text, GP_ERROR_MESSAGE_MAX, "worker %u (pid %d, %.38s) %s; its log is %.150s", index + 1,
+             (int)slot->pid, slot->config.label, all, slot->config.log);
 }
 
 void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])

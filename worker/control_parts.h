@@ -86,7 +86,7 @@ typedef struct control {
     gp_envelope work_envelope;
     uint32_t work_world; /* ranks of the training: the first so many members */
     uint32_t lost_index; /* a member that died during this training; 0 = none */
-    char lost_cause[GP_TEXT_REASON];
+    char lost_cause[GP_TEXT_CAUSE];
     uint64_t unheard; /* messages that its client did not get: it is gone, or reads nothing */
     bool blocked;     /* something could not be sent: try again soon */
     gp_train_steps steps;

@@ -14,6 +14,7 @@
 #include "worker/control.h"
 #include "common/base/fault.h"
 #include "worker/examine.h"
+#include "worker/last_words.h"
 #include "worker/probe.h"
 #include "worker/runner.h"
 #include "worker/runner_link.h"
@@ -211,10 +212,12 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
     if (status == GP_OK)
         status = gp_places_check(&places, &err);
     if (status == GP_OK) {
-        char log[GP_TEXT_PATH];
+        char log[GP_TEXT_PATH], words[GP_TEXT_PATH];
 
         gp_places_worker_log(&places, options->index, log);
         gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
+        gp_places_worker_words(&places, options->index, options->incarnation, words);
+        gp_last_words_place(words);
         options->device.pool = options->pool;
         options->device.device_dir = places.device_dir;
         options->device.index = options->index;

@@ -9,12 +9,14 @@
  *
  * After a death the device says how far it came: a step that it had committed counts although nobody had asked yet. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "worker/last_words.h"
 #include "worker/trainer_state.h"
 
 /* ---- beginning a step ---- */
@@ -185,19 +187,31 @@ gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, 
 
 /* ---- the end of all ---- */
 
-void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)
+/* Whatever is asked of such a device fails from now on, in this process: another must take its place.
+ *   cause  what was first wrong: a halt only finds that it still is */
+static _Noreturn void device_lost(const gp_trainer *trainer, const gp_error *cause)
+{
+    char words[GP_ERROR_MESSAGE_MAX];
+
+    gp_log_event(GP_LOG_ERROR, "gpu-lost", GP_LOG_WITH({ "step", .number = (int64_t)trainer->step }),
+                 "the GPU is lost, with its state of that step; this worker ends, to be replaced: %s",
+                 cause->message);
+    snprintf(words, sizeof(words),
+             "lost its GPU in step %llu: %.145s; look for an Xid in dmesg, and run gradpool doctor",
+             (unsigned long long)trainer->step + 1, cause->message);
+    gp_last_words_leave(words);
+    _exit(GP_EXIT_DEVICE_LOST);
+}
+
+void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
+                          const gp_error *cause)
 {
     const gp_backend_steps *steps = trainer->backend_ops->steps;
     gp_step_told told;
     gp_error err;
 
-    if (steps->halt(trainer->plan, &err) != GP_OK) {
-        /* Whatever is asked of such a device fails from now on, in this process: another must take its place. */
-        gp_log_event(GP_LOG_ERROR, "gpu-lost", GP_LOG_WITH({ "step", .number = (int64_t)trainer->step }),
-                     "the GPU is lost, with its state of that step; this worker ends, to be replaced: %s",
-                     err.message);
-        _exit(GP_EXIT_DEVICE_LOST);
-    }
+    if (steps->halt(trainer->plan, &err) != GP_OK)
+        device_lost(trainer, cause->code == GP_EIO ? cause : &err);
     while (trainer->ahead_count > 0 && steps->told(trainer->plan, &told, &err) == GP_OK && told.counts) {
         step_ahead step = trainer->ahead[0];
         gp_train_record record;

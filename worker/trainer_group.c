@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "worker/memory.h"
 #include "worker/trainer_state.h"
 
@@ -327,6 +329,7 @@ static gp_status compile_plans(gp_trainer *trainer, bool check, gp_error *err)
                                 .threads = trainer->options.reproducible ? 1 : 0,
                                 .precision = (gp_precision)trainer->options.precision };
     gp_status status = check ? trainer_check_memory(trainer, &options, &memory, err) : GP_OK;
+    const int64_t began_ns = gp_now_ns();
 
     if (status == GP_OK && check)
         status = gp_trainer_tune(trainer, err);
@@ -334,6 +337,9 @@ static gp_status compile_plans(gp_trainer *trainer, bool check, gp_error *err)
     if (status == GP_OK)
         status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
                                                &memory, err);
+    if (status == GP_OK)
+        gp_log(GP_LOG_DEBUG, "plan-compiled", "a plan of %" PRIu32 " samples after %.2f ms",
+               options.micro_batch, (double)(gp_now_ns() - began_ns) * 1e-6);
     if (status != GP_OK || trainer->validation == NULL)
         return status;
     options.phase = GP_PHASE_INFER;

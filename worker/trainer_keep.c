@@ -2,6 +2,8 @@
  *
  * The host's blobs are then as old as the last fetch: who reads them fetches first.  Ranks add up by the device's own
  * library where it joins them all; where one cannot, all take the host's way, gradients through shared memory. */
+#include <inttypes.h>
+
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -95,6 +97,9 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     if (status == GP_OK && failed == 0) {
         trainer->join_ns = gp_now_ns();
         failed = steps->join(trainer->backend, &group, &why) != GP_OK;
+        gp_log(GP_LOG_DEBUG, "gpu-joined", "%s %" PRIu32 " ranks after %.2f ms",
+               failed ? "did not join" : "joined", trainer->world,
+               (double)(gp_now_ns() - trainer->join_ns) * 1e-6);
         trainer->join_ns = 0;
         status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     }

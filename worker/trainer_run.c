@@ -612,7 +612,7 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
 
     /* A failed step left the weights of the one before: they are still worth having. */
     if (status != GP_OK && trainer->kept)
-        gp_trainer_kept_halt(trainer, sink, done);
+        gp_trainer_kept_halt(trainer, sink, done, &err);
     if (gp_trainer_fetch(trainer, &lost) != GP_OK && status == GP_OK) {
         status = lost.code;
         err = lost;

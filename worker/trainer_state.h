@@ -179,10 +179,11 @@ gp_status gp_trainer_fetch_parameters(gp_trainer *trainer, gp_error *err);
  * before it is waited for, unless something follows it first. */
 gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, step_part *last,
                                gp_train_record *record, gp_error *err);
-/* After a failure: no step is committed any more.  Those that were are as if they had been heard of before it.  A device
+/* After a failure, its cause: no step is committed any more.  Those that were are as if they had been heard of before it.  A device
  * that fails even then ends the process: it is one more death, and the others have the state. */
 enum { GP_EXIT_DEVICE_LOST = 70 };
-void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
+void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
+                          const gp_error *cause);
 
 /* ---- trainer_run.c ---- */
 

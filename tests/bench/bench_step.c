@@ -189,7 +189,7 @@ static void bench_close(bench *b)
 
     gp_optim_free(b->optim);
     if (b->ops != NULL) {
-        if (b->under_way > 0)
+        if (b->under_way > 0 && b->optim != NULL)
             b->ops->steps->halt(b->plan, &err);
         b->ops->free(b->plan);
         b->ops->close(b->backend);
@@ -220,6 +220,20 @@ static gp_status bench_kept(bench *b, const gp_batch *batch, gp_error *err)
     return status;
 }
 
+/* As a predictor does. */
+static gp_status bench_predict(bench *b, const gp_batch *batch, gp_error *err)
+{
+    const float *scores;
+    gp_status status = b->ops->predictions->launch(b->plan, batch, err);
+
+    if (status == GP_OK)
+        b->under_way++;
+    if (status != GP_OK || b->under_way < GP_PREDICTIONS_AHEAD)
+        return status;
+    b->under_way--;
+    return b->ops->predictions->take(b->plan, &scores, err);
+}
+
 static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
 {
     gp_batch batch = { .samples = b->samples,
@@ -235,6 +249,8 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
 
     if (b->optim != NULL && b->ops->steps != NULL)
         return bench_kept(b, &batch, err);
+    if (b->optim == NULL && b->ops->predictions != NULL)
+        return bench_predict(b, &batch, err);
     status = b->ops->run(b->plan, &batch, NULL, NULL, err);
     began = gp_now_ns();
     if (status == GP_OK && b->optim != NULL)

@@ -284,11 +284,40 @@ TEST(a_failure_of_the_device_ends_its_worker_in_words_and_the_next_training_is_w
     write_file("ill", "");
     CHECK(TRAIN("--metrics", "a.jsonl", "--out", "a.onnx", "--max-restarts", "0") != 0);
     CHECK_CONTAINS(err, "worker 1 (pid ");
+    CHECK_CONTAINS(err, "GPU");
+    CHECK_CONTAINS(err, "lost its GPU in step ");
+    CHECK_CONTAINS(err, "an illegal memory access was encountered (CUDA error 700)");
+    CHECK_CONTAINS(err, "dmesg");
+    CHECK_CONTAINS(err, "gradpool doctor");
     unlink(in_root("ill"));
     CHECK_INT(0, TRAIN("--metrics", "b.jsonl", "--out", "b.onnx"));
     CHECK(last_loss("b.jsonl") > 0.0);
     unsetenv("GRADPOOL_CUDA_KERNELS");
     gpus_end();
+}
+
+/* By itself, and beside another: whoever reads hears of the device, of the library's error, and of what to do. */
+TEST(a_gpu_that_is_lost_in_a_training_is_told_to_its_client)
+{
+    char rule[200];
+
+    for (int workers = 1; workers <= 2; workers++) {
+        gpus_begin(workers == 1 ? ONE_CARD : TWO_CARDS);
+        snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=719", in_root("ill"));
+        setenv("FAKE_GPU_FAULTS", rule, 1);
+        RUN_CODE(0, "up", "--quiet");
+        write_file("ill", "");
+        RUN_CODE(workers == 1 ? 1 : 0, "train", "--network", "net.json", "--data", "digits:512",
+                 "--validation-data", "none", "--mini-batch-size", "32", "--epochs", "2", "--seed", "3",
+                 "--plots", "none", "--max-restarts", workers == 1 ? "0" : "3", "--out", "lost.onnx");
+        CHECK_CONTAINS(err, " (pid ");
+        CHECK_CONTAINS(err, "GPU ");
+        CHECK_CONTAINS(err, "lost its GPU in step ");
+        CHECK_CONTAINS(err, "unspecified launch failure (CUDA error 719)");
+        CHECK_CONTAINS(err, "look for an Xid in dmesg, and run gradpool doctor");
+        CHECK_CONTAINS(err, "its log is ");
+        gpus_end();
+    }
 }
 
 TEST(a_worker_whose_device_hangs_is_replaced_when_its_client_goes)

@@ -14,7 +14,8 @@
  *
  * The environment (also of a daemon):
  *   FAKE_GPU_FAULTS   rules, ';' between them: NAME:N=WHAT (the N-th call of NAME in the process), NAME:N+=WHAT (from
- *                     then on), NAME@FILE=WHAT (while the file is there).  WHAT: a code, "hang", "crash", "exit".
+ *                     then on), NAME@FILE=WHAT (while the file is there), NAME!FILE=WHAT (once, in whichever process
+ *                     removes the file).  WHAT: a code, "hang", "crash", "exit".
  *                     A hang of what is queued stops its stream for ever; of another call, the caller.  Codes 700 to 799
  *                     of what is queued come as a device's do: later, and then from every call.
  *   FAKE_GPU_MEMORY   MiB of device memory (16384)

@@ -13,7 +13,7 @@ enum { RULES_MAX = 32 };
 typedef struct rule {
     char name[64], file[200]; /* file "": by number */
     uint64_t number;
-    bool onwards;
+    bool onwards, once;
     char what[16];
 } rule;
 
@@ -23,7 +23,7 @@ static rule rules[RULES_MAX];
 static int rule_count = -1; /* not read yet */
 static uint32_t violations;
 
-/* NAME:N=WHAT, NAME:N+=WHAT, NAME@FILE=WHAT; what is none of these ends the process, so that no test runs without. */
+/* NAME:N=WHAT, NAME:N+=WHAT, NAME@FILE=WHAT, NAME!FILE=WHAT; what is none of these ends the process, so that no test runs without. */
 static void rule_parse(const char *text, size_t bytes)
 {
     char line[320], *value, *how;
@@ -32,7 +32,7 @@ static void rule_parse(const char *text, size_t bytes)
     snprintf(line, sizeof(line), "%.*s", (int)bytes, text);
     memset(r, 0, sizeof(*r));
     value = strrchr(line, '=');
-    how = strpbrk(line, ":@");
+    how = strpbrk(line, ":@!");
     if (value == NULL || how == NULL || how > value || rule_count == RULES_MAX) {
         fprintf(stderr, "FAKE_GPU_FAULTS: \"%s\" is no rule\n", line);
         _exit(99);
@@ -40,7 +40,8 @@ static void rule_parse(const char *text, size_t bytes)
     *value++ = '\0';
     r->onwards = value[-2] == '+';
     snprintf(r->what, sizeof(r->what), "%.15s", value);
-    if (*how == '@')
+    r->once = *how == '!';
+    if (*how != ':')
         snprintf(r->file, sizeof(r->file), "%.199s", how + 1);
     else
         r->number = strtoull(how + 1, NULL, 10);
@@ -59,6 +60,15 @@ static void rules_parse(const char *text)
             rule_parse(text, bytes);
         text += bytes + (text[bytes] == ';');
     }
+}
+
+static bool rule_holds(const rule *r, uint64_t number)
+{
+    if (r->once)
+        return unlink(r->file) == 0; /* of all processes that look, one */
+    if (r->file[0] != '\0')
+        return access(r->file, F_OK) == 0;
+    return r->onwards ? number >= r->number : number == r->number;
 }
 
 static int rule_apply(const rule *r)
@@ -91,9 +101,7 @@ int fake_reached(fake_point *point)
     for (int i = 0; i < rule_count && found == NULL; i++) {
         const rule *r = &rules[i];
 
-        if (strcmp(r->name, point->name) == 0 && (r->file[0] != '\0' ? access(r->file, F_OK) == 0
-                                                  : r->onwards       ? number >= r->number
-                                                                     : number == r->number))
+        if (strcmp(r->name, point->name) == 0 && rule_holds(r, number))
             found = r;
     }
     pthread_mutex_unlock(&lock);

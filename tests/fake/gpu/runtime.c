@@ -467,12 +467,22 @@ cudaError_t fake_stream_finish(cudaStream_t stream)
     return fake_sticky();
 }
 
+/* After a failure nothing more is begun, but what ran then may still: it is given a second, as it may hang. */
 static void finish_all(void)
 {
+    struct timespec until;
+    int code = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
     pthread_mutex_lock(&fake_lock);
     for (struct CUstream_st *s = streams; s != NULL; s = s->next)
-        while (s->done < s->pushed)
-            pthread_cond_wait(&fake_news, &fake_lock);
+        while (s->done < s->pushed && code == 0) {
+            if (fake_sticky() == cudaSuccess)
+                pthread_cond_wait(&fake_news, &fake_lock);
+            else
+                code = pthread_cond_timedwait(&fake_news, &fake_lock, &until);
+        }
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -846,8 +856,7 @@ FAKE_EXPORT cudaError_t cudaFree(void *at)
         return cudaSuccess;
     if (fake_forbidden())
         return told(cudaErrorStreamCaptureUnsupported);
-    if (fake_sticky() == cudaSuccess)
-        finish_all();
+    finish_all();
     if (!block_remove(at, false, &b)) {
         fake_violation("cudaFree(%p), which is no device memory", at);
         return told(cudaErrorInvalidValue);
@@ -898,8 +907,7 @@ FAKE_EXPORT cudaError_t cudaFreeHost(void *at)
     FAKE_CALL(cudaFreeHost, cudaError_t);
     if (at == NULL)
         return cudaSuccess;
-    if (fake_sticky() == cudaSuccess)
-        finish_all();
+    finish_all();
     if (!block_remove(at, true, &b) || !b.ours) {
         fake_violation("cudaFreeHost(%p), which is no pinned memory", at);
         return told(cudaErrorInvalidValue);
