@@ -9,7 +9,7 @@ static bool begin(const char *workers, const char *faults)
     stage_begin();
     if (faults != NULL)
         setenv("GRADPOOL_FAULT", faults, 1); /* of the daemons */
-    int code = STAGE_RUN(20, "up", "--workers", workers, PATIENCE);
+    int code = STAGE_RUN("up", "--workers", workers, PATIENCE);
 
     unsetenv("GRADPOOL_FAULT");
     if (code != 0)
@@ -19,7 +19,7 @@ static bool begin(const char *workers, const char *faults)
 
 static void end(void)
 {
-    STAGE_RUN(20, "down");
+    STAGE_RUN("down");
     stage_check_left();
     stage_end();
 }
@@ -36,7 +36,7 @@ static seen look(size_t index)
     gp_json *status = NULL;
     seen out = { .pid = 0 };
 
-    if (STAGE_RUN(20, "status", "--json") != 0 ||
+    if (STAGE_RUN("status", "--json") != 0 ||
         gp_json_parse(&status, stage_out, strlen(stage_out), NULL) != GP_OK) {
         GP_TEST_FAIL("status: %s", stage_err);
         return out;
@@ -54,7 +54,7 @@ static seen look(size_t index)
 /* Until it is called that; what it was called last. */
 static seen look_for(size_t index, const char *state)
 {
-    int64_t deadline = gp_now_ms() + (int64_t)(pools_patience(10) * 1e3);
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
     seen out;
 
     do {
@@ -128,7 +128,7 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
     kill(busy.pid, SIGCONT);
     CHECK_INT(busy.pid, look_for(1, "busy").pid);
     fclose(fopen(stage_path("w/go"), "w"));
-    CHECK_INT(0, stage_finish(child, 0, 20));
+    CHECK_INT(0, stage_finish(child, 0));
     stage_read(stage_path("notes"), stage_err, sizeof(stage_err));
     CHECK_CONTAINS(stage_err, "no sign of life for");
     CHECK_CONTAINS(stage_err, "it is well again, after");
@@ -139,7 +139,7 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
 TEST(a_training_whose_rank_hangs_in_a_step_goes_on_without_it)
 {
     REQUIRE(begin("2", "forward:9:hang@2.1"));
-    int code = STAGE_RUN(60, "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "2",
+    int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "2",
                          "--mini-batch-size", "60", "--out", "m.onnx");
 
     if (code != 0)
