@@ -384,15 +384,14 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     double weight = trainer->header[GP_SUM_WEIGHT];
 
     trainer_judge(trainer, trainer->header[GP_SUM_LOSS] / weight);
-    sink->validation(sink->context, &(gp_train_validation){
-                                        .step = trainer->step,
-                                        .epoch = epoch,
-                                        .loss = trainer->header[GP_SUM_LOSS] / weight,
-                                        .accuracy = trainer_accuracy(trainer),
-                                        .rmse = trainer_rmse(trainer),
-                                        .count = total,
-                                        .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9,
-                                    });
+    trainer->judged = (gp_train_validation){ .step = trainer->step,
+                                             .epoch = epoch,
+                                             .loss = trainer->header[GP_SUM_LOSS] / weight,
+                                             .accuracy = trainer_accuracy(trainer),
+                                             .rmse = trainer_rmse(trainer),
+                                             .count = total,
+                                             .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9 };
+    sink->validation(sink->context, &trainer->judged);
     return GP_OK;
 }
 
@@ -508,6 +507,9 @@ static gp_status trainer_after_step(gp_trainer *trainer, const step_part *last, 
         if (status != GP_OK)
             return status;
         trainer->owes_validation = false;
+    } else if (last == NULL && trainer->again && trainer->judged.step != 0) {
+        sink->validation(sink->context,
+                         &trainer->judged); /* rank 0 may have died before it told: who knows it drops it */
     }
     if (judged && !*ends && trainer_out_of_patience(trainer)) {
         done->stop_reason = GP_STOP_PATIENCE;

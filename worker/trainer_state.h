@@ -120,7 +120,8 @@ struct gp_trainer {
     uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
     bool stops, pauses;    /* some rank was asked to: no step is begun any more */
     bool owes_checkpoint;
-    bool owes_validation;  /* of the last step; it is due before the next */
+    bool owes_validation;       /* of the last step; it is due before the next */
+    gp_train_validation judged; /* the last validation, of whatever group; step 0: there was none */
     bool blank;            /* parameters are not initialised: another rank is expected to have the state */
     bool again;            /* a group before this one was left by a death */
     int64_t elapsed_ns;    /* since the first step, when this group begins */

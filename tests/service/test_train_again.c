@@ -199,6 +199,26 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
 
 /* At any time somebody lives that has the state: the third worker, or the other one of two that wait for each other's
  * replacement. */
+/* Rank 0 dies in the step after a validation, which is told beside the steps: mostly before that. */
+TEST(a_validation_that_only_a_dying_rank_would_have_told_is_told_once)
+{
+    static const char *const options[] = { "max-epochs=2", "mini-batch-size=96", "validation-frequency=7",
+                                           NULL };
+    outcome calm = { 0 }, hurt = { 0 };
+
+    run_on(&calm, 2, NULL, options);
+    REQUIRE_OK(calm.status, calm.err);
+    CHECK(calm.checks >= 4 && calm.checked_twice == 0);
+    run_on(&hurt, 2, "forward:8:kill@1.1", options);
+    REQUIRE_OK(hurt.status, hurt.err);
+    CHECK(hurt.anew_at >= 7);
+    CHECK_INT(calm.checks, hurt.checks);
+    CHECK_INT(0, hurt.checked_twice);
+    CHECK_INT(calm.checked, hurt.checked);
+    outcome_free(&calm);
+    outcome_free(&hurt);
+}
+
 TEST(one_after_the_other_may_die_if_somebody_has_the_state)
 {
     static const struct {
