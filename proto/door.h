@@ -28,7 +28,8 @@ typedef struct gp_door_hello {
     uint32_t role; /* gp_role */
     uint32_t pid;  /* as the peer says; the kernel's word is in gp_door_event */
     uint32_t reserved;
-    uint8_t session[16];
+    uint8_t
+        session[16]; /* of a scheduler that calls a worker: its epoch, 8 bytes, then zeros; 0 = not told */
 } gp_door_hello;
 
 typedef struct gp_door_reply {

@@ -195,7 +195,7 @@ bool shell_adopt(shell *s)
         worker->call = found->door;
         worker->spawned_ns = gp_now_ns();
         shell_step(s, &event);
-        gp_survivor_call(found);
+        gp_survivor_call(found, s->core->config.epoch);
         gp_fault_point("adopting");
     }
     survivors->count = 0; /* they are the shell's from here on */

@@ -141,7 +141,7 @@ void gp_survivors_free(gp_survivors *survivors)
     survivors->count = 0;
 }
 
-void gp_survivor_call(const gp_survivor *survivor)
+void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch)
 {
     gp_door_hello hello = { .magic = GP_DOOR_MAGIC,
                             .protocol_min = GP_PROTOCOL_MIN,
@@ -149,6 +149,7 @@ void gp_survivor_call(const gp_survivor *survivor)
                             .role = GP_ROLE_SCHEDULER,
                             .pid = (uint32_t)getpid() };
 
+    memcpy(hello.session, &epoch, sizeof(epoch));
     if (send(survivor->door, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         gp_log_event(GP_LOG_INFO, "worker-uncalled", GP_LOG_WITH({ "worker", .number = survivor->slot + 1 }),
                      "a worker of an earlier scheduler was not called: %s", strerror(errno));

@@ -25,8 +25,8 @@ typedef struct gp_survivors {
 void gp_survivors_find(gp_survivors *out, const gp_places *places);
 void gp_survivors_free(gp_survivors *survivors);
 
-/* gp_survivor_call -- tell the worker that a new scheduler answers now: it dials at once, even if it still has a link
- * to an older one. */
-void gp_survivor_call(const gp_survivor *survivor);
+/* gp_survivor_call -- tell the worker that a new scheduler, of that epoch, answers now: it dials at once, even if it still
+ * has a link to an older one, but not if it has found this one before. */
+void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch);
 
 #endif

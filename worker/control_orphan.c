@@ -86,6 +86,7 @@ void control_orphaned(control *c)
 void control_called(control *c, const gp_door_event *knock)
 {
     gp_door_request secrets = { .what = GP_DOOR_SECRETS };
+    uint64_t epoch;
     gp_error err;
 
     gp_door_admit(c->door, knock->id, c->epoch);
@@ -94,7 +95,9 @@ void control_called(control *c, const gp_door_event *knock)
     if (gp_secrets_fd() >= 0 &&
         gp_door_send_fd(gp_door_peer_fd(c->door, knock->id), &secrets, gp_secrets_fd(), &err) != GP_OK)
         gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
-    c->called = true;
+    memcpy(&epoch, knock->hello.session, sizeof(epoch));
+    c->called =
+        c->called || c->scheduler == NULL || epoch != c->epoch; /* else we have found it before it called */
 }
 
 /* A lease ends with the process that holds it: there is nobody else to end it now. */
@@ -116,6 +119,8 @@ static void redial(control *c)
         gp_log_event(GP_LOG_INFO, "scheduler-found", GP_LOG_WITH({ "epoch", .number = (int64_t)c->epoch }),
                      "found a scheduler");
         c->join_ms = gp_now_ms() + JOIN_MS;
+        /* It has called before it answered: it is given the secrets before it hears that we are ready. */
+        control_doors(c);
         return;
     }
     c->redial_ms = now + c->redial_wait_ms;

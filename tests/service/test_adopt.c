@@ -128,6 +128,69 @@ TEST(a_team_opened_when_the_scheduler_has_just_died_starts_the_next_and_after_th
     end();
 }
 
+static int count_in_log(const char *of, const char *event)
+{
+    char command[200];
+    int count = -1;
+
+    snprintf(command, sizeof(command), "cat %s/state/*/default/log/%s.log | grep -c 'event=%s '", pools_root,
+             of, event);
+    FILE *pipe = popen(command, "r");
+
+    if (pipe != NULL && fscanf(pipe, "%d", &count) != 1)
+        count = -1;
+    if (pipe != NULL)
+        pclose(pipe);
+    return count;
+}
+
+/* The next scheduler listens and stands still when it has called one worker; the other finds it by itself meanwhile. */
+TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_calls)
+{
+    char told[80];
+    int stopped = 0;
+
+    REQUIRE(begin());
+    snprintf(told, sizeof(told), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_TOLD", told, 1);
+    setenv("GRADPOOL_FAULT", "adopting:1:stop", 1);
+    gp_pool_close(pool); /* who has a pool open must not fork */
+    pool = NULL;
+    kill_scheduler();
+    pid_t starter = fork();
+
+    if (starter == 0) {
+        gp_pool *own;
+        gp_status status =
+            gp_pool_open(&own, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, NULL);
+
+        _exit(status == GP_OK ? 0 : 1);
+    }
+    for (int64_t end_ms = gp_now_ms() + PATIENCE_MS; stopped == 0 && gp_now_ms() < end_ms; gp_sleep_ms(5)) {
+        FILE *file = fopen(told, "r");
+
+        if (file != NULL && fscanf(file, "%d", &stopped) != 1)
+            stopped = 0;
+        if (file != NULL)
+            fclose(file);
+    }
+    unsetenv("GRADPOOL_FAULT");
+    unsetenv("GRADPOOL_FAULT_TOLD");
+    REQUIRE(stopped > 0);
+    gp_sleep_ms(400); /* so the other stands at its door, most of the time */
+    kill(stopped, SIGCONT);
+    int state = 1;
+
+    waitpid(starter, &state, 0);
+    CHECK_INT(0, state);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+    check_adopted();
+    CHECK_INT(1, count_in_log("worker-1", "scheduler-found"));
+    CHECK_INT(1, count_in_log("worker-2", "scheduler-found"));
+    CHECK_INT(2, count_in_log("scheduler", "worker-adopted"));
+    end();
+}
+
 TEST(a_handle_starts_the_next_scheduler_itself)
 {
     uint32_t count = 0;
