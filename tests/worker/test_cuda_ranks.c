@@ -442,11 +442,15 @@ static void check_death(const char *fault, const char *device_fault)
 
     alone = alone_run("");
     shared = again;
-    for (int s = 0; s < 9; s++)
-        CHECK_NEAR(alone.losses[s], j->results[0].losses[s], 1e-3);
-    for (int s = 0; s < STEPS; s++)
-        CHECK(j->results[0].heard[s] + j->results[2].heard[s] >= 1 && j->results[0].heard[s] <= 1 &&
-              j->results[2].heard[s] <= 1);
+    for (int s = 0; s < STEPS; s++) {
+        const uint32_t heard[2] = { j->results[0].heard[s], j->results[2].heard[s] };
+
+        /* Of the step of the death perhaps by one alone, whose state the other has then; the client takes it from whoever tells. */
+        CHECK(heard[0] + heard[1] >= 1 && heard[0] <= 1 && heard[1] <= 1);
+        for (uint32_t k = 0; k < 2 && s < 9; k++)
+            if (heard[k] != 0)
+                CHECK_NEAR(alone.losses[s], j->results[2 * k].losses[s], 1e-3);
+    }
     for (uint32_t r = 0; r < RANKS; r += 2)
         CHECK_INT(0, j->results[r].violations + j->results[r].left);
     job_free(j);
