@@ -113,6 +113,7 @@ gp_status gp_trainer_tune(gp_trainer *trainer, gp_error *err)
         return status;
     if (trainer->rank == trainer->tuning_root) {
         tuning_root(trainer);
+        trainer->tuning.stop = &trainer->control->stop;
         trainer->tuning_given_ns = trainer->tuning.left_ns;
         return GP_OK;
     }
@@ -174,7 +175,7 @@ gp_status gp_trainer_tuned(gp_trainer *trainer, gp_error *err)
                "%u plans name an engine that the libraries do not have here; by rule", tuning->unknown);
     if (trainer->rank == trainer->tuning_root) {
         tuning_describe(trainer);
-        if ((tuning->timed > 0 || tuning->untimed > 0) &&
+        if ((tuning->timed > 0 || tuning->untimed > 0) && atomic_load(&trainer->control->stop) == 0 &&
             gp_tuning_save(tuning, trainer->libraries, &why) != GP_OK)
             gp_log(GP_LOG_WARN, "plans-not-kept", "plans are not kept for the next training: %s",
                    why.message);

@@ -267,6 +267,15 @@ static void conv_run(const gp_conv_request *r, const gp_device_operands *at)
         conv_weights_copy(r, plain, (void *)(uintptr_t)(forward ? at->second : at->first), false);
         kernel_run(forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, args.y[0].sample * r->rows);
     }
+    for (uint32_t i = 0; r->sums && i < r->y.channels * r->rows * r->y.pixels; i++) {
+        const uint32_t c = i % r->y.channels, unit = i / r->y.channels;
+        const float value =
+            image_get(&args.y[0], image_at(&args.y[0], unit / r->y.pixels, c, unit % r->y.pixels));
+
+        assert(unit != 0 || (at->sums[c] == 0.0f && at->sums[r->y.channels + c] == 0.0f));
+        at->sums[c] += value;
+        at->sums[r->y.channels + c] += value * value;
+    }
     free(bias);
     free(plain);
 }

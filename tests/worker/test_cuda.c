@@ -86,6 +86,7 @@ static const style styles[] = {
 #ifndef GP_ON_DEVICE /* where compiling takes longer than computing */
     { "own", GP_PRECISION_F16, GP_F32, FP16 },
     { "apart", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "moments", GP_PRECISION_F16, GP_U8, FP16 },
     { "packed,apart", GP_PRECISION_F32, GP_U8, STRICT },
     { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT },
     { "dense", GP_PRECISION_F32, GP_F32, STRICT },

@@ -30,6 +30,13 @@ static const char network[] =
     "\"relu\"},"
     "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
+static const char normed[] =
+    "{\"name\":\"small\",\"input\":[3,6,6],\"scale\":[0.00392156862745098],\"offset\":[-0.4],\"layers\":["
+    "{\"name\":\"c1\",\"kind\":\"conv2d\",\"channels\":8,\"kernel\":[3,3],\"bias\":false},"
+    "{\"name\":\"n1\",\"kind\":\"batchnorm\"},{\"name\":\"r1\",\"kind\":\"relu\"},"
+    "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
+static const char *net = network; /* of the next training */
+
 static void ignore_record(void *context, const gp_train_record *record)
 {
     (void)context;
@@ -89,8 +96,8 @@ static void train(outcome *out, const char *more)
     fake_gpu_reset_counts();
     REQUIRE_OK(gp_trainer_new(&trainer, &ready,
                               &(gp_trainer_setup){ .begin = &begin,
-                                                   .netspec = network,
-                                                   .netspec_bytes = strlen(network),
+                                                   .netspec = net,
+                                                   .netspec_bytes = strlen(net),
                                                    .options = options,
                                                    .options_bytes = strlen(options),
                                                    .group = &group,
@@ -209,6 +216,29 @@ TEST(what_follows_a_convolution_is_done_with_it_only_where_that_is_faster)
     CHECK(strstr(o.plans, "bias relu\", \"how\": \"whole") != NULL ||
           strstr(o.plans, "bias relu\",\"how\":\"whole") != NULL);
     end();
+}
+
+/* By rule they are not: nobody knows what an engine of cuDNN's own costs there. */
+TEST(moments_of_batch_norm_are_made_with_the_convolution_only_where_that_is_faster)
+{
+    static const char *const fused_us[] = { "-500000", "500000" };
+    static outcome o, rule;
+
+    net = normed;
+    begin("900000,900000,0,900000,900000");
+    train(&rule, "\"precision\":\"bf16\",\"tune-seconds\":0");
+    end();
+    for (int i = 0; i < 2; i++) {
+        begin("900000,900000,0,900000,900000");
+        setenv("FAKE_GPU_FUSED_US", fused_us[i], 1);
+        train(&o, "\"precision\":\"bf16\"");
+        CHECK((strstr(o.plans, "moments\", \"how\": \"whole") != NULL ||
+               strstr(o.plans, "moments\",\"how\":\"whole") != NULL) == (i == 0));
+        for (size_t k = 0; k < o.count; k++)
+            CHECK_NEAR(rule.weights[k], o.weights[k], 0.02);
+        end();
+    }
+    net = network;
 }
 
 TEST(of_the_algorithms_of_a_product_the_fastest_is_taken)

@@ -257,10 +257,12 @@ TEST(a_convolution_with_bias_and_relu_is_one_plan)
 }
 
 /* These are compiled when asked for, some seconds each: one of a kind. */
-TEST(a_convolution_with_a_sum_and_a_gradient_with_its_relu_are_one_plan_that_is_compiled)
+TEST(a_convolution_with_a_sum_or_moments_and_a_gradient_with_its_relu_are_one_plan_that_is_compiled)
 {
     gp_conv_request sum = request_of(&windows[3], GP_CONV_FORWARD, &bf16),
-                    mask = request_of(&windows[2], GP_CONV_DATA, &bf16);
+                    mask = request_of(&windows[2], GP_CONV_DATA, &bf16),
+                    moments = request_of(&windows[3], GP_CONV_FORWARD, &bf16);
+    gp_engine engine;
     bool tensor_cores;
     size_t workspace;
 
@@ -268,8 +270,16 @@ TEST(a_convolution_with_a_sum_and_a_gradient_with_its_relu_are_one_plan_that_is_
         SKIP("cuDNN compiles for nobody without a libcuda: ctest cuda_plans_compiled has one");
     sum.bias = sum.added = sum.relu = true;
     mask.masked = true;
+    moments.sums = true;
     CHECK(has_plan(&sum, "h200", &tensor_cores, &workspace));
     CHECK(has_plan(&mask, "h200", &tensor_cores, &workspace));
+    CHECK(has_plan(&moments, "h200", &tensor_cores, &workspace));
+    /* And they say so: a race takes them last. */
+    CHECK_INT(1, gp_cudnn_conv_engines(NULL, properties_read("h200"), &sum, &engine, 1));
+    CHECK(engine.compiled);
+    sum.bias = sum.added = sum.relu = false;
+    CHECK_INT(1, gp_cudnn_conv_engines(NULL, properties_read("h200"), &sum, &engine, 1));
+    CHECK(!engine.compiled);
 }
 
 TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
@@ -286,7 +296,6 @@ TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
         }
 }
 
-/* A third channel alone costs cuDNN a copy of the whole input. */
 /* What a race and a record of its outcome rest on. */
 TEST(engines_have_names_of_their_own_and_a_name_finds_its_plan)
 {
@@ -326,6 +335,21 @@ TEST(an_engine_that_there_is_not_has_no_plan)
                                                     "999-00000000", &workspace, &err));
 }
 
+/* Batch norm's sums, with equal bits in each run; in fp16 nothing is compiled for that. */
+TEST(a_convolution_that_adds_up_its_moments_is_one_plan_in_fp16)
+{
+    for (size_t i = 1; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        gp_conv_request request = request_of(&windows[i], GP_CONV_FORWARD, &fp16);
+        bool tensor_cores;
+        size_t workspace;
+
+        request.sums = true;
+        if (!has_plan(&request, "h200", &tensor_cores, &workspace))
+            GP_TEST_FAIL("no plan of %u to %u channels with moments", windows[i].inputs, windows[i].outputs);
+    }
+}
+
+/* A third channel alone costs cuDNN a copy of the whole input. */
 TEST(an_input_of_eight_channels_needs_no_hidden_copy)
 {
     gp_conv_request spread = request_of(&windows[0], GP_CONV_FORWARD, &bf16), narrow = spread;

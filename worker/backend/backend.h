@@ -9,6 +9,8 @@
 #ifndef GP_BACKEND_H
 #define GP_BACKEND_H
 
+#include <stdatomic.h>
+
 #include "common/base/error.h"
 #include "common/model/graph.h"
 #include "common/model/train_options.h"
@@ -37,7 +39,8 @@ typedef struct gp_choice {
 typedef struct gp_tuning {
     gp_choice *choices; /* [GP_CHOICES_MAX]; when all are there, the rest is by rule and not noted */
     uint32_t count;
-    int64_t left_ns; /* for timing; compile() takes off what it used, and ends one race late at most */
+    int64_t left_ns; /* for timing; compile() takes off what it used, and ends one engine late at most */
+    const _Atomic uint32_t *stop; /* not 0: nothing more is timed; NULL: only the time counts */
     /* Told, of what was not known: */
     uint32_t timed;   /* had more than one way, and were timed */
     uint32_t untimed; /* would have been, but for the time */

@@ -12,6 +12,8 @@ BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     float origin = a->f[0][c];
     double sum = 0.0, squares = 0.0;
 
+    if (moments_known(a))
+        return;
     for (uint32_t unit = chunk; unit < a->call->count * x->pixels; unit += a->chunks) {
         double shifted =
             (double)image_get(x, image_at(x, unit / x->pixels, c, unit % x->pixels)) - (double)origin;
@@ -23,23 +25,34 @@ BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = squares;
 }
 
-/* d[0] parts -> d[1] sums [2 C + 1], the last the count; f[1], f[2] (or NULL) (+)= them.  Items: channels. */
+/* d[0] parts -> d[1] sums [2 C + 1], the last the count; f[1], f[2] (or NULL) (+)= them.  f[4], or NULL: sums of x and of its
+ * squares [2][C], which take the place of the parts where moments_known(), about f[0] the running mean; zeros afterwards.
+ * Items: channels. */
 BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
 {
     const uint32_t channels = a->x[0].channels;
+    const double n = (double)a->call->count * (double)a->x[0].pixels;
 
     for (uint32_t which = 0; which < 2; which++) {
         float *statistic = a->f[1 + which];
         double sum = 0.0;
 
-        for (uint32_t k = 0; k < a->chunks; k++)
+        if (moments_known(a)) {
+            double origin = (double)a->f[0][c], all = (double)a->f[4][c];
+
+            sum = which == 0 ? all - n * origin
+                             : (double)a->f[4][channels + c] + origin * (n * origin - 2.0 * all);
+        }
+        for (uint32_t k = 0; k < a->chunks && !moments_known(a); k++)
             sum += a->d[0][((size_t)k * 2 + which) * channels + c];
         a->d[1][which * channels + c] = sum;
         if (statistic != NULL)
             statistic[c] = (float)((a->call->first ? 0.0 : (double)statistic[c]) + sum);
     }
     if (c == 0)
-        a->d[1][2 * channels] = (double)a->call->count * (double)a->x[0].pixels;
+        a->d[1][2 * channels] = n;
+    if (a->f[4] != NULL)
+        a->f[4][c] = a->f[4][channels + c] = 0.0f;
 }
 
 /* d[1] sums, f[0] running mean -> f[3] moments [2][C].  Items: channels. */

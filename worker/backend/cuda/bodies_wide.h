@@ -93,6 +93,8 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     double sums[8] = { 0 }, products[8] = { 0 };
     float near[8], part[8], square[8];
 
+    if (moments_known(a))
+        return;
     for (int k = 0; k < 8; k++)
         near[k] = origin[k];
     /* Sixteen rows in float32, then their sum in float64. */

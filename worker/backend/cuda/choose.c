@@ -65,7 +65,7 @@ static gp_status ask_by_rule(const lowering *l, const gp_library *library, const
     plan_site *site = &l->plan->site;
     gp_status status = GP_OK;
 
-    if (whole != NULL)
+    if (whole != NULL && !library->alone_by_rule)
         status = library_ask(l, library, whole, NULL, work, workspace, err);
     site->whole = *work != NULL;
     if (status != GP_OK || *work != NULL)
@@ -317,6 +317,11 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
     return status;
 }
 
+static bool is_over(const gp_tuning *tuning)
+{
+    return tuning->left_ns <= 0 || (tuning->stop != NULL && atomic_load(tuning->stop) != 0);
+}
+
 /* *winner NULL: none was timed. */
 static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
                           double *best_ns, gp_error *err)
@@ -332,7 +337,7 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
             int64_t begin_ns = gp_now_ns(), spent_ns;
             double ns;
 
-            if (way->compiled != (compiled == 1) || tuning->left_ns <= 0 ||
+            if (way->compiled != (compiled == 1) || is_over(tuning) ||
                 (way->compiled && r->compiled_left_ns <= 0))
                 continue;
             status = way_time(r, m, way, *best_ns, &ns, err);

@@ -81,7 +81,7 @@ static cudnnDataType_t number_type(const gp_kernel_image *image)
 }
 
 /* What pointers are of; then those that are in no memory. */
-enum { CONV_X, CONV_W, CONV_Y, CONV_VECTOR, CONV_IMAGE, CONV_VIRTUAL };
+enum { CONV_X, CONV_W, CONV_Y, CONV_VECTOR, CONV_IMAGE, CONV_SUMS, CONV_SQUARES, CONV_VIRTUAL };
 
 typedef struct shapes {
     cudnnDataType_t type;
@@ -224,6 +224,25 @@ static void chain_conv(chain *c, const gp_conv_request *r)
     c->ops[c->count++] = op;
 }
 
+/* Besides what the last operation writes. */
+static void chain_sums(chain *c)
+{
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t sums = make_tensor(c->b, 1 + CONV_SUMS, f32, c->at.vector, c->at.packed, false);
+    cudnnBackendDescriptor_t squares =
+        make_tensor(c->b, 1 + CONV_SQUARES, f32, c->at.vector, c->at.packed, false);
+    cudnnBackendDescriptor_t op = make(c->b, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+
+    set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->head);
+    set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &sums);
+    set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &squares);
+    finalize(c->b, op);
+    c->ops[c->count++] = op;
+}
+
 static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, const gp_conv_request *r)
 {
     enum { GRAPH_HANDLE = 800 };
@@ -248,6 +267,8 @@ static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, con
     if (r->masked)
         chain_point(&c, CUDNN_POINTWISE_RELU_BWD, CONV_X,
                     make_tensor(b, 1 + CONV_IMAGE, c.at.type, c.at.x, c.at.packed, false), backward);
+    if (r->sums)
+        chain_sums(&c);
     graph = make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set_handle(b, graph, GRAPH_HANDLE, handle);
     set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c.count, c.ops);

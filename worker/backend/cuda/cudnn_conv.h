@@ -12,7 +12,8 @@
 
 typedef struct gp_cudnn_conv gp_cudnn_conv;
 
-enum { GP_CUDNN_POINTERS = 5 }; /* x, weights, y, vector, image; NULL where the request has none */
+/* x, weights, y, vector, image, sums, those of squares; NULL where the request has none. */
+enum { GP_CUDNN_POINTERS = 7 };
 
 /* What is known of an engine before it has a plan: its number, and of its name also a checksum of how its knobs stand. */
 typedef struct gp_cudnn_engine {

@@ -20,6 +20,7 @@ struct gp_device_graph {
 struct gp_device_work {
     gp_cudnn_conv *conv; /* NULL: a product */
     gp_conv_pass pass;
+    uint32_t channels; /* of y */
     gp_cublas_product *product;
 };
 
@@ -364,6 +365,7 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
     if (work == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
     work->pass = request->pass;
+    work->channels = request->y.channels;
     status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, request, engine, workspace, err);
     if (status != GP_OK) {
         free(work);
@@ -378,10 +380,12 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
 {
     void *a = (void *)(uintptr_t)at->first, *b = (void *)(uintptr_t)at->second;
     void *vector = (void *)(uintptr_t)at->vector, *image = (void *)(uintptr_t)at->image;
-    void *const pointers[][GP_CUDNN_POINTERS] = { [GP_CONV_FORWARD] = { a, b, at->out, vector, image },
-                                                  [GP_CONV_DATA] = { at->out, a, b, vector, image },
-                                                  [GP_CONV_WEIGHTS] = { a, at->out, b, vector, image } };
-
+    void *squares = at->sums == NULL ? NULL : at->sums + work->channels;
+    void *const pointers[][GP_CUDNN_POINTERS] = {
+        [GP_CONV_FORWARD] = { a, b, at->out, vector, image, at->sums, squares },
+        [GP_CONV_DATA] = { at->out, a, b, vector, image },
+        [GP_CONV_WEIGHTS] = { a, at->out, b, vector, image },
+    };
     gp_error why;
     gp_status status = gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, &why);
 

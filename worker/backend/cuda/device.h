@@ -88,6 +88,7 @@ typedef struct gp_device_operands {
     const void *vector; /* the bias; of a product with `sums` written */
     const void *image;  /* of a convolution: what is added, or the y of a ReLU */
     void *mask;         /* of a product */
+    float *sums;        /* of a convolution, written or added to: zeros before */
 } gp_device_operands;
 
 /* Images x and y of a convolution from x to y, both dense or both packed; weights and their gradient in the order of the
@@ -104,6 +105,8 @@ typedef struct gp_conv_request {
     /* What follows, in this order.  FORWARD: + bias[channel], of the images' type; + an image; max(., 0), or a NaN.
      * DATA: 0 where an image as x, the output of a ReLU, is not above 0. */
     bool bias, added, relu, masked;
+    bool
+        sums; /* FORWARD, with none of these: of each channel of y the sum and that of squares, [2][channels] */
 } gp_conv_request;
 
 /* Those of x for the library. */

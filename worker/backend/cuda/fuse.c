@@ -5,6 +5,7 @@
  *
  *   forward   conv [ -> batch norm, in inference ] [ -> add ] [ -> relu ]     fc [ -> relu ]     batch norm [ -> add ] [ -> relu ]
  *             batch norm -> relu -> max pool, in training: the way back finds out again where the ReLU cut
+ *             conv ( -> sums of the batch norm behind it ), in training, in numbers of 2 bytes
  *   back      relu's -> batch norm's            conv's, fc's, pool's, or a sum of gradients -> relu's
  *
  * The second operand of a sum, or the output of the ReLU, is in[PLAN_WITH]. */
@@ -143,6 +144,19 @@ static void take_pool(fusing *f, uint32_t index)
     take(f, relu);
 }
 
+/* Moments of a convolution's output are made with it, where cuDNN may have an engine for that.  The output stays. */
+static void see_moments(fusing *f, uint32_t index)
+{
+    const gp_op *op = &f->plan->ops[index];
+
+    if (f->plan->options.phase != GP_PHASE_TRAIN || !f->plan->packed || f->plan->narrow == GP_WIDE ||
+        op->in[2] != GP_NO_VALUE || f->plan->graph->values[op->out[0]].shape.dim[0] % 8 != 0)
+        return;
+    for (uint32_t i = index + 1; i < f->forward_count; i++)
+        if (f->plan->ops[i].code == GP_OP_BATCHNORM && f->plan->ops[i].in[0] == op->out[0])
+            f->plan->follows[index].moments = i;
+}
+
 static void fuse_forward(fusing *f, uint32_t index)
 {
     if (f->plan->follows[index].taken)
@@ -152,6 +166,7 @@ static void fuse_forward(fusing *f, uint32_t index)
         take_norm(f, index);
         take_sum(f, index);
         take_relu(f, index);
+        see_moments(f, index);
         break;
     case GP_OP_BATCHNORM:
     case GP_OP_BATCHNORM_INFER:

@@ -213,19 +213,11 @@ gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err)
     return status == GP_OK ? gp_lower_kernel(&l, GP_KERNEL_bad_sum, &args, 1, err) : status;
 }
 
-gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
+lowering gp_lower_begin(gp_plan *plan, uint32_t index)
 {
     const gp_op *op = &plan->ops[index];
     lowering l = { .plan = plan, .op = op, .follow = &plan->follows[index], .index = index };
-    lower_fn lower = lower_find(op->code);
 
-    if (l.follow->taken)
-        return GP_OK;
-    if (lower == NULL)
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
-            gp_op_name(op->code));
     l.args.call = plan->call;
     l.args.rows = plan->options.micro_batch;
     for (int k = 0; k < GP_OP_VALUES_MAX; k++)
@@ -241,5 +233,22 @@ gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
     memcpy(l.args.number, op->number, sizeof(l.args.number));
     for (int k = 0; k < 4; k++)
         l.args.factor[k] = (float)op->factor[k];
+    return l;
+}
+
+gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
+{
+    const gp_op *op = &plan->ops[index];
+    lower_fn lower = lower_find(op->code);
+    lowering l;
+
+    if (plan->follows[index].taken)
+        return GP_OK;
+    if (lower == NULL)
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
+            gp_op_name(op->code));
+    l = gp_lower_begin(plan, index);
     return lower(&l, err);
 }

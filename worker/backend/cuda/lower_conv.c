@@ -62,19 +62,22 @@ static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYT
 
     snprintf(
         what, GP_CHOICE_WHAT_BYTES,
-        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s",
+        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s%s",
         passes[r->pass], r->rows, gp_conv_channels(&r->x), r->x.height, r->x.width, r->y.channels,
         r->y.height, r->y.width, r->kernel[0], r->kernel[1], r->stride[0], r->stride[1], r->dilation[0],
         r->dilation[1], r->padding[0], r->padding[1], r->padding[2], r->padding[3], r->groups,
         gp_lower_number(r->x.narrow, r->tf32), r->x.channel_stride == 1 ? "packed" : "dense",
-        r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "", r->masked ? " mask" : "");
+        r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "", r->masked ? " mask" : "",
+        r->sums ? " moments" : "");
 }
 
 /* With all that follows, or alone: *whole says which.  *work NULL: the library has no plan. */
 static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
                           bool *whole, gp_error *err)
 {
-    static const gp_library library = { conv_plan, conv_engines };
+    /* Moments in cuDNN's engines are worth what they cost only where that was measured. */
+    static const gp_library usual = { conv_plan, conv_engines, false },
+                            measured = { conv_plan, conv_engines, true };
     const gp_kernel_image *with = &l->args.x[PLAN_WITH];
     const gp_conv_request alone = request_of(l, p);
     gp_conv_request request = alone;
@@ -87,10 +90,12 @@ static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work
         request.added = p->pass == GP_CONV_FORWARD && with->data != NULL;
         request.relu = l->follow->relu;
         request.masked = l->follow->masked;
+        request.sums = p->pass == GP_CONV_FORWARD && l->follow->moments != 0;
     }
-    *whole = request.bias || request.added || request.relu || request.masked;
+    *whole = request.bias || request.added || request.relu || request.masked || request.sums;
     conv_describe(&request, what);
-    status = gp_lower_ask(l, &library, what, *whole ? &request : NULL, &alone, work, workspace, err);
+    status = gp_lower_ask(l, request.sums && !l->plan->backend->moments ? &measured : &usual, what,
+                          *whole ? &request : NULL, &alone, work, workspace, err);
     *whole = *whole && l->plan->site.whole;
     return status;
 }
@@ -144,6 +149,8 @@ static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_er
     if (whole) {
         at.vector = vector;
         at.image = l->args.x[PLAN_WITH].data;
+        if (l->follow->moments != 0)
+            at.sums = l->known = gp_lower_lasting(l, 2 * (size_t)out->channels * sizeof(float));
         return gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
     }
     status = gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
@@ -212,7 +219,10 @@ gp_status gp_lower_conv(lowering *l, gp_error *err)
 
     switch (op->code) {
     case GP_OP_CONV2D:
-        return conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias }, err);
+        status = conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias }, err);
+        return status == GP_OK && l->follow->moments != 0
+                   ? gp_lower_batchnorm_sums(l, l->follow->moments, err)
+                   : status;
     case GP_OP_CONV2D_BACKWARD_DATA:
         return conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, NULL }, err);
     case GP_OP_TRANSCONV2D:

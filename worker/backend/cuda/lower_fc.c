@@ -71,7 +71,7 @@ static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WH
 static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
                              gp_device_work **work, size_t *workspace, gp_error *err)
 {
-    static const gp_library library = { product_plan, product_engines };
+    static const gp_library library = { product_plan, product_engines, false };
     bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
     char what[GP_CHOICE_WHAT_BYTES];
     gp_status status;

@@ -13,10 +13,12 @@ typedef struct lowering {
     bool preparing;      /* steps go to plan->prepare */
     size_t scratch;      /* taken by this op so far */
     gp_kernel_args args; /* images, window, call, ReLU: what kernels of the op begin with */
+    float *known;        /* of a convolution: sums that the library adds up, or NULL */
 } lowering;
 
 /* ---- lower.c ---- */
 
+lowering gp_lower_begin(gp_plan *plan, uint32_t index);
 step *gp_lower_step(lowering *l, step_kind kind); /* NULL: no memory */
 gp_status gp_lower_no_steps(gp_error *err);
 gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
@@ -42,6 +44,7 @@ typedef struct gp_library {
     gp_status (*plan)(gp_device_work **out, gp_device *device, const void *request, const char *engine,
                       size_t *workspace, gp_error *err);
     uint32_t (*engines)(gp_device *device, const void *request, gp_engine *engines, uint32_t most);
+    bool alone_by_rule; /* what follows is not asked for, unless it was chosen */
 } gp_library;
 
 /* Once for each op: in the way that was chosen for `what`.  whole: with all that follows, NULL where nothing does;
@@ -92,6 +95,8 @@ gp_status gp_lower_reshape(lowering *l, gp_error *err);
 gp_status gp_lower_concat(lowering *l, gp_error *err);
 gp_status gp_lower_dropout(lowering *l, gp_error *err);
 gp_status gp_lower_batchnorm(lowering *l, gp_error *err);
+/* The sums of batch norm op `norm`, by the op that writes its input. */
+gp_status gp_lower_batchnorm_sums(lowering *writer, uint32_t norm, gp_error *err);
 gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err);
 gp_status gp_lower_groupnorm(lowering *l, gp_error *err);
 gp_status gp_lower_lrn(lowering *l, gp_error *err);

@@ -23,61 +23,86 @@ static void *mask_take(lowering *l)
     return l->plan->masks[y];
 }
 
-gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
+enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
+
+/* Parts of the sums, fewer of them, and the sums in args->d[1]: of x, or of the way back. */
+static gp_status sums_add(lowering *l, gp_kernel_args *args, bool forward, gp_error *err)
 {
-    enum { MANY = 4096, FEW = 64 };
-    const gp_op *op = l->op;
-    gp_kernel_args args = l->args;
-    uint32_t channels = args.x[0].channels;
-    bool forward = op->code == GP_OP_BATCHNORM, fits = gp_lower_is_wide(l, forward ? 1 : 2);
+    const uint32_t channels = args->x[0].channels;
+    const bool fits = gp_lower_is_wide(l, forward ? 1 : 2);
     gp_status status;
 
-    args.number64[0] = op->factor[0];
-    args.kind = !forward;
-    args.bytes = forward                     ? mask_take(l)
-                 : l->follow->masked && fits ? l->plan->masks[op->in[PLAN_WITH]]
-                                             : NULL;
-    args.chunks =
-        gp_lower_chunks(channels / (fits ? 8 : 1),
-                        (uint64_t)l->plan->options.micro_batch * args.x[0].pixels / (fits ? 16 : 1), MANY);
-    args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * 2 * channels * sizeof(double));
-    args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
-    if (forward) {
-        args.f[0] = gp_plan_data(l->plan, op->in[3]);
-        args.f[3] = gp_plan_data(l->plan, op->out[1]);
-        args.f[1] = gp_plan_data(l->plan, op->out[2]);
-        args.f[2] = gp_plan_data(l->plan, op->out[3]);
-    } else {
-        args.f[0] = gp_plan_data(l->plan, op->in[2]);
-        args.f[3] = gp_plan_data(l->plan, op->in[3]);
-        args.f[1] = gp_plan_data(l->plan, op->out[1]);
-        args.f[2] = gp_plan_data(l->plan, op->out[2]);
-        args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
-    }
+    args->kind = !forward;
+    args->chunks = gp_lower_chunks(
+        channels / (fits ? 8 : 1),
+        (uint64_t)l->plan->options.micro_batch * args->x[0].pixels / (fits ? 16 : 1), PARTS_MANY);
+    args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * channels * sizeof(double));
     status = gp_lower_kernel(l,
                              fits      ? GP_KERNEL_wide_batchnorm_part
                              : forward ? GP_KERNEL_batchnorm_part
                                        : GP_KERNEL_batchnorm_backward_part,
-                             &args, (uint64_t)args.chunks * (channels / (fits ? 8 : 1)), err);
-    if (args.chunks > 2 * FEW && status == GP_OK) { /* one item would add for too long */
-        gp_kernel_args fold = args;
+                             args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)), err);
+    if (args->chunks > 2 * PARTS_FEW && status == GP_OK) { /* one item would add for too long */
+        gp_kernel_args fold = *args;
 
         fold.n[0] = 2 * channels;
-        fold.n[1] = FEW;
-        fold.d[1] = gp_lower_scratch(l, (size_t)FEW * 2 * channels * sizeof(double));
-        status = gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)FEW * 2 * channels, err);
-        args.d[0] = fold.d[1];
-        args.chunks = FEW;
+        fold.n[1] = PARTS_FEW;
+        fold.d[1] = gp_lower_scratch(l, (size_t)PARTS_FEW * 2 * channels * sizeof(double));
+        status = gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels, err);
+        args->d[0] = fold.d[1];
+        args->chunks = PARTS_FEW;
     }
     if (status == GP_OK)
         status = gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum,
-                                 &args, channels, err);
+                                 args, channels, err);
+    return status;
+}
+
+/* What forward kernels of batch norm begin with: the sums go to f[1] and f[2]. */
+static gp_kernel_args forward_args(const lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    args.number64[0] = l->op->factor[0];
+    args.f[0] = gp_plan_data(l->plan, l->op->in[3]);
+    args.f[3] = gp_plan_data(l->plan, l->op->out[1]);
+    args.f[1] = gp_plan_data(l->plan, l->op->out[2]);
+    args.f[2] = gp_plan_data(l->plan, l->op->out[3]);
+    return args;
+}
+
+gp_status gp_lower_batchnorm_sums(lowering *writer, uint32_t norm, gp_error *err)
+{
+    lowering l = gp_lower_begin(writer->plan, norm);
+    gp_kernel_args args = forward_args(&l);
+    gp_status status;
+
+    l.index = writer->index;
+    l.scratch = writer->scratch;
+    args.d[1] = gp_lower_lasting(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
+    args.f[4] = writer->known;
+    status = sums_add(&l, &args, true, err);
+    writer->scratch = l.scratch;
+    writer->plan->follows[norm].sums = args.d[1];
+    return status;
+}
+
+static gp_status batchnorm_forward(lowering *l, gp_error *err)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = forward_args(l);
+    const uint32_t channels = args.x[0].channels;
+    gp_status status = GP_OK;
+
+    args.bytes = mask_take(l);
+    if (l->follow->sums != NULL) {
+        args.d[1] = l->follow->sums;
+    } else {
+        args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
+        status = sums_add(l, &args, true, err);
+    }
     if (status == GP_OK)
         status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
-    if (status == GP_OK && !forward)
-        return args.y[0].data == NULL ? GP_OK
-                                      : gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply,
-                                                      GP_KERNEL_batchnorm_backward_apply, &args, err);
     if (status == GP_OK)
         status = gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels, err);
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
@@ -89,6 +114,32 @@ gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
     return status == GP_OK
                ? gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args, err)
                : status;
+}
+
+gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = l->args;
+    const uint32_t channels = args.x[0].channels;
+    gp_status status;
+
+    if (op->code == GP_OP_BATCHNORM)
+        return batchnorm_forward(l, err);
+    args.number64[0] = op->factor[0];
+    args.bytes = l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->masks[op->in[PLAN_WITH]] : NULL;
+    args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
+    args.f[0] = gp_plan_data(l->plan, op->in[2]);
+    args.f[3] = gp_plan_data(l->plan, op->in[3]);
+    args.f[1] = gp_plan_data(l->plan, op->out[1]);
+    args.f[2] = gp_plan_data(l->plan, op->out[2]);
+    args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
+    status = sums_add(l, &args, false, err);
+    if (status == GP_OK)
+        status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
+    if (status != GP_OK || args.y[0].data == NULL)
+        return status;
+    return gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply, GP_KERNEL_batchnorm_backward_apply,
+                         &args, err);
 }
 
 gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err)

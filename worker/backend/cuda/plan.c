@@ -49,6 +49,7 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     backend->fed = words_have(words, "fed");
     backend->tf32 = words_have(words, "tf32");
     backend->apart = words_have(words, "apart");
+    backend->moments = words_have(words, "moments");
     status = gp_device_open(&backend->device, err);
     if (status != GP_OK) {
         plan_backend_close(backend);
@@ -210,7 +211,8 @@ void gp_plan_step_move(const gp_plan *plan, step *s)
                                   .out = moved(plan, s->at.out),
                                   .vector = moved(plan, s->at.vector),
                                   .image = moved(plan, s->at.image),
-                                  .mask = moved(plan, s->at.mask) };
+                                  .mask = moved(plan, s->at.mask),
+                                  .sums = moved(plan, s->at.sums) };
     s->sums = moved(plan, s->sums);
 }
 
@@ -220,6 +222,8 @@ static gp_status plan_take_scratch(gp_plan *plan, gp_error *err)
 
     if (status == GP_OK)
         status = gp_plan_take(plan, &plan->lasting, plan->lasting_bytes, err);
+    if (status == GP_OK && plan->lasting_bytes > 0) /* some of it is added to */
+        status = gp_device_clear(plan->backend->device, plan->lasting, plan->lasting_bytes, err);
     if (status == GP_OK)
         status = gp_plan_take(plan, &plan->workspace, plan->workspace_bytes, err);
     for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)

@@ -66,6 +66,9 @@ typedef struct plan_follow {
     bool relu;   /* after what is added, in[PLAN_WITH], if it is there; of batch norm's way back: before it */
     bool pooled; /* batch norm: then max pooling, with the index in out[PLAN_INDEX] */
     bool masked; /* of the way back: 0 where in[PLAN_WITH] is not above 0 */
+    uint32_t
+        moments;  /* conv: the batch norm whose sums it leaves, by itself or by a kernel behind it; 0: none */
+    double *sums; /* and of that: where they are, if the convolution has left them */
     bool mask_wanted; /* fc, relu: some product on the way back wants to know where y is above 0 */
 } plan_follow;
 
@@ -99,7 +102,7 @@ typedef struct plan_site {
 
 struct gp_backend {
     gp_device *device;
-    bool dense, packed, own, eager, tf32, fed, apart; /* words of `kernels` (backend.h) */
+    bool dense, packed, own, eager, tf32, fed, apart, moments; /* words of `kernels` (backend.h) */
 };
 
 struct gp_plan {
