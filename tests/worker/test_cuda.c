@@ -500,6 +500,37 @@ TEST(a_call_with_room_to_spare_is_as_one_without)
 }
 
 /* A rank without samples writes zeros. */
+/* cuDNN adds up all rows, whatever stands in those beyond the last sample. */
+TEST(moments_by_cudnn_are_those_of_the_samples_where_a_call_has_room_to_spare)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 6, 6), 201,
+                         (const net_layer[]){ { "conv2d", "channels=8;kernel=3;bias=false" },
+                                              { "batchnorm", NULL },
+                                              { "conv2d", "channels=8;kernel=3;bias=false" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              HEAD },
+                         &err),
+               err);
+    gp_ref_run *oracle = ask_oracle(&n, GP_PHASE_TRAIN, 6);
+
+    for (uint32_t room = 6; room < 10; room += 3)
+        check_phase(&n,
+                    &(way){ .ops = cuda(),
+                            .kernels = "moments",
+                            .threads = 1,
+                            .dtype = GP_U8,
+                            .precision = GP_PRECISION_F16,
+                            .micro_batch = room,
+                            .repeats = 2 },
+                    GP_PHASE_TRAIN, 6, oracle, 2 * FP16, room == 6 ? "all rows" : "room to spare");
+    gp_ref_run_free(oracle);
+    net_free(&n);
+}
+
 TEST(a_call_without_samples_gives_zeros)
 {
     net n = { 0 };
