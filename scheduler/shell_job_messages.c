@@ -475,6 +475,17 @@ static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *fa
     return fd;
 }
 
+/* Of a daemon: with what of it was put aside. */
+static void log_read(const shell *s, const gp_job_read *ask, uint8_t *to, size_t *bytes, gp_job_piece *piece)
+{
+    char path[GP_TEXT_FOLDER + 16];
+
+    job_file_path(s, ask, path, sizeof(path));
+    *bytes = gp_log_read(path, to, ask->bytes, ask->offset, &piece->size, &piece->file);
+    if (piece->size == UINT64_MAX)
+        piece->size = 0;
+}
+
 static void hear_read(shell *s, const gp_incoming *in)
 {
     static uint8_t bytes[GP_JOB_PIECE_BYTES_MAX];
@@ -493,8 +504,9 @@ static void hear_read(shell *s, const gp_incoming *in)
     if (known_job(s, in, ask.job) == NULL)
         return;
     piece = (gp_job_piece){ .offset = ask.offset };
-    fd = job_file_open(s, &ask, &facts);
-    if (fd >= 0) {
+    if (ask.file == GP_JOB_FILE_SCHEDULER_LOG || ask.file == GP_JOB_FILE_WORKER_LOG) {
+        log_read(s, &ask, bytes, &payload.bytes, &piece);
+    } else if ((fd = job_file_open(s, &ask, &facts)) >= 0) {
         ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
 
         payload.bytes = got > 0 ? (size_t)got : 0;

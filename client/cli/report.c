@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/base/log.h"
 #include "common/base/log_line.h"
 #include "common/model/network.h"
 #include "proto/limits.h"
@@ -98,6 +99,15 @@ static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t
     return got > 0 ? (size_t)got : 0;
 }
 
+/* And of a daemon's log, of which a part may have been put aside. */
+static size_t tail_of_log(char *text, size_t bytes_max, const char *path, uint64_t *size)
+{
+    gp_log_read(path, text, 0, 0, size, NULL);
+    if (*size == UINT64_MAX)
+        return 0;
+    return gp_log_read(path, text, bytes_max, *size > bytes_max ? *size - bytes_max : 0, size, NULL);
+}
+
 static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file file, uint32_t worker,
                          uint64_t *size)
 {
@@ -142,13 +152,15 @@ static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t byt
     if (from->places == NULL) {
         got = tail_there(r, text, bytes_max, file, worker, size);
     } else {
+        bool log = file == GP_JOB_FILE_SCHEDULER_LOG || file == GP_JOB_FILE_WORKER_LOG;
+
         if (file == GP_JOB_FILE_SCHEDULER_LOG)
             snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
         else if (file == GP_JOB_FILE_WORKER_LOG)
             gp_places_worker_log(from->places, worker, path);
         else
             snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
-        got = tail_here(text, bytes_max, path, size);
+        got = log ? tail_of_log(text, bytes_max, path, size) : tail_here(text, bytes_max, path, size);
     }
     if (*size == UINT64_MAX) {
         gp_free(text);

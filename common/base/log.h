@@ -43,6 +43,12 @@ void gp_log_event(gp_log_level level, const char *event, const gp_log_field *fie
     __attribute__((format(printf, 4, 5)));
 #define gp_log(level, event, ...) gp_log_event(level, event, NULL, __VA_ARGS__)
 
+/* A piece of what was logged to `path`, as if what was put aside and the present file were one: path.1, then path.
+ *   size   of both together; UINT64_MAX: there is neither
+ *   file   tells the present one from others; 0 = none.  NULL: not asked
+ * Returns how many bytes from `offset` on were read, at most `bytes`; 0 at the end, or where it cannot be read. */
+size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, uint64_t *size, uint64_t *file);
+
 /* What is due: counts of what was held back, a file that is too large.  In each turn of a daemon's loop. */
 void gp_log_tick(void);
 

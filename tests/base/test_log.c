@@ -292,3 +292,37 @@ TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
     snprintf(text, sizeof(text), "rm -r %s", folder);
     CHECK_INT(0, system(text));
 }
+
+TEST(what_was_put_aside_and_the_present_file_are_read_as_one)
+{
+    char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[16];
+    uint64_t size = 0, file = 0;
+
+    if (leftovers_make(folder) == NULL)
+        abort();
+    snprintf(path, sizeof(path), "%s/worker-1.log", folder);
+    snprintf(aside, sizeof(aside), "%.60s.1", path);
+    CHECK_INT(0, gp_log_read(path, text, sizeof(text), 0, &size, &file));
+    CHECK(size == UINT64_MAX && file == 0);
+
+    FILE *old = fopen(aside, "w"), *present = NULL;
+
+    REQUIRE(old != NULL && fputs("abcdef", old) >= 0 && fclose(old) == 0);
+    CHECK_INT(4, gp_log_read(path, text, 4, 1, &size, &file)); /* the present one is not there yet */
+    CHECK(memcmp(text, "bcde", 4) == 0 && size == 6);
+    present = fopen(path, "w");
+    REQUIRE(present != NULL && fputs("GHI", present) >= 0 && fclose(present) == 0);
+    CHECK_INT(9, gp_log_read(path, text, sizeof(text), 0, &size, &file));
+    CHECK(memcmp(text, "abcdefGHI", 9) == 0 && size == 9 && file != 0);
+    CHECK_INT(3, gp_log_read(path, text, 3, 5, &size, NULL));
+    CHECK(memcmp(text, "fGH", 3) == 0);
+    CHECK_INT(2, gp_log_read(path, text, sizeof(text), 7, &size, NULL));
+    CHECK(memcmp(text, "HI", 2) == 0);
+    CHECK_INT(0, gp_log_read(path, text, sizeof(text), 9, &size, NULL));
+    CHECK_INT(0, gp_log_read(path, text, sizeof(text), 1 << 20, &size, NULL));
+    unlink(aside);
+    CHECK_INT(2, gp_log_read(path, text, sizeof(text), 1, &size, NULL));
+    CHECK(size == 3);
+    unlink(path);
+    rmdir(folder);
+}

@@ -141,6 +141,31 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
     end();
 }
 
+/* What a worker said of the end stands in what was put aside since. */
+TEST(a_report_reads_a_log_of_which_a_part_was_put_aside)
+{
+    char command[700];
+
+    stage_begin();
+    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    unsetenv("GRADPOOL_FAULT");
+    REQUIRE(STAGE_RUN("submit", "--", TRAIN) == 0);
+    CHECK(STAGE_RUN("wait", "1") != 0);
+    snprintf(command, sizeof(command),
+             "cd %s/state/*/default/log && for f in worker-1 scheduler; do mv $f.log $f.log.1; echo "
+             "'time=now of the new file' > $f.log; done && "
+             "rm -f ../jobs/1/report.json",
+             pools_root);
+    REQUIRE(system(command) == 0);
+    CHECK(STAGE_RUN("report", "1") == 0);
+    CHECK_CONTAINS(stage_out, "training ended in step");
+    CHECK_CONTAINS(stage_out, "of the new file");
+    CHECK(STAGE_RUN("report", "1", "--json") == 0);
+    CHECK_CONTAINS(stage_out, "event=pool-up");
+    end();
+}
+
 TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
 {
     stage_begin();
