@@ -14,33 +14,13 @@ enum { STAGE_TEXT = 1 << 16, STAGE_WORDS_MAX = 40 };
 
 static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* what the last command said */
 
-static inline const char *stage_path(const char *name)
-{
-    static char paths[8][300];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
-}
-
 static inline void stage_begin(void)
 {
     pools_begin(NULL);
     setenv("HOME", pools_root, 1);
-    setenv("GRADPOOL_FAULT_TOLD", stage_path("told"), 1);
-    if (mkdir(stage_path("w"), 0700) != 0)
+    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    if (mkdir(in_root("w"), 0700) != 0)
         abort();
-}
-
-static inline void stage_read(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
-
-    text[got] = '\0';
-    if (file != NULL)
-        fclose(file);
 }
 
 /* ---- commands ---- */
@@ -62,13 +42,13 @@ static inline pid_t stage_start(const char *faults, const char *const *words)
 
     if (child != 0)
         return child;
-    int files[] = { open("/dev/null", O_RDONLY), open(stage_path("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
-                    open(stage_path("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+    int files[] = { open("/dev/null", O_RDONLY), open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
 
     for (int i = 0; i < 3; i++)
         if (dup2(files[i], i) < 0)
             _exit(99);
-    if (chdir(stage_path("w")) != 0)
+    if (chdir(in_root("w")) != 0)
         _exit(99);
     if (faults != NULL)
         setenv("GRADPOOL_FAULT", faults, 1);
@@ -83,7 +63,7 @@ enum { STAGE_KILLED = -1, STAGE_LATE = -2 };
 /* Processes that stopped themselves at a fault point are told to go on after hold_ms; how many were, so far. */
 static inline int stage_continue(int64_t hold_ms, int seen)
 {
-    FILE *file = fopen(stage_path("told"), "r");
+    FILE *file = fopen(in_root("told"), "r");
     char action[16];
     int line = 0, pid;
 
@@ -113,8 +93,8 @@ static inline int stage_finish(pid_t child, int64_t hold_ms)
         gp_sleep_ms(4);
     }
     stage_continue(hold_ms, seen);
-    stage_read(stage_path("out"), stage_out, sizeof(stage_out));
-    stage_read(stage_path("err"), stage_err, sizeof(stage_err));
+    slurp(in_root("out"), stage_out, sizeof(stage_out));
+    slurp(in_root("err"), stage_err, sizeof(stage_err));
     return late ? STAGE_LATE : WIFEXITED(state) ? WEXITSTATUS(state) : STAGE_KILLED;
 }
 
@@ -150,7 +130,7 @@ static inline int stage_signal_all(int number, bool tell)
             kill(pids[i], number);
         if (tell) {
             snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pids[i]);
-            stage_read(path, text, sizeof(text));
+            slurp(path, text, sizeof(text));
             printf("     left: %d %s\n", (int)pids[i], text);
         }
     }

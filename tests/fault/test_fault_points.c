@@ -248,7 +248,7 @@ static void check_work(const fault_case *c, const gp_fault_entry *entry, int cod
         GP_TEST_FAIL("%s: exit code %d: %s", what, code, stage_err);
     else if (code > 0 && c->row->work != JOB)
         stage_check_error(what);
-    if (code == 0 && c->row->work == TRAIN && !same_file(stage_path("w/m.onnx"), reference_model))
+    if (code == 0 && c->row->work == TRAIN && !same_file(in_root("w/m.onnx"), reference_model))
         GP_TEST_FAIL("%s: another model", what);
 }
 
@@ -282,7 +282,7 @@ static void case_run(void *context, size_t i)
     snprintf(faults, sizeof(faults), "%s%s%s:%u:%s@%s", c->row->after != NULL ? c->row->after : "",
              c->row->after != NULL ? "," : "", c->row->point, c->row->nth, c->action->word, c->row->where);
     check_work(c, entry, run_work(c, entry, faults));
-    stage_read(stage_path("told"), told, sizeof(told));
+    slurp(in_root("told"), told, sizeof(told));
     if (strstr(told, c->row->point) == NULL)
         GP_TEST_FAIL("%s was not reached; passed were: %s", c->row->point, told);
     /* Whatever happened, the pool, or one that is started now, serves all of its workers to the next. */

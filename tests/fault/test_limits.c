@@ -131,8 +131,8 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
         int before = descriptors_of(daemon);
 
         gp_free(reply);
-        CHECK(crowd_connect(stage_path(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
-        crowd_connect(stage_path(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
+        CHECK(crowd_connect(in_root(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
+        crowd_connect(in_root(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
         gp_sleep_ms(300);
         REQUIRE_OK(pool_status(pool, &reply, &err), err); /* who was in before is served */
         CHECK_INT(pid, reply->scheduler_pid);
@@ -305,10 +305,10 @@ TEST(work_goes_on_though_the_clock_jumps_by_days)
         SKIP("a sanitizer comes first, and this library must");
     stage_begin();
     snprintf(preload, sizeof(preload), "%s/tests/fault_clock.so", build);
-    int fd = open(stage_path("clock"), O_RDWR | O_CREAT, 0600);
+    int fd = open(in_root("clock"), O_RDWR | O_CREAT, 0600);
 
     REQUIRE(fd >= 0 && write(fd, &zero, sizeof(zero)) == sizeof(zero));
-    setenv("GP_CLOCK_FILE", stage_path("clock"), 1);
+    setenv("GP_CLOCK_FILE", in_root("clock"), 1);
     setenv("LD_PRELOAD", preload, 1);
     static const char *const works[][12] = {
         { "up", "--workers", "2", NULL },
@@ -348,7 +348,7 @@ TEST(work_goes_on_though_the_clock_jumps_by_days)
 
 static void put(const char *name, const char *text)
 {
-    FILE *file = fopen(stage_path(name), "w");
+    FILE *file = fopen(in_root(name), "w");
 
     fputs(text, file);
     fclose(file);
@@ -359,7 +359,7 @@ static void put_socket(const char *name)
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", stage_path(name));
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", in_root(name));
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
         abort();
     close(fd); /* the name stays, as after kill -9 */
@@ -368,7 +368,7 @@ static void put_socket(const char *name)
 TEST(what_a_dead_pool_left_is_taken_over)
 {
     stage_begin();
-    mkdir(stage_path("run/default"), 0700);
+    mkdir(in_root("run/default"), 0700);
     put("run/default/lock", "1\n"); /* a process that lives and is none of ours */
     put("run/default/start", "");
     put("run/default/record", "workers 7000000000\nidle");
@@ -399,19 +399,19 @@ static void check_refused(const char *what, const char *words)
 TEST(directories_of_others_are_refused_with_the_reason)
 {
     stage_begin();
-    CHECK(symlink("/tmp", stage_path("run/default")) == 0);
+    CHECK(symlink("/tmp", in_root("run/default")) == 0);
     check_refused("a link in place of the pool", "run/default");
-    unlink(stage_path("run/default"));
+    unlink(in_root("run/default"));
     put("run/default", "a file");
     check_refused("a file in place of the pool", "run/default");
-    unlink(stage_path("run/default"));
-    chmod(stage_path("run"), 0777);
+    unlink(in_root("run/default"));
+    chmod(in_root("run"), 0777);
     check_refused("a directory that others may write", "/run");
-    chmod(stage_path("run"), 0700);
+    chmod(in_root("run"), 0700);
     if (geteuid() == 0) {
-        CHECK(chown(stage_path("run"), 65534, 65534) == 0);
+        CHECK(chown(in_root("run"), 65534, 65534) == 0);
         check_refused("another user's directory", "/run");
-        CHECK(chown(stage_path("run"), 0, 0) == 0);
+        CHECK(chown(in_root("run"), 0, 0) == 0);
     }
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     end_well();
@@ -456,14 +456,13 @@ static int disk_case(const char *name, int kib)
 
     if (child == 0) {
         gp_test_failures = 0;
-        if (!tiny_disk(stage_path(name), kib))
+        if (!tiny_disk(in_root(name), kib))
             _exit(77);
         int code = STAGE_RUN("up", "--workers", "2");
 
         if (code == 0)
-            code =
-                STAGE_RUN("train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "2",
-                          "--mini-batch-size", "60", "--checkpoint-path", stage_path("state/ck"), "--quiet");
+            code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "2",
+                             "--mini-batch-size", "60", "--checkpoint-path", in_root("state/ck"), "--quiet");
         if (code < 0)
             GP_TEST_FAIL("%s of %d KiB: ended by a signal (%d): %s", name, kib, code, stage_err);
         else if (code > 0)
@@ -514,7 +513,7 @@ static void check_file(const file_case *c)
     stage_begin();
     snprintf(preload, sizeof(preload), "%s/tests/failing.so", getenv("GP_BUILD_DIR"));
     setenv("GP_FAIL", c->fail, 1);
-    setenv("GP_FAIL_TOLD", stage_path("struck"), 1);
+    setenv("GP_FAIL_TOLD", in_root("struck"), 1);
     setenv("LD_PRELOAD", preload, 1);
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:240", "--max-epochs", "2",
@@ -526,7 +525,7 @@ static void check_file(const file_case *c)
         stage_check_error(c->fail);
     if (strstr(stage_err, c->says) == NULL && strstr(stage_out, c->says) == NULL)
         GP_TEST_FAIL("%s: no \"%s\" in: %s", c->fail, c->says, stage_err);
-    if (access(stage_path("struck"), F_OK) != 0)
+    if (access(in_root("struck"), F_OK) != 0)
         GP_TEST_FAIL("%s did not strike", c->fail);
     CHECK_INT(0, STAGE_RUN("down"));
     unsetenv("LD_PRELOAD");
@@ -565,8 +564,7 @@ static void check_other_version(const char *door, uint32_t role)
     int fd = -1;
 
     memcpy(hello.session, "0123456789abcdef", 16);
-    CHECK_STATUS(GP_EVERSION,
-                 gp_door_connect(&fd, &reply, stage_path(door), &hello, POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EVERSION, gp_door_connect(&fd, &reply, in_root(door), &hello, POOLS_PATIENCE_MS, &err));
     CHECK_CONTAINS(err.message, "90");
     CHECK_CONTAINS(err.message, "99");
 }

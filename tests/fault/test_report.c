@@ -36,7 +36,7 @@ static int run_with(const char *faults, const char *const *words)
 static const char *run_path(void)
 {
     static char path[400];
-    DIR *directory = opendir(stage_path("w/gradpool-runs"));
+    DIR *directory = opendir(in_root("w/gradpool-runs"));
 
     path[0] = '\0';
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
@@ -96,12 +96,12 @@ TEST(a_training_that_fails_leaves_a_report)
     CHECK_INT(1, STAGE_RUN(TRAIN));
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
-    snprintf(path, sizeof(path), "%s/%s/report.json", stage_path("w"), run_path());
+    snprintf(path, sizeof(path), "%s/%s/report.json", in_root("w"), run_path());
     CHECK(stat(path, &facts) == 0 && facts.st_size > 1000 && facts.st_size < 1 << 20);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
     snprintf(path, sizeof(path),
              "cd %s && tar xf r.tar && test -s report/report.json && test -s report/logs/worker-2.log",
-             stage_path("w"));
+             in_root("w"));
     CHECK_INT(0, system(path));
     end();
 }
@@ -113,7 +113,7 @@ static bool await_told(const char *text)
 
     while (strstr(told, text) == NULL && gp_now_ms() < deadline) {
         gp_sleep_ms(10);
-        stage_read(stage_path("told"), told, sizeof(told));
+        slurp(in_root("told"), told, sizeof(told));
     }
     return strstr(told, text) != NULL;
 }
@@ -193,7 +193,7 @@ TEST(a_report_has_no_secrets_and_an_end)
 
     if (code != 0)
         GP_TEST_FAIL("%d: %s", code, stage_err);
-    snprintf(path, sizeof(path), "%s/%s/log", stage_path("w"), run_path());
+    snprintf(path, sizeof(path), "%s/%s/log", in_root("w"), run_path());
     FILE *log = fopen(path, "a");
 
     REQUIRE(log != NULL);
@@ -207,7 +207,7 @@ TEST(a_report_has_no_secrets_and_an_end)
     REQUIRE(STAGE_RUN("report", run_path()) == 0);
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
-    snprintf(path, sizeof(path), "grep -q '%s' %s/r.tar", canary, stage_path("w"));
+    snprintf(path, sizeof(path), "grep -q '%s' %s/r.tar", canary, in_root("w"));
     CHECK(system(path) != 0);
     end();
 }

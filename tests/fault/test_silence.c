@@ -108,11 +108,11 @@ TEST(an_idle_worker_that_stays_silent_is_replaced)
 TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
 {
     REQUIRE(begin("1", NULL));
-    unlink(stage_path("err"));
+    unlink(in_root("err"));
     pid_t child = stage_start(NULL, (const char *const[]){ "spmd", "--", "sh", "-c",
                                                            "until test -e go; do sleep 0.05; done", NULL });
 
-    while (rename(stage_path("err"), stage_path("notes")) != 0) /* others will begin a file of that name */
+    while (rename(in_root("err"), in_root("notes")) != 0) /* others will begin a file of that name */
         gp_sleep_ms(1);
     seen busy = look_for(1, "busy");
     int64_t stopped = gp_now_ms();
@@ -127,9 +127,9 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
     CHECK_INT(busy.pid, still.pid);
     kill(busy.pid, SIGCONT);
     CHECK_INT(busy.pid, look_for(1, "busy").pid);
-    fclose(fopen(stage_path("w/go"), "w"));
+    fclose(fopen(in_root("w/go"), "w"));
     CHECK_INT(0, stage_finish(child, 0));
-    stage_read(stage_path("notes"), stage_err, sizeof(stage_err));
+    slurp(in_root("notes"), stage_err, sizeof(stage_err));
     CHECK_CONTAINS(stage_err, "no sign of life for");
     CHECK_CONTAINS(stage_err, "it is well again, after");
     end();

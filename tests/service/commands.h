@@ -18,26 +18,6 @@ static char out[OUT_BYTES], err[ERR_BYTES];
 
 /* ---- running gradpool ---- */
 
-static inline const char *in_root(const char *name)
-{
-    static char paths[4][200];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
-}
-
-static inline void slurp(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
-
-    text[got] = '\0';
-    if (file != NULL)
-        fclose(file);
-}
-
 /* A number of the JSON object that the last command printed; -1 = there is none. */
 static inline double told(const char *member)
 {

@@ -12,16 +12,6 @@ enum { PATIENCE_MS = POOLS_PATIENCE_MS };
 static gp_pool *pool;
 static gp_error err;
 
-static inline const char *in_root(const char *name)
-{
-    static char paths[8][300];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
-}
-
 /* Jobs are what tests/fake/job.c says, or the real command. */
 static inline void stage_begin(bool fake)
 {
@@ -117,15 +107,12 @@ static inline void touch(const char *path)
     close(fd);
 }
 
-static inline char *slurp(const char *path)
+/* A file's text, good until the next call. */
+static inline char *text_of(const char *path)
 {
     static char text[1 << 20];
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
 
-    text[got] = '\0';
-    if (file != NULL)
-        fclose(file);
+    slurp(path, text, sizeof(text));
     return text;
 }
 
@@ -133,7 +120,7 @@ static inline char *slurp(const char *path)
 static inline bool await_text(const char *path, const char *text)
 {
     for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
-        if (strstr(slurp(path), text) != NULL)
+        if (strstr(text_of(path), text) != NULL)
             return true;
     return false;
 }

@@ -23,6 +23,28 @@ static char pools_root[32]; /* short: socket paths have 100 bytes */
 /* How long the tests wait for what must happen: nothing is judged by it, a hang ends as a failure. */
 enum { POOLS_PATIENCE_MS = 60000 };
 
+/* A name under pools_root; good until the eighth next call. */
+static inline const char *in_root(const char *name)
+{
+    static char paths[8][800];
+    static int next;
+    char *path = paths[next++ % 8];
+
+    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    return path;
+}
+
+/* The file as a text, cut where it does not fit; "" if there is none. */
+static inline void slurp(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
+
+    text[got] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
 static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
 {
     (void)facts;

@@ -5,24 +5,8 @@
 #include <sys/socket.h>
 #include <fcntl.h>
 
-#include "common/base/json.h"
 #include "common/data/idx.h"
-#include "tests/service/pools.h"
-
-enum { OUT_BYTES = 1 << 19, ERR_BYTES = 1 << 14, ARGUMENTS_MAX = 40 };
-
-/* What the last command said. */
-static char out[OUT_BYTES], err[ERR_BYTES];
-
-static const char *in_root(const char *name)
-{
-    static char paths[4][800];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
-}
+#include "tests/service/commands.h"
 
 static void cli_begin(void)
 {
@@ -33,56 +17,6 @@ static void cli_begin(void)
     if (mkdir(in_root("w"), 0700) != 0)
         abort();
 }
-
-static void slurp(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
-
-    text[got] = '\0';
-    if (file != NULL)
-        fclose(file);
-}
-
-/* Start gradpool in the folder w with its streams in files; sink >= 0 is its standard output instead. */
-static pid_t start(int sink, const char *const *arguments)
-{
-    const char *vector[ARGUMENTS_MAX] = { "gradpool" };
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-    char program[600];
-    int count = 1;
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
-    for (; arguments[count - 1] != NULL && count < ARGUMENTS_MAX - 1; count++)
-        vector[count] = arguments[count - 1];
-    fflush(stdout);
-    pid_t child = fork();
-
-    if (child != 0)
-        return child;
-    int files[] = { sink >= 0 ? sink : open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
-                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
-
-    if (chdir(in_root("w")) != 0 || dup2(files[0], 1) < 0 || dup2(files[1], 2) < 0)
-        _exit(99);
-    execv(program, (char *const *)(uintptr_t)vector);
-    _exit(98);
-}
-
-/* Its exit code; -1 = it was killed.  Fills out and err. */
-static int finish(pid_t child)
-{
-    int state;
-
-    if (waitpid(child, &state, 0) != child)
-        abort();
-    slurp(in_root("out"), out, sizeof(out));
-    slurp(in_root("err"), err, sizeof(err));
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-}
-
-#define START(...) start(-1, (const char *const[]){ __VA_ARGS__, NULL })
-#define RUN(...)   finish(START(__VA_ARGS__))
 
 /* The command must succeed, else its words are shown. */
 #define RUN_OK(...)                                                                                          \
@@ -119,7 +53,7 @@ static double number_in(const gp_json *object, const char *key)
 TEST(without_a_pool_the_home_screen_says_how_to_start_one)
 {
     cli_begin();
-    CHECK_INT(0, finish(start(-1, (const char *const[]){ NULL })));
+    CHECK_INT(0, finish(start(-1, -1, (const char *const[]){ NULL })));
     CHECK_CONTAINS(out, "No pool is running");
     CHECK_CONTAINS(out, "gradpool up");
     CHECK_INT(1, RUN("status"));
@@ -141,7 +75,7 @@ TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
     CHECK_CONTAINS(out, "ends after 20 m without use"); /* a resize keeps it */
     RUN_OK("up", "--quiet");
     CHECK_TEXT("", out);
-    finish(start(-1, (const char *const[]){ NULL }));
+    finish(start(-1, -1, (const char *const[]){ NULL }));
     CHECK_CONTAINS(out, "pool default: 3 workers");
     CHECK_CONTAINS(out, "gradpool down");
     RUN_OK("down");
@@ -231,7 +165,7 @@ TEST(each_mistake_has_its_sentence_and_leaves_nothing_behind)
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
         const mistake *m = &mistakes[i];
-        int code = finish(start(-1, m->arguments));
+        int code = finish(start(-1, -1, m->arguments));
 
         if (code != m->code)
             GP_TEST_FAIL("exit code %d, expected %d, for: %s", code, m->code, m->words);
@@ -280,7 +214,7 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
     };
 
     overwrite("data/classes.txt", "zero\none\n", 9);
-    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_INT(1, finish(start(-1, -1, train)));
     CHECK_CONTAINS(err, "label");
     unlink(in_root("data/classes.txt"));
     file = fopen(in_root(images), "r+");
@@ -289,11 +223,11 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
         packed[i] = (char)(packed[i] ^ 0x5a);
     rewind(file);
     REQUIRE(fwrite(packed, 1, sizeof(packed), file) == sizeof(packed) && fclose(file) == 0);
-    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_INT(1, finish(start(-1, -1, train)));
     CHECK_CONTAINS(err, "train-images-idx3-ubyte.gz is a damaged gzip file");
     unlink(in_root(images));
     overwrite(plain, magic, sizeof(magic));
-    CHECK_INT(1, finish(start(-1, train)));
+    CHECK_INT(1, finish(start(-1, -1, train)));
     CHECK_CONTAINS(err, "magic 0x00000807");
     CHECK_INT(0, pools_entries("w"));
     RUN_OK("status"); /* and the pool is well */
@@ -385,7 +319,7 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
     for (uint32_t i = 1; i <= 3; i++) {
         char path[600];
 
-        CHECK_INT(0, finish(start(-1, train)));
+        CHECK_INT(0, finish(start(-1, -1, train)));
         gp_json *json = pools_json(out);
 
         REQUIRE(json != NULL);
@@ -677,8 +611,9 @@ TEST(a_reader_that_goes_away_harms_neither_the_model_nor_the_pool)
     if (pipe(ends) != 0)
         abort();
     close(ends[0]);
-    pid_t child = start(ends[1], (const char *const[]){ "train", "--network", "lenet", "--data", "digits:500",
-                                                        "--epochs", "1", "--out", "m.onnx", NULL });
+    pid_t child = start(-1, ends[1],
+                        (const char *const[]){ "train", "--network", "lenet", "--data", "digits:500",
+                                               "--epochs", "1", "--out", "m.onnx", NULL });
 
     close(ends[1]);
     CHECK_INT(1, finish(child));

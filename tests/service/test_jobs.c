@@ -20,7 +20,7 @@ TEST(a_job_has_the_directory_umask_and_variables_of_its_submitter)
 
     umask(022);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    const char *shown = slurp(in_root("here/shown"));
+    const char *shown = text_of(in_root("here/shown"));
 
     snprintf(line, sizeof(line), "directory %s\n", in_root("here"));
     CHECK_CONTAINS(shown, line);
@@ -78,7 +78,7 @@ TEST(the_command_waits_with_the_exit_code_of_the_job)
     uint64_t long_one = SUBMIT("train", "until", in_root("end"));
 
     CHECK_INT(7, finish(START("a", "wait", "1")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "job 1: failed");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "job 1: failed");
     CHECK_INT(128 + SIGABRT, finish(START("a", "wait", "2")));
     CHECK_INT(0, finish(START("a", "wait", "3")));
     CHECK_INT(0, finish(START("a", "wait", "3", "4", "--any", "--quiet")));
@@ -95,9 +95,9 @@ TEST(words_that_cannot_run_are_refused_before_anything_is_recorded)
 {
     stage_begin(true);
     CHECK_INT(2, finish(START("a", "submit", "--", "trian", "--network", "lenet")));
-    CHECK_CONTAINS(slurp(in_root("a.err")), "did you mean 'train'?");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "did you mean 'train'?");
     CHECK_INT(2, finish(START("a", "submit", "--", "train", "--network", "lenet")));
-    CHECK_CONTAINS(slurp(in_root("a.err")), "--data is missing");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "--data is missing");
     CHECK_INT(2, finish(START("a", "submit", "--", "train", "--network", "lenet", "--data", "digits",
                               "--epochs", "many")));
     CHECK_INT(2, finish(START("a", "submit", "--", "down")));
@@ -170,9 +170,9 @@ TEST(queued_and_running_jobs_are_canceled)
     CHECK(access(in_root("ran"), F_OK) != 0);
     CHECK_INT(130, finish(START("a", "wait", "1")));
     CHECK_INT(0, finish(START("a", "cancel", "--all")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "canceled 0 jobs");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 0 jobs");
     CHECK_INT(1, finish(START("a", "cancel", "44")));
-    CHECK_CONTAINS(slurp(in_root("a.err")), "there is no job 44");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "there is no job 44");
     stage_end();
 }
 
@@ -191,25 +191,25 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK(await_text(in_root("three.out"), "line 30\n"));
     kill(three, SIGINT);
     CHECK_INT(130, finish(three));
-    CHECK_CONTAINS(slurp(in_root("three.err")), "detached; job 1 goes on");
+    CHECK_CONTAINS(text_of(in_root("three.err")), "detached; job 1 goes on");
     touch(in_root("end"));
     CHECK_INT(0, finish(one));
     CHECK_INT(0, finish(two));
-    CHECK_CONTAINS(slurp(in_root("one.out")), "line 1\nline 2\n");
-    CHECK_CONTAINS(slurp(in_root("one.out")), "line 31\n");
-    CHECK_CONTAINS(slurp(in_root("one.err")), "job 1: done");
-    char *first = strdup(slurp(in_root("one.out")));
+    CHECK_CONTAINS(text_of(in_root("one.out")), "line 1\nline 2\n");
+    CHECK_CONTAINS(text_of(in_root("one.out")), "line 31\n");
+    CHECK_CONTAINS(text_of(in_root("one.err")), "job 1: done");
+    char *first = strdup(text_of(in_root("one.out")));
 
-    CHECK_TEXT(first, slurp(in_root("two.out")));
+    CHECK_TEXT(first, text_of(in_root("two.out")));
     free(first);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* history, long after */
-    CHECK_CONTAINS(slurp(in_root("late.out")), "line 31\n");
+    CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     pool_wait_gone(pool, PATIENCE_MS, &err);
     CHECK_INT(0, finish(START("late", "logs", "1"))); /* even without a pool */
-    CHECK_CONTAINS(slurp(in_root("late.out")), "line 31\n");
-    CHECK_CONTAINS(slurp(in_root("late.err")), "no pool is running");
+    CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
+    CHECK_CONTAINS(text_of(in_root("late.err")), "no pool is running");
     CHECK_INT(1, finish(START("late", "logs", "2")));
     stage_end();
 }
@@ -225,10 +225,10 @@ TEST(every_listing_shows_jobs)
     SUBMIT("train", "exit", "3");
     CHECK(await_state(job, GP_JOB_RUNNING) && await_state(other, GP_JOB_RUNNING));
     CHECK_INT(0, finish(START("a", "jobs")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "running");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "queued");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "running");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "queued");
     CHECK_INT(0, finish(START("a", "jobs", "--json")));
-    const char *text = slurp(in_root("a.out"));
+    const char *text = text_of(in_root("a.out"));
 
     REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
     CHECK_INT(3, gp_json_count(json));
@@ -236,23 +236,23 @@ TEST(every_listing_shows_jobs)
     CHECK_TEXT("queued", gp_json_text(gp_json_member(gp_json_element(json, 0), "state"), ""));
     gp_json_free(json);
     CHECK_INT(0, finish(START("a", "status", "--json")));
-    text = slurp(in_root("a.out"));
+    text = text_of(in_root("a.out"));
     REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
     CHECK_INT(3, gp_json_count(gp_json_member(json, "jobs")));
     gp_json_free(json);
     CHECK_INT(0, finish(START("a", "top", "--once")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
     CHECK_INT(0, finish(start_command("a", (const char *const[]){ NULL })));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "jobs: 2 running, 1 queued");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "gradpool logs 2 -f");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "gradpool logs 2 -f");
     touch(in_root("end"));
     CHECK_INT(GP_JOB_FAILED, wait_end(3).state);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(0, finish(START("a", "jobs")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "no jobs run or wait");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "ended: 3 (2 done, 1 failed");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "no jobs run or wait");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "ended: 3 (2 done, 1 failed");
     CHECK_INT(0, finish(START("a", "jobs", "--all")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "failed");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "failed");
     stage_end();
 }
 
@@ -323,11 +323,11 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     snprintf(path, sizeof(path), "%s/result/model.onnx", info.folder);
     CHECK(access(path, R_OK) == 0);
     snprintf(path, sizeof(path), "%s/metrics.jsonl", info.folder);
-    CHECK_CONTAINS(slurp(path), "\"step\": 1,");
+    CHECK_CONTAINS(text_of(path), "\"step\": 1,");
     snprintf(path, sizeof(path), "%s/log", info.folder);
-    CHECK_CONTAINS(slurp(path), "finished after");
+    CHECK_CONTAINS(text_of(path), "finished after");
     snprintf(path, sizeof(path), "%s/job.json", info.folder);
-    CHECK_CONTAINS(slurp(path), "\"state\": \"ended\"");
+    CHECK_CONTAINS(text_of(path), "\"state\": \"ended\"");
     CHECK(access(in_root("gradpool-runs"), F_OK) != 0);
     stage_end();
 }
@@ -357,7 +357,7 @@ TEST(who_leases_with_a_higher_priority_is_served_first)
     CHECK_INT(0, finish(holder));
     CHECK_INT(GP_JOB_DONE, wait_end(1).state);
     CHECK_INT(GP_JOB_DONE, wait_end(2).state);
-    CHECK_TEXT("high\nhigh\nlow\n", slurp(in_root("order")));
+    CHECK_TEXT("high\nhigh\nlow\n", text_of(in_root("order")));
     stage_end();
 }
 
@@ -370,7 +370,7 @@ TEST(a_canceled_job_leaves_nothing_running)
 
     CHECK(await_file(in_root("shell")));
     while (text[0] == '\0')
-        snprintf(text, sizeof(text), "%s", slurp(in_root("shell")));
+        snprintf(text, sizeof(text), "%s", text_of(in_root("shell")));
     REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
     CHECK_INT(GP_JOB_CANCELED, wait_end(job).state);
     for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive((pid_t)atoi(text)) && gp_now_ms() < end;)
@@ -386,13 +386,13 @@ TEST(a_second_terminal_sees_the_picture_of_a_training)
     uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:1000", "--epochs", "6");
 
     CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "images/s");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "step 48/48");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "finished after 48 steps");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "result/model.onnx");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "images/s");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "result/model.onnx");
     CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live"))); /* long after: history */
-    CHECK_CONTAINS(slurp(in_root("a.out")), "step 48/48");
-    CHECK_CONTAINS(slurp(in_root("a.out")), "finished after 48 steps");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     stage_end();
 }

@@ -92,7 +92,7 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     pid_t pid = (pid_t)look(running).pid;
 
     CHECK_INT(0, finish(START("a", "down")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "3 jobs wait for the next pool");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "3 jobs wait for the next pool");
     CHECK(!process_alive(pid));
     CHECK(access(in_root("ran"), F_OK) != 0);
     unlink(in_root("hold"));
@@ -144,9 +144,9 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
     int waited = finish(waiter);
 
     if (waited != 0)
-        GP_TEST_FAIL("wait: exit code %d: %s", waited, slurp(in_root("a.err")));
+        GP_TEST_FAIL("wait: exit code %d: %s", waited, text_of(in_root("a.err")));
     CHECK_INT(0, finish(follower));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "job 1: done");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "job 1: done");
     REQUIRE(open_pool());
     stage_end();
 }
@@ -182,13 +182,13 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, PATIENCE_MS, NULL, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     CHECK_INT(1, finish(START("a", "jobs")));
-    CHECK_CONTAINS(slurp(in_root("a.err")), "jobs.db is damaged");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
     CHECK_INT(0, finish(START("a", "status")));
-    CHECK_CONTAINS(slurp(in_root("a.out")), "pool default: 2 workers");
-    CHECK_CONTAINS(slurp(in_root("a.err")), "jobs.db is damaged");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "pool default: 2 workers");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
     CHECK_INT(2, workers);
-    CHECK_CONTAINS(slurp(path), "no database at all");
+    CHECK_CONTAINS(text_of(path), "no database at all");
     stage_end();
 }
 
@@ -248,7 +248,7 @@ TEST(a_training_goes_on_when_its_scheduler_is_killed)
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(1, info.attempts);
     snprintf(path, sizeof(path), "%s/log", look(job).folder);
-    CHECK_CONTAINS(slurp(path), "finished after");
-    CHECK(strstr(slurp(path), "== attempt 2 ==") == NULL);
+    CHECK_CONTAINS(text_of(path), "finished after");
+    CHECK(strstr(text_of(path), "== attempt 2 ==") == NULL);
     stage_end();
 }

@@ -1,53 +1,11 @@
 /* test_task_words.c -- spmd and parfor on the command line with functions of a shared object. */
-#include <fcntl.h>
-
-#include "tests/service/pools.h"
-
-enum { TEXT_BYTES = 1 << 16, WORDS_MAX = 16 };
-
-/* What the last command said. */
-static char out[TEXT_BYTES], err[TEXT_BYTES];
-
-static void slurp(int file, char *text)
-{
-    ssize_t got = pread(file, text, TEXT_BYTES - 1, 0);
-
-    text[got < 0 ? 0 : got] = '\0';
-    close(file);
-}
-
-/* Its exit code; -1 = it was killed. */
-static int run(const char *const *words)
-{
-    const char *vector[WORDS_MAX] = { "gradpool" };
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-    char program[600];
-    int files[2] = { memfd_create("out", 0), memfd_create("err", 0) }, state;
-    pid_t child;
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
-    for (int i = 0; words[i] != NULL && i + 2 < WORDS_MAX; i++)
-        vector[i + 1] = words[i];
-    fflush(stdout);
-    child = fork();
-    if (child == 0) {
-        if (dup2(files[0], 1) < 0 || dup2(files[1], 2) < 0)
-            _exit(99);
-        execv(program, (char *const *)(uintptr_t)vector);
-        _exit(98);
-    }
-    if (waitpid(child, &state, 0) != child)
-        abort();
-    slurp(files[0], out);
-    slurp(files[1], err);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-}
-
-#define RUN(...) run((const char *const[]){ __VA_ARGS__, NULL })
+#include "tests/service/commands.h"
 
 static void begin(void)
 {
     pools_begin(NULL);
+    if (mkdir(in_root("w"), 0700) != 0)
+        abort();
     CHECK_INT(0, RUN("up", "--workers", "2", "--devices", "cpu", "--quiet"));
 }
 
