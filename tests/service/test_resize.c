@@ -1,7 +1,8 @@
 /* test_resize.c -- trainings that get and give back workers while they run: asked to, after deaths, as others come and go. */
 #include "common/model/network.h"
-#include "tests/service/commands.h"
 #include "tests/leftovers.h"
+#include "tests/service/commands.h"
+#include "tests/service/trained.h"
 
 enum { SAMPLES = 1500 }; /* of digits:1500; others validate */
 
@@ -17,8 +18,7 @@ typedef struct story {
     gp_status status;
     gp_error err;
     gp_training_summary summary;
-    unsigned char *model;
-    size_t bytes;
+    trained_model model;
     uint32_t world;
     uint64_t step, group_step; /* told so far, and when the present group began */
     uint32_t regroups, grown, shrunk;
@@ -88,19 +88,6 @@ static void on_note(void *context, const char *sentence)
     strncat(s->noted, sentence, sizeof(s->noted) - strlen(s->noted) - 1);
 }
 
-static void model_of(story *s, gp_training *training)
-{
-    char path[120];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
-    if (gp_training_save(training, path, &s->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
-        return;
-    s->model = malloc(1 << 22);
-    s->bytes = fread(s->model, 1, 1 << 22, file);
-    fclose(file);
-}
-
 /* On a pool of its own. */
 static void run(story *s, uint32_t workers, const gp_lease_request *lease, const char *const *options,
                 const char *fault)
@@ -127,7 +114,7 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
     s->status = gp_train(&training, s->pool, &request, &s->err);
     if (s->status == GP_OK) {
         gp_training_summarize(training, &s->summary);
-        model_of(s, training);
+        s->model = trained_read(training);
         gp_training_free(training);
     }
     gp_pool_close(s->other);
@@ -169,7 +156,7 @@ static void check_same(const story *wanted, const story *got, uint64_t seed)
 {
     if (got->status != GP_OK)
         GP_TEST_FAIL("seed %d: %s", (int)seed, got->err.message);
-    else if (got->bytes != wanted->bytes || memcmp(got->model, wanted->model, wanted->bytes) != 0)
+    else if (!trained_equal(&got->model, &wanted->model))
         GP_TEST_FAIL("seed %d: another model", (int)seed);
     else if (got->told_wrong != 0 || got->step != wanted->step)
         GP_TEST_FAIL("seed %d: step %d was told out of turn, the last one was %d", (int)seed,
@@ -182,7 +169,7 @@ TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
     uint32_t kills = 0, grown = 0, shrunk = 0;
 
     run(&undisturbed, 2, NULL, exact, NULL);
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0);
     CHECK(undisturbed.summary.validation_accuracy > 0.5);
     /* Whether those who are to join are in time depends on the machine: on until all was seen. */
     for (uint64_t seed = 1; seed <= 4 || (seed <= 20 && (kills == 0 || grown == 0 || shrunk == 0)); seed++) {
@@ -193,10 +180,10 @@ TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
         kills += s.kills;
         grown += s.grown;
         shrunk += s.shrunk;
-        free(s.model);
+        free(s.model.data);
     }
     CHECK(kills > 0 && grown > 0 && shrunk > 0);
-    free(undisturbed.model);
+    free(undisturbed.model.data);
 }
 
 static void resize_often(story *s)
@@ -227,8 +214,8 @@ TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
     CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
     CHECK_INT(alone.summary.steps, s.summary.steps);
     CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy, 0.02); /* of some hundred */
-    free(alone.model);
-    free(s.model);
+    free(alone.model.data);
+    free(s.model.data);
 }
 
 static void let_go(story *s)
@@ -316,7 +303,7 @@ TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.world);
     CHECK_INT(3, s.summary.restarts);
-    free(s.model);
+    free(s.model.data);
 }
 
 /* The newcomer of a pool of three, on which two train. */
@@ -344,7 +331,7 @@ TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
     CHECK(s.group_step > 5); /* it was not waited for */
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.summary.resizes);
-    free(s.model);
+    free(s.model.data);
     /* It dies when it is ready; its replacement joins. */
     s = (story){ .act = ask_for_three };
     run(&s, 3, &two_of_three, options, "prepared:1:kill@1.1,prepared:1:kill@2.1,prepared:1:kill@3.1");
@@ -353,7 +340,7 @@ TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
     CHECK_INT(0, s.shrunk);
     CHECK_INT(0, s.summary.restarts);
     CHECK_INT(0, s.told_wrong);
-    free(s.model);
+    free(s.model.data);
 }
 
 /* One of the two dies while the third prepares, which hangs there. */
@@ -377,7 +364,7 @@ TEST(a_death_and_the_end_while_a_newcomer_prepares_do_not_wait_for_it)
     CHECK_INT(1, s.shrunk);
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.summary.restarts);
-    free(s.model);
+    free(s.model.data);
 }
 
 /* numpy.save() of uint8. */
@@ -425,7 +412,7 @@ TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
     CHECK_CONTAINS(s.noted, "the training goes on with 2");
     CHECK_INT(0, s.regroups);
     CHECK_INT(0, s.told_wrong);
-    free(s.model);
+    free(s.model.data);
 }
 
 static void ask_wrongly(story *s)
@@ -463,12 +450,12 @@ TEST(a_number_of_workers_that_cannot_be_is_refused_in_words_and_nothing_changes)
     run(&s, 2, NULL, least, NULL);
     CHECK_STATUS(GP_OK, s.status);
     CHECK_INT(0, s.regroups);
-    free(s.model);
+    free(s.model.data);
     s = (story){ .act = ask_of_fixed };
     run(&s, 2, NULL, fixed, NULL);
     CHECK_STATUS(GP_OK, s.status);
     CHECK_INT(0, s.regroups);
-    free(s.model);
+    free(s.model.data);
 }
 
 /* Steps that the job's metrics have. */

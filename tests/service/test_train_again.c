@@ -2,7 +2,7 @@
 #include <glob.h>
 
 #include "common/model/network.h"
-#include "tests/service/pools.h"
+#include "tests/service/trained.h"
 
 static const char *const exact[] = {
     "max-epochs=2",      "mini-batch-size=96",     "initial-learn-rate=0.002",       "solver=adam",
@@ -25,8 +25,7 @@ typedef struct outcome {
     gp_status status;
     gp_error err;
     gp_training_summary summary;
-    unsigned char *model; /* the file */
-    size_t bytes;
+    trained_model model;
     uint64_t next;    /* the step that rank 0 tells next, from 1 */
     bool out_of_turn; /* another one was told */
     gp_pool *pool;
@@ -94,21 +93,8 @@ static void watch_check(void *context, const gp_train_check *check)
 
 static void outcome_free(outcome *o)
 {
-    free(o->model);
+    free(o->model.data);
     *o = (outcome){ 0 };
-}
-
-static void read_model(outcome *o, gp_training *training)
-{
-    char path[120];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
-    if (gp_training_save(training, path, &o->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
-        return;
-    o->model = malloc(1 << 22);
-    o->bytes = fread(o->model, 1, 1 << 22, file);
-    fclose(file);
 }
 
 /* On a pool of its own, whose workers have that fault (NULL: none). */
@@ -140,7 +126,7 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     o->status = gp_train(&training, pool, &request, &o->err);
     if (o->status == GP_OK) {
         gp_training_summarize(training, &o->summary);
-        read_model(o, training);
+        o->model = trained_read(training);
         gp_training_free(training);
     }
     gp_pool_close(pool);
@@ -159,7 +145,7 @@ static void check_same(const char *what, const outcome *wanted, const outcome *g
         GP_TEST_FAIL("%s: %s", what, got->err.message);
         return;
     }
-    if (got->bytes != wanted->bytes || memcmp(got->model, wanted->model, wanted->bytes) != 0)
+    if (!trained_equal(&got->model, &wanted->model))
         GP_TEST_FAIL("%s: another model", what);
     if (got->out_of_turn || got->next != wanted->next || got->summary.steps != wanted->summary.steps)
         GP_TEST_FAIL("%s: its steps were not told once each, in order, up to %llu", what,
@@ -182,10 +168,10 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
     outcome alone, undisturbed, got;
 
     run(&undisturbed, 2, NULL, exact);
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0);
     CHECK(undisturbed.summary.validation_accuracy > 0.5);
     run(&alone, 3, NULL, exact);
-    CHECK(alone.bytes == undisturbed.bytes && memcmp(alone.model, undisturbed.model, alone.bytes) == 0);
+    CHECK(trained_equal(&alone.model, &undisturbed.model));
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         run(&got, 2 + i % 2, faults[i], exact);
         if (strncmp(faults[i], "done:1:kill@2", 13) == 0 && got.status == GP_OK)
@@ -233,7 +219,7 @@ TEST(one_after_the_other_may_die_if_somebody_has_the_state)
     outcome undisturbed, got;
 
     run(&undisturbed, 2, NULL, exact);
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run(&got, cases[i].workers, cases[i].fault, cases[i].options);
         check_same(cases[i].fault, &undisturbed, &got);
@@ -263,7 +249,7 @@ TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
     outcome undisturbed, got;
 
     run(&undisturbed, 2, NULL, exact);
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0 && undisturbed.checks > 2);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0 && undisturbed.checks > 2);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         got = (outcome){ .kill_all_at = cases[i].kill_all_at };
         run_on(&got, cases[i].workers, cases[i].fault, exact);
@@ -298,7 +284,7 @@ TEST(a_training_that_begins_anew_goes_on_from_the_newest_checkpoint_of_its_own)
     leftovers_watch(own_folder);
     snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
     run(&undisturbed, 1, NULL, options); /* what it leaves is not of the next one */
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 0 && undisturbed.next > 20);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0 && undisturbed.next > 20);
     run(&got, 1, "forward:3:kill@1.1", options);
     check_same("before the first", &undisturbed, &got);
     CHECK_INT(0, got.anew_at);
@@ -331,7 +317,7 @@ static void check_wide(const char *batch)
     outcome undisturbed = { .network = network }, got;
 
     run_on(&undisturbed, 2, NULL, options);
-    REQUIRE(undisturbed.status == GP_OK && undisturbed.bytes > 400 * 784 * 4);
+    REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 400 * 784 * 4);
     CHECK(undisturbed.summary.validation_accuracy > 0.5);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         got = (outcome){ .network = network };

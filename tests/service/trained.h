@@ -1,0 +1,36 @@
+/* trained.h -- a trained model as the bytes of its file: two trainings came to the same where these are equal. */
+#ifndef GP_TEST_TRAINED_H
+#define GP_TEST_TRAINED_H
+
+#include "client/gradpool.h"
+#include "tests/service/pools.h"
+
+typedef struct trained_model {
+    unsigned char *data; /* freed with free(); NULL: none was read */
+    size_t bytes;
+} trained_model;
+
+static inline trained_model trained_read(gp_training *training)
+{
+    enum { BYTES_MAX = 1 << 22 };
+    const char *path = in_root("model.onnx");
+    trained_model model = { NULL, 0 };
+    gp_error e = { .message = "" };
+    FILE *file = gp_training_save(training, path, &e) == GP_OK ? fopen(path, "rb") : NULL;
+
+    if (file == NULL) {
+        GP_TEST_FAIL("no model at %s: %s", path, e.message);
+        return model;
+    }
+    model.data = malloc(BYTES_MAX);
+    model.bytes = fread(model.data, 1, BYTES_MAX, file);
+    fclose(file);
+    return model;
+}
+
+static inline bool trained_equal(const trained_model *a, const trained_model *b)
+{
+    return a->bytes > 0 && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+#endif
