@@ -187,21 +187,6 @@ static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max
     return count;
 }
 
-/* What the fake drivers show: two cards of names that no other process has, for claims are the user's on this machine. */
-static inline void pools_fake_cards(char uuids[2][32])
-{
-    char text[300];
-
-    for (int i = 0; i < 2; i++)
-        snprintf(uuids[i], sizeof(uuids[i]), "GPU-%d-%d", (int)getpid(), i + 1);
-    snprintf(
-        text, sizeof(text),
-        "uuid=%s,bus=00000000:01:00.0,total=16384,cc=9.0;uuid=%s,bus=00000000:02:00.0,total=16384,cc=9.0",
-        uuids[0], uuids[1]);
-    setenv("FAKE_NVML", text, 1);
-    setenv("FAKE_CUDA", "2", 1);
-}
-
 /* ---- what a command left ---- */
 
 /* Names in a folder under pools_root that do not begin with a dot. */

@@ -1,6 +1,7 @@
 /* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths. */
 #include <poll.h>
 
+#include "tests/service/cards.h"
 #include "tests/service/commands.h"
 
 /* Writes the pids of a shell, of a child in a session of its own whose parents have ended, and of one in a pipe. */
@@ -51,22 +52,18 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
 /* Cards of our own making; nothing computes on them here. */
 TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
 {
-    char uuids[2][32], expected[120];
+    char expected[200];
 
-    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
-    setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
-    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_PLUGIN, 1);
-    pools_fake_cards(uuids);
+    cards_begin(TWO_CARDS, FAKE_PLUGIN);
     exec_begin();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     RUN_CODE(0, "spmd", "--group", "--", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER");
-    snprintf(expected, sizeof(expected), "1: %s PCI_BUS_ID\n2: %s PCI_BUS_ID\n", uuids[0], uuids[1]);
+    snprintf(expected, sizeof(expected), "1: %s PCI_BUS_ID\n2: %s PCI_BUS_ID\n", card_uuids[0],
+             card_uuids[1]);
     CHECK_TEXT(expected, out);
     unsetenv("CUDA_VISIBLE_DEVICES");
     pools_end();
-    unsetenv("GRADPOOL_NVML_LIBRARY");
-    unsetenv("GRADPOOL_CUDA_LIBRARY");
-    unsetenv("GRADPOOL_CUDA_PLUGIN");
+    cards_end();
     exec_begin();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     RUN_CODE(0, "spmd", "-n", "1", "--", "echo $CUDA_VISIBLE_DEVICES");

@@ -5,22 +5,12 @@
 #include <inttypes.h>
 
 #include "client/remote.h"
+#include "tests/service/cards.h"
 #include "tests/service/commands.h"
 
-static char uuids[4][64]; /* claims are the user's on this machine: names of this process alone */
-
-/* cards: of FAKE_NVML, with %1$s .. %4$s for the UUIDs. */
 static void gpus_begin(const char *cards)
 {
-    char text[1024];
-
-    for (int i = 0; i < 4; i++)
-        snprintf(uuids[i], sizeof(uuids[i]), "GPU-%08x-0000-4000-8000-00000000000%d", (unsigned)getpid(), i);
-    snprintf(text, sizeof(text), cards, uuids[0], uuids[1], uuids[2], uuids[3]);
-    setenv("FAKE_NVML", text, 1);
-    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
-    setenv("GRADPOOL_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
-    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
+    cards_begin(cards, FAKE_GPU_PLUGIN);
     setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
     pools_begin(NULL);
     if (mkdir(in_root("w"), 0700) != 0)
@@ -36,20 +26,15 @@ static void gpus_begin(const char *cards)
 
 static void gpus_end(void)
 {
-    static const char *const names[] = {
-        "FAKE_NVML",        "GRADPOOL_NVML_LIBRARY", "GRADPOOL_CUDA_LIBRARY",
-        "FAKE_GPU_DRIVER",  "GRADPOOL_CUDA_PLUGIN",  "FAKE_GPU_FAULTS",
-        "FAKE_GPU_TRACE",   "GRADPOOL_GPU_IDLE",     "FAKE_GPU_ALIGNMENT",
-        "FAKE_GPU_DEVICES", "FAKE_GPU_NCCL",         "GRADPOOL_NCCL_SHARED_GPU"
-    };
+    static const char *const names[] = { "FAKE_GPU_DRIVER",   "FAKE_GPU_FAULTS",         "FAKE_GPU_TRACE",
+                                         "GRADPOOL_GPU_IDLE", "FAKE_GPU_ALIGNMENT",      "FAKE_GPU_DEVICES",
+                                         "FAKE_GPU_NCCL",     "GRADPOOL_NCCL_SHARED_GPU" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);
+    cards_end();
     pools_end();
 }
-
-#define ONE_CARD  "uuid=%1$s,name=Fake H200,bus=00000000:01:00.0,total=16384,cc=9.0"
-#define TWO_CARDS ONE_CARD ";uuid=%2$s,name=Fake H200,bus=00000000:02:00.0,total=16384,cc=9.0"
 
 #define TRAIN(...)                                                                                           \
     RUN("train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",               \

@@ -3,7 +3,8 @@
  * Daemons, sockets and the plugin's sources are real; the GPUs are the fake one's (tests/fake/gpu), whose NCCL never tells
  * of a death. */
 #include "common/model/network.h"
-#include "tests/service/pools.h"
+#include "tests/service/cards.h"
+#include "tests/service/trained.h"
 
 static const char network[] =
     "{\"name\":\"small\",\"input\":[1,28,28],\"scale\":[0.00392156862745098],\"layers\":["
@@ -23,8 +24,7 @@ typedef struct outcome {
     gp_status status;
     gp_error err;
     gp_training_summary summary;
-    unsigned char *model; /* the file */
-    size_t bytes;
+    trained_model model;
     uint64_t next; /* the step that rank 0 tells next, from 1 */
     bool out_of_turn;
 } outcome;
@@ -37,19 +37,6 @@ static void watch_step(void *context, const gp_train_step *step)
         return;
     o->out_of_turn = o->out_of_turn || step->step != o->next;
     o->next = step->step + 1;
-}
-
-static void read_model(outcome *o, gp_training *training)
-{
-    char path[120];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
-    if (gp_training_save(training, path, &o->err) != GP_OK || (file = fopen(path, "rb")) == NULL)
-        return;
-    o->model = malloc(1 << 20);
-    o->bytes = fread(o->model, 1, 1 << 20, file);
-    fclose(file);
 }
 
 static bool on_gpus(gp_pool *pool)
@@ -87,7 +74,7 @@ static void run(outcome *o, const char *fault)
     o->status = gp_train(&training, pool, &request, &o->err);
     if (o->status == GP_OK) {
         gp_training_summarize(training, &o->summary);
-        read_model(o, training);
+        o->model = trained_read(training);
         gp_training_free(training);
     }
     gp_pool_close(pool);
@@ -99,12 +86,8 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
     static const char *const faults[] = { "forward:9:kill@1.1", "exchange:11:kill@2.1", "commit:7:kill@1.1",
                                           "commit:14:kill@2.1", "validation:2:kill@2.1" };
     outcome undisturbed, got;
-    char uuids[2][32];
 
-    setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
-    setenv("GRADPOOL_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
-    setenv("GRADPOOL_CUDA_PLUGIN", FAKE_GPU_PLUGIN, 1);
-    pools_fake_cards(uuids);
+    cards_begin(TWO_CARDS, FAKE_GPU_PLUGIN);
     run(&undisturbed, NULL);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     CHECK_INT(0, undisturbed.summary.restarts);
@@ -113,12 +96,13 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
         run(&got, faults[i]);
         if (got.status != GP_OK)
             GP_TEST_FAIL("%s: %s", faults[i], got.err.message);
-        else if (got.bytes != undisturbed.bytes || memcmp(got.model, undisturbed.model, got.bytes) != 0)
+        else if (!trained_equal(&got.model, &undisturbed.model))
             GP_TEST_FAIL("%s: another model", faults[i]);
         if (got.out_of_turn || got.next != undisturbed.next)
             GP_TEST_FAIL("%s: its steps were not told once each, in order", faults[i]);
         CHECK_INT(1, got.summary.restarts);
-        free(got.model);
+        free(got.model.data);
     }
-    free(undisturbed.model);
+    free(undisturbed.model.data);
+    cards_end();
 }
