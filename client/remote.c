@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/secret.h"
+#include "proto/endpoint.h"
 
 enum { SILENCE_MS = 2000, HELLO_MS = 1500, RETRY_MS = 250, PATIENCE_MS = 15000, PROFILE_BYTES_MAX = 4096 };
 

@@ -85,10 +85,6 @@ gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_o
 gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                             char bound[GP_TEXT_ENDPOINT], gp_error *err);
 
-/* gp_endpoint_is_remote -- whether it begins with "tcp://"; gp_endpoint_check -- whether it is tcp://HOST:PORT. */
-bool gp_endpoint_is_remote(const char *endpoint);
-gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err);
-
 /* gp_channel_connect -- dial endpoint ("ipc://PATH", or with CURVE "tcp://HOST:PORT").  Waits at most timeout_ms for the link: GP_EPEER when nobody
  * answers by then; with CURVE GP_EPERM as soon as the other side turns our key away or has not the key that we expect.
  * timeout_ms 0 does not wait and cannot fail so; sends are GP_EBUSY until the link is up.

@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/zap.h"
-#include "proto/zmq_context.h"
+#include "proto/zmq_monitor.h"
 
 enum {
     LINKS_MAX = GP_REMOTE_LINKS_MAX,
@@ -53,7 +53,8 @@ typedef struct gate_key {
 } gate_key;
 
 struct gp_gate {
-    void *router, *monitor;
+    void *router;
+    gp_zmq_monitor monitor;
     gp_zap *zap;
     unsigned turned_away; /* connections that will end because their key is not on the list */
     uint16_t port;
@@ -225,33 +226,6 @@ bool gp_gate_next_gone(gp_gate *gate, gp_peer *out)
 
 /* ---- what happens ---- */
 
-/* Two frames: u16 event, u32 value; the address. */
-static bool event_read(void *monitor, uint16_t *event, uint32_t *value)
-{
-    zmq_msg_t frame;
-    bool found = false;
-
-    *event = 0;
-    *value = 0;
-    for (bool more = true; more;) {
-        zmq_msg_init(&frame);
-        if (zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) < 0) {
-            zmq_msg_close(&frame);
-            if (errno == EINTR)
-                continue;
-            return found;
-        }
-        if (!found && zmq_msg_size(&frame) >= 6) {
-            memcpy(event, zmq_msg_data(&frame), 2);
-            memcpy(value, (const uint8_t *)zmq_msg_data(&frame) + 2, 4);
-        }
-        found = true;
-        more = zmq_msg_more(&frame);
-        zmq_msg_close(&frame);
-    }
-    return found;
-}
-
 /* Out of descriptors, the listener tries again and again. */
 static void accept_log(gp_gate *gate, int problem)
 {
@@ -299,7 +273,7 @@ static void hear_events(gp_gate *gate)
     uint16_t event;
     uint32_t value;
 
-    while (event_read(gate->monitor, &event, &value))
+    while (gp_zmq_monitor_next(&gate->monitor, &event, &value))
         hear_event(gate, event, value);
 }
 
@@ -497,7 +471,7 @@ int gp_gate_fd(const gp_gate *gate)
     int fd = -1;
     size_t bytes = sizeof(fd);
 
-    zmq_getsockopt(gate->monitor, ZMQ_FD, &fd, &bytes);
+    zmq_getsockopt(gate->monitor.events, ZMQ_FD, &fd, &bytes);
     return fd;
 }
 
@@ -510,32 +484,20 @@ gp_gate_stats gp_gate_get_stats(const gp_gate *gate)
 
 gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
 {
-    static _Atomic unsigned serial;
-    char address[64];
-    int none = 0;
     gp_gate *gate = gp_calloc(1, sizeof(*gate));
-    void *context = gate != NULL ? gp_zmq_acquire(err) : NULL;
 
     if (gate == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the connections of other hosts");
-    if (context == NULL) {
-        gp_free(gate);
-        return GP_ELIMIT;
-    }
     gate->router = router;
     gate->zap = zap;
     for (int i = 0; i < LINKS_MAX; i++)
         gate->links[i].fd = -1;
-    snprintf(address, sizeof(address), "inproc://gradpool.gate.%u", ++serial);
-    /* Without a limit: at one, ZeroMQ's own thread would wait for us. */
-    gate->monitor = zmq_socket(context, ZMQ_PAIR);
-    if (gate->monitor == NULL || zmq_socket_monitor(router, address, EVENTS) != 0 ||
-        zmq_setsockopt(gate->monitor, ZMQ_RCVHWM, &none, sizeof(none)) != 0 ||
-        zmq_setsockopt(gate->monitor, ZMQ_LINGER, &none, sizeof(none)) != 0 ||
-        zmq_connect(gate->monitor, address) != 0) {
-        gp_fail(err, GP_ELIMIT, "cannot watch the connections of other hosts: %s", zmq_strerror(errno));
+    gp_status status =
+        gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "the connections of other hosts", err);
+
+    if (status != GP_OK) {
         gp_gate_close(gate);
-        return GP_ELIMIT;
+        return status;
     }
     *out = gate;
     return GP_OK;
@@ -550,9 +512,6 @@ void gp_gate_close(gp_gate *gate)
 {
     if (gate == NULL)
         return;
-    zmq_socket_monitor(gate->router, NULL, 0);
-    if (gate->monitor != NULL)
-        zmq_close(gate->monitor);
-    gp_zmq_release();
+    gp_zmq_monitor_close(&gate->monitor);
     gp_free(gate);
 }

@@ -1,6 +1,6 @@
 /* zmq_context.h -- inside proto/: the process's one ZeroMQ context, made with its first user and ended with its last.
- * Who includes zmq.h: channel.c (sockets), gate.c (what happens to their connections), zap.c (who may come in), curve.c
- * (pairs of keys). */
+ * Who includes zmq.h: channel.c (sockets), channel_messages.c (what goes through them), dial.c, gate.c and zmq_monitor.c
+ * (what happens to their connections), zap.c (who may come in), curve.c (pairs of keys). */
 #ifndef GP_ZMQ_CONTEXT_H
 #define GP_ZMQ_CONTEXT_H
 

@@ -8,6 +8,7 @@
 #include "client/remote.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "proto/endpoint.h"
 
 typedef struct up_options {
     cli_common common;

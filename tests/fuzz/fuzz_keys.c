@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/channel.h"
 #include "proto/curve.h"
+#include "proto/endpoint.h"
+#include "proto/limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

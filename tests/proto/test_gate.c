@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "proto/channel.h"
+#include "proto/endpoint.h"
 #include "proto/messages.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
