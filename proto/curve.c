@@ -248,15 +248,23 @@ static gp_status pair_check(const gp_key_pair *pair, const char *path, gp_error 
     return GP_OK;
 }
 
-gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
+/* One half or both, as the file has them. */
+static gp_status key_file_read(gp_key_pair *out, const char *path, file_kind kind, gp_error *err)
 {
     char text[KEY_FILE_BYTES_MAX + 1];
-    gp_key_pair read;
-    gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, FILE_SECRET, err);
+    gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, kind, err);
 
     if (status == GP_OK)
-        status = gp_key_parse(&read, text, path, err);
+        status = gp_key_parse(out, text, path, err);
     gp_secret_wipe(text, sizeof(text));
+    return status;
+}
+
+gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
+{
+    gp_key_pair read;
+    gp_status status = key_file_read(&read, path, FILE_SECRET, err);
+
     if (status == GP_OK)
         status = pair_check(&read, path, err);
     if (status == GP_OK)
@@ -267,13 +275,9 @@ gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
 
 gp_status gp_key_read_public(char out[GP_KEY_TEXT], const char *path, gp_error *err)
 {
-    char text[KEY_FILE_BYTES_MAX + 1];
     gp_key_pair read;
-    gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, FILE_PUBLIC, err);
+    gp_status status = key_file_read(&read, path, FILE_PUBLIC, err);
 
-    if (status == GP_OK)
-        status = gp_key_parse(&read, text, path, err);
-    gp_secret_wipe(text, sizeof(text));
     if (status == GP_OK && read.public_key[0] == '\0')
         status = gp_fail(err, GP_ECORRUPT, "%s holds no public key", path);
     if (status == GP_OK)
