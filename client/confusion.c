@@ -5,7 +5,7 @@
 #include "client/plot.h"
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
-#include "common/model/network.h"
+#include "common/base/file.h"
 
 static gp_status save_picture(const gp_confusion *matrix, const char *path, const char *title, gp_error *err)
 {

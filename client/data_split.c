@@ -7,9 +7,9 @@
 #include "client/gradpool.h"
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
+#include "common/base/file.h"
 #include "common/data/s3_source.h"
 #include "common/data/subset.h"
-#include "common/model/network.h"
 
 #define LIST_BYTES_MAX ((size_t)4 << 30)
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/data/image.h"
-#include "common/model/network.h"
 
 enum {
     GLYPH_WIDTH = 5,

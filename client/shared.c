@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/seal.h"
 #include "proto/link.h"
 
@@ -56,19 +57,8 @@ static void shared_free(gp_shared *shared)
 /* Written, not mapped and copied: the kernel takes the pages without a fault for each. */
 static gp_status shared_write(const gp_shared *shared, const void *data, gp_error *err)
 {
-    const char *from = data;
-    size_t rest = shared->bytes;
-
-    while (rest > 0) {
-        ssize_t count = write(shared->fd, from, rest < (1u << 30) ? rest : 1u << 30);
-
-        if (count < 0 && errno != EINTR)
-            return gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", shared->bytes);
-        if (count > 0) {
-            from += count;
-            rest -= (size_t)count;
-        }
-    }
+    if (!gp_write_all(shared->fd, data, shared->bytes))
+        return gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", shared->bytes);
     return GP_OK;
 }
 

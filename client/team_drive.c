@@ -3,7 +3,6 @@
  * Whoever waits drives.  The background thread takes its place when no call has been made for a millisecond and calls
  * are under way; a call that comes finds the mutex free (the thread sleeps without it), tells the links that nobody
  * sleeps, and the thread stands back. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -17,6 +16,7 @@
 #include "client/team.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 
 enum { DRAIN_MAX = 1024, PARK_AFTER = 50, BLOB_READ_MAX = 256 << 10 };
 
@@ -52,18 +52,10 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
 static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
 {
     char *memory = gp_malloc(bytes);
-    uint64_t done = 0;
 
     if (memory == NULL)
         return GP_ENOMEM;
-    while (done < bytes) {
-        ssize_t count = pread(fd, memory + done, bytes - done, (off_t)done);
-
-        if (count == 0 || (count < 0 && errno != EINTR))
-            break;
-        done += count > 0 ? (uint64_t)count : 0;
-    }
-    if (done < bytes) {
+    if (gp_read_at(fd, memory, bytes, 0) != (ssize_t)bytes) {
         gp_free(memory);
         return GP_EPROTO;
     }

@@ -16,6 +16,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/file.h"
 #include "common/model/onnx.h"
 
 enum {

@@ -12,6 +12,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 #include "common/base/secret.h"
 
 enum { KEY_FILE_BYTES_MAX = 4096, LIST_BYTES_MAX = 64 << 10, LOCK_MS = 5000, RETRY_MS = 5 };
@@ -97,7 +98,6 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
 {
     char directory[4096];
     char *slash;
-    int folder;
 
     if (fsync(fd) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
@@ -109,11 +109,8 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
     slash = strrchr(directory, '/');
     if (slash != NULL)
         slash[slash == directory] = '\0';
-    folder = open(slash != NULL ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder >= 0) {
-        fsync(folder); /* the name is there; that it outlives a power cut is all that can fail */
-        close(folder);
-    }
+    /* The name is there; that it outlives a power cut is all that can fail. */
+    (void)gp_directory_sync(slash != NULL ? directory : ".");
     return GP_OK;
 }
 
@@ -133,8 +130,7 @@ static gp_status file_write(const char *path, const gp_buffer *text, mode_t mode
 
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    errno = ENOSPC;
-    if (write(fd, text->data, text->bytes) != (ssize_t)text->bytes)
+    if (!gp_write_all(fd, text->data, text->bytes))
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     else
         status = sync_and_rename(fd, aside, path, replace, err);

@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
+#include "common/base/file.h"
 
 static_assert(sizeof(gp_runner_request) == 24 && offsetof(gp_runner_request, grace_ms) == 20, "layout");
 static_assert(sizeof(gp_runner_answer) == 488 && offsetof(gp_runner_answer, seconds) == 40 &&
@@ -73,7 +74,7 @@ gp_status gp_runner_spec_write(int *fd, uint32_t *bytes, const gp_runner_spec *s
 
     if (status == GP_OK)
         made = memfd_create("gradpool-command", MFD_CLOEXEC);
-    if (status == GP_OK && (made < 0 || write(made, buffer.data, buffer.bytes) != (ssize_t)buffer.bytes))
+    if (status == GP_OK && (made < 0 || !gp_write_all(made, buffer.data, buffer.bytes)))
         status = gp_fail_errno(err, GP_EIO, "cannot write a command into shared memory");
     if (status == GP_OK) {
         *fd = made;

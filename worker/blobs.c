@@ -1,6 +1,5 @@
 #include "worker/blobs.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 #include "proto/door.h"
 #include "proto/task_wire.h"
 
@@ -259,22 +259,15 @@ gp_status gp_blob_file_new(int *out, gp_error *err)
 
 gp_status gp_blob_file_of(const void *data, size_t bytes, int *out, gp_error *err)
 {
-    size_t written = 0;
     int fd;
     gp_status status = gp_blob_file_new(&fd, err);
 
     if (status != GP_OK)
         return status;
-    while (written < bytes) {
-        ssize_t now = write(fd, (const char *)data + written, bytes - written);
-
-        if (now > 0) {
-            written += (size_t)now;
-        } else if (now == 0 || errno != EINTR) {
-            status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
-            close(fd);
-            return status;
-        }
+    if (!gp_write_all(fd, data, bytes)) {
+        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
+        close(fd);
+        return status;
     }
     *out = fd;
     return GP_OK;

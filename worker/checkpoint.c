@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/crc32c.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/fault.h"
 #include "worker/loss_scale.h"
@@ -153,34 +154,6 @@ static gp_status sums_init(block_sums *sums, uint64_t bytes, gp_error *err)
 
 /* ---- writing ---- */
 
-static gp_status write_all(int fd, const void *data, size_t bytes, const char *path, gp_error *err)
-{
-    const unsigned char *at = data;
-
-    while (bytes > 0) {
-        size_t part = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        ssize_t written = write(fd, at, part);
-
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return gp_fail_errno(err, GP_EIO, "%s could not be written", path);
-        at += written;
-        bytes -= (size_t)written;
-    }
-    return GP_OK;
-}
-
-static gp_status sync_directory(const char *directory, gp_error *err)
-{
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int synced = fd < 0 ? -1 : fsync(fd);
-
-    if (fd >= 0)
-        close(fd);
-    return synced == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "%s could not be synced", directory);
-}
-
 /* Beside its name, then renamed over it. */
 static gp_status file_commit(const char *directory, const char *name, const piece *pieces, uint32_t count,
                              block_sums *sums, gp_error *err)
@@ -201,7 +174,8 @@ static gp_status file_commit(const char *directory, const char *name, const piec
         status = gp_fail_errno(err, GP_EIO, "%s: no room for its %" PRIu64 " bytes", path, bytes);
     }
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
-        status = write_all(fd, pieces[i].data, pieces[i].bytes, path, err);
+        if (!gp_write_all(fd, pieces[i].data, pieces[i].bytes))
+            status = gp_fail_errno(err, GP_EIO, "%s could not be written", path);
         if (sums != NULL)
             sums_add(sums, pieces[i].data, pieces[i].bytes);
         gp_fault_point("checkpoint");
@@ -216,7 +190,9 @@ static gp_status file_commit(const char *directory, const char *name, const piec
     gp_fault_point("checkpoint-renamed");
     if (status != GP_OK)
         unlink(scratch);
-    return status == GP_OK ? sync_directory(directory, err) : status;
+    if (status == GP_OK && !gp_directory_sync(directory))
+        status = gp_fail_errno(err, GP_EIO, "%s could not be synced", directory);
+    return status;
 }
 
 static void put_hex(gp_json_writer *writer, const char *key, uint64_t value, int digits)
@@ -493,7 +469,7 @@ static gp_status damaged(gp_error *err, const char *path, const char *how)
 static gp_status tensors_read(const char *path, const gp_json *record, const piece *pieces, uint32_t count,
                               gp_error *err)
 {
-    uint64_t bytes = pieces_bytes(pieces, count);
+    uint64_t bytes = pieces_bytes(pieces, count), at = 0;
     const gp_json *sums_wanted = gp_json_member(record, "crc32c");
     block_sums sums = { 0 };
     struct stat facts;
@@ -515,17 +491,11 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
         status = gp_fail(err, GP_ENOMEM, "no memory for the header of %s", path);
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         unsigned char *into = i == 0 ? head : pieces[i].data;
+        ssize_t got = gp_read_at(fd, into, pieces[i].bytes, at);
 
-        for (size_t done = 0; done < pieces[i].bytes && status == GP_OK;) {
-            ssize_t got = read(fd, into + done, pieces[i].bytes - done);
-
-            if (got < 0 && errno == EINTR)
-                continue;
-            if (got <= 0)
-                status = damaged(err, path, got == 0 ? "it is too short" : strerrordesc_np(errno));
-            else
-                done += (size_t)got;
-        }
+        if (got != (ssize_t)pieces[i].bytes)
+            status = damaged(err, path, got >= 0 ? "it is too short" : strerrordesc_np(errno));
+        at += pieces[i].bytes;
         if (status == GP_OK)
             sums_add(&sums, into, pieces[i].bytes);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/model/onnx.h"
 #include "worker/model_state.h"
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "worker/backend/plugin.h"
 
@@ -128,13 +129,8 @@ void gp_probe_engine(gp_device_list *list)
 /* Driver libraries print where they like; only the list may reach the reader. */
 int gp_probe_answer(int output, const gp_buffer *text)
 {
-    for (size_t done = 0; done < text->bytes;) {
-        ssize_t wrote = write(output, text->data + done, text->bytes - done);
-
-        if (wrote <= 0)
-            return 1;
-        done += (size_t)wrote;
-    }
+    if (!gp_write_all(output, text->data, text->bytes))
+        return 1;
     /* Not exit(): the libraries' exit handlers have been seen to hang, and there is nothing left to tidy. */
     _exit(0);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/sha256.h"
 #include "common/data/store.h"
 #include "common/model/network.h"

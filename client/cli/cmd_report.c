@@ -11,8 +11,8 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/report.h"
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
-#include "common/model/network.h"
 
 typedef struct report_options {
     cli_common common;

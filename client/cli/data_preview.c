@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/data/augment.h"
 #include "common/data/image.h"
 #include "common/data/sampler.h"
-#include "common/model/network.h"
 
 enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 }; /* GAP: pixels between two pictures */
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/fault.h"
-#include "common/model/network.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };

@@ -6,6 +6,7 @@
 #include "client/cli/changes.h"
 #include "client/cli/net.h"
 #include "client/transfer.h"
+#include "common/base/file.h"
 #include "common/data/store.h"
 #include "common/model/onnx.h"
 

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/data/s3_source.h"
-#include "common/model/network.h"
 
 /* ---- names ---- */
 

@@ -15,10 +15,10 @@
 #include <gradpool/gradpool.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/log_line.h"
-#include "common/model/network.h"
 #include "proto/limits.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client/cli/job_self.h"
-#include "common/model/network.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 
 enum { TRIES = 1000 };

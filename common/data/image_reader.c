@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/data/objects.h"
 
 static void reader_free(gp_image_reader *r)
@@ -113,18 +114,14 @@ static gp_status file_read(gp_image_reader *r, int fd, uint64_t offset, size_t b
     gp_status status = gp_image_reader_room(r, &r->file, &r->file_bytes, bytes, err);
 
     *got = 0;
-    while (status == GP_OK && *got < bytes) {
-        ssize_t n = pread(fd, r->file + *got, bytes - *got, (off_t)(offset + *got));
+    if (status != GP_OK)
+        return status;
+    ssize_t n = gp_read_at(fd, r->file, bytes, offset);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read %s", r->name);
-        if (n == 0)
-            break;
-        *got += (size_t)n;
-    }
-    return status;
+    if (n < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", r->name);
+    *got = (size_t)n;
+    return GP_OK;
 }
 
 static gp_status file_check(const char *name, const struct stat *stat_, gp_error *err)

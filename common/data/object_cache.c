@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/data/store.h"
 
@@ -117,18 +118,7 @@ static void entry_path(const gp_object_cache *cache, const gp_object_id *id, con
 
 static bool read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    size_t got = 0;
-
-    while (got < bytes) {
-        ssize_t n = pread(fd, (char *)to + got, bytes - got, (off_t)(at + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        got += (size_t)n;
-    }
-    return true;
+    return gp_read_at(fd, to, bytes, at) == (ssize_t)bytes;
 }
 
 /* It was used now.  To a minute, so that a busy entry is not written all the time. */
@@ -344,7 +334,7 @@ void gp_object_cache_put(gp_object_cache *cache, const gp_object_id *id, const v
     fd = file_make(temporary, O_WRONLY | O_EXCL);
     if (fd < 0)
         return;
-    if (write(fd, &head, sizeof(head)) == (ssize_t)sizeof(head) && write(fd, data, bytes) == (ssize_t)bytes)
+    if (gp_write_all(fd, &head, sizeof(head)) && gp_write_all(fd, data, bytes))
         entry_publish(cache, fd, temporary, path);
     else
         unlink(temporary);

@@ -1,7 +1,6 @@
 /* tar.c -- POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU's "L" for long names. */
 #include "common/data/tar.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 
 enum { BLOCK = 512, EXTENDED_BYTES_MAX = 64 << 10 };
 
@@ -218,19 +218,12 @@ typedef struct tar_file {
 static gp_status file_read(void *context, uint64_t at, void *to, size_t bytes, gp_error *err)
 {
     const tar_file *file = context;
-    size_t got = 0;
+    ssize_t got = gp_read_at(file->fd, to, bytes, at);
 
-    while (got < bytes) {
-        ssize_t n = pread(file->fd, (char *)to + got, bytes - got, (off_t)(at + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read %s", file->name);
-        if (n == 0)
-            return gp_fail(err, GP_ECORRUPT, "%s became shorter while it was read", file->name);
-        got += (size_t)n;
-    }
+    if (got < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", file->name);
+    if ((size_t)got < bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s became shorter while it was read", file->name);
     return GP_OK;
 }
 

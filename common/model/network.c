@@ -1,118 +1,16 @@
 #include "common/model/network.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/fault.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/onnx.h"
 
 enum { MODEL_BYTES_MAX = INT_MAX };
-
-gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
-{
-    struct stat facts;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || (size_t)facts.st_size > bytes_max) {
-        close(fd);
-        return gp_fail(err, GP_ELIMIT, "%s is not a file of at most %zu bytes", path, bytes_max);
-    }
-    size_t size = (size_t)facts.st_size, used = 0;
-    uint8_t *buffer = gp_malloc(size);
-
-    while (buffer != NULL && used < size) {
-        ssize_t got = read(fd, buffer + used, size - used);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    if (buffer == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the %zu bytes of %s", size, path);
-    if (used != size) {
-        gp_free(buffer);
-        return gp_fail(err, GP_EIO, "%s ended after %zu of %zu bytes", path, used, size);
-    }
-    *data = buffer;
-    *bytes = size;
-    return GP_OK;
-}
-
-static gp_status write_all(int fd, const uint8_t *data, size_t bytes, const char *path, gp_error *err)
-{
-    while (bytes > 0) {
-        ssize_t put = write(fd, data, bytes);
-
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-        data += put;
-        bytes -= (size_t)put;
-    }
-    return fsync(fd) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-}
-
-/* In the folder of path, without a name: should we die, it is gone.  *named: not every file system has that. */
-static int file_create(const char *path, const char *temporary, bool *named)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    int fd;
-
-    snprintf(folder, sizeof(folder), "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
-             slash == NULL ? "." : path);
-    fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    *named = fd < 0;
-    return fd >= 0 ? fd : open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-}
-
-static bool file_name(int fd, const char *temporary)
-{
-    char self[40];
-
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-    unlink(temporary);
-    return linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) == 0;
-}
-
-gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
-{
-    char temporary[PATH_MAX];
-    bool named;
-
-    if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid()) >= sizeof(temporary))
-        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
-    int fd = file_create(path, temporary, &named);
-
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot create %s", path);
-    gp_status status = write_all(fd, data, bytes, path, err);
-
-    gp_fault_point("file-written");
-    if (status == GP_OK && !named && !file_name(fd, temporary))
-        status = gp_fail_errno(err, GP_EIO, "cannot give %s its name", path);
-    if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    if (status == GP_OK && rename(temporary, path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", temporary, path);
-    if (status != GP_OK)
-        unlink(temporary);
-    return status;
-}
 
 static bool ends_with(const char *text, const char *end)
 {

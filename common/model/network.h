@@ -27,10 +27,4 @@ bool gp_network_is_file(const char *name);
 /* Replace the class names by those of a JSON array. */
 gp_status gp_network_set_classes(gp_network *network, const char *json, size_t bytes, gp_error *err);
 
-/* The whole file; *data is freed with gp_free().  GP_ELIMIT: longer than bytes_max. */
-gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
-
-/* Write beside path and rename over it: whole or not at all. */
-gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err);
-
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/model/onnx_tensor.h"
 
 enum { PATH_BYTES_MAX = 1024, PATH_PARTS_MAX = 32 };
@@ -160,19 +161,12 @@ static gp_status source_open(source *from, const char *path, gp_error *err)
 
 static gp_status read_all(const source *from, uint64_t offset, void *data, size_t bytes, gp_error *err)
 {
-    size_t used = 0;
+    ssize_t got = gp_read_at(from->fd, data, bytes, offset);
 
-    while (used < bytes) {
-        ssize_t got = pread(from->fd, (char *)data + used, bytes - used, (off_t)(offset + used));
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read its data");
-        if (got == 0)
-            return gp_fail(err, GP_EIO, "its data ended after %zu of %zu bytes", used, bytes);
-        used += (size_t)got;
-    }
+    if (got < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read its data");
+    if ((size_t)got < bytes)
+        return gp_fail(err, GP_EIO, "its data ended after %zd of %zu bytes", got, bytes);
     return GP_OK;
 }
 

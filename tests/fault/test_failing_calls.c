@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/model/network.h"
 #include "scheduler/hold.h"

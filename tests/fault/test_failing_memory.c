@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/gradpool.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/data/idx.h"

@@ -1,7 +1,7 @@
 /* test_train_again.c -- workers die in a training, and it goes on as if they had not. */
 #include <glob.h>
 
-#include "common/model/network.h"
+#include "common/base/file.h"
 #include "tests/service/trained.h"
 
 static const char *const exact[] = {

@@ -1,7 +1,6 @@
 /* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
+#include "common/base/file.h"
 #include "tests/service/pools.h"
-
-#include "common/model/network.h"
 
 static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05",
                                      "max-restarts=0", NULL };

@@ -1,0 +1,28 @@
+/* file.h -- files read and written whole, however little of them the kernel takes at once. */
+#ifndef GP_FILE_H
+#define GP_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/base/error.h"
+
+/* gp_file_read -- the whole file; *data is freed with gp_free().
+ * GP_ENOENT, GP_EIO.  GP_ELIMIT: no regular file, or longer than bytes_max. */
+gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
+
+/* gp_file_write -- beside path, synced and renamed over it: whole or not at all.  GP_EIO; GP_ELIMIT: the path is too long. */
+gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err);
+
+/* gp_read_at -- bytes from the offset on; how many, fewer where the file ends.  -1: errno says why. */
+ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset);
+
+/* gp_write_all -- to a descriptor that blocks.  false: errno says why, and some of it may be written. */
+bool gp_write_all(int fd, const void *data, size_t bytes);
+
+/* gp_directory_sync -- the names in it outlive a power cut.  false: errno says why. */
+bool gp_directory_sync(const char *directory);
+
+#endif
