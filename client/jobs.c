@@ -27,35 +27,9 @@ enum {
 bool gp_job_variable_allowed(const char *name)
 {
     static const char *const exact[] = {
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TMPDIR",
-        "LD_LIBRARY_PATH",
-        "PYTHONPATH",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "XDG_CACHE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_STATE_HOME",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "CURL_CA_BUNDLE",
-        "AWS_PROFILE",
-        "AWS_REGION",
-        "AWS_DEFAULT_REGION",
-        "AWS_CONFIG_FILE",
-        "AWS_SHARED_CREDENTIALS_FILE",
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "AWS_CA_BUNDLE",
-        "OMP_NUM_THREADS",
+#define GP_JOB_VARIABLE(name, of_host) #name,
+#include "proto/job_variables.def"
+#undef GP_JOB_VARIABLE
     };
     static const char *const begins[] = { "LC_", "GRADPOOL_" };
 

@@ -338,27 +338,6 @@ int shell_remote_patience_ms(shell *s)
 
 /* ---- jobs of other hosts ---- */
 
-/* What a program expects to find in its environment on any host, as it is on this one. */
-static const char *const host_variables[] = { "PATH",
-                                              "HOME",
-                                              "USER",
-                                              "LOGNAME",
-                                              "SHELL",
-                                              "LANG",
-                                              "TZ",
-                                              "TMPDIR",
-                                              "LD_LIBRARY_PATH",
-                                              "GRADPOOL_DATA",
-                                              "XDG_CACHE_HOME",
-                                              "XDG_CONFIG_HOME",
-                                              "AWS_PROFILE",
-                                              "AWS_REGION",
-                                              "AWS_DEFAULT_REGION",
-                                              "AWS_CONFIG_FILE",
-                                              "AWS_SHARED_CREDENTIALS_FILE",
-                                              "AWS_ENDPOINT_URL",
-                                              "AWS_CA_BUNDLE" };
-
 static bool has_variable(const gp_frame *given, const char *name)
 {
     size_t bytes = strlen(name);
@@ -371,14 +350,23 @@ static bool has_variable(const gp_frame *given, const char *name)
 
 gp_status shell_remote_environment(const gp_frame *given, gp_buffer *out, gp_error *err)
 {
+    static const struct variable {
+        const char *name;
+        bool of_host;
+    } variables[] = {
+#define GP_JOB_VARIABLE(name, of_host) { #name, of_host },
+#include "proto/job_variables.def"
+#undef GP_JOB_VARIABLE
+    };
     gp_status status = gp_buffer_append(out, given->data, given->bytes, err);
 
-    for (size_t i = 0; i < sizeof(host_variables) / sizeof(host_variables[0]) && status == GP_OK; i++) {
-        const char *value = getenv(host_variables[i]);
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]) && status == GP_OK; i++) {
+        const struct variable *v = &variables[i];
+        const char *value = v->of_host ? getenv(v->name) : NULL;
 
-        if (value == NULL || has_variable(given, host_variables[i]))
+        if (value == NULL || has_variable(given, v->name))
             continue;
-        status = gp_buffer_printf(out, err, "%s=%s", host_variables[i], value);
+        status = gp_buffer_printf(out, err, "%s=%s", v->name, value);
         if (status == GP_OK)
             status = gp_buffer_append(out, "", 1, err);
     }
