@@ -1,11 +1,8 @@
-/* activation.h -- what the kinds that are one function of each number have in common: shape, and an op either way. */
+/* activation.h -- what the kinds that are one function of each number have in common: an op either way. */
 #ifndef GP_ACTIVATION_H
 #define GP_ACTIVATION_H
 
-#include "common/model/graph.h"
-
-/* The output is shaped as the input. */
-gp_status gp_activation_infer(gp_infer *infer, gp_error *err);
+#include "common/model/wiring.h"
 
 /* The op of that function with factor[0] and factor[1] as op.h says.  Backward reads what forward gave. */
 gp_status gp_activation_forward(gp_lowering *lowering, gp_activation function, double first, double second,

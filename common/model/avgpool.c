@@ -2,8 +2,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
-#include "common/model/window.h"
+#include "common/model/pooling.h"
 
 typedef struct avgpool_settings {
     gp_window_settings window;
@@ -11,24 +10,7 @@ typedef struct avgpool_settings {
 } avgpool_settings;
 
 static const gp_param avgpool_params[] = {
-    { "kernel", NULL, GP_PARAM_I64, offsetof(avgpool_settings, window.kernel), .count = 2, .min = 1,
-      .max = GP_WINDOW_MAX, .seed_name = "PoolSize", .torch_name = "kernel_size", .unit = "pixels",
-      .help = "height, width" },
-    { "stride", NULL, GP_PARAM_I64, offsetof(avgpool_settings, window.stride), .count = 2, .min = 1,
-      .max = GP_WINDOW_MAX, .seed_name = "Stride", .torch_name = "stride", .unit = "pixels",
-      .help = "step between windows: height, width (default: the kernel)" },
-    { "padding", NULL, GP_PARAM_I64, offsetof(avgpool_settings, window.padding), .count = 4,
-      .max = GP_WINDOW_MAX, .seed_name = "Padding", .torch_name = "padding", .unit = "pixels",
-      .help = "around the input: top, left, bottom, right" },
-    { "dilation", NULL, GP_PARAM_I64, offsetof(avgpool_settings, window.dilation), .count = 2, .fallback = 1,
-      .min = 1, .max = GP_WINDOW_MAX, .torch_name = "dilation", .unit = "pixels",
-      .help = "distance of neighbouring taps: height, width" },
-    { "same", NULL, GP_PARAM_WORD, offsetof(avgpool_settings, window.same), .words = gp_window_same_words,
-      .seed_name = "Padding",
-      .help =
-          "pad so that the output is ceil(input / stride): an odd pixel behind (upper) or before (lower)" },
-    { "ceil", NULL, GP_PARAM_BOOL, offsetof(avgpool_settings, window.ceil), .torch_name = "ceil_mode",
-      .help = "also take a last window that reaches over the end of the input" },
+    GP_POOLING_PARAMS(avgpool_settings),
     { "count-padding", NULL, GP_PARAM_BOOL, offsetof(avgpool_settings, count_padding),
       .seed_name = "PaddingValue", .torch_name = "count_include_pad",
       .help = "divide by the whole window, padding included" },
@@ -39,51 +21,34 @@ static gp_status avgpool_infer(gp_infer *infer, gp_error *err)
 {
     const avgpool_settings *settings = infer->settings;
     gp_window window;
-    int64_t out[2];
-    gp_status status = gp_window_resolve(&window, out, &settings->window, 1, &infer->inputs[0], err);
+    gp_status status = gp_pooling_infer(infer, &settings->window, &window, err);
 
-    if (status != GP_OK)
-        return status;
-    if (settings->window.ceil && settings->count_padding &&
+    if (status == GP_OK && settings->window.ceil && settings->count_padding &&
         (window.padding[2] != settings->window.padding[2] ||
          window.padding[3] != settings->window.padding[3]))
         return gp_fail(
             err, GP_EUNSUPPORTED,
             "ceil and count-padding together leave open what a window over the end counts; drop one");
-    infer->output = gp_shape3(infer->inputs[0].dim[0], out[0], out[1]);
-    return gp_window_check_padding(&window, &infer->inputs[0], out, err);
+    return status;
 }
 
-static gp_op avgpool_op(const gp_lowering *lowering, gp_opcode code)
+static gp_pool_kind avgpool_kind(const avgpool_settings *settings)
 {
-    const avgpool_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-    int64_t out[2];
-
-    gp_window_resolve(&op.window, out, &settings->window, 1, &lowering->graph->values[lowering->x[0]].shape,
-                      NULL); /* infer has seen it succeed */
-    op.pool = settings->count_padding ? GP_POOL_AVERAGE_COUNT_PADDING : GP_POOL_AVERAGE;
-    return op;
+    return settings->count_padding ? GP_POOL_AVERAGE_COUNT_PADDING : GP_POOL_AVERAGE;
 }
 
 static gp_status avgpool_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = avgpool_op(lowering, GP_OP_POOL);
+    const avgpool_settings *settings = lowering->settings;
 
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_pooling_forward(lowering, avgpool_kind(settings), &settings->window, err);
 }
 
 static gp_status avgpool_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = avgpool_op(lowering, GP_OP_POOL_BACKWARD);
+    const avgpool_settings *settings = lowering->settings;
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_pooling_backward(lowering, avgpool_kind(settings), &settings->window, err);
 }
 
 static const gp_kind_check avgpool_checks[] = {

@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
 #include "common/model/window.h"
+#include "common/model/wiring.h"
 
 typedef struct conv2d_settings {
     int64_t channels;
@@ -63,18 +63,13 @@ static gp_status conv2d_infer(gp_infer *infer, gp_error *err)
     int64_t taps = settings->window.kernel[0] * settings->window.kernel[1];
 
     infer->output = gp_shape3(settings->channels, out[0], out[1]);
-    infer->parameters[0] = (gp_parameter_need){
-        .role = "weight",
-        .shape = gp_shape4(settings->channels, in_channels / groups, settings->window.kernel[0],
-                           settings->window.kernel[1]),
-        .fan_in = taps * (in_channels / groups),
-        .fan_out = taps * (settings->channels / groups),
-        .initializer = GP_INIT_WEIGHTS,
-    };
-    infer->parameters[1] = (gp_parameter_need){ .role = "bias",
-                                                .shape = gp_shape1(settings->channels),
-                                                .initializer = GP_INIT_ZEROS };
-    infer->parameter_count = settings->bias ? 2 : 1;
+    const gp_parameter_need weight = { .shape =
+                                           gp_shape4(settings->channels, in_channels / groups,
+                                                     settings->window.kernel[0], settings->window.kernel[1]),
+                                       .fan_in = taps * (in_channels / groups),
+                                       .fan_out = taps * (settings->channels / groups) };
+
+    gp_wire_infer_weights(infer, &weight, settings->channels, settings->bias);
     return GP_OK;
 }
 
@@ -91,32 +86,13 @@ static gp_op conv2d_op(const gp_lowering *lowering, gp_opcode code)
 
 static gp_status conv2d_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = conv2d_op(lowering, GP_OP_CONV2D);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->parameters[0];
-    op.in[2] = lowering->parameters[1];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_forward(lowering, conv2d_op(lowering, GP_OP_CONV2D), err);
 }
 
 static gp_status conv2d_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_WEIGHTS);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->gradients[0];
-    op.out[1] = lowering->gradients[1];
-    gp_status status = gp_lowering_emit(lowering, &op, err);
-
-    if (status != GP_OK || lowering->dx[0] == GP_NO_VALUE)
-        return status;
-    op = conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_DATA);
-    op.in[0] = lowering->dy;
-    op.in[1] = lowering->parameters[0];
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_backward(lowering, conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_WEIGHTS),
+                                     conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_DATA), err);
 }
 
 static const gp_kind_check conv2d_checks[] = {

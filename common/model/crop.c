@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct crop_settings {
     int64_t start[3], size[3];
@@ -48,22 +48,12 @@ static gp_status crop_infer(gp_infer *infer, gp_error *err)
 
 static gp_status crop_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = crop_op(lowering, GP_OP_SLICE);
-
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, crop_op(lowering, GP_OP_SLICE), err);
 }
 
 static gp_status crop_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = crop_op(lowering, GP_OP_PAD);
-
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, crop_op(lowering, GP_OP_PAD), err);
 }
 
 static const gp_kind_check crop_checks[] = {

@@ -1,7 +1,7 @@
 /* Local response normalisation over neighbouring channels (Krizhevsky et al., NIPS 2012), as AlexNet and GoogLeNet have. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct crosschannelnorm_settings {
     int64_t size;
@@ -30,13 +30,6 @@ static gp_op crosschannelnorm_op(const gp_lowering *lowering, gp_opcode code)
     op.factor[1] = settings->beta;
     op.factor[2] = settings->bias;
     return op;
-}
-
-static gp_status crosschannelnorm_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
 }
 
 static gp_status crosschannelnorm_forward(gp_lowering *lowering, gp_error *err)
@@ -87,7 +80,7 @@ const gp_kind gp_kind_crosschannelnorm = {
     .settings_table = crosschannelnorm_params,
     .settings_bytes = sizeof(crosschannelnorm_settings),
     .checks = crosschannelnorm_checks,
-    .infer = crosschannelnorm_infer,
+    .infer = gp_wire_infer_same,
     .forward = crosschannelnorm_forward,
     .backward = crosschannelnorm_backward,
 };

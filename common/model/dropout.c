@@ -1,7 +1,7 @@
 /* Dropout (Srivastava et al., JMLR 2014), inverted: scaled in training, nothing to do in inference. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct dropout_settings {
     double rate;
@@ -13,23 +13,14 @@ static const gp_param dropout_params[] = {
     { 0 },
 };
 
-static gp_status dropout_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
-}
-
 static gp_status dropout_forward(gp_lowering *lowering, gp_error *err)
 {
     const dropout_settings *settings = lowering->settings;
     gp_op op = gp_op_init(lowering->phase == GP_PHASE_TRAIN ? GP_OP_DROPOUT : GP_OP_RESHAPE);
 
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
     if (op.code == GP_OP_DROPOUT)
         op.rate = settings->rate;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, op, err);
 }
 
 static gp_status dropout_backward(gp_lowering *lowering, gp_error *err)
@@ -37,12 +28,8 @@ static gp_status dropout_backward(gp_lowering *lowering, gp_error *err)
     const dropout_settings *settings = lowering->settings;
     gp_op op = gp_op_init(GP_OP_DROPOUT_BACKWARD);
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
     op.rate = settings->rate;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, op, err);
 }
 
 /* The mask is a function of (seed, step, position), so differences work: both sides draw the same. */
@@ -62,7 +49,7 @@ const gp_kind gp_kind_dropout = {
     .settings_table = dropout_params,
     .settings_bytes = sizeof(dropout_settings),
     .checks = dropout_checks,
-    .infer = dropout_infer,
+    .infer = gp_wire_infer_same,
     .forward = dropout_forward,
     .backward = dropout_backward,
 };

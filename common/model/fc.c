@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 enum { OUTPUTS_MAX = 1 << 20 };
 
@@ -27,46 +27,23 @@ static gp_status fc_infer(gp_infer *infer, gp_error *err)
     if (settings->outputs == 0)
         return gp_fail(err, GP_EINVAL, "the number of outputs is not given; say outputs=N");
     infer->output = gp_shape1(settings->outputs);
-    infer->parameters[0] = (gp_parameter_need){ .role = "weight",
-                                                .shape = gp_shape2(settings->outputs, inputs),
-                                                .fan_in = inputs,
-                                                .fan_out = settings->outputs,
-                                                .initializer = GP_INIT_WEIGHTS };
-    infer->parameters[1] = (gp_parameter_need){ .role = "bias",
-                                                .shape = gp_shape1(settings->outputs),
-                                                .initializer = GP_INIT_ZEROS };
-    infer->parameter_count = settings->bias ? 2 : 1;
+    const gp_parameter_need weight = { .shape = gp_shape2(settings->outputs, inputs),
+                                       .fan_in = inputs,
+                                       .fan_out = settings->outputs };
+
+    gp_wire_infer_weights(infer, &weight, settings->outputs, settings->bias);
     return GP_OK;
 }
 
 static gp_status fc_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_FC);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->parameters[0];
-    op.in[2] = lowering->parameters[1];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_forward(lowering, gp_op_init(GP_OP_FC), err);
 }
 
 static gp_status fc_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_FC_BACKWARD_WEIGHTS);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->gradients[0];
-    op.out[1] = lowering->gradients[1];
-    gp_status status = gp_lowering_emit(lowering, &op, err);
-
-    if (status != GP_OK || lowering->dx[0] == GP_NO_VALUE)
-        return status;
-    op = gp_op_init(GP_OP_FC_BACKWARD_DATA);
-    op.in[0] = lowering->dy;
-    op.in[1] = lowering->parameters[0];
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_backward(lowering, gp_op_init(GP_OP_FC_BACKWARD_WEIGHTS),
+                                     gp_op_init(GP_OP_FC_BACKWARD_DATA), err);
 }
 
 static const gp_kind_check fc_checks[] = {

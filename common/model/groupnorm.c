@@ -1,9 +1,9 @@
 /* Group normalisation (Wu & He, ECCV 2018): each sample's channels in groups, so that no sample sees another.
  * As many groups as channels make it instance normalisation. */
+#include "common/model/groupnorm.h"
+
 #include <inttypes.h>
 #include <stddef.h>
-
-#include "common/model/graph.h"
 
 typedef struct groupnorm_settings {
     int64_t groups;
@@ -19,38 +19,31 @@ static const gp_param groupnorm_params[] = {
     { 0 },
 };
 
-static gp_op groupnorm_op(const gp_lowering *lowering, gp_opcode code)
+void gp_groupnorm_infer(gp_infer *infer)
 {
-    const groupnorm_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-
-    op.factor[0] = settings->epsilon;
-    op.number[0] = (int32_t)settings->groups;
-    return op;
-}
-
-static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
-{
-    const groupnorm_settings *settings = infer->settings;
     const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
 
-    if (channels.dim[0] % settings->groups != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "%" PRId64 " groups do not divide its %" PRId64 " channels; use a divisor",
-                       settings->groups, channels.dim[0]);
     infer->output = infer->inputs[0];
     infer->parameter_count = 2;
     infer->parameters[0] =
         (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
     infer->parameters[1] =
         (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
-    return GP_OK;
 }
 
-static gp_status groupnorm_forward(gp_lowering *lowering, gp_error *err)
+static gp_op groupnorm_op(gp_opcode code, int64_t groups, double epsilon)
 {
-    gp_op op = groupnorm_op(lowering, GP_OP_GROUPNORM);
-    const gp_shape moments = gp_shape2(2, op.number[0]);
+    gp_op op = gp_op_init(code);
+
+    op.factor[0] = epsilon;
+    op.number[0] = (int32_t)groups;
+    return op;
+}
+
+gp_status gp_groupnorm_forward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err)
+{
+    gp_op op = groupnorm_op(GP_OP_GROUPNORM, groups, epsilon);
+    const gp_shape moments = gp_shape2(2, groups);
     gp_status status = gp_lowering_save(lowering, 0, GP_F32, &moments, err);
 
     if (status != GP_OK)
@@ -63,9 +56,9 @@ static gp_status groupnorm_forward(gp_lowering *lowering, gp_error *err)
     return gp_lowering_emit(lowering, &op, err);
 }
 
-static gp_status groupnorm_backward(gp_lowering *lowering, gp_error *err)
+gp_status gp_groupnorm_backward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err)
 {
-    gp_op op = groupnorm_op(lowering, GP_OP_GROUPNORM_BACKWARD);
+    gp_op op = groupnorm_op(GP_OP_GROUPNORM_BACKWARD, groups, epsilon);
     const gp_shape sums = gp_shape2(2, lowering->graph->values[lowering->parameters[0]].shape.dim[0]);
     gp_status status = gp_lowering_save(lowering, 1, GP_F32, &sums, err);
 
@@ -80,6 +73,33 @@ static gp_status groupnorm_backward(gp_lowering *lowering, gp_error *err)
     op.out[2] = lowering->gradients[1];
     op.out[3] = lowering->saved[1];
     return gp_lowering_emit(lowering, &op, err);
+}
+
+static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
+{
+    const groupnorm_settings *settings = infer->settings;
+    const int64_t channels = infer->inputs[0].dim[0];
+
+    if (channels % settings->groups != 0)
+        return gp_fail(err, GP_EINVAL,
+                       "%" PRId64 " groups do not divide its %" PRId64 " channels; use a divisor",
+                       settings->groups, channels);
+    gp_groupnorm_infer(infer);
+    return GP_OK;
+}
+
+static gp_status groupnorm_forward(gp_lowering *lowering, gp_error *err)
+{
+    const groupnorm_settings *settings = lowering->settings;
+
+    return gp_groupnorm_forward(lowering, settings->groups, settings->epsilon, err);
+}
+
+static gp_status groupnorm_backward(gp_lowering *lowering, gp_error *err)
+{
+    const groupnorm_settings *settings = lowering->settings;
+
+    return gp_groupnorm_backward(lowering, settings->groups, settings->epsilon, err);
 }
 
 static const gp_kind_check groupnorm_checks[] = {

@@ -1,7 +1,7 @@
 /* Layer normalisation (Ba et al., 2016): all numbers of a sample together, scale and offset per channel. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/groupnorm.h"
 
 typedef struct layernorm_settings {
     double epsilon;
@@ -13,64 +13,25 @@ static const gp_param layernorm_params[] = {
     { 0 },
 };
 
-static gp_op layernorm_op(const gp_lowering *lowering, gp_opcode code)
-{
-    const layernorm_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-
-    op.factor[0] = settings->epsilon;
-    op.number[0] = 1;
-    return op;
-}
-
 static gp_status layernorm_infer(gp_infer *infer, gp_error *err)
 {
-    const layernorm_settings *settings = infer->settings;
-    const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
-    (void)settings;
     (void)err;
-    infer->output = infer->inputs[0];
-    infer->parameter_count = 2;
-    infer->parameters[0] =
-        (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
-    infer->parameters[1] =
-        (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
+    gp_groupnorm_infer(infer);
     return GP_OK;
 }
 
 static gp_status layernorm_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = layernorm_op(lowering, GP_OP_GROUPNORM);
-    const gp_shape moments = gp_shape2(2, op.number[0]);
-    gp_status status = gp_lowering_save(lowering, 0, GP_F32, &moments, err);
+    const layernorm_settings *settings = lowering->settings;
 
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->parameters[0];
-    op.in[2] = lowering->parameters[1];
-    op.out[0] = lowering->y;
-    op.out[1] = lowering->saved[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_groupnorm_forward(lowering, 1, settings->epsilon, err);
 }
 
 static gp_status layernorm_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = layernorm_op(lowering, GP_OP_GROUPNORM_BACKWARD);
-    const gp_shape sums = gp_shape2(2, lowering->graph->values[lowering->parameters[0]].shape.dim[0]);
-    gp_status status = gp_lowering_save(lowering, 1, GP_F32, &sums, err);
+    const layernorm_settings *settings = lowering->settings;
 
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.in[2] = lowering->parameters[0];
-    op.in[3] = lowering->saved[0];
-    op.out[0] = lowering->dx[0];
-    op.out[1] = lowering->gradients[0];
-    op.out[2] = lowering->gradients[1];
-    op.out[3] = lowering->saved[1];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_groupnorm_backward(lowering, 1, settings->epsilon, err);
 }
 
 static const gp_kind_check layernorm_checks[] = {

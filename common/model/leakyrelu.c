@@ -43,7 +43,7 @@ const gp_kind gp_kind_leakyrelu = {
     .settings_table = leakyrelu_params,
     .settings_bytes = sizeof(leakyrelu_settings),
     .checks = leakyrelu_checks,
-    .infer = gp_activation_infer,
+    .infer = gp_wire_infer_same,
     .forward = leakyrelu_forward,
     .backward = leakyrelu_backward,
 };

@@ -1,7 +1,7 @@
 /* Zeros around height and width. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct pad_settings {
     int64_t padding[4];
@@ -38,22 +38,12 @@ static gp_status pad_infer(gp_infer *infer, gp_error *err)
 
 static gp_status pad_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = pad_op(lowering, GP_OP_PAD);
-
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, pad_op(lowering, GP_OP_PAD), err);
 }
 
 static gp_status pad_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = pad_op(lowering, GP_OP_SLICE);
-
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, pad_op(lowering, GP_OP_SLICE), err);
 }
 
 static const gp_kind_check pad_checks[] = {

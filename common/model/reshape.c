@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct reshape_settings {
     int64_t shape[3];
@@ -51,22 +51,12 @@ static gp_status reshape_infer(gp_infer *infer, gp_error *err)
 
 static gp_status reshape_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_RESHAPE);
-
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, gp_op_init(GP_OP_RESHAPE), err);
 }
 
 static gp_status reshape_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_RESHAPE);
-
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, gp_op_init(GP_OP_RESHAPE), err);
 }
 
 static const gp_kind_check reshape_checks[] = {

@@ -1,7 +1,7 @@
 /* Height and width of another size, by the nearest pixel or by a mix of the four around. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct resize_settings {
     int64_t scale[2], size[2];
@@ -47,21 +47,15 @@ static gp_status resize_forward(gp_lowering *lowering, gp_error *err)
     gp_op op = gp_op_init(GP_OP_RESIZE);
 
     op.number[0] = ((const resize_settings *)lowering->settings)->mode;
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, op, err);
 }
 
 static gp_status resize_backward(gp_lowering *lowering, gp_error *err)
 {
     gp_op op = gp_op_init(GP_OP_RESIZE_BACKWARD);
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
     op.number[0] = ((const resize_settings *)lowering->settings)->mode;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, op, err);
 }
 
 static const gp_kind_check resize_checks[] = {

@@ -42,7 +42,7 @@ const gp_kind gp_kind_scale = {
     .settings_table = scale_params,
     .settings_bytes = sizeof(scale_settings),
     .checks = scale_checks,
-    .infer = gp_activation_infer,
+    .infer = gp_wire_infer_same,
     .forward = scale_forward,
     .backward = scale_backward,
 };

@@ -29,7 +29,7 @@ const gp_kind gp_kind_sigmoid = {
     .inputs_max = 1,
     .settings_table = sigmoid_params,
     .checks = sigmoid_checks,
-    .infer = gp_activation_infer,
+    .infer = gp_wire_infer_same,
     .forward = sigmoid_forward,
     .backward = sigmoid_backward,
 };

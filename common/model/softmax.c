@@ -1,36 +1,18 @@
 /* Softmax over channels, pixel by pixel, within a network; the end of a classification is crossentropy. */
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 static const gp_param softmax_params[] = { { 0 } };
 
-static gp_status softmax_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    infer->output = infer->inputs[0];
-    return GP_OK;
-}
-
 static gp_status softmax_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_SOFTMAX);
-
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, gp_op_init(GP_OP_SOFTMAX), err);
 }
 
 static gp_status softmax_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_SOFTMAX_BACKWARD);
-
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
-    op.in[0] = lowering->y;
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward_output(lowering, gp_op_init(GP_OP_SOFTMAX_BACKWARD), err);
 }
 
 static const gp_kind_check softmax_checks[] = {
@@ -47,7 +29,7 @@ const gp_kind gp_kind_softmax = {
     .inputs_max = 1,
     .settings_table = softmax_params,
     .checks = softmax_checks,
-    .infer = softmax_infer,
+    .infer = gp_wire_infer_same,
     .forward = softmax_forward,
     .backward = softmax_backward,
 };

@@ -29,7 +29,7 @@ const gp_kind gp_kind_tanh = {
     .inputs_max = 1,
     .settings_table = tanh_params,
     .checks = tanh_checks,
-    .infer = gp_activation_infer,
+    .infer = gp_wire_infer_same,
     .forward = tanh_forward,
     .backward = tanh_backward,
 };

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
 #include "common/model/window.h"
+#include "common/model/wiring.h"
 
 typedef struct transconv2d_settings {
     int64_t channels;
@@ -81,49 +81,25 @@ static gp_status transconv2d_infer(gp_infer *infer, gp_error *err)
                            in->dim[1], in->dim[2]);
     }
     infer->output = gp_shape3(settings->channels, out[0], out[1]);
-    infer->parameters[0] = (gp_parameter_need){
-        .role = "weight",
-        .shape = gp_shape4(in->dim[0], settings->channels / settings->groups, settings->window.kernel[0],
-                           settings->window.kernel[1]),
-        .fan_in = taps * (in->dim[0] / settings->groups),
-        .fan_out = taps * (settings->channels / settings->groups),
-        .initializer = GP_INIT_WEIGHTS,
-    };
-    infer->parameters[1] = (gp_parameter_need){ .role = "bias",
-                                                .shape = gp_shape1(settings->channels),
-                                                .initializer = GP_INIT_ZEROS };
-    infer->parameter_count = settings->bias ? 2 : 1;
+    const gp_parameter_need weight = { .shape =
+                                           gp_shape4(in->dim[0], settings->channels / settings->groups,
+                                                     settings->window.kernel[0], settings->window.kernel[1]),
+                                       .fan_in = taps * (in->dim[0] / settings->groups),
+                                       .fan_out = taps * (settings->channels / settings->groups) };
+
+    gp_wire_infer_weights(infer, &weight, settings->channels, settings->bias);
     return GP_OK;
 }
 
 static gp_status transconv2d_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = transconv2d_op(lowering, GP_OP_TRANSCONV2D);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->parameters[0];
-    op.in[2] = lowering->parameters[1];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_forward(lowering, transconv2d_op(lowering, GP_OP_TRANSCONV2D), err);
 }
 
 static gp_status transconv2d_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.out[0] = lowering->gradients[0];
-    op.out[1] = lowering->gradients[1];
-    gp_status status = gp_lowering_emit(lowering, &op, err);
-
-    if (status != GP_OK || lowering->dx[0] == GP_NO_VALUE)
-        return status;
-    op = transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_DATA);
-    op.in[0] = lowering->dy;
-    op.in[1] = lowering->parameters[0];
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_weighted_backward(lowering, transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS),
+                                     transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_DATA), err);
 }
 
 static const gp_kind_check transconv2d_checks[] = {

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "common/model/graph.h"
+#include "common/model/wiring.h"
 
 typedef struct transpose_settings {
     int64_t order[3];
@@ -43,9 +43,7 @@ static gp_status transpose_forward(gp_lowering *lowering, gp_error *err)
 
     for (int i = 0; i < 3; i++)
         op.number[i] = (int32_t)settings->order[i];
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_forward(lowering, op, err);
 }
 
 static gp_status transpose_backward(gp_lowering *lowering, gp_error *err)
@@ -53,13 +51,9 @@ static gp_status transpose_backward(gp_lowering *lowering, gp_error *err)
     const transpose_settings *settings = lowering->settings;
     gp_op op = gp_op_init(GP_OP_TRANSPOSE);
 
-    if (lowering->dx[0] == GP_NO_VALUE)
-        return GP_OK;
     for (int32_t i = 0; i < 3; i++)
         op.number[settings->order[i]] = i;
-    op.in[0] = lowering->dy;
-    op.out[0] = lowering->dx[0];
-    return gp_lowering_emit(lowering, &op, err);
+    return gp_wire_backward(lowering, op, err);
 }
 
 static const gp_kind_check transpose_checks[] = {
