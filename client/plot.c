@@ -144,35 +144,32 @@ static int text_width(const char *text)
     return width;
 }
 
-static void text_draw(plot *p, int left, int top, const char *text, uint32_t colour)
+/* up: from y upwards, read with the head to the left. */
+static void text_put(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
 {
     for (; *text != '\0'; text++) {
         const struct glyph *glyph = glyph_find(*text);
 
         if (goes_on(*text))
             continue;
-        for (int y = 0; y < GLYPH_HEIGHT; y++)
-            for (int x = 0; x < GLYPH_WIDTH; x++)
-                if (glyph->row[y] >> (GLYPH_WIDTH - 1 - x) & 1)
-                    box_fill(p, left + x * SCALE, top + y * SCALE, SCALE, SCALE, colour);
-        left += ADVANCE;
+        for (int row = 0; row < GLYPH_HEIGHT; row++)
+            for (int column = 0; column < GLYPH_WIDTH; column++)
+                if (glyph->row[row] >> (GLYPH_WIDTH - 1 - column) & 1)
+                    box_fill(p, x + (up ? row : column) * SCALE,
+                             up ? y - (column + 1) * SCALE : y + row * SCALE, SCALE, SCALE, colour);
+        x += up ? 0 : ADVANCE;
+        y -= up ? ADVANCE : 0;
     }
 }
 
-/* From `bottom` upwards, read with the head to the left. */
+static void text_draw(plot *p, int left, int top, const char *text, uint32_t colour)
+{
+    text_put(p, left, top, false, text, colour);
+}
+
 static void text_draw_up(plot *p, int left, int bottom, const char *text, uint32_t colour)
 {
-    for (; *text != '\0'; text++) {
-        const struct glyph *glyph = glyph_find(*text);
-
-        if (goes_on(*text))
-            continue;
-        for (int y = 0; y < GLYPH_HEIGHT; y++)
-            for (int x = 0; x < GLYPH_WIDTH; x++)
-                if (glyph->row[y] >> (GLYPH_WIDTH - 1 - x) & 1)
-                    box_fill(p, left + y * SCALE, bottom - (x + 1) * SCALE, SCALE, SCALE, colour);
-        bottom -= ADVANCE;
-    }
+    text_put(p, left, bottom, true, text, colour);
 }
 
 /* ---- axes ---- */

@@ -111,14 +111,7 @@ uint32_t advice_batch(const char *const *options, bool *per_worker)
 {
     gp_train_options values;
 
-    gp_params_default(gp_train_options_table, &values);
-    for (; *options != NULL; options++) {
-        char name[80];
-        const char *equals = strchr(*options, '=');
-
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - *options), *options);
-        gp_params_set(gp_params_find(gp_train_options_table, name), &values, equals + 1, NULL);
-    }
+    gp_train_options_from_words(&values, options);
     *per_worker = values.mini_batch_size_per_worker > 0;
     return (uint32_t)(*per_worker ? values.mini_batch_size_per_worker : values.mini_batch_size);
 }

@@ -149,9 +149,7 @@ static void show_json(const exchange_row *rows, size_t count)
         gp_json_end_object(&writer);
     }
     gp_json_end_array(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 int bench_allreduce(cli_call *call)

@@ -92,19 +92,6 @@ static bool option_is(const char *option, const char *name)
     return strncmp(option, name, bytes) == 0 && option[bytes] == '=';
 }
 
-static void base_options(const cli_call *call, gp_train_options *options)
-{
-    gp_params_default(gp_train_options_table, options);
-    for (int i = 0; i < call->train_count; i++) {
-        char name[80];
-        const char *equals = strchr(call->train[i], '=');
-
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
-        gp_params_set(gp_params_find(gp_train_options_table, name), options, equals + 1, NULL);
-    }
-    gp_train_options_resolve(options);
-}
-
 static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error *err)
 {
     const bench_options *options = s->options;
@@ -263,16 +250,14 @@ static void show_json(const scaling *s)
     gp_json_put_number(&writer, "accuracy_spread", accuracy_spread(s));
     gp_json_put_bool(&writer, "validated", s->runs[0].validated);
     gp_json_end_object(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *err)
 {
     gp_train_options base;
 
-    base_options(s->call, &base);
+    gp_train_options_from_words(&base, s->call->train);
     for (uint32_t i = 0; i < s->count; i++) {
         const uint32_t times = s->options->fixed_batch ? 1 : counts[i];
 

@@ -237,9 +237,7 @@ static void show_json(const advise *a)
         gp_json_end_object(&writer);
     }
     gp_json_end_object(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 static int advise_check(cli_call *call)

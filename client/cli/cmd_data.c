@@ -162,9 +162,7 @@ static void data_list_json(void)
         gp_json_end_object(&writer);
     }
     gp_json_end_array(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 static int data_preview_run(cli_call *call, const char *source)

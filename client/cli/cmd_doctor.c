@@ -114,7 +114,6 @@ static gp_status show_json(const doctor *d, gp_error *err)
 {
     gp_buffer text;
     gp_json_writer w;
-    gp_status status;
 
     gp_buffer_init(&text, 1 << 20);
     gp_json_writer_init(&w, &text, true);
@@ -147,11 +146,7 @@ static gp_status show_json(const doctor *d, gp_error *err)
         }
     gp_json_end_array(&w);
     gp_json_end_object(&w);
-    status = gp_json_writer_finish(&w, err);
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
-    return status;
+    return show_json_print(&w, &text, err);
 }
 
 static int doctor_run(cli_call *call)

@@ -5,6 +5,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/fit.h"
+#include "client/cli/show.h"
 #include "common/base/json.h"
 #include "common/base/metrics_put.h"
 
@@ -76,12 +77,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     if (e->confusion != NULL && per_class)
         gp_confusion_put_per_class(&writer, e->confusion);
     gp_json_end_object(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
-    return status;
+    return show_json_print(&writer, &text, err);
 }
 
 /* ---- for people ---- */

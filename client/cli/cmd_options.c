@@ -56,11 +56,7 @@ static int options_json(void)
         gp_json_end_object(&writer);
     }
     gp_json_end_array(&writer);
-    gp_status status = gp_json_writer_finish(&writer, NULL);
-
-    printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
-    return status == GP_OK ? CLI_OK : CLI_FAILED;
+    return show_json_print(&writer, &text, NULL) == GP_OK ? CLI_OK : CLI_FAILED;
 }
 
 static int options_run(cli_call *call)

@@ -12,6 +12,7 @@
 #include "client/cli/job_self.h"
 #include "client/cli/report.h"
 #include "client/cli/run_folder.h"
+#include "client/cli/show.h"
 #include "client/cli/view.h"
 #include "common/base/json.h"
 #include "common/model/train_options.h"
@@ -114,15 +115,7 @@ typedef struct gp_session {
 /* As given and, where they depend on workers or solver, as they came out. */
 static void train_options_of(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
 {
-    gp_params_default(gp_train_options_table, options);
-    for (int i = 0; i < call->train_count; i++) {
-        char name[80];
-        const char *equals = strchr(call->train[i], '=');
-
-        snprintf(name, sizeof(name), "%.*s", (int)(equals - call->train[i]), call->train[i]);
-        gp_params_set(gp_params_find(gp_train_options_table, name), options, equals + 1, NULL);
-    }
-    gp_train_options_resolve(options);
+    gp_train_options_from_words(options, call->train);
     options->mini_batch_size = facts->batch;
     options->initial_learn_rate = facts->initial_learn_rate;
 }
@@ -322,8 +315,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
             gp_json_put_number(&writer, "advice_error", advised / measured - 1);
         }
         gp_json_end_object(&writer);
-        printf("%s\n", gp_buffer_text(&text));
-        gp_buffer_deinit(&text);
+        show_json_print(&writer, &text, NULL);
         return;
     }
     printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",

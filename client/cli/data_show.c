@@ -110,9 +110,7 @@ static void show_json(const char *source, const data_part *parts, int count)
             part_print_json(&parts[i], &writer);
     gp_json_end_array(&writer);
     gp_json_end_object(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 /* The count of a class in a part: by name, since a part's classes may be numbered otherwise. */

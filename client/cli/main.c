@@ -318,14 +318,9 @@ bool cli_given(const cli_call *call, const char *name)
 
 uint32_t cli_verbose_frequency(const cli_call *call)
 {
-    static const char prefix[] = "verbose-frequency=";
     gp_train_options options;
 
-    gp_params_default(gp_train_options_table, &options);
-    for (int i = 0; i < call->train_count; i++)
-        if (strncmp(call->train[i], prefix, sizeof(prefix) - 1) == 0)
-            gp_params_set(gp_params_find(gp_train_options_table, "verbose-frequency"), &options,
-                          call->train[i] + sizeof(prefix) - 1, NULL);
+    gp_train_options_from_words(&options, call->train);
     return (uint32_t)options.verbose_frequency;
 }
 

@@ -5,6 +5,7 @@
 
 #include "client/cli/changes.h"
 #include "client/cli/net.h"
+#include "client/cli/show.h"
 #include "client/transfer.h"
 #include "common/base/file.h"
 #include "common/data/store.h"
@@ -187,12 +188,7 @@ static gp_status report_json(const net_knife *knife, const cli_changes *changes,
     gp_json_put_integer(&writer, "classes", knife->edited.graph->class_count);
     changes_write(changes, &writer);
     gp_json_end_object(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
-    return status;
+    return show_json_print(&writer, &text, err);
 }
 
 static gp_status edit_report(const net_knife *knife, gp_error *err)

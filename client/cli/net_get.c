@@ -6,6 +6,7 @@
 
 #include "client/cli/download.h"
 #include "client/cli/net.h"
+#include "client/cli/show.h"
 #include "common/base/json.h"
 #include "common/base/spell.h"
 #include "common/data/store.h"
@@ -115,9 +116,7 @@ static void get_report(const cli_call *call, const net_source *source, const cha
     gp_json_put_text(&writer, "sha256", sum);
     gp_json_put_bool(&writer, "checked", source->file.sum != NULL);
     gp_json_end_object(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 int net_get(cli_call *call)

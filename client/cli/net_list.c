@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/net.h"
+#include "client/cli/show.h"
 #include "common/base/json.h"
 #include "common/data/get.h"
 #include "common/model/netspec.h"
@@ -75,9 +76,7 @@ static void list_json(void)
         gp_json_end_object(&writer);
     }
     gp_json_end_array(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    show_json_print(&writer, &text, NULL);
 }
 
 int net_list(cli_call *call)

@@ -180,12 +180,7 @@ static gp_status show_json(const net_view *view, gp_error *err)
     gp_json_end_object(&writer);
     put_layers(&writer, view);
     gp_json_end_object(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
-    return status;
+    return show_json_print(&writer, &text, err);
 }
 
 /* A network of the zoo for its own input and classes, where none are given. */

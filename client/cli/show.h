@@ -1,4 +1,4 @@
-/* show.h -- tables for people. */
+/* show.h -- what goes to standard output: tables for people, JSON for programs. */
 #ifndef GP_CLI_SHOW_H
 #define GP_CLI_SHOW_H
 
@@ -7,6 +7,7 @@
 
 #include <gradpool/gradpool.h>
 
+#include "common/base/json.h"
 #include "proto/messages.h"
 
 /* Columns as wide as their widest cell.  Cells are copied, at most 120 bytes. */
@@ -18,6 +19,9 @@ void show_table_free(show_table *table);       /* accepts NULL */
 
 /* One field of a CSV file, quoted where it has to be. */
 void show_csv_field(FILE *file, const char *text);
+
+/* The text that the writer wrote, as a line; it is released.  Nothing is shown of one that failed. */
+gp_status show_json_print(gp_json_writer *writer, gp_buffer *text, gp_error *err);
 
 /* The pool, its workers, its leases. */
 void show_status(const gp_status_reply *status);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/json.h"
@@ -257,12 +258,11 @@ static void print_lines(const printer *p, const char *tag, const char *text, siz
     }
 }
 
-static gp_status print_json(const printer *p, const char *key, int64_t number, const gp_buffer *value,
-                            size_t bytes, gp_error *err)
+static gp_status print_json(const char *key, int64_t number, const gp_buffer *value, size_t bytes,
+                            gp_error *err)
 {
     gp_json_writer writer;
     gp_buffer line;
-    gp_status status;
 
     gp_buffer_init(&line, SIZE_MAX / 2);
     gp_json_writer_init(&writer, &line, false);
@@ -272,12 +272,7 @@ static gp_status print_json(const printer *p, const char *key, int64_t number, c
     gp_json_put_integer(&writer, "bytes", (int64_t)bytes);
     gp_json_put_text(&writer, key != NULL ? "result" : "reduced", gp_buffer_text(value));
     gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
-    (void)p;
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(&line));
-    gp_buffer_deinit(&line);
-    return status;
+    return show_json_print(&writer, &line, err);
 }
 
 /* key NULL: the reduced value. */
@@ -292,7 +287,7 @@ static gp_status print_value(const printer *p, const char *key, int64_t number, 
     status = put_value(&value, as, data, bytes, err);
     snprintf(tag, sizeof(tag), "%" PRId64 ": ", number);
     if (status == GP_OK && p->json)
-        status = print_json(p, key, number, &value, bytes, err);
+        status = print_json(key, number, &value, bytes, err);
     else if (status == GP_OK)
         print_lines(p, key == NULL ? "" : tag, gp_buffer_text(&value), value.bytes);
     gp_buffer_deinit(&value);

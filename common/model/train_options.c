@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 static const char *const schedules[] = { "none", "piecewise", "exponential", "cosine", "polynomial", NULL };
@@ -447,6 +448,19 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
     if (status == GP_OK)
         *out = options;
     return status;
+}
+
+void gp_train_options_from_words(gp_train_options *out, const char *const *words)
+{
+    gp_params_default(gp_train_options_table, out);
+    for (; *words != NULL; words++) {
+        char name[80];
+        const char *equals = strchr(*words, '=');
+
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - *words), *words);
+        gp_params_set(gp_params_find(gp_train_options_table, name), out, equals + 1, NULL);
+    }
+    gp_train_options_resolve(out);
 }
 
 void gp_train_options_resolve(gp_train_options *options)
