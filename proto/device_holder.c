@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/proc_stat.h"
+
 enum { FAMILY_MAX = 32 };
 
 void gp_device_claim_name(char out[GP_DEVICE_CLAIM_NAME], const char *uuid)
@@ -87,16 +89,13 @@ void gp_device_list_holders(gp_device_list *list, const char *device_dir)
 static bool is_ours(uint32_t pid)
 {
     for (int level = 0; level < FAMILY_MAX && pid > 1; level++) {
-        char path[40], text[400];
-        const char *after;
+        gp_proc_stat stat;
 
         if (is_worker(pid))
             return true;
-        snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", pid);
-        file_read(AT_FDCWD, path, text, sizeof(text));
-        after = strrchr(text, ')'); /* behind the name, which may have any characters */
-        if (after == NULL || sscanf(after, ") %*c %" SCNu32, &pid) != 1)
+        if (!gp_proc_stat_read(&stat, (pid_t)pid))
             return false;
+        pid = (uint32_t)stat.parent;
     }
     return false;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/packet.h"
 #include "proto/door.h"
 #include "proto/door_wire.h"
 #include "proto/listen.h"
@@ -127,28 +128,12 @@ bool gp_door_gone(int door_fd)
 
 /* ---- descriptors ---- */
 
-enum { FDS_SEEN_MAX = 8 }; /* one is wanted; a peer that sends more loses them all */
-
 gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err)
 {
     gp_door_request sent = *request;
-    struct iovec bytes = { &sent, sizeof(sent) };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = { .room = { 0 } };
-    struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
 
     sent.magic = GP_DOOR_MAGIC;
-    if (fd >= 0) {
-        control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
-                                         .cmsg_level = SOL_SOCKET,
-                                         .cmsg_type = SCM_RIGHTS };
-        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-        message.msg_control = &control;
-        message.msg_controllen = sizeof(control.room);
-    }
-    if (sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    if (gp_packet_send(door_fd, &sent, sizeof(sent), &fd, fd >= 0 ? 1 : 0) >= 0)
         return GP_OK;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
         return gp_fail(err, GP_EBUSY, "the peer does not read its door; try again");
@@ -157,39 +142,13 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
     return gp_fail_errno(err, GP_EIO, "cannot send through the door");
 }
 
-/* Takes the first descriptor of the control data; closes all when there is more than one. */
-static int control_fd(struct msghdr *message)
-{
-    int fds[FDS_SEEN_MAX], found = -1;
-    size_t count = 0;
-
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        for (size_t i = 0; i < here && count < FDS_SEEN_MAX; i++)
-            memcpy(&fds[count++], CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-    }
-    if (count == 1)
-        return fds[0];
-    while (count > 0)
-        close(fds[--count]);
-    return found;
-}
-
+/* One descriptor is wanted; a peer that sends more loses them all. */
 gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err)
 {
     gp_door_request got;
-    struct iovec bytes = { &got, sizeof(got) };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int) * FDS_SEEN_MAX)];
-    } control = { .room = { 0 } };
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room)
-    };
-    ssize_t count = recvmsg(door_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    gp_packet_fds fds;
+    bool cut;
+    ssize_t count = gp_packet_receive(door_fd, &got, sizeof(got), MSG_DONTWAIT, &fds, &cut);
 
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return gp_fail(err, GP_ETIMEDOUT, "no request waits at the door");
@@ -197,16 +156,14 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
         return gp_fail(err, GP_EPEER, "the peer at the door is gone");
     if (count < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read from the door");
-    int received = control_fd(&message);
+    bool sound = count == sizeof(got) && got.magic == GP_DOOR_MAGIC && !cut;
 
-    if (count != sizeof(got) || got.magic != GP_DOOR_MAGIC ||
-        (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-        if (received >= 0)
-            close(received);
+    if (!sound || fds.count > 1)
+        gp_packet_fds_close(&fds);
+    if (!sound)
         return gp_fail(err, GP_EPROTO, "what came through the door is no request");
-    }
     *request = got;
-    *fd = received;
+    *fd = fds.count == 1 ? fds.fd[0] : -1;
     return GP_OK;
 }
 

@@ -12,13 +12,12 @@
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/file.h"
+#include "common/base/packet.h"
 
 static_assert(sizeof(gp_runner_request) == 24 && offsetof(gp_runner_request, grace_ms) == 20, "layout");
 static_assert(sizeof(gp_runner_answer) == 488 && offsetof(gp_runner_answer, seconds) == 40 &&
                   offsetof(gp_runner_answer, text) == 72,
               "layout");
-
-enum { FDS_SEEN_MAX = 16 }; /* a peer that sends another number than is asked for loses them all */
 
 /* ---- specs: the head, then directory, arguments and variables, each with its NUL ---- */
 
@@ -163,23 +162,7 @@ gp_status gp_runner_spec_read(gp_runner_spec *out, void **memory, int fd, uint32
 static gp_status packet_send(int socket, const void *data, size_t bytes, const int *fds, uint32_t fd_count,
                              gp_error *err)
 {
-    struct iovec piece = { (void *)(uintptr_t)data, bytes };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int) * GP_RUNNER_FDS)];
-    } control = { .room = { 0 } };
-    struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
-
-    assert(fd_count <= GP_RUNNER_FDS);
-    if (fd_count > 0) {
-        control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int) * fd_count),
-                                         .cmsg_level = SOL_SOCKET,
-                                         .cmsg_type = SCM_RIGHTS };
-        memcpy(CMSG_DATA(&control.head), fds, sizeof(int) * fd_count);
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
-    }
-    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    if (gp_packet_send(socket, data, bytes, fds, fd_count) >= 0)
         return GP_OK;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
         return gp_fail(err, GP_EBUSY, "the other end does not read");
@@ -188,55 +171,32 @@ static gp_status packet_send(int socket, const void *data, size_t bytes, const i
     return gp_fail_errno(err, GP_EIO, "cannot send a packet of %zu bytes", bytes);
 }
 
-static uint32_t control_fds(struct msghdr *message, int *fds)
-{
-    uint32_t count = 0;
-
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        for (size_t i = 0; i < here && count < FDS_SEEN_MAX; i++)
-            memcpy(&fds[count++], CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-    }
-    return count;
-}
-
-/* fds == NULL: none is wanted, any is closed. */
+/* fds == NULL: none is wanted, any is closed.  A peer that sends another number than is asked for loses them all. */
 static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, uint32_t *fd_count,
                                 gp_error *err)
 {
-    struct iovec piece = { data, bytes };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int) * FDS_SEEN_MAX)];
-    } control = { .room = { 0 } };
-    struct msghdr message = {
-        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room)
-    };
-    int seen[FDS_SEEN_MAX];
-    ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    gp_packet_fds seen;
+    bool cut;
+    ssize_t got = gp_packet_receive(socket, data, bytes, MSG_DONTWAIT, &seen, &cut);
 
     /* One that ends without having read all that we sent: this is said once, ahead of what it had sent us. */
     if (got < 0 && errno == ECONNRESET)
-        got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = gp_packet_receive(socket, data, bytes, MSG_DONTWAIT, &seen, &cut);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return gp_fail(err, GP_ETIMEDOUT, "no packet waits");
     if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == ENOTCONN)))
         return gp_fail(err, GP_EPEER, "the other end is gone");
     if (got < 0)
         return gp_fail_errno(err, GP_EIO, "cannot receive a packet");
-    uint32_t count = control_fds(&message, seen);
-    bool whole = (size_t)got == bytes && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    const uint32_t count = seen.count;
+    bool whole = (size_t)got == bytes && !cut;
 
     if (whole && fds != NULL && (count == 0 || count == GP_RUNNER_FDS)) {
-        memcpy(fds, seen, sizeof(int) * count);
+        memcpy(fds, seen.fd, sizeof(int) * count);
         *fd_count = count;
         return GP_OK;
     }
-    for (uint32_t i = 0; i < count; i++)
-        close(seen[i]);
+    gp_packet_fds_close(&seen);
     return whole && fds == NULL
                ? GP_OK
                : gp_fail(err, GP_EPROTO, "a packet of %zd bytes and %u descriptors", got, count);

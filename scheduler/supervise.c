@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/proc_stat.h"
 #include "common/base/secret.h"
 
 #ifndef P_PIDFD
@@ -176,28 +177,11 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     return gp_fail_errno(err, GP_EIO, "cannot start worker %u (%s)", index + 1, program);
 }
 
-/* The name before it, field 2, may hold anything. */
 uint64_t gp_supervise_start_time(pid_t pid)
 {
-    char path[40], text[1024], *at;
-    uint64_t ticks = 0;
-    int fd;
-    ssize_t got;
+    gp_proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = '\0';
-    at = strrchr(text, ')');
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    if (at != NULL)
-        ticks = strtoull(at, NULL, 10);
-    return ticks;
+    return gp_proc_stat_read(&stat, pid) ? stat.start_time : 0;
 }
 
 void gp_supervise_kill(const gp_child *child)

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,11 +13,11 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/proc_stat.h"
 #include "worker/comm/process.h"
 
 enum { ROUND_MS = 1 };
 
-/* One line of /proc/PID/stat. */
 typedef struct process {
     pid_t pid, parent, group;
     uint64_t start_time;
@@ -31,27 +30,11 @@ typedef struct census {
 
 static bool process_read(process *out, pid_t pid)
 {
-    char path[40], text[1024], *at, *end;
-    ssize_t got;
-    int fd;
+    gp_proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (!gp_proc_stat_read(&stat, pid))
         return false;
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    at = strrchr(text, ')'); /* the name, field 2, may contain anything; state and parent follow */
-    if (at == NULL || strlen(at) < 4)
-        return false;
-    *out = (process){ .pid = pid, .parent = (pid_t)strtol(at + 3, &end, 10) };
-    out->group = (pid_t)strtol(end, &end, 10);
-    for (int field = 6; end != NULL && field < 22; field++)
-        end = strchr(end + 1, ' ');
-    if (end == NULL)
-        return false;
-    out->start_time = strtoull(end, NULL, 10);
+    *out = (process){ .pid = pid, .parent = stat.parent, .group = stat.group, .start_time = stat.start_time };
     return true;
 }
 

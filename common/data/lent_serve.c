@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/packet.h"
 #include "common/data/lent.h"
 
 enum { BACKLOG = 128, ANSWER_S = 20 };
@@ -46,24 +47,6 @@ static bool is_ours(int fd)
 
 /* ---- lending ---- */
 
-static void fd_send(int to, int fd)
-{
-    char nothing = 0;
-    struct iovec byte = { &nothing, 1 };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {
-        .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS }
-    };
-    struct msghdr message = {
-        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room)
-    };
-
-    memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-    (void)!sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* who is gone needs none */
-}
-
 static void *lender_main(void *argument)
 {
     gp_lender *lender = argument;
@@ -76,7 +59,7 @@ static void *lender_main(void *argument)
         int asking = accept4(lender->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (asking >= 0 && is_ours(asking))
-            fd_send(asking, lender->lent);
+            (void)gp_packet_send(asking, "", 1, &lender->lent, 1); /* who is gone needs none */
         if (asking >= 0)
             close(asking);
         else if (errno == EMFILE || errno == ENFILE)
@@ -144,27 +127,18 @@ void gp_lent_serve_end(gp_lender *lender)
 
 static int fd_take(int from)
 {
-    char byte;
-    struct iovec bytes = { &byte, 1 };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room)
-    };
-    struct cmsghdr *head;
+    gp_packet_fds fds;
     ssize_t got;
-    int fd = -1;
+    char byte;
+    bool cut;
 
     do
-        got = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+        got = gp_packet_receive(from, &byte, 1, 0, &fds, &cut);
     while (got < 0 && errno == EINTR);
-    head = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-        head->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(head), sizeof(fd));
-    return fd;
+    if (got == 1 && !cut && fds.count == 1)
+        return fds.fd[0];
+    gp_packet_fds_close(&fds);
+    return -1;
 }
 
 int gp_lent_ask(unsigned pid, uint64_t token)

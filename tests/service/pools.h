@@ -15,6 +15,7 @@
 
 #include "client/pool.h"
 #include "common/base/clock.h"
+#include "common/base/proc_stat.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
@@ -120,17 +121,9 @@ static inline gp_status_reply *pools_settled(gp_pool *pool)
 
 static inline bool process_alive(pid_t pid)
 {
-    char path[40], state = 'X';
-    FILE *file;
+    gp_proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    file = fopen(path, "r");
-    if (file == NULL)
-        return false;
-    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'X';
-    fclose(file);
-    return state != 'X' && state != 'Z';
+    return gp_proc_stat_read(&stat, pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
 /* Memory of a process that is in RAM, KiB; 0 = there is none. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/proc_stat.h"
 #include "proto/runner_wire.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
@@ -158,17 +159,9 @@ static gp_runner_answer end_of(stage *s, uint64_t job)
 
 static bool alive(pid_t pid)
 {
-    char path[40], state = 'X';
-    FILE *file;
+    gp_proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    file = fopen(path, "r");
-    if (file == NULL)
-        return false;
-    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'X';
-    fclose(file);
-    return state != 'X' && state != 'Z';
+    return gp_proc_stat_read(&stat, pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
 /* The numbers that commands wrote into a file of the stage's directory, one a line; waits until there are `count`. */

@@ -3,35 +3,19 @@
 #include "worker/comm/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/base/proc_stat.h"
+
 gp_status gp_process_start_time(pid_t pid, uint64_t *ticks, gp_error *err)
 {
-    char path[64], text[1024], *at;
-    ssize_t got;
-    int fd;
+    gp_proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EPEER, "process %d is gone: %s", (int)pid, path);
-    got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (got <= 0)
-        return gp_fail(err, GP_EPEER, "process %d is gone: %s is empty", (int)pid, path);
-    text[got] = '\0';
-    at = strrchr(text, ')'); /* the name, field 2, may contain anything; field 3 follows it */
-    for (int field = 3; at != NULL && field <= 22; field++)
-        at = strchr(at + 1, ' ');
-    if (at == NULL)
-        return gp_fail(err, GP_EINTERNAL, "%s has fewer than 22 fields", path);
-    *ticks = strtoull(at, NULL, 10);
+    if (!gp_proc_stat_read(&stat, pid))
+        return gp_fail_errno(err, GP_EPEER, "process %d is gone: /proc/%d/stat", (int)pid, (int)pid);
+    *ticks = stat.start_time;
     return GP_OK;
 }
 
