@@ -13,17 +13,7 @@ dispatch_mutant dispatch_mutation;
 #define MUTANT(name) false
 #endif
 
-enum { WORDS = (DISPATCH_LEVELS + 63) / 64, LONG_NS = DISPATCH_FILL_NS, TIMERS_FIRST = 64 };
-
-/* Units by priority, highest first, then in the order of coming.  `used` has a bit for each level that has any. */
-typedef struct level_queue {
-    uint64_t used[WORDS];
-    uint32_t used_words; /* bit = word */
-    uint32_t count;
-    unit_list levels[DISPATCH_LEVELS];
-} level_queue;
-
-_Static_assert(WORDS <= 32, "the words of a queue fit one summary");
+enum { LONG_NS = DISPATCH_FILL_NS };
 
 typedef struct lane { /* a worker */
     bool up, near, full;
@@ -35,19 +25,13 @@ typedef struct lane { /* a worker */
     int64_t since_ns; /* when the first of them came to be the first */
 } lane;
 
-typedef struct timer {
-    int64_t when_ns;
-    team_unit *unit;
-} timer;
-
 struct dispatch {
     dispatch_hooks hooks;
     uint32_t workers;
     uint64_t gpus;
-    lane *lanes;         /* [workers] */
-    level_queue *queues; /* [QUEUE_WORKER + workers] */
-    timer *timers;       /* a heap by when_ns */
-    uint32_t timer_count, timer_room;
+    lane *lanes;        /* [workers] */
+    unit_queue *queues; /* [QUEUE_WORKER + workers] */
+    unit_timers timers;
     unit_list held, over;
     uint64_t held_count, ready_count, sent_count;
     uint64_t rerun, stolen;
@@ -56,51 +40,9 @@ struct dispatch {
 
 enum { QUEUE_ANY, QUEUE_CPU, QUEUE_GPU, QUEUE_WORKER };
 
-/* ---- lists ---- */
-
-void unit_list_append(unit_list *list, team_unit *unit)
-{
-    unit->next = NULL;
-    unit->previous = list->last;
-    if (list->last != NULL)
-        list->last->next = unit;
-    else
-        list->first = unit;
-    list->last = unit;
-}
-
-static void unit_list_prepend(unit_list *list, team_unit *unit)
-{
-    unit->previous = NULL;
-    unit->next = list->first;
-    if (list->first != NULL)
-        list->first->previous = unit;
-    else
-        list->last = unit;
-    list->first = unit;
-}
-
-void unit_list_remove(unit_list *list, team_unit *unit)
-{
-    if (unit->previous != NULL)
-        unit->previous->next = unit->next;
-    else
-        list->first = unit->next;
-    if (unit->next != NULL)
-        unit->next->previous = unit->previous;
-    else
-        list->last = unit->previous;
-    unit->next = unit->previous = NULL;
-}
-
 /* ---- queues ---- */
 
-static uint32_t level_of(const team_unit *unit)
-{
-    return (uint32_t)(GP_PRIORITY_MAX - unit->priority);
-}
-
-static level_queue *queue_of(dispatch *d, const team_unit *unit)
+static unit_queue *queue_of(dispatch *d, const team_unit *unit)
 {
     if (unit->wish != 0)
         return &d->queues[QUEUE_WORKER + unit->wish - 1];
@@ -109,58 +51,30 @@ static level_queue *queue_of(dispatch *d, const team_unit *unit)
                                                     : QUEUE_ANY];
 }
 
-static team_unit *queue_first(const level_queue *queue)
-{
-    if (queue->used_words == 0)
-        return NULL;
-    uint32_t word = (uint32_t)__builtin_ctz(queue->used_words);
-
-    return queue->levels[word * 64 + (uint32_t)__builtin_ctzll(queue->used[word])].first;
-}
-
 /* front: it was in here before, and keeps its place in the order. */
 static void ready_put(dispatch *d, team_unit *unit, bool front)
 {
     unit->state = UNIT_READY;
     d->ready_count++;
-    if (unit->urgent) {
-        unit_list *urgent = &d->lanes[unit->wish - 1].urgent;
-
-        if (front)
-            unit_list_prepend(urgent, unit);
-        else
-            unit_list_append(urgent, unit);
+    if (!unit->urgent) {
+        unit_queue_put(queue_of(d, unit), unit, front);
         return;
     }
-    level_queue *queue = queue_of(d, unit);
-    uint32_t level = level_of(unit);
+    unit_list *urgent = &d->lanes[unit->wish - 1].urgent;
 
     if (front)
-        unit_list_prepend(&queue->levels[level], unit);
+        unit_list_prepend(urgent, unit);
     else
-        unit_list_append(&queue->levels[level], unit);
-    queue->used[level / 64] |= (uint64_t)1 << level % 64;
-    queue->used_words |= 1u << level / 64;
-    queue->count++;
+        unit_list_append(urgent, unit);
 }
 
 static void ready_remove(dispatch *d, team_unit *unit)
 {
     d->ready_count--;
-    if (unit->urgent) {
+    if (unit->urgent)
         unit_list_remove(&d->lanes[unit->wish - 1].urgent, unit);
-        return;
-    }
-    level_queue *queue = queue_of(d, unit);
-    uint32_t level = level_of(unit);
-
-    unit_list_remove(&queue->levels[level], unit);
-    queue->count--;
-    if (queue->levels[level].first == NULL) {
-        queue->used[level / 64] &= ~((uint64_t)1 << level % 64);
-        if (queue->used[level / 64] == 0)
-            queue->used_words &= ~(1u << level / 64);
-    }
+    else
+        unit_queue_remove(queue_of(d, unit), unit);
 }
 
 /* The better of two that a worker could be given. */
@@ -184,85 +98,10 @@ static team_unit *ready_for(const dispatch *d, uint32_t worker)
 
     if (l->urgent.first != NULL)
         return l->urgent.first;
-    team_unit *unit = better(queue_first(&d->queues[QUEUE_ANY]),
-                             queue_first(&d->queues[has_gpu(d, worker) ? QUEUE_GPU : QUEUE_CPU]));
+    team_unit *unit = better(unit_queue_first(&d->queues[QUEUE_ANY]),
+                             unit_queue_first(&d->queues[has_gpu(d, worker) ? QUEUE_GPU : QUEUE_CPU]));
 
-    return better(unit, queue_first(&d->queues[QUEUE_WORKER + worker - 1]));
-}
-
-/* ---- deadlines: a binary heap; each unit has at most one ---- */
-
-static void timer_place(dispatch *d, uint32_t at, timer entry)
-{
-    d->timers[at] = entry;
-    entry.unit->timer = at + 1;
-}
-
-static void timer_up(dispatch *d, uint32_t at)
-{
-    timer moving = d->timers[at];
-
-    while (at > 0 && d->timers[(at - 1) / 2].when_ns > moving.when_ns) {
-        timer_place(d, at, d->timers[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    timer_place(d, at, moving);
-}
-
-static void timer_down(dispatch *d, uint32_t at)
-{
-    timer moving = d->timers[at];
-
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-
-        if (child + 1 < d->timer_count && d->timers[child + 1].when_ns < d->timers[child].when_ns)
-            child++;
-        if (child >= d->timer_count || d->timers[child].when_ns >= moving.when_ns)
-            break;
-        timer_place(d, at, d->timers[child]);
-        at = child;
-    }
-    timer_place(d, at, moving);
-}
-
-static void timer_clear(dispatch *d, team_unit *unit)
-{
-    if (unit->timer == 0)
-        return;
-    uint32_t at = unit->timer - 1;
-
-    unit->timer = 0;
-    if (at == --d->timer_count)
-        return;
-    timer_place(d, at, d->timers[d->timer_count]);
-    timer_down(d, at);
-    timer_up(d, at);
-}
-
-/* Room for one more: the unit has none yet. */
-static gp_status timer_reserve(dispatch *d, gp_error *err)
-{
-    if (d->timer_count < d->timer_room)
-        return GP_OK;
-    uint32_t room = d->timer_room == 0 ? TIMERS_FIRST : 2 * d->timer_room;
-    timer *grown = gp_realloc_array(d->timers, room, sizeof(*grown));
-
-    if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %u deadlines", room);
-    d->timers = grown;
-    d->timer_room = room;
-    return GP_OK;
-}
-
-static void timer_set(dispatch *d, team_unit *unit, int64_t when_ns)
-{
-    timer_clear(d, unit);
-    if (timer_reserve(d, NULL) != GP_OK)
-        return; /* late is what a deadline then is */
-    d->timers[d->timer_count] = (timer){ .when_ns = when_ns, .unit = unit };
-    unit->timer = ++d->timer_count;
-    timer_up(d, d->timer_count - 1);
+    return better(unit, unit_queue_first(&d->queues[QUEUE_WORKER + worker - 1]));
 }
 
 /* ---- making ---- */
@@ -294,7 +133,7 @@ void dispatch_free(dispatch *d)
         return;
     gp_free(d->lanes);
     gp_free(d->queues);
-    gp_free(d->timers);
+    unit_timers_deinit(&d->timers);
     gp_free(d);
 }
 
@@ -317,13 +156,13 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
 {
     assert(unit->state == UNIT_FREE && unit->wish <= d->workers && (!unit->urgent || unit->wish != 0));
     if (start_by_ns != 0 || unit->run_ms_max != 0) {
-        gp_status status = timer_reserve(d, err);
+        gp_status status = unit_timers_reserve(&d->timers, err);
 
         if (status != GP_OK)
             return status;
     }
     if (start_by_ns != 0)
-        timer_set(d, unit, start_by_ns);
+        unit_timers_set(&d->timers, unit, start_by_ns);
     if (unit->holds != 0) {
         unit->state = UNIT_HELD;
         unit_list_append(&d->held, unit);
@@ -355,7 +194,7 @@ static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
     l->since_ns = now_ns;
     if (first != NULL && first->run_ms_max != 0 && !first->canceled) {
         first->run_timed = true;
-        timer_set(d, first, now_ns + (int64_t)first->run_ms_max * 1000000);
+        unit_timers_set(&d->timers, first, now_ns + (int64_t)first->run_ms_max * 1000000);
     }
 }
 
@@ -376,7 +215,7 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
 
 static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
 {
-    timer_clear(d, unit);
+    unit_timers_clear(&d->timers, unit);
     unit->run_timed = false;
     if (unit->state == UNIT_HELD) {
         unit_list_remove(&d->held, unit);
@@ -544,7 +383,7 @@ static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
     if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
         return false;
     if (unit->run_timed)
-        timer_clear(d, unit); /* else it is the time by which it has to begin, and holds */
+        unit_timers_clear(&d->timers, unit); /* else it is the time by which it has to begin, and holds */
     unit->run_timed = false;
     lane_remove(d, unit, now_ns);
     unit->state = UNIT_FREE;
@@ -716,7 +555,7 @@ void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns)
             return;
         }
         unit->canceled = true;
-        timer_set(d, unit, now_ns + DISPATCH_KILL_NS);
+        unit_timers_set(&d->timers, unit, now_ns + DISPATCH_KILL_NS);
         d->hooks.stop(d->hooks.context, unit->worker, unit);
     }
 }
@@ -725,7 +564,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     const lane *l;
 
-    timer_clear(d, unit);
+    unit_timers_clear(&d->timers, unit);
     if (unit->state == UNIT_HELD || unit->state == UNIT_READY) {
         over_at(d, unit, GP_ETIMEDOUT, now_ns);
         return;
@@ -747,13 +586,13 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
 
 void dispatch_tick(dispatch *d, int64_t now_ns)
 {
-    while (d->timer_count > 0 && d->timers[0].when_ns <= now_ns)
-        timer_fired(d, d->timers[0].unit, now_ns);
+    while (d->timers.count > 0 && d->timers.at[0].when_ns <= now_ns)
+        timer_fired(d, d->timers.at[0].unit, now_ns);
 }
 
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
 {
-    int64_t next = d->timer_count > 0 ? d->timers[0].when_ns : INT64_MAX;
+    int64_t next = d->timers.count > 0 ? d->timers.at[0].when_ns : INT64_MAX;
     uint32_t idle = d->sent_count >= 2 ? idle_worker(d) : 0;
 
     if (idle == 0)
@@ -803,7 +642,7 @@ void dispatch_over_all(dispatch *d, gp_status status)
     while (d->held.first != NULL)
         dispatch_over(d, d->held.first, status);
     for (uint32_t q = 0; q < QUEUE_WORKER + d->workers; q++)
-        for (team_unit *unit; (unit = queue_first(&d->queues[q])) != NULL;)
+        for (team_unit *unit; (unit = unit_queue_first(&d->queues[q])) != NULL;)
             dispatch_over(d, unit, status);
     for (uint32_t w = 1; w <= d->workers; w++) {
         while (d->lanes[w - 1].urgent.first != NULL)

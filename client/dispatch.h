@@ -14,12 +14,9 @@
 #ifndef GP_DISPATCH_H
 #define GP_DISPATCH_H
 
-#include "client/team_parts.h"
-#include "proto/limits.h"
+#include "client/unit.h"
 
 enum {
-    DISPATCH_LEVELS = 2 * GP_PRIORITY_MAX + 1,
-    DISPATCH_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
     DISPATCH_DEPTH_MAX = 1024,
     DISPATCH_FILL_NS = 10000000,   /* of calls in a ring, by estimate: so late may we be woken */
     DISPATCH_EAGER_NS = 50000,     /* of them although few are left for the others */
@@ -27,71 +24,6 @@ enum {
     DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
     DISPATCH_ATTEMPTS = 3,
 };
-
-typedef enum unit_state {
-    UNIT_FREE,
-    UNIT_HELD,
-    UNIT_READY,
-    UNIT_SENT,
-    UNIT_DYING,
-    UNIT_OVER, /* it ends here, without a worker: given by dispatch_next_over() */
-    UNIT_ENDED,
-} unit_state;
-
-/* One that comes after another; the id tells whether the unit is still that one. */
-typedef struct unit_edge {
-    struct unit_edge *next;
-    team_unit *unit;
-    uint64_t id;
-    bool follow;
-} unit_edge;
-
-/* A call on its way.  A million of them may wait: mind its size. */
-struct team_unit {
-    team_unit *next, *previous; /* of the list that its state says */
-    uint64_t id;
-    uint64_t position; /* in the ring */
-    unit_edge *edges;
-    uint64_t value;
-    int64_t first;
-    gp_shared *shared;
-    union {
-        unsigned char in_place[DISPATCH_INLINE_MAX];
-        void *memory; /* longer than that; ours unless `borrowed` */
-    } payload;
-    uint32_t bytes; /* of the payload beside the blob */
-    uint32_t function, count;
-    uint32_t attempt;         /* said to the worker; 0 = counted */
-    uint32_t holds;           /* those it comes after that have not ended */
-    uint32_t timer;           /* place in the heap, from 1 */
-    uint32_t run_ms_max;      /* 0 = none */
-    float expected_ns;        /* SENT: by estimate when it was sent */
-    uint16_t kind, flags;     /* of the record */
-    uint16_t attempts, tries; /* begun so often (deaths); so often retried (errors) */
-    uint16_t attempts_max, retries_max;
-    int16_t priority;
-    uint16_t status; /* gp_status, of OVER */
-    uint8_t worker;  /* SENT: where; then where it was last; 0 = never */
-    uint8_t wish;    /* this worker only; 0 = any */
-    uint8_t needs;   /* GP_NEEDS_... */
-    uint8_t state;   /* unit_state */
-    bool urgent : 1; /* before everything else of its worker */
-    bool once : 1;   /* means nothing to another process: over when its worker dies */
-    bool fatal : 1;  /* with `once`: has killed workers before; over with how this one died */
-    bool borrowed : 1;
-    bool canceled : 1;   /* asked to end while it ran */
-    bool run_timed : 1;  /* its timer is run_ms_max, begun */
-    bool orphan : 1;     /* one that it comes after failed */
-    bool begun_late : 1; /* ended because of run_ms_max */
-    bool is_future : 1;  /* who owns it */
-};
-
-typedef struct unit_list {
-    team_unit *first, *last;
-} unit_list;
-
-void unit_list_append(unit_list *list, team_unit *unit);
-void unit_list_remove(unit_list *list, team_unit *unit);
 
 #ifdef GP_CORE_MUTANTS
 typedef enum dispatch_mutant {

@@ -124,7 +124,7 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
         future->mapped = taken.mapped;
         return;
     }
-    future->result = bytes <= DISPATCH_INLINE_MAX ? future->unit.payload.in_place : gp_malloc(bytes);
+    future->result = bytes <= UNIT_INLINE_MAX ? future->unit.payload.in_place : gp_malloc(bytes);
     if (future->result == NULL) {
         future->status = GP_ENOMEM;
         return;

@@ -1,10 +1,12 @@
 /* team.h -- inside a team: its workers, links, and what it holds; for the files of the team and futures alone.
  *
- *   team.c        open and close, entering and leaving a call, units, what lasts
- *   team_link.c   workers: attached, linked, opened; their doors; death and replacement
+ *   team.c           open and close, entering and leaving a call, units
+ *   team_lasting.c   what is said to every worker, and again to each that replaces one
+ *   team_link.c      workers: attached, linked, opened; their doors; death and replacement
  *   team_payloads.c  which worker has which payload
- *   team_drive.c  answers, waiting, the thread that drives while no call is made
- *   dispatch.c    which call goes where (pure)
+ *   team_answers.c   what workers say: results, items, lines
+ *   team_drive.c     waiting, and the thread that drives while no call is made
+ *   dispatch.c       which call goes where (pure)
  *   future.c, function.c, values.c, queue.c, shared.c   what users see
  *   spmd.c, parfor.c, parfor_chunk.c                    blocks and loops
  *
@@ -24,6 +26,7 @@
 #include <pthread.h>
 
 #include "client/dispatch.h"
+#include "client/memory_kills.h"
 #include "client/pool.h"
 #include "client/shared.h"
 #include "client/team_parts.h"
@@ -69,8 +72,7 @@ typedef struct team_worker {
     uint32_t held, leaving; /* payloads from here, and those of them that it was told to release */
     int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
     int64_t last_ns;  /* when its last call ended */
-    uint64_t kills;   /* by lack of memory, where it lives, when it came up */
-    char kills_path[256];
+    memory_kills kills;
     /* Of the process that died last: */
     bool lost_known;
     int64_t facts_ms; /* when to wait no more for them; 0 = nothing waits */
@@ -186,10 +188,14 @@ void team_end_over(gp_team *team);
 void unit_payload_free(team_unit *unit);
 /* Fill the unit's record from a call, copying or taking the payload over. */
 gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, gp_error *err);
-void team_lasting_replay(gp_team *team, uint32_t worker);
 /* Send what is ready, and ring. */
 void team_send(gp_team *team);
 void team_flush(gp_team *team);
+
+/* ---- team_lasting.c ---- */
+
+/* All that lasts, to a worker that is new. */
+void team_lasting_replay(gp_team *team, uint32_t worker);
 
 /* ---- team_payloads.c ---- */
 
@@ -217,12 +223,15 @@ void team_worker_close(gp_team *team, uint32_t worker);
 /* How it died; doing: "", or " while it ..." */
 void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes);
 
+/* ---- team_answers.c ---- */
+
+/* Take the answers of one worker, also the last of one that died.  Whether there were any. */
+bool team_drain(gp_team *team, uint32_t worker);
+
 /* ---- team_drive.c ---- */
 
 /* Take answers, end what ended, send what is ready.  Whether there was anything. */
 bool team_pump(gp_team *team);
-/* Take the answers of one worker: the last of one that died. */
-bool team_drain(gp_team *team, uint32_t worker);
 void team_background_begin(gp_team *team); /* there is work for it; the thread starts with the first */
 void team_background_end(gp_team *team);
 void team_awake(gp_team *team);

@@ -15,61 +15,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-/* ---- lack of memory: told from other kills by the kernel's own count ---- */
-
-static uint64_t count_in(const char *path, const char *key)
-{
-    FILE *file = fopen(path, "re");
-    char name[64];
-    unsigned long long value;
-    uint64_t found = UINT64_MAX;
-
-    if (file == NULL)
-        return found;
-    while (fscanf(file, "%63s %llu", name, &value) == 2)
-        if (strcmp(name, key) == 0)
-            found = value;
-    fclose(file);
-    return found;
-}
-
-/* The file that counts the kills where that process lives: its control group's, else the whole system's. */
-static void kills_find(char path[256], uint32_t pid)
-{
-    char source[40], line[300];
-    FILE *file;
-
-    snprintf(source, sizeof(source), "/proc/%" PRIu32 "/cgroup", pid);
-    snprintf(path, 256, "/proc/vmstat");
-    file = fopen(source, "re");
-    if (file == NULL)
-        return;
-    while (fgets(line, sizeof(line), file) != NULL) {
-        char events[256];
-        size_t used = strcspn(line, "\n");
-
-        line[used] = '\0';
-        if (strncmp(line, "0::/", 4) != 0 ||
-            (size_t)snprintf(events, sizeof(events), "/sys/fs/cgroup%.200s%smemory.events", line + 3,
-                             line[4] == '\0' ? "" : "/") >= sizeof(events))
-            continue;
-        if (count_in(events, "oom_kill") != UINT64_MAX)
-            memcpy(path, events, sizeof(events));
-    }
-    fclose(file);
-}
-
-static void kills_begin(team_worker *worker, uint32_t pid)
-{
-    kills_find(worker->kills_path, pid);
-    worker->kills = count_in(worker->kills_path, "oom_kill");
-}
-
-static bool killed_by_lack(const team_worker *worker)
-{
-    return worker->kills != UINT64_MAX && count_in(worker->kills_path, "oom_kill") > worker->kills;
-}
-
 void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes)
 {
     const team_worker *w = &team->workers[worker - 1];
@@ -122,7 +67,7 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
     call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
     if (call == NULL)
         return false;
-    payload = unit->bytes > DISPATCH_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
+    payload = unit->bytes > UNIT_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
     call->kind = unit->kind;
     call->flags = unit->flags;
     call->function = unit->function;
@@ -313,7 +258,7 @@ static void worker_down(gp_team *team, uint32_t w)
         team->info.worker_deaths++;
     }
     worker->stage = TEAM_DOWN;
-    worker->out_of_memory = killed_by_lack(worker);
+    worker->out_of_memory = memory_kills_grew(&worker->kills);
     worker->dirty = false;
     worker->down_ms = gp_now_ms();
     worker->dial_ms = INT64_MAX; /* when a grant comes */
@@ -357,7 +302,7 @@ static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
     memcpy(hello.session, team->pool->session, sizeof(hello.session));
     memcpy(request.token, team->pool->grant.token, sizeof(request.token));
     team_worker_close(team, w);
-    kills_begin(worker, slot->pid);
+    memory_kills_begin(&worker->kills, slot->pid);
     gp_status status = gp_door_connect(&worker->door, &reply, slot->door, &hello, TEAM_DOOR_MS, err);
 
     if (status == GP_OK)
