@@ -7,7 +7,7 @@
  *   task_api.c     the functions of task.h but those of groups
  *   task_loop.c    GP_CALL_LOOP and its kin
  *   task_block.c, task_comm.c   blocks, and the functions of task.h between their ranks
- *   model*.c, data.c   train_task.h
+ *   model*.c, task_data.c  train_task.h
  *
  * All of it belongs to the compute thread, but for gp_seat and what says otherwise. */
 #ifndef GP_TASK_STATE_H

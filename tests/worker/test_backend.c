@@ -1,5 +1,5 @@
 /* The CPU backend's lanes kernels against the float64 oracle: every op, every instruction set, every way to cut a
- * batch.  Bounds are those that design.md promises: 1e-5 of the gradient's norm against the oracle. */
+ * batch.  Bounds are those that are promised: 1e-5 of the gradient's norm against the oracle. */
 #include "tests/gp_test.h"
 
 #include "tests/worker/backend_check.h"

@@ -11,7 +11,7 @@
 extern const gp_segment_ops gp_segment_onednn; /* linked in: the module's copy counts its own allocations */
 
 enum { SEED = 11, STEP = 3, POSITION = 1000, CALLS_MAX = 4, CUTS_MAX = 2 };
-static const double GRADIENT_TOLERANCE = 1e-5; /* of the norm; design.md 4.2 */
+static const double GRADIENT_TOLERANCE = 1e-5; /* of the norm */
 /* In bfloat16: of the norm of all gradients (one parameter's may be off by four times that); of loss and scores. */
 static const double NARROW_TOLERANCE = 1e-2, NARROW_LOSS_TOLERANCE = 1e-2;
 
