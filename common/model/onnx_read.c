@@ -412,6 +412,14 @@ static gp_status read_classes(reading *r, gp_error *err)
     return status;
 }
 
+/* What folding may make of so many bytes: a small file is no bomb of hundreds of MiB. */
+static size_t computed_max(size_t bytes)
+{
+    const size_t least = (size_t)40 << 20, most = (size_t)1 << 28;
+
+    return bytes > (most - least) / 4 ? most : least + 4 * bytes;
+}
+
 static gp_status read_model(reading *r, const void *data, size_t bytes, const gp_onnx_options *options,
                             gp_error *err)
 {
@@ -434,6 +442,7 @@ static gp_status read_model(reading *r, const void *data, size_t bytes, const gp
         return status;
     gp_onnx_initializers_sort(r->model->graph);
     status = read_by_metadata(r, err);
+    r->store.bytes_max = computed_max(bytes + r->external_bytes);
     if (status == GP_OK && r->spec == NULL) {
         status = gp_onnx_map(&r->spec, &r->sources, &r->store, r->model->graph, opset,
                              options == NULL ? NULL : options->loss, err);

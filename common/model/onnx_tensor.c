@@ -13,11 +13,13 @@
 
 gp_status gp_onnx_store_take(gp_onnx_store *store, size_t bytes, void **out, gp_error *err)
 {
-    if (bytes > STORE_BYTES_MAX - store->bytes)
+    size_t bytes_max = store->bytes_max == 0 ? STORE_BYTES_MAX : store->bytes_max;
+
+    if (bytes > bytes_max - store->bytes)
         return gp_fail(err, GP_ELIMIT,
                        "the constants that its nodes compute pass %zu MiB; simplify the model (in Python: "
                        "onnxsim.simplify(model))",
-                       STORE_BYTES_MAX >> 20);
+                       bytes_max >> 20);
     if (store->count == store->capacity) {
         size_t capacity = store->capacity == 0 ? 64 : 2 * store->capacity;
         void **blocks = gp_realloc_array(store->blocks, capacity, sizeof(*blocks));

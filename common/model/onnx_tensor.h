@@ -24,7 +24,7 @@ typedef struct gp_onnx_tensor {
 typedef struct gp_onnx_store {
     void **blocks;
     size_t count, capacity;
-    size_t bytes;
+    size_t bytes, bytes_max; /* bytes_max 0: 256 MiB */
 } gp_onnx_store;
 
 /* GP_ELIMIT past the ceiling.  The block is not zeroed. */

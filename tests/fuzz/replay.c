@@ -1,39 +1,119 @@
-/* replay.c -- main() for a fuzz target without libFuzzer: every file of the folders named runs once. */
+/* replay.c -- main() for a fuzz target without libFuzzer: every file of the folders named runs once as it is, and in hostile forms: cut
+ * short, with lengths that are as large as can be, with parts twice.  None may take more memory than a decoder may. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/heap.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The bytes are copied to a block of their own size, so that a sanitizer sees a read behind the end. */
-static int file_run(const char *path)
+enum { BYTES_MAX = 1 << 21, HOSTILE = 16 };
+static const int64_t heap_max = 64 << 20;
+
+static struct {
+    unsigned files, inputs, failed;
+    int64_t most;
+    uint64_t random;
+} done = { .random = 1 };
+
+static uint32_t draw(uint32_t below)
 {
-    static uint8_t bytes[1 << 21];
+    done.random = done.random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(done.random >> 33) % below;
+}
+
+/* The bytes are copied to a block of their own size, so that a sanitizer sees a read behind the end. */
+static void input_run(const char *path, int form, const uint8_t *bytes, size_t count)
+{
+    uint8_t *exact = malloc(count == 0 ? 1 : count);
+
+    if (exact == NULL)
+        abort();
+    memcpy(exact, bytes, count);
+    heap_begin();
+    LLVMFuzzerTestOneInput(exact, count);
+    int64_t most = heap_most();
+
+    free(exact);
+    done.inputs++;
+    done.most = most > done.most ? most : done.most;
+    if (most <= heap_max)
+        return;
+    printf("%s, form %d: took %lld MiB, and a decoder may take %lld\n", path, form, (long long)(most >> 20),
+           (long long)(heap_max >> 20));
+    done.failed++;
+}
+
+static const uint8_t ones[8] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
+
+/* Of the same file always the same. */
+static size_t make_hostile(uint8_t *to, const uint8_t *from, size_t count)
+{
+    static const uint8_t large[][8] = { { 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
+                                        { 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f },
+                                        { 0x00, 0xff, 0xff, 0x00, 0x00, 0xff, 0xff, 0x00 },
+                                        { 0xdd, 0xff, 0xff, 0xff, 0xfe, 0xdf, 0x7f,
+                                          0xff } }; /* msgpack's longest */
+    uint32_t at = draw((uint32_t)count), kind = draw(8), bytes = 1u << draw(4);
+
+    memcpy(to, from, count);
+    if (bytes > count - at)
+        bytes = (uint32_t)(count - at);
+    if (kind == 0)
+        return at;
+    if (kind == 1 && 2 * count - at <= BYTES_MAX) { /* the rest twice */
+        memcpy(to + count, from + at, count - at);
+        return 2 * count - at;
+    }
+    memcpy(to + at, kind <= 3 ? ones : large[kind - 4], bytes);
+    if (kind % 2 == 0)
+        to[draw((uint32_t)count)] ^= (uint8_t)(1 << draw(8));
+    return count;
+}
+
+static void file_run(const char *path)
+{
+    static uint8_t bytes[BYTES_MAX], hostile[BYTES_MAX];
     FILE *file = fopen(path, "rb");
 
     if (file == NULL) {
         perror(path);
-        return 1;
+        done.failed++;
+        return;
     }
     size_t count = fread(bytes, 1, sizeof(bytes), file);
-    uint8_t *exact = malloc(count == 0 ? 1 : count);
 
     fclose(file);
-    if (exact == NULL)
-        return 1;
-    for (size_t i = 0; i < count; i++)
-        exact[i] = bytes[i];
-    LLVMFuzzerTestOneInput(exact, count);
-    free(exact);
-    return 0;
+    done.files++;
+    done.random = count;
+    input_run(path, 0, bytes, count);
+    for (int form = 1; form <= HOSTILE && count > 0; form++)
+        input_run(path, form, hostile, make_hostile(hostile, bytes, count));
+}
+
+/* That what follows means something: this much is seen. */
+static int counter_works(void)
+{
+    heap_begin();
+    char *volatile block = malloc((size_t)heap_max + 1);
+
+    if (block != NULL)
+        memset(block, 1, 1);
+    free(block);
+    return !GP_HEAP_COUNTED || heap_most() > heap_max;
 }
 
 int main(int count, char **folders)
 {
-    unsigned run = 0, failed = 0;
     char path[2048];
 
+    if (!counter_works()) {
+        printf("a block of more than 64 MiB was not counted\n");
+        return 1;
+    }
     for (int i = 1; i < count; i++) {
         DIR *dir = opendir(folders[i]);
 
@@ -45,11 +125,14 @@ int main(int count, char **folders)
             if (entry->d_name[0] == '.')
                 continue;
             snprintf(path, sizeof(path), "%s/%s", folders[i], entry->d_name);
-            failed += (unsigned)file_run(path);
-            run++;
+            file_run(path);
         }
         closedir(dir);
     }
-    printf("%u inputs, %u could not be read\n", run, failed);
-    return failed != 0 || run == 0 ? 1 : 0;
+    printf("%u inputs of %u files, %u failed; ", done.inputs, done.files, done.failed);
+    if (GP_HEAP_COUNTED)
+        printf("one took %.1f MiB at most\n", (double)done.most / (1 << 20));
+    else
+        printf("memory is not counted with a sanitizer\n");
+    return done.failed != 0 || done.files == 0 ? 1 : 0;
 }
