@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "proto/limits.h"
 
 static char place[GP_TEXT_PATH];
@@ -24,4 +25,17 @@ void gp_last_words_leave(const char *text)
     if (write(file, text, strlen(text)) < 0)
         unlink(place);
     close(file);
+}
+
+_Noreturn void gp_device_lost(const char *doing, const gp_error *cause)
+{
+    char words[GP_ERROR_MESSAGE_MAX];
+
+    gp_log(GP_LOG_ERROR, "gpu-lost",
+           "the GPU is lost %s, with its state; this worker ends, to be replaced: %s", doing, cause->message);
+    snprintf(words, sizeof(words),
+             "lost its GPU %s: %.145s; look for an Xid in dmesg, and run gradpool doctor", doing,
+             cause->message);
+    gp_last_words_leave(words);
+    _exit(GP_EXIT_DEVICE_LOST);
 }

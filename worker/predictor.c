@@ -16,6 +16,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/data/loader.h"
+#include "worker/last_words.h"
 #include "worker/stitch.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
@@ -314,6 +315,18 @@ static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
 
 /* ---- calls ---- */
 
+/* A device that hangs, or whose failure stays, is lost to this process; all else is an answer to who asked. */
+static gp_status call_checked(const gp_predictor *predictor, gp_status status, const gp_error *err)
+{
+    const gp_backend_ops *ops = predictor->backend_ops;
+    gp_error still;
+
+    if (ops->predictions != NULL &&
+        (status == GP_ETIMEDOUT || (status == GP_EIO && ops->sync(predictor->backend, &still) != GP_OK)))
+        gp_device_lost("in a prediction", err);
+    return status;
+}
+
 /* Computes, or has the device begin to: samples [from, from + count) of those asked for. */
 static gp_status plan_begin(gp_predictor *predictor, const void *samples, const void *targets, uint32_t from,
                             uint32_t count, gp_error *err)
@@ -336,7 +349,7 @@ static gp_status plan_begin(gp_predictor *predictor, const void *samples, const 
             status = ops->sync(predictor->backend, err);
     }
     predictor->called = status == GP_OK;
-    return status;
+    return call_checked(predictor, status, err);
 }
 
 static void pieces_tell(gp_predictor *predictor)
@@ -361,7 +374,7 @@ static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_erro
         status = predictions->take(predictor->plan, scores, err);
     if (status == GP_OK && predictions != NULL)
         pieces_tell(predictor);
-    return status;
+    return call_checked(predictor, status, err);
 }
 
 /* ---- images of any size ---- */

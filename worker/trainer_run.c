@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/crc32c.h"
 #include "worker/diagnose.h"
 #include "common/base/fault.h"
+#include "common/base/log.h"
 #include "worker/trainer_state.h"
 
 bool gp_trainer_next_call(const gp_trainer *trainer, cursor *at, step_part *out)
@@ -619,6 +621,11 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         status = lost.code;
         err = lost;
     }
+    if (gp_log_tells(GP_LOG_DEBUG))
+        gp_log(GP_LOG_DEBUG, "weights",
+               "rank %" PRIu32 " of %" PRIu32 " ends at step %" PRIu64 " with weights %08" PRIx32,
+               trainer->rank, trainer->world, trainer->step,
+               gp_crc32c(0, trainer->parameters, trainer->graph->blob_count * sizeof(float)));
     if (status != GP_OK)
         done->stop_reason = status == GP_ECANCELED ? GP_STOP_STOPPED : GP_STOP_FAILED;
     done->status = status;

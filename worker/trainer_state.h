@@ -182,7 +182,6 @@ gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, 
                                gp_train_record *record, gp_error *err);
 /* After a failure, its cause: no step is committed any more.  Those that were are as if they had been heard of before it.  A device
  * that fails even then ends the process: it is one more death, and the others have the state. */
-enum { GP_EXIT_DEVICE_LOST = 70 };
 void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
                           const gp_error *cause);
 

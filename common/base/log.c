@@ -233,6 +233,11 @@ void gp_log_keep(const char *path, uint64_t bytes_max, bool owner)
     pthread_mutex_unlock(&log_lock);
 }
 
+bool gp_log_tells(gp_log_level level)
+{
+    return level >= log_level;
+}
+
 void gp_log_event(gp_log_level level, const char *event, const gp_log_field *fields, const char *format, ...)
 {
     char sentence[SENTENCE_BYTES];

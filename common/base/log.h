@@ -33,6 +33,9 @@ typedef struct gp_log_field {
  * warn|error overrides the level.  Default: a command, warn. */
 void gp_log_setup(const char *who, gp_log_level level);
 
+/* Whether events of that level are written: for what is costly to find out. */
+bool gp_log_tells(gp_log_level level);
+
 /* Standard error is the file `path`, of at most about `bytes_max` bytes: what is written beyond that goes to a new one, and the
  * old one is path.1 from then on.  Nothing happens if standard error is another file.
  *   owner   this process puts the file aside; false: it follows when another has (several may write to one file) */

@@ -305,6 +305,32 @@ TEST(a_gpu_that_is_lost_in_a_training_is_told_to_its_client)
     }
 }
 
+/* It fails, or it hangs; the samples are predicted by the worker that takes its place. */
+TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by_another)
+{
+    static const char *const how[] = { "719", "hang" };
+    static const char *const words[] = { "unspecified launch failure (CUDA error 719)",
+                                         "the GPU has not answered within" };
+
+    for (int i = 0; i < 2; i++) {
+        char rule[200];
+
+        gpus_begin(ONE_CARD);
+        snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=%s", in_root("ill"), how[i]);
+        setenv("FAKE_GPU_FAULTS", rule, 1);
+        setenv("GRADPOOL_GPU_PATIENCE", "1", 1);
+        RUN_CODE(0, "up", "--quiet");
+        CHECK_INT(0, TRAIN("--out", "p.onnx"));
+        write_file("ill", "");
+        RUN_CODE(0, "predict", "--model", "p.onnx", "--data", "digits:640", "--out", "p.csv");
+        CHECK_CONTAINS(err, "lost its GPU in a prediction: ");
+        CHECK_CONTAINS(err, words[i]);
+        CHECK_CONTAINS(err, "gradpool doctor");
+        unsetenv("GRADPOOL_GPU_PATIENCE");
+        gpus_end();
+    }
+}
+
 TEST(a_worker_whose_device_hangs_is_replaced_when_its_client_goes)
 {
     gpus_begin(ONE_CARD);

@@ -8,6 +8,7 @@
 #include "common/base/fault.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
+#include "worker/last_words.h"
 #include "worker/trainer.h"
 #include "worker/trainer_state.h"
 

@@ -219,7 +219,7 @@ enum { GP_PREDICTIONS_AHEAD = 2 }; /* launched, and not yet taken */
 typedef struct gp_backend_predictions { /* all slots required */
     /* Samples and targets are copied; returns before it is done. */
     gp_status (*launch)(gp_plan *plan, const gp_batch *batch, gp_error *err);
-    /* Waits for the oldest that was not taken.  *scores: of its samples, as gp_plan_memory has them, until that many more
+    /* Waits for the oldest that was not taken, GP_ETIMEDOUT: for longer than a device that is well takes.  *scores: of its samples, as gp_plan_memory has them, until that many more
      * were launched; the plan's sums are those up to it.  After a failure of either, all that is left is free(). */
     gp_status (*take)(gp_plan *plan, const float **scores, gp_error *err);
     /* Why each is many launches instead of one; "" where it is one, or nobody knows yet. */

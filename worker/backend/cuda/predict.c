@@ -8,6 +8,8 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
+/* Kernels are loaded in the first; what is no longer well takes so many times longer than any before. */
+enum { FIRST_PATIENCE = 24, LONGER = 10 };
 enum { SLOT_ALIGNMENT = 256, WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
 
 static size_t aligned(size_t bytes)
@@ -237,24 +239,43 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     return GP_OK;
 }
 
+static int64_t most_ns(const gp_plan *plan)
+{
+    const gp_predict *predict = plan->predict;
+    const int64_t patience_ns = gp_device_patience_ms(plan->backend->device) * 1000000;
+
+    if (predict->taken == 0)
+        return FIRST_PATIENCE * patience_ns;
+    return LONGER * predict->longest_ns > patience_ns ? LONGER * predict->longest_ns : patience_ns;
+}
+
 /* Small networks are heard of at once. */
 static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
 {
     gp_device *device = plan->backend->device;
+    gp_predict *predict = plan->predict;
     const int64_t begin_ns = gp_now_ns();
+    int64_t waited_ns = 0;
     bool passed = false;
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; status == GP_OK && !passed; i++) {
-        int64_t sleep_ns = (gp_now_ns() - begin_ns) / 16;
+        int64_t sleep_ns = waited_ns / 16;
 
         status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);
+        waited_ns = gp_now_ns() - begin_ns;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
                    : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
                                              : sleep_ns;
+        if (status == GP_OK && !passed && waited_ns > most_ns(plan))
+            return gp_fail(
+                err, GP_ETIMEDOUT,
+                "the GPU has not answered within %.1f s; the longest prediction until now took %.3f s",
+                (double)waited_ns * 1e-9, (double)predict->longest_ns * 1e-9);
         if (status == GP_OK && !passed && i >= WAIT_SPINS)
             nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
     }
+    predict->longest_ns = waited_ns > predict->longest_ns ? waited_ns : predict->longest_ns;
     return status;
 }
 

@@ -24,6 +24,7 @@ typedef struct gp_predict {
     bool over;                /* something failed: nothing more is begun */
     char pieces[200];         /* why it is not recorded; "" = it is, or will be */
     uint64_t launched, taken;
+    int64_t longest_ns;                  /* that one was waited for */
     bool compared[GP_PREDICTIONS_AHEAD]; /* targets came with it */
 } gp_predict;
 
