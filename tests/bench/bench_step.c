@@ -3,7 +3,10 @@
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
  *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|tf32|bf16|fp16] [--profile kinds|steps]
+ *              [--tune S]
  *
+ * --tune is a training's tune-seconds (20, or GRADPOOL_TUNE_SECONDS), on a GPU: engines are taken from what trainings have
+ * found out, else timed; 0 is by rule.  --profile tells there which were taken.
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
  * machine the best is the kernels' speed, the median tells how much the others took.  bench_step.py runs the same
@@ -23,12 +26,13 @@
 #include "worker/backend/cpu/profile.h"
 #include "worker/backend/plugin.h"
 #include "worker/optim/optim.h"
+#include "worker/tuning.h"
 
 enum { STEPS_MAX = 100000, CORES_MAX = 1024, KINDS_MAX = 256, BENCH_WARM = 3 };
 
 typedef struct bench_options {
     uint32_t threads, batch;
-    double seconds, momentum;
+    double seconds, momentum, tune;
     const char *kernels, *network, *profile;
     bool cuda;
     gp_phase phase;
@@ -41,6 +45,7 @@ typedef struct bench {
     const gp_backend_ops *ops;
     gp_backend *backend;
     gp_plan *plan;
+    gp_tuning tuning; /* choices NULL: by rule */
     gp_train_options train;
     gp_optim *optim;
     int64_t commit_ns;
@@ -63,7 +68,11 @@ static gp_precision precision_of(const char *word)
 
 static bool read_options(bench_options *options, int count, char **arguments)
 {
-    *options = (bench_options){ .threads = 1, .batch = 256, .seconds = 2, .network = "lenet" };
+    const char *tune = getenv("GRADPOOL_TUNE_SECONDS");
+
+    *options = (bench_options){
+        .threads = 1, .batch = 256, .seconds = 2, .network = "lenet", .tune = tune == NULL ? 20 : atof(tune)
+    };
     for (int i = 1; i + 1 < count; i += 2) {
         const char *name = arguments[i], *value = arguments[i + 1];
 
@@ -81,6 +90,8 @@ static bool read_options(bench_options *options, int count, char **arguments)
             options->momentum = atof(value);
         else if (strcmp(name, "--device") == 0)
             options->cuda = strcmp(value, "cuda") == 0;
+        else if (strcmp(name, "--tune") == 0)
+            options->tune = atof(value);
         else if (strcmp(name, "--profile") == 0)
             options->profile = value;
         else if (strcmp(name, "--precision") == 0)
@@ -106,6 +117,35 @@ static void own_cores(int *cores, uint32_t threads)
             cores[found++] = c;
     for (; found < threads; found++)
         cores[found] = cores[0];
+}
+
+/* As a training is begun (worker/trainer_tuning.c). */
+static gp_status bench_compile_tuned(bench *b, const bench_options *options, gp_plan_options *plan,
+                                     const gp_plan_memory *memory, gp_error *err)
+{
+    char libraries[GP_LIBRARIES_BYTES];
+    gp_error ignored;
+    gp_status status = gp_tuning_init(&b->tuning, err);
+
+    if (status == GP_OK)
+        status = b->ops->libraries(b->backend, libraries, err);
+    if (status != GP_OK)
+        return status;
+    gp_tuning_load(&b->tuning, libraries, &ignored);
+    b->tuning.left_ns = (int64_t)(options->tune * 1e9);
+    plan->tuning = &b->tuning;
+    status = b->ops->compile(&b->plan, b->backend, b->graph, plan, memory, err);
+    if (status == GP_OK && b->tuning.timed + b->tuning.untimed > 0)
+        gp_tuning_save(&b->tuning, libraries, &ignored);
+    return status;
+}
+
+static void choices_print(const gp_tuning *tuning)
+{
+    for (uint32_t i = 0; i < tuning->count; i++)
+        if (tuning->choices[i].used)
+            printf("%10.1f us  %-20s %s\n", tuning->choices[i].us, tuning->choices[i].how,
+                   tuning->choices[i].what);
 }
 
 static gp_status bench_open(bench *b, const bench_options *options, gp_error *err)
@@ -168,7 +208,9 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
         status = gp_optim_new(&b->optim, b->graph, &b->train, err);
     if (status == GP_OK)
         status = b->ops->open(&b->backend, &backend, err);
-    if (status == GP_OK)
+    if (status == GP_OK && options->tune > 0 && options->phase == GP_PHASE_TRAIN && b->ops->libraries != NULL)
+        status = bench_compile_tuned(b, options, &plan, &memory, err);
+    else if (status == GP_OK)
         status = b->ops->compile(&b->plan, b->backend, b->graph, &plan, &memory, err);
     if (status != GP_OK || b->optim == NULL || b->ops->steps == NULL)
         return status;
@@ -194,6 +236,7 @@ static void bench_close(bench *b)
         b->ops->free(b->plan);
         b->ops->close(b->backend);
     }
+    gp_tuning_deinit(&b->tuning);
     gp_free(b->labels);
     gp_free(b->samples);
     gp_free(b->gradients);
@@ -355,7 +398,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
         bench_step(b, warm, err);
     b->ops->take_times(b->plan);
-    if (options->profile != NULL)
+    if (options->profile != NULL && !options->cuda)
         gp_cpu_profile(b->plan, NULL, NULL);
     b->commit_ns = 0;
     cpu_ns = cpu_now();
@@ -377,7 +420,9 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
            b->batch * 1e9 / (double)step_ns[count / 2], (double)times.forward_ns * 1e-6 / count,
            (double)times.backward_ns * 1e-6 / count, b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT],
            (double)b->ops->memory_bytes(b->plan) * 1e-6, (double)cpu_ns * 1e-6 / count, text);
-    if (options->profile != NULL)
+    if (options->profile != NULL && options->cuda)
+        choices_print(&b->tuning);
+    else if (options->profile != NULL)
         bench_profile_print(b, options->profile, count);
     return GP_OK;
 }
@@ -395,7 +440,7 @@ int main(int count, char **arguments)
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
             "                  [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision "
             "f32|tf32|bf16|fp16] "
-            "[--profile kinds|steps]\n");
+            "[--profile kinds|steps] [--tune S]\n");
         return 2;
     }
     status = bench_open(&b, &options, &err);
