@@ -98,6 +98,16 @@ static gp_status run_one_of_many(gp_block **block, const char *does, const char 
     return run_block(block, "one_of_many", &one, sizeof(one));
 }
 
+/* Who waits for a rank that has ended may see that before it is told to end. */
+static bool ended_by_another(gp_block *block, uint32_t index, bool waited)
+{
+    const void *data;
+    size_t bytes;
+    gp_status status = gp_block_result(block, index, &data, &bytes, &err);
+
+    return status == GP_ECANCELED || (waited && status == GP_ESTATE);
+}
+
 TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };
@@ -112,9 +122,9 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
         CHECK_CONTAINS(err.message, "rank 2 gives up");
         CHECK_CONTAINS(err.message, "2");
         REQUIRE(block != NULL);
-        CHECK_STATUS(GP_ECANCELED, gp_block_result(block, 1, &data, &bytes, &err));
+        CHECK(ended_by_another(block, 1, i < 2));
         CHECK_STATUS(GP_ECORRUPT, gp_block_result(block, 2, &data, &bytes, &err));
-        CHECK_STATUS(GP_ECANCELED, gp_block_result(block, 3, &data, &bytes, &err));
+        CHECK(ended_by_another(block, 3, i < 2));
         gp_block_free(block);
     }
     CHECK_INT(0, team_info().worker_deaths);
