@@ -350,6 +350,7 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
 
     REQUIRE(wait_for_lines("begun", 10)); /* two run */
     kill(victim, SIGKILL);
+    CHECK(wait_for_lines("begun", 11)); /* or it might end on the dead worker's last breath */
     write_file("w/go", "");
     CHECK_INT(0, finish(child));
     for (int i = 1; i <= 40; i++)
