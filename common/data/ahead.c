@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"

@@ -3,7 +3,6 @@
 #include "common/data/digits.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/base/rng.h"
 

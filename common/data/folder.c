@@ -6,7 +6,6 @@
  * by their bytes, a directory's files before those of its sub-directories, so every process sees the same order. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,4 @@
 /* image_open.c -- a store over a list of images: what shape its samples have, and what is kept of them. */
-#include <stdio.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/data/image_parts.h"

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>

@@ -7,7 +7,9 @@
  * Where a sample lies in its batch is fixed by its position, so the bits do not depend on the threads.  Slots become
  * ready in the order of the requests.  An error ends its batch: no piece behind it is handed out, those before it are out
  * already, and the first by position is the batch's.  A cancel empties all rings and raises `generation`; a slot that some
- * thread still has a piece of is DROPPED, and free when the last one gives its piece back. */
+ * thread still has a piece of is DROPPED, and free when the last one gives its piece back.
+ *
+ * It stays whole, though it is long: one mutex, and all that it guards. */
 #include "common/data/loader.h"
 
 #include <assert.h>

@@ -2,7 +2,6 @@
  * looked at and predicted; there is nothing to train on. */
 #include <dirent.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

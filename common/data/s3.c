@@ -1,3 +1,4 @@
+/* s3.c -- s3.h is the manual.  It stays whole, though it is long: the life of one request, from its words to the last try. */
 #include "common/data/s3.h"
 
 #include <pthread.h>

@@ -14,139 +14,11 @@
 #include "common/base/alloc.h"
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
-#include "common/data/objects.h"
+#include "common/data/s3_listing.h"
 #include "common/data/s3_npy.h"
-#include "common/data/tar.h"
+#include "common/data/s3_tar.h"
 
-enum { CSV_BYTES_MAX = 1 << 30, CLASS_BYTES_MAX = 256, TAR_AHEAD = 8 };
-
-#define TAR_BYTES_MAX ((uint64_t)1 << 50) /* a block's number has 32 bits */
-
-typedef struct s3_entry {
-    uint64_t name; /* in the text, below the prefix */
-    uint64_t bytes, tag;
-} s3_entry;
-
-/* All objects below a prefix whose names have nothing hidden. */
-typedef struct s3_listing {
-    gp_s3_source source;
-    gp_objects *objects;
-    char bare[GP_S3_SOURCE_BYTES_MAX]; /* s3://BUCKET/PREFIX */
-    size_t skip;                       /* bytes of the prefix and its slash */
-    gp_buffer text;
-    s3_entry *entries;
-    uint32_t count, capacity;
-} s3_listing;
-
-static const char *name_of(const s3_listing *listing, uint32_t index)
-{
-    return (const char *)listing->text.data + listing->entries[index].name;
-}
-
-/* ---- listing ---- */
-
-/* A component that is empty or begins with a dot. */
-static bool is_hidden(const char *name)
-{
-    for (;;) {
-        const char *slash = strchr(name, '/');
-
-        if (*name == '.' || *name == '/' || *name == '\0')
-            return true;
-        if (slash == NULL)
-            return false;
-        name = slash + 1;
-    }
-}
-
-static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
-{
-    s3_listing *listing = context;
-    const char *name = object->key + listing->skip;
-    size_t at = listing->text.bytes;
-    gp_status status;
-
-    if (is_hidden(name))
-        return GP_OK;
-    if (listing->count == GP_STORE_SAMPLES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has more than %d objects", listing->bare, GP_STORE_SAMPLES_MAX);
-    if (listing->count == listing->capacity) {
-        uint32_t capacity = listing->capacity == 0 ? 1024 : listing->capacity * 2;
-        s3_entry *grown = gp_realloc_array(listing->entries, capacity, sizeof(*grown));
-
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a listing of %u objects", capacity);
-        listing->entries = grown;
-        listing->capacity = capacity;
-    }
-    status = gp_buffer_append(&listing->text, name, strlen(name) + 1, err);
-    if (status == GP_OK)
-        listing->entries[listing->count++] =
-            (s3_entry){ .name = at, .bytes = object->bytes, .tag = object->tag };
-    return status;
-}
-
-/* By components: a folder's files, then its folders, each in the order of their bytes. */
-static int names_compare(const char *a, const char *b)
-{
-    for (;;) {
-        size_t bytes_a = strcspn(a, "/"), bytes_b = strcspn(b, "/");
-        bool file_a = a[bytes_a] == '\0', file_b = b[bytes_b] == '\0';
-        int order = memcmp(a, b, bytes_a < bytes_b ? bytes_a : bytes_b);
-
-        if (file_a != file_b)
-            return file_a ? -1 : 1;
-        if (order != 0 || bytes_a != bytes_b)
-            return order != 0 ? order : bytes_a < bytes_b ? -1 : 1;
-        if (file_a)
-            return 0;
-        a += bytes_a + 1;
-        b += bytes_b + 1;
-    }
-}
-
-static int entry_compare(const void *left, const void *right, void *text)
-{
-    return names_compare((const char *)text + ((const s3_entry *)left)->name,
-                         (const char *)text + ((const s3_entry *)right)->name);
-}
-
-static gp_status listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err)
-{
-    gp_status status;
-
-    *listing = (s3_listing){ .source = *source };
-    gp_buffer_init(&listing->text, GP_IMAGE_NAMES_BYTES_MAX);
-    listing->skip = source->key[0] == '\0' ? 0 : strlen(source->key) + 1;
-    status = gp_s3_source_format(source, true, listing->bare, sizeof(listing->bare), err);
-    return status == GP_OK ? gp_objects_open(&listing->objects, source, err) : status;
-}
-
-static void listing_close(s3_listing *listing)
-{
-    gp_objects_close(listing->objects);
-    gp_buffer_deinit(&listing->text);
-    gp_free(listing->entries);
-}
-
-static gp_status listing_read(s3_listing *listing, gp_error *err)
-{
-    char prefix[GP_S3_KEY_BYTES_MAX + 2];
-    gp_status status;
-
-    snprintf(prefix, sizeof(prefix), "%s%s", listing->source.key, listing->skip == 0 ? "" : "/");
-    status = gp_s3_list(gp_objects_s3(listing->objects), prefix, entry_add, listing, err);
-    if (status == GP_OK && listing->count == 0)
-        return gp_fail(
-            err, GP_ENOENT,
-            "there are no objects below %s/; keys are looked for as %s/CLASS/NAME.jpg (an object by itself "
-            "ends in .csv, .tar or .npy)",
-            listing->bare, listing->bare);
-    if (status == GP_OK)
-        qsort_r(listing->entries, listing->count, sizeof(*listing->entries), entry_compare,
-                listing->text.data);
-    return status;
-}
+enum { CSV_BYTES_MAX = 1 << 30, CLASS_BYTES_MAX = 256 };
 
 /* ---- class folders ---- */
 
@@ -176,7 +48,7 @@ static bool is_divided(const s3_listing *listing)
     bool folders = false;
 
     for (uint32_t i = 0; i < listing->count; i++) {
-        const char *name = name_of(listing, i), *part;
+        const char *name = s3_listing_name(listing, i), *part;
 
         if (strchr(name, '/') == NULL)
             continue;
@@ -193,7 +65,7 @@ static const char *part_find(const s3_listing *listing, const char *const *parts
 {
     for (; *parts != NULL; parts++)
         for (uint32_t i = 0; i < listing->count; i++)
-            if (below(name_of(listing, i), *parts) != NULL)
+            if (below(s3_listing_name(listing, i), *parts) != NULL)
                 return *parts;
     return NULL;
 }
@@ -243,7 +115,7 @@ static gp_status classes_add(gp_image_list *list, const s3_listing *listing, con
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; i < listing->count && status == GP_OK; i++)
-        if (class_of(name_of(listing, i), part, class, &file) && strcmp(class, last) != 0) {
+        if (class_of(s3_listing_name(listing, i), part, class, &file) && strcmp(class, last) != 0) {
             status = gp_image_list_add_class(list, class, err);
             strcpy(last, class);
         }
@@ -286,7 +158,7 @@ static gp_status images_add(gp_image_list *list, s3_listing *listing, const char
     gp_status status = gp_image_list_add_place(list, listing->bare, &place, err);
 
     for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
-        const char *name = name_of(listing, i);
+        const char *name = s3_listing_name(listing, i);
 
         if (!class_of(name, part, class, &file)) {
             list->others += part[0] == '\0' || below(name, part) != NULL;
@@ -342,7 +214,7 @@ static bool pixels_has(void *context, const char *folder)
     const s3_listing *listing = context;
 
     for (uint32_t i = 0; i < listing->count; i++)
-        if (below(name_of(listing, i), folder) != NULL)
+        if (below(s3_listing_name(listing, i), folder) != NULL)
             return true;
     return false;
 }
@@ -361,7 +233,7 @@ static gp_status pixels_list(void *context, gp_image_list *list, const char *fol
     gp_status status = gp_image_list_add_place(list, path, &place, err);
 
     for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
-        const char *name = name_of(listing, i);
+        const char *name = s3_listing_name(listing, i);
         const char *rest = folder[0] == '\0' ? name : below(name, folder);
 
         if (rest != NULL && gp_image_list_wants(rest))
@@ -381,7 +253,7 @@ static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const
     size_t count;
     uint32_t at = 0;
 
-    while (at < listing->count && strcmp(name_of(listing, at), file) != 0)
+    while (at < listing->count && strcmp(s3_listing_name(listing, at), file) != 0)
         at++;
     if (at == listing->count)
         return GP_ENOENT;
@@ -406,22 +278,10 @@ static const s3_entry *entry_of(const s3_listing *listing, const gp_image_list *
     const size_t root = strlen(listing->bare);
     const char *place = gp_image_list_place(list, list->entries[index].place) + root;
     char name[GP_IMAGE_NAME_BYTES_MAX];
-    uint32_t low = 0, high = listing->count;
 
     snprintf(name, sizeof(name), "%s%s%s", place[0] == '/' ? place + 1 : place, place[0] == '/' ? "/" : "",
              gp_image_list_name(list, index));
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        const int order = names_compare(name, name_of(listing, middle));
-
-        if (order == 0)
-            return &listing->entries[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    return s3_listing_find(listing, name);
 }
 
 static gp_status pixels_finish(void *context, gp_image_list *list, gp_error *err)
@@ -458,12 +318,12 @@ gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, con
     if (status == GP_OK)
         status = gp_s3_source_complete(&source, err);
     if (status == GP_OK)
-        status = listing_open(&listing, &source, err);
+        status = s3_listing_open(&listing, &source, err);
     if (status == GP_OK)
-        status = listing_read(&listing, err);
+        status = s3_listing_read(&listing, err);
     if (status == GP_OK)
         status = gp_pixels_classes_at(labels, list, &place, err);
-    listing_close(&listing);
+    s3_listing_close(&listing);
     return status;
 }
 
@@ -473,9 +333,9 @@ static bool is_plain(const s3_listing *listing)
     bool images = false;
 
     for (uint32_t i = 0; i < listing->count; i++) {
-        if (strchr(name_of(listing, i), '/') != NULL)
+        if (strchr(s3_listing_name(listing, i), '/') != NULL)
             return false;
-        images |= gp_image_list_wants(name_of(listing, i));
+        images |= gp_image_list_wants(s3_listing_name(listing, i));
     }
     return images;
 }
@@ -503,93 +363,6 @@ static bool is_archive(const char *name)
     return strchr(name, '/') == NULL && dot != NULL && strcasecmp(dot, ".tar") == 0;
 }
 
-/* An archive whose headers are read: block by block, those that follow fetched ahead while the members are small. */
-typedef struct tar_object {
-    gp_objects *objects;
-    gp_s3_range range; /* the whole object */
-    gp_ahead *ahead;
-    gp_buffer window; /* the block in hand */
-    uint64_t block;   /* its number */
-} tar_object;
-
-static gp_status tar_block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
-{
-    const tar_object *tar = context;
-    gp_s3_range block = tar->range;
-    uint64_t left;
-
-    block.offset = (uint64_t)number * GP_OBJECT_BLOCK_BYTES;
-    left = block.object_bytes - block.offset;
-    block.bytes = left < GP_OBJECT_BLOCK_BYTES ? left : GP_OBJECT_BLOCK_BYTES;
-    return gp_objects_read(tar->objects, &block, true, out, err);
-}
-
-static gp_status tar_block_take(tar_object *tar, uint64_t block, gp_error *err)
-{
-    uint64_t count = (tar->range.object_bytes + GP_OBJECT_BLOCK_BYTES - 1) / GP_OBJECT_BLOCK_BYTES;
-    bool there, follows = tar->window.bytes > 0 && block == tar->block + 1;
-    gp_status status;
-
-    for (uint64_t next = block; follows && next < count && next < block + TAR_AHEAD; next++)
-        gp_ahead_want(tar->ahead, &(uint32_t){ (uint32_t)next }, 1);
-    status = gp_ahead_take(tar->ahead, (uint32_t)block, &there, &tar->window, err);
-    if (!there)
-        status = tar_block_fetch(tar, (uint32_t)block, &tar->window, err);
-    tar->block = block;
-    return status;
-}
-
-static gp_status tar_object_read(void *context, uint64_t at, void *to, size_t bytes, gp_error *err)
-{
-    tar_object *tar = context;
-
-    while (bytes > 0) {
-        uint64_t block = at / GP_OBJECT_BLOCK_BYTES, begin = block * GP_OBJECT_BLOCK_BYTES;
-        size_t part;
-
-        if (tar->window.bytes == 0 || tar->block != block) {
-            gp_status status = tar_block_take(tar, block, err);
-
-            if (status != GP_OK)
-                return status;
-        }
-        part = begin + tar->window.bytes - at < bytes ? (size_t)(begin + tar->window.bytes - at) : bytes;
-        memcpy(to, tar->window.data + (at - begin), part);
-        to = (char *)to + part;
-        at += part;
-        bytes -= part;
-    }
-    return GP_OK;
-}
-
-static gp_status archive_take(s3_listing *listing, gp_tar_index *index, const char *key, uint64_t bytes,
-                              uint64_t tag, gp_error *err)
-{
-    tar_object tar = { .objects = listing->objects,
-                       .range = { .key = key, .bytes = bytes, .object_bytes = bytes, .tag = tag } };
-    gp_tar_source source = { .read = tar_object_read, .context = &tar, .bytes = bytes };
-    char path[GP_S3_KEY_BYTES_MAX + 80];
-    gp_status status;
-
-    snprintf(path, sizeof(path), "s3://%s/%s", listing->source.bucket, key);
-    if (bytes > TAR_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %llu are read", path,
-                       (unsigned long long)bytes, (unsigned long long)TAR_BYTES_MAX);
-    status = gp_ahead_new(&tar.ahead, TAR_AHEAD, 2 * TAR_AHEAD, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
-                          tar_block_fetch, &tar, err);
-    if (status != GP_OK)
-        return status;
-    gp_buffer_init(&tar.window, GP_OBJECT_BLOCK_BYTES);
-    status = gp_image_list_add_place(&index->all, path, &index->place, err);
-    if (status == GP_OK)
-        status = gp_objects_add(listing->objects, bytes, tag, err);
-    if (status == GP_OK)
-        status = gp_tar_walk_source(&source, path, gp_tar_index_take, index, err);
-    gp_ahead_free(tar.ahead);
-    gp_buffer_deinit(&tar.window);
-    return status;
-}
-
 /* The one that was named, or those that were listed. */
 static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err)
 {
@@ -605,16 +378,18 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
         gp_buffer_init(&byte, 16);
         status = gp_s3_read(gp_objects_s3(listing->objects), &range, &byte, err);
         gp_buffer_deinit(&byte);
-        return status == GP_OK ? archive_take(listing, index, range.key, range.object_bytes, range.tag, err)
+        return status == GP_OK ? gp_s3_tar_take(listing->objects, index, listing->source.bucket, range.key,
+                                                range.object_bytes, range.tag, err)
                                : status;
     }
     for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
-        if (!is_archive(name_of(listing, i)))
+        if (!is_archive(s3_listing_name(listing, i)))
             continue;
         if ((size_t)snprintf(key, sizeof(key), "%s%s%s", listing->source.key, listing->skip == 0 ? "" : "/",
-                             name_of(listing, i)) >= sizeof(key))
+                             s3_listing_name(listing, i)) >= sizeof(key))
             return gp_fail(err, GP_ELIMIT, "a key below %s is too long", listing->bare);
-        status = archive_take(listing, index, key, listing->entries[i].bytes, listing->entries[i].tag, err);
+        status = gp_s3_tar_take(listing->objects, index, listing->source.bucket, key,
+                                listing->entries[i].bytes, listing->entries[i].tag, err);
     }
     return status;
 }
@@ -700,7 +475,7 @@ static bool ends_with(const char *text, const char *end)
 static bool has_archives(const s3_listing *listing)
 {
     for (uint32_t i = 0; i < listing->count; i++)
-        if (is_archive(name_of(listing, i)))
+        if (is_archive(s3_listing_name(listing, i)))
             return true;
     return false;
 }
@@ -711,7 +486,7 @@ static bool npy_exists(void *context, const char *path)
     size_t skip = strlen(listing->bare) + 1;
 
     for (uint32_t i = 0; i < listing->count; i++)
-        if (strcmp(name_of(listing, i), path + skip) == 0)
+        if (strcmp(s3_listing_name(listing, i), path + skip) == 0)
             return true;
     return false;
 }
@@ -733,7 +508,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         return GP_OK;
     }
     if (!ends_with(key, ".tar"))
-        status = listing_read(listing, err);
+        status = s3_listing_read(listing, err);
     if (status != GP_OK)
         return status;
     if (listing->count > 0 && gp_npy_is_listed(listing->bare, npy_exists, listing)) {
@@ -786,7 +561,7 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
     if (status == GP_OK)
         status = gp_s3_source_complete(&source, err);
     if (status == GP_OK)
-        status = listing_open(&listing, &source, err);
+        status = s3_listing_open(&listing, &source, err);
     if (status == GP_OK)
         status = list_make(&list, &listing, role, options, &kind, err);
     if (status == GP_OK && kind == NULL) {
@@ -800,6 +575,6 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
         status = list_open(out, &listing, &list, kind, options, err);
     }
     gp_image_list_deinit(&list);
-    listing_close(&listing);
+    s3_listing_close(&listing);
     return status;
 }
