@@ -354,11 +354,6 @@ uint64_t team_new_id(gp_team *team)
     return ++team->id_next;
 }
 
-uint64_t team_waiting(const gp_team *team)
-{
-    return team->units;
-}
-
 void team_send(gp_team *team)
 {
     dispatch_fill(team->dispatch, team->now_ns);
@@ -404,18 +399,6 @@ uint32_t team_worker_index(const gp_team *team, uint32_t worker)
 uint32_t team_generation(const gp_team *team)
 {
     return team->pool->generation;
-}
-
-uint32_t team_worker_cores(const gp_team *team, uint32_t worker)
-{
-    return team->pool->grant.slots[worker - 1].core_count;
-}
-
-uint64_t team_worker_running(const gp_team *team, uint32_t worker)
-{
-    const team_worker *w = &team->workers[worker - 1];
-
-    return w->stage == TEAM_UP ? gp_link_running(w->link) : 0;
 }
 
 /* ---- open, close ---- */

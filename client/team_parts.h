@@ -109,9 +109,6 @@ gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_b
 
 uint64_t team_new_id(gp_team *team);
 
-/* Units submitted and not ended; those of them that are in a ring. */
-uint64_t team_waiting(const gp_team *team);
-
 /* ---- what lasts ---- */
 
 typedef struct team_lasting team_lasting;
@@ -135,10 +132,6 @@ bool team_worker_up(const gp_team *team, uint32_t worker);
 bool team_all_up(const gp_team *team);
 uint32_t team_worker_index(const gp_team *team, uint32_t worker); /* in the pool, as users see it */
 uint32_t team_generation(const gp_team *team); /* of the lease: groups of blocks form within one */
-uint32_t team_worker_cores(const gp_team *team, uint32_t worker);
-
-/* What the worker runs now (0 = nothing). */
-uint64_t team_worker_running(const gp_team *team, uint32_t worker);
 
 /* The running call of that id should end: its flag is set and what it waits for fails. */
 void team_worker_stop(gp_team *team, uint32_t worker, uint64_t id);
