@@ -1,5 +1,4 @@
 /* data_count.c -- what a source has, for programs: its samples, classes, and how many there are of each. */
-#include <string.h>
 
 #include "client/gradpool.h"
 #include "common/base/alloc.h"

@@ -1,7 +1,8 @@
+/* dispatch.c -- dispatch.h is the manual.  It stays whole, though it is long: each function takes units from one of the states
+ * there to another, and what holds between them is seen only together. */
 #include "client/dispatch.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 

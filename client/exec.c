@@ -3,7 +3,9 @@
  *   DOWN ---run_open---> ASKED ---ok_reply, the socket through the door---> UP ---end of file---> DOWN
  *
  * A worker that is dead answers nothing: it stays DOWN or ASKED until its successor is granted.  Answers that were
- * sent before the end of file are always read first, so a command that ended is never taken for lost. */
+ * sent before the end of file are always read first, so a command that ended is never taken for lost.
+ *
+ * It stays whole, though it is long: all of it moves runners and places through these states. */
 #include "client/exec.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* jobs.c -- background jobs: submitting, looking, waiting.  The pool runs them; nothing here outlives a call. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>

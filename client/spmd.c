@@ -5,7 +5,6 @@
  *
  * Ranks that wait for one that has returned notice it themselves (comm.h: sections).  The group in which they talk is
  * formed by the first block and kept; its number counts on whenever it may be of no use any more. */
-#include <stdio.h>
 #include <string.h>
 
 #include "client/team.h"

@@ -3,14 +3,9 @@
  * Whoever waits drives.  The background thread takes its place when no call has been made for a millisecond and calls
  * are under way; a call that comes finds the mutex free (the thread sleeps without it), tells the links that nobody
  * sleeps, and the thread stands back. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/team.h"

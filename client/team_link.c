@@ -1,8 +1,5 @@
 /* team_link.c -- a team's workers: links made, doors read, deaths and replacements. */
-#include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "proto/link.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>

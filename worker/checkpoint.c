@@ -1,3 +1,4 @@
+/* checkpoint.c -- checkpoint.h is the manual.  It stays whole, though it is long: who changes what is written sees what reads it. */
 #include "worker/checkpoint.h"
 
 #include <dirent.h>

@@ -3,8 +3,6 @@
  *
  *   door: segment, bell ---> offers --task_open--> seat: compute serves it --left--> freed
  *                              '-- the connection ends: closed      '-- the connection ends, revoke: stopped */
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/base/log.h"

@@ -1,6 +1,5 @@
 #include "worker/examine.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #include "common/base/buffer.h"

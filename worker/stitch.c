@@ -1,7 +1,6 @@
 #include "worker/stitch.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"

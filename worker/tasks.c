@@ -9,7 +9,6 @@
  * to 2 ms, or 4 where the client waits for many.  Those guesses can be wrong: then control does it (gp_seat_nudge). */
 #include "worker/tasks.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "client/cli/advice.h"
 #include "client/cli/cli.h"

@@ -2,8 +2,6 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"

@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/doctor.h"

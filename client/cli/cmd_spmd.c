@@ -1,6 +1,5 @@
 /* cmd_spmd.c -- one command on every worker at the same time. */
 #include <stddef.h>
-#include <string.h>
 
 #include "client/cli/crew.h"
 #include "client/cli/runs.h"

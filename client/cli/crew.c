@@ -5,7 +5,6 @@
  *
  * One loop: give work to free places, wait (exec.h sees to the pool), take what has ended.  A stop has three steps:
  * no new jobs, SIGTERM to those that run, SIGKILL. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 #include "client/cli/job_self.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

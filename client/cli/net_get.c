@@ -1,6 +1,5 @@
 /* net_get.c -- a trained network into the cache: by a name that is known, or from a URL. */
 #include <ctype.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* net_show.c -- a network as a table: layers, shapes, parameters, multiply-adds; what a batch of it takes. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "client/cli/net.h"
 #include "client/cli/show.h"

@@ -1,6 +1,5 @@
 #include "client/cli/report.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

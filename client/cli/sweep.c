@@ -1,6 +1,5 @@
 #include "client/cli/sweep.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 #include "common/base/params.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

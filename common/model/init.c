@@ -2,7 +2,6 @@
  *
  * Element e of a tensor comes from word e % 4 of the draw (seed; INIT and layer, 0, tensor within the layer,
  * e / 4), so a tensor's values depend on nothing but its own place. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

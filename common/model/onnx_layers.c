@@ -1,4 +1,5 @@
-/* onnx_layers.c -- operators that are one layer each: their attributes and constants become its settings. */
+/* onnx_layers.c -- operators that are one layer each: their attributes and constants become its settings.
+ * One file, although long: one function per operator. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,6 @@
 #include "common/model/onnx_tensor.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"

@@ -1,6 +1,5 @@
 /* onnx_write.c -- a network as an ONNX file: its draft, and the metadata that gives it back as it was. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "common/base/json.h"
 #include "common/model/onnx.h"

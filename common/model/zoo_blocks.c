@@ -1,7 +1,6 @@
 /* zoo_blocks.c -- the blocks that networks of the zoo are built of. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/model/zoo.h"
 

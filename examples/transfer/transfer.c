@@ -7,7 +7,6 @@
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void on_note(void *context, const char *sentence)
 {
