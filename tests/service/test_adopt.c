@@ -862,7 +862,9 @@ TEST(the_next_scheduler_and_its_workers_have_the_surroundings_of_the_first_not_o
     CHECK_TEXT("/", folder);
     kill(replaced, SIGKILL); /* which it hears of, though its starter ignored SIGCHLD */
     await_end(replaced);
-    REQUIRE(look());
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; workers[1] == replaced && gp_now_ms() < until;
+         gp_sleep_ms(5))
+        REQUIRE(look()); /* its scheduler hears of it a moment later */
     CHECK_INT(adopted, workers[0]);
     CHECK(workers[1] != replaced && process_alive(workers[1]));
     check_process(measure_worker, workers[1]);
