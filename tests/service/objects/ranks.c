@@ -81,11 +81,12 @@ GP_TASK gp_status one_fails(gp_task *task, gp_error *err)
     }
 }
 
-/* All fail: index 3 first, the others when they are to end. */
+/* All fail: index 3 first, the others when they are to end.  Who has not begun then would be canceled instead. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
 {
     uint32_t index = gp_task_index(task);
 
+    gp_task_barrier(task, err); /* the failure of index 3 may end it */
     while (index != 3 && !gp_task_canceled(task))
         pause_ms(1);
     return gp_fail(err, GP_EINVAL, "rank %u fails", index);
