@@ -27,9 +27,41 @@ static char *record_text(const gp_places *places)
     return text;
 }
 
+/* What a line has behind its key, which may be nothing; false: no such line.  key: with the line's end before it. */
+static bool line_of(const char *text, const char *key, char *out, size_t bytes)
+{
+    const char *line = strstr(text, key);
+    size_t length;
+
+    if (line == NULL)
+        return false;
+    line += strlen(key);
+    length = strcspn(line, "\n");
+    snprintf(out, bytes, "%.*s", (int)(length < bytes ? length : bytes - 1), line);
+    return true;
+}
+
+static bool record_parse(gp_record *out, const char *text)
+{
+    gp_core_config config = gp_core_config_default();
+    char silence[48];
+
+    out->suspect_ms = config.suspect_ms;
+    out->silence_ms = config.beat_ms;
+    if (line_of(text, "\nsilence ", silence, sizeof(silence)) &&
+        (sscanf(silence, "%" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) != 2 ||
+         out->suspect_ms < 0 || out->silence_ms < 0))
+        return false;
+    line_of(text, "\nlisten ", out->listen, sizeof(out->listen));
+    line_of(text, "\ndevices ", out->devices, sizeof(out->devices));
+    return sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64, &out->workers, &out->idle_ms) == 2 &&
+           out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
+}
+
 bool gp_record_read(gp_record *out, const gp_places *places)
 {
     char *text = record_text(places), *rest = text == NULL ? NULL : strstr(text, MARK);
+    bool known;
 
     *out = (gp_record){ .workers = 0 };
     if (text == NULL)
@@ -38,24 +70,7 @@ bool gp_record_read(gp_record *out, const gp_places *places)
         rest[1] = '\0'; /* what follows is not looked at here */
         rest += strlen(MARK);
     }
-    const char *listen = strstr(text, "\nlisten "), *silence = strstr(text, "\nsilence ");
-    gp_core_config config = gp_core_config_default();
-
-    out->suspect_ms = config.suspect_ms;
-    out->silence_ms = config.beat_ms;
-    if (silence != NULL &&
-        (sscanf(silence, "\nsilence %" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) != 2 ||
-         out->suspect_ms < 0 || out->silence_ms < 0)) {
-        gp_free(text);
-        return false;
-    }
-
-    if (listen != NULL)
-        (void)sscanf(listen, "\nlisten %107[^\n]", out->listen);
-    bool known = sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64 "\ndevices %255[^\n]\n", &out->workers,
-                        &out->idle_ms, out->devices) >= 2 &&
-                 out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
-
+    known = record_parse(out, text);
     if (known && rest != NULL) {
         memmove(text, rest, strlen(rest) + 1);
         out->surroundings = text;

@@ -383,3 +383,33 @@ TEST(an_epoch_is_never_used_again_and_a_record_is_whole)
     CHECK(walk_calls(walk_hold) >= 8);
     folder_remove();
 }
+
+/* Devices and a listening place may be empty, and the line behind is not one of them. */
+TEST(a_record_comes_back_as_it_was_written)
+{
+    const gp_record records[] = {
+        { .workers = 3, .idle_ms = 5, .suspect_ms = 1000, .silence_ms = 2000 },
+        { .workers = 2, .suspect_ms = 5000, .devices = "cpu:0,1", .listen = "tcp://127.0.0.1:4000" },
+    };
+    gp_error err;
+
+    folder_make();
+    setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
+    setenv("GRADPOOL_STATE_DIR", folder, 1);
+    REQUIRE_OK(gp_places_find(&places, NULL, &err), err);
+    REQUIRE_OK(gp_places_create(&places, &err), err);
+    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        gp_record got;
+
+        REQUIRE_OK(gp_record_write(&records[i], &places, &err), err);
+        REQUIRE(gp_record_read(&got, &places));
+        CHECK_INT(records[i].workers, got.workers);
+        CHECK_INT(records[i].idle_ms, got.idle_ms);
+        CHECK_INT(records[i].suspect_ms, got.suspect_ms);
+        CHECK_INT(records[i].silence_ms, got.silence_ms);
+        CHECK_TEXT(records[i].devices, got.devices);
+        CHECK_TEXT(records[i].listen, got.listen);
+        CHECK(got.surroundings == NULL);
+    }
+    folder_remove();
+}
