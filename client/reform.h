@@ -39,7 +39,7 @@
 enum {
     REFORM_ACTIONS_MAX = 4,
     REFORM_REPLACE_MS = 60000,   /* for the next generation: a replacement starts, survivors end their step */
-    REFORM_LAST_WORDS_MS = 2000, /* for survivors to send their news, once the next generation is there */
+    REFORM_LAST_WORDS_MS = 5000, /* for survivors to send their news, once the next generation is there */
     REFORM_PROVED_STEPS = 64,    /* a worker that joined and lived so long was worth it */
 };
 
