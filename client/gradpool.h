@@ -357,10 +357,16 @@ typedef struct gp_predict_request {
     const char *model;     /* FILE.onnx */
     const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
     const char *precision; /* "f32", "tf32", "bf16", "fp16", as in training options; NULL = "f32" */
+    /* "error": an image that cannot be read ends the call.  "skip": it is passed over: no result is of it, nothing is compared
+     * with it, no count knows it but `skipped`; of several, and of what was left out of the data, `pool` is told a sentence (its
+     * note).  As in training options; NULL = "error". */
+    const char *on_bad;
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
     bool (*each)(void *context, const gp_prediction *prediction);
-    void (*progress)(void *context, uint64_t done, uint64_t count);
+    /* Once per image that was passed over, in the order of the data, those of a part before its results.  NULL = none. */
+    void (*skip)(void *context, uint64_t index, const char *name);
+    void (*progress)(void *context, uint64_t done, uint64_t count); /* done: with what was passed over */
     void (*note)(void *context, const char *text); /* what the user should know: a sentence; NULL = none */
     void *context;
     const volatile sig_atomic_t *stop; /* not 0 = end with GP_ECANCELED; NULL = never */
@@ -381,6 +387,7 @@ typedef struct gp_predict_request {
 
 typedef struct gp_evaluation {
     uint64_t count;        /* samples predicted */
+    uint64_t skipped;      /* images that could not be read and were passed over (on_bad), each once */
     uint64_t labelled;     /* of them with a label */
     double accuracy, loss; /* over the labelled, or their pixels; NaN = none */
     double rmse;           /* root of the mean squared error of values; NaN: the model gives classes */
@@ -390,7 +397,8 @@ typedef struct gp_evaluation {
 /* gp_predict -- fan the samples out over the workers, hand each result to `each` in the order of the data.
  *   out  may be NULL
  * GP_ENOENT, GP_EINVAL: model or data, named, with what would do.  GP_ECANCELED: `each` or stop said so.  GP_EPEER: a sample
- * that no worker survives; the sentence names the part and the log.  Else as gp_training_run(). */
+ * that no worker survives; the sentence names the part and the log.  GP_ECORRUPT: an image that cannot be read, named; with
+ * on_bad "skip": none can.  Else as gp_training_run(). */
 GP_API gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request,
                             gp_error *err);
 
@@ -403,7 +411,7 @@ GP_API gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_po
 
 /* All scores of a prediction, in memory. */
 typedef struct gp_scores {
-    uint64_t count;       /* samples */
+    uint64_t count;       /* samples that were predicted: without those that were passed over */
     uint32_t score_count; /* of one sample */
     uint32_t classes;     /* as in gp_prediction, and the next two */
     uint32_t rank;
@@ -411,6 +419,8 @@ typedef struct gp_scores {
     float *scores; /* [count, score_count]; NULL: predicted has the pixels' classes */
     /* [count]; with pixel_classes, of networks that score each pixel, [count, H, W]; NULL: the model gives neither. */
     int32_t *predicted;
+    uint64_t *
+        index; /* [count], with on_bad "skip": which samples of the data they are, from 0; else NULL: all, in order */
     gp_evaluation evaluation;
 } gp_scores;
 

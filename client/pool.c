@@ -37,6 +37,20 @@ void pool_note(gp_pool *pool, const char *format, ...)
     pool->note(pool->note_context, sentence);
 }
 
+void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], uint32_t named)
+{
+    enum { TOLD = 3 };
+    char text[TOLD * 130] = "";
+    size_t bytes = 0;
+
+    if (count == 0)
+        return;
+    for (uint32_t i = 0; i < named && i < TOLD; i++)
+        bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes, "%s%s", i == 0 ? "" : ", ", names[i]);
+    pool_note(pool, "%" PRIu64 " image%s could not be read and %s left out: %s%s; the workers' logs say why",
+              count, count == 1 ? "" : "s", count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "");
+}
+
 /* ---- messages in ---- */
 
 void pool_message_close(pool_message *message)

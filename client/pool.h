@@ -135,6 +135,10 @@ void pool_release(gp_pool *pool);
 
 void pool_note(gp_pool *pool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* How many images could not be read, and the first of them by name.
+ *   names  [named] */
+void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], uint32_t named);
+
 /* Wait until the scheduler is gone. */
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err);
 

@@ -45,8 +45,8 @@ static void predicting_deinit(gp_predicting *p)
 
 /* ---- the model ---- */
 
-/* By the word of the training option. */
-static gp_status read_precision(gp_predicting *p, gp_error *err)
+/* By the words of the training options. */
+static gp_status read_options(gp_predicting *p, gp_error *err)
 {
     gp_train_options options;
     gp_status status = GP_OK;
@@ -55,7 +55,11 @@ static gp_status read_precision(gp_predicting *p, gp_error *err)
     if (p->request->precision != NULL)
         status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
                                p->request->precision, err);
+    if (status == GP_OK && p->request->on_bad != NULL)
+        status = gp_params_set(gp_params_find(gp_train_options_table, "on-bad"), &options, p->request->on_bad,
+                               err);
     p->plan.precision = (uint32_t)options.precision;
+    p->plan.on_bad = (uint32_t)options.on_bad;
     return status;
 }
 
@@ -263,7 +267,7 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
     *p = (gp_predicting){ .request = request, .plan = { .request = request } };
     gp_buffer_init(&p->class_json, GP_JSON_BYTES_MAX);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    gp_status status = read_precision(p, err);
+    gp_status status = read_options(p, err);
 
     if (status == GP_OK)
         status = gp_network_load(&p->network, request->model, NULL, 0, err);
@@ -361,11 +365,15 @@ static bool take_each(void *context, const gp_fan_part *part)
 
         snprintf(number, sizeof(number), "%" PRIu64, one.index + 1);
         one.name = name != NULL ? name : number;
-        if (!p->plan.whole)
+        const bool skipped = part->skipped != NULL && part->skipped[i] != 0;
+
+        if (skipped)
+            row += p->plan.whole ? 2 * sizeof(uint32_t) : 0;
+        else if (!p->plan.whole)
             prediction_fill(p, &one, row + i * p->plan.row_bytes);
         else if (!image_fill(p, &one, &row))
             return false;
-        if (!p->request->each(p->request->context, &one))
+        if (!skipped && !p->request->each(p->request->context, &one))
             return false;
         if (name != NULL)
             name += strlen(name) + 1;
@@ -400,6 +408,7 @@ static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *p
     if (status == GP_OK && out != NULL)
         *out = (gp_evaluation){
             .count = sums.count,
+            .skipped = sums.skipped,
             .labelled = sums.labelled,
             .accuracy = sums.classed > 0 ? sums.correct / sums.classed : NAN,
             .loss = sums.weight > 0 ? sums.loss / sums.weight : NAN,
@@ -462,7 +471,8 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
 {
     const gp_predicting *p = &keeper->p;
     const size_t row = p->pixels == NULL ? p->scores * sizeof(float) : 0,
-                 classes = p->pixels != NULL || p->output.rank == 1 ? p->places * sizeof(int32_t) : 0;
+                 classes = p->pixels != NULL || p->output.rank == 1 ? p->places * sizeof(int32_t) : 0,
+                 index = p->plan.on_bad != 0 ? sizeof(*keeper->scores.index) : 0;
     uint64_t capacity = keeper->capacity;
 
     while (capacity < count)
@@ -471,7 +481,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
         return GP_OK;
     if (p->request->samples != NULL)
         capacity = p->request->sample_count; /* known from the beginning */
-    if (capacity * (row + classes) > SCORES_BYTES_MAX)
+    if (capacity * (row + classes + index) > SCORES_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT,
                        "the results of %" PRIu64
                        " samples are more than 64 GiB; take them one by one (gp_predict)",
@@ -482,7 +492,10 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     int32_t *predicted = classes > 0 ? gp_realloc_array(keeper->scores.predicted, capacity, classes) : NULL;
 
     keeper->scores.predicted = predicted != NULL ? predicted : keeper->scores.predicted;
-    if ((row > 0 && scores == NULL) || (classes > 0 && predicted == NULL))
+    uint64_t *samples = index > 0 ? gp_realloc_array(keeper->scores.index, capacity, index) : NULL;
+
+    keeper->scores.index = samples != NULL ? samples : keeper->scores.index;
+    if ((row > 0 && scores == NULL) || (classes > 0 && predicted == NULL) || (index > 0 && samples == NULL))
         return gp_fail(err, GP_ENOMEM, "no memory for the results of %" PRIu64 " samples", capacity);
     keeper->capacity = capacity;
     return GP_OK;
@@ -496,9 +509,11 @@ static bool take_keep(void *context, const gp_fan_part *part)
 
     if (keeper_grow(keeper, out->count + part->sums.count, &keeper->refused) != GP_OK)
         return false;
-    for (uint32_t i = 0; i < part->sums.count; i++, out->count++) {
+    for (uint32_t i = 0; i < part->sums.count; i++) {
         gp_prediction one = { 0 };
 
+        if (part->skipped != NULL && part->skipped[i] != 0)
+            continue;
         prediction_fill(p, &one, (const uint8_t *)part->scores + i * p->plan.row_bytes);
         if (out->scores != NULL)
             memcpy(out->scores + out->count * p->scores, one.scores, p->scores * sizeof(float));
@@ -506,6 +521,9 @@ static bool take_keep(void *context, const gp_fan_part *part)
             memcpy(out->predicted + out->count * p->places, one.pixels, p->places * sizeof(int32_t));
         else if (out->predicted != NULL)
             out->predicted[out->count] = (int32_t)one.predicted;
+        if (out->index != NULL)
+            out->index[out->count] = part->sums.first + i;
+        out->count++;
     }
     return true;
 }
@@ -547,5 +565,6 @@ void gp_scores_deinit(gp_scores *scores)
         return;
     gp_free(scores->scores);
     gp_free(scores->predicted);
+    gp_free(scores->index);
     *scores = (gp_scores){ 0 };
 }

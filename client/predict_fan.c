@@ -17,6 +17,7 @@ enum {
     ASKED_MAX = 2,              /* of a worker at a time */
     WINDOW_PER_WORKER = 4,
     GRANT_MS = 20000,
+    SKIPPED_TOLD = 3,
 };
 
 typedef struct gp_fan {
@@ -31,6 +32,7 @@ typedef struct gp_fan {
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
     gp_fan_sums sums;
+    char skipped[SKIPPED_TOLD][128]; /* the first names */
 } gp_fan;
 
 static void part_clear(gp_fan_part *part)
@@ -38,6 +40,8 @@ static void part_clear(gp_fan_part *part)
     gp_free(part->scores);
     gp_free(part->labels);
     gp_free(part->names);
+    gp_free(part->skipped);
+    gp_free(part->skipped_names);
     *part = (gp_fan_part){ .state = PART_TODO };
 }
 
@@ -88,7 +92,8 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .image_width = plan->image_size[1],
                                .whole = plan->whole,
                                .overlap = plan->overlap,
-                               .crop = plan->crop };
+                               .crop = plan->crop,
+                               .on_bad = plan->on_bad };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = plan->weights, .bytes = plan->weights_count * sizeof(float) },
@@ -138,6 +143,10 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
         return status;
     if (fan->plan->data[0] == '\0')
         ready.samples = fan->plan->request->sample_count;
+    if (fan->parts == NULL && in->payload_count > 0 &&
+        in->payloads[0].bytes > 0) /* the same on all workers */
+        pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 400 ? in->payloads[0].bytes : 400),
+                  (const char *)in->payloads[0].data);
     if (fan->parts == NULL)
         status = fan_cut(fan, ready.samples, ready.micro_batch, err);
     else if (ready.samples != fan->samples)
@@ -211,13 +220,10 @@ static gp_status frame_keep(void *out, const gp_incoming *in, uint32_t index, gp
 }
 
 /* As many names as samples. */
-static gp_status names_check(const gp_incoming *in, uint32_t count, gp_error *err)
+static gp_status names_check(const gp_frame *names, uint32_t count, gp_error *err)
 {
-    const gp_frame *names = in->payload_count > 2 ? &in->payloads[2] : NULL;
     uint32_t ends = 0;
 
-    if (names == NULL || names->bytes == 0)
-        return GP_OK;
     for (size_t i = 0; i < names->bytes; i++)
         ends += ((const char *)names->data)[i] == '\0';
     return ends == count && ((const char *)names->data)[names->bytes - 1] == '\0'
@@ -226,8 +232,35 @@ static gp_status names_check(const gp_incoming *in, uint32_t count, gp_error *er
                          count, ends);
 }
 
+static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
+{
+    return index < in->payload_count && in->payloads[index].bytes > 0 ? &in->payloads[index] : NULL;
+}
+
+/* Whether the marks of count samples, if there are any, are that. */
+static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t count)
+{
+    if (marks == NULL)
+        return true;
+    if (plan->on_bad == 0 || marks->bytes != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (((const uint8_t *)marks->data)[i] > 1)
+            return false;
+    return true;
+}
+
+static uint32_t marks_count(const uint8_t *marks, uint32_t count)
+{
+    uint32_t marked = 0;
+
+    for (uint32_t i = 0; i < count && marks != NULL; i++)
+        marked += marks[i];
+    return marked;
+}
+
 /* Whether the answer has a row for each of count samples and nothing else. */
-static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, uint32_t count)
+static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_frame *marks, uint32_t count)
 {
     const uint8_t *at = frame->data;
     size_t left = frame->bytes;
@@ -241,12 +274,18 @@ static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, uint32_t co
             return false;
         memcpy(size, at, sizeof(size));
         left -= sizeof(size);
+        at += sizeof(size);
         const uint64_t bytes = (uint64_t)size[0] * size[1] * plan->class_bytes;
 
+        if (marks != NULL && ((const uint8_t *)marks->data)[i] != 0) {
+            if (size[0] != 0 || size[1] != 0)
+                return false;
+            continue;
+        }
         if (size[0] == 0 || size[1] == 0 || (uint64_t)size[0] * size[1] > GP_PAYLOAD_BYTES_MAX ||
             bytes > left)
             return false;
-        at += sizeof(size) + bytes;
+        at += bytes;
         left -= bytes;
     }
     return left == 0;
@@ -260,7 +299,8 @@ static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict
 
     if (index < fan->delivered || index >= window_end(fan) || got->first != index * fan->part_size ||
         got->count != part_samples(fan, index) || in->payload_count < 2 ||
-        !rows_fit(fan->plan, &in->payloads[0], got->count) ||
+        !marks_fit(fan->plan, frame_at(in, 4), got->count) ||
+        !rows_fit(fan->plan, &in->payloads[0], frame_at(in, 4), got->count) ||
         (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got->count * sizeof(int32_t)))
         return NULL;
     gp_fan_part *part = part_at(fan, index);
@@ -280,13 +320,24 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     if (part == NULL)
         return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent a part of predictions that was not asked for",
                        fan->pool->grant.slots[rank].index);
-    status = names_check(in, got.count, err);
+    const gp_frame *names = frame_at(in, 2), *marks = frame_at(in, 4), *skipped_names = frame_at(in, 5);
+
+    if (names != NULL)
+        status = names_check(names, got.count, err);
+    if (status == GP_OK && marks != NULL && skipped_names == NULL)
+        status = gp_fail(err, GP_EPROTO, "samples were skipped and have no names");
+    if (status == GP_OK && marks != NULL)
+        status = names_check(skipped_names, marks_count(marks->data, got.count), err);
     if (status == GP_OK)
         status = frame_keep(&part->scores, in, 0, err);
     if (status == GP_OK)
         status = frame_keep(&part->labels, in, 1, err);
     if (status == GP_OK)
         status = frame_keep(&part->names, in, 2, err);
+    if (status == GP_OK)
+        status = frame_keep(&part->skipped, in, 4, err);
+    if (status == GP_OK && marks != NULL)
+        status = frame_keep(&part->skipped_names, in, 5, err);
     if (status == GP_OK && fan->plan->confusion != NULL && in->payload_count > 3)
         status = gp_confusion_unpack(fan->plan->confusion, in->payloads[3].data, in->payloads[3].bytes, err);
     if (status != GP_OK)
@@ -298,9 +349,10 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
 }
 
 /* In the order of the data: sums of floats have the same bits whoever was first. */
-static void sums_add(gp_fan_sums *sums, const gp_predict_part *part)
+static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t skipped)
 {
-    sums->count += part->count;
+    sums->count += part->count - skipped;
+    sums->skipped += skipped;
     sums->loss += part->loss;
     sums->weight += part->weight;
     sums->correct += part->correct;
@@ -308,6 +360,24 @@ static void sums_add(gp_fan_sums *sums, const gp_predict_part *part)
     sums->squares += part->squares;
     sums->values += part->values;
     sums->labelled += part->labelled;
+}
+
+/* The samples of a part that could not be read, by name. */
+static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
+{
+    const gp_predict_request *request = fan->plan->request;
+    const char *name = part->skipped_names;
+    uint64_t told = fan->sums.skipped;
+
+    for (uint32_t i = 0; i < part->sums.count && part->skipped != NULL; i++) {
+        if (part->skipped[i] == 0)
+            continue;
+        if (told < SKIPPED_TOLD)
+            snprintf(fan->skipped[told++], sizeof(fan->skipped[0]), "%s", name);
+        if (request->skip != NULL)
+            request->skip(request->context, part->sums.first + i, name);
+        name += strlen(name) + 1;
+    }
 }
 
 /* Hand out what is complete from the front. */
@@ -318,13 +388,14 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
     while (fan->delivered < fan->part_count && part_at(fan, fan->delivered)->state == PART_BACK) {
         gp_fan_part *part = part_at(fan, fan->delivered);
 
+        part_tell_skipped(fan, part);
         if (!fan->plan->take(fan->plan->context, part))
             return gp_fail(err, GP_ECANCELED, "ended by the caller");
-        sums_add(&fan->sums, &part->sums);
+        sums_add(&fan->sums, &part->sums, marks_count(part->skipped, part->sums.count));
         part_clear(part);
         fan->delivered++;
         if (request->progress != NULL)
-            request->progress(request->context, fan->sums.count, fan->samples);
+            request->progress(request->context, fan->sums.count + fan->sums.skipped, fan->samples);
     }
     return GP_OK;
 }
@@ -403,8 +474,8 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     pool_message message;
 
     if (request->stop != NULL && *request->stop != 0)
-        return gp_fail(err, GP_ECANCELED, "stopped after %" PRIu64 " of %" PRIu64 " samples", fan->sums.count,
-                       fan->samples);
+        return gp_fail(err, GP_ECANCELED, "stopped after %" PRIu64 " of %" PRIu64 " samples",
+                       fan->sums.count + fan->sums.skipped, fan->samples);
     if (fan->pool->revoked)
         return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
     if (fan->pool->regranted)
@@ -424,6 +495,20 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     return status;
 }
 
+/* Something was computed; what could not be read is told. */
+static gp_status fan_end(const gp_fan *fan, gp_error *err)
+{
+    const gp_fan_sums *sums = &fan->sums;
+    const uint32_t named = sums->skipped < SKIPPED_TOLD ? (uint32_t)sums->skipped : SKIPPED_TOLD;
+
+    if (sums->count == 0 && sums->skipped > 0)
+        return gp_fail(err, GP_ECORRUPT,
+                       "of the images of %.200s none could be read, %s%s; the workers' logs say why",
+                       fan->plan->data, fan->skipped[0], sums->skipped > 1 ? ", ..." : "");
+    pool_note_skipped(fan->pool, sums->skipped, fan->skipped, named);
+    return GP_OK;
+}
+
 gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, gp_error *err)
 {
     gp_fan fan = { .pool = pool, .plan = plan, .part_most = part_most_of(plan) };
@@ -431,6 +516,8 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
 
     while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
         status = fan_step(&fan, err);
+    if (status == GP_OK)
+        status = fan_end(&fan, err);
     for (uint32_t i = 0; i < fan.window && fan.parts != NULL; i++)
         part_clear(&fan.parts[i]);
     gp_free(fan.parts);

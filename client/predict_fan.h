@@ -22,6 +22,9 @@ typedef struct gp_fan_part {
     void *scores;         /* as the answer is; NULL: nothing was asked for */
     int32_t *labels;      /* [count]; NULL: unknown */
     char *names;          /* one behind the other, each with its NUL; NULL: an older worker */
+    uint8_t
+        *skipped; /* [count], 1: the sample could not be read, and its row means nothing; NULL: all could */
+    char *skipped_names; /* of those, as names */
 } gp_fan_part;
 
 /* What is the same in every generation, and who takes the results. */
@@ -35,6 +38,7 @@ typedef struct gp_fan_plan {
     const char *class_names; /* JSON; NULL = none */
     size_t class_names_bytes;
     uint32_t precision;
+    uint32_t on_bad;
     gp_predict_answer answer;
     size_t row_bytes;     /* of an answer for one sample; 0: GP_ANSWER_SUMS */
     uint32_t score_count; /* that the model computes for a sample */
@@ -50,12 +54,13 @@ typedef struct gp_fan_plan {
 
 /* Sums over all samples. */
 typedef struct gp_fan_sums {
-    uint64_t count, labelled;
+    uint64_t count, labelled; /* count: without skipped */
+    uint64_t skipped;
     double loss, weight, correct, classed, squares, values;
 } gp_fan_sums;
 
 /* gp_fan_run -- on the pool's lease, until all is back.
- * GP_ECANCELED: stopped, or the lease was taken away.  GP_EPEER: a part on which GP_FAN_DEATHS_MAX workers died. */
+ * GP_ECORRUPT: no sample could be read.  GP_ECANCELED: stopped, or the lease was taken away.  GP_EPEER: a part on which GP_FAN_DEATHS_MAX workers died. */
 enum { GP_FAN_DEATHS_MAX = 3 };
 gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, gp_error *err);
 

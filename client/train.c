@@ -233,23 +233,6 @@ static void run_take_skipped(gp_run *run, gp_train_done *done)
     }
 }
 
-static void run_tell_skipped(const gp_run *run)
-{
-    enum { TOLD = 3 };
-    const uint64_t count = run->training->summary.skipped;
-    char names[TOLD * 130] = "";
-    size_t bytes = 0;
-
-    if (count == 0)
-        return;
-    for (uint32_t i = 0; i < run->skipped_count && i < TOLD; i++)
-        bytes += (size_t)snprintf(names + bytes, sizeof(names) - bytes, "%s%s", i == 0 ? "" : ", ",
-                                  run->skipped[i]);
-    pool_note(run->pool,
-              "%" PRIu64 " image%s could not be read and %s left out: %s%s; the workers' logs say why", count,
-              count == 1 ? "" : "s", count == 1 ? "was" : "were", names, count > TOLD ? ", ..." : "");
-}
-
 static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     gp_train_done done;
@@ -428,7 +411,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
             pool_message_close(&message);
     }
     if (run->has_result) { /* whoever failed or died after that had nothing left to do */
-        run_tell_skipped(run);
+        pool_note_skipped(run->pool, run->training->summary.skipped, run->skipped, run->skipped_count);
         return GP_OK;
     }
     /* It had begun: that who died was ready came after the death, or never. */
@@ -442,7 +425,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
     gp_run_say_lost(run);
     if (run->failure.code != GP_OK && err != NULL)
         *err = run->failure;
-    run_tell_skipped(run);
+    pool_note_skipped(run->pool, run->training->summary.skipped, run->skipped, run->skipped_count);
     return run->failure.code;
 }
 

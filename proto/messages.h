@@ -453,6 +453,7 @@ typedef struct gp_predict_begin {
     uint32_t whole;
     uint32_t overlap; /* of the windows that what is larger than the input is cut into, pixels */
     uint32_t crop;    /* gp_predict_crop */
+    uint32_t on_bad;  /* gp_on_bad of common/data */
 } gp_predict_begin;
 
 /* What the network is shown of an image. */
@@ -463,6 +464,7 @@ typedef enum gp_predict_crop {
     GP_PREDICT_CROP_COUNT
 } gp_predict_crop;
 
+/* Payload: [0] a sentence about what was left out of the data when they were opened (on_bad), or none. */
 typedef struct gp_predict_ready {
     uint64_t samples; /* 0: they come with the asking */
     /* Scores of one sample: a class's, a pixel's, values; or, of GP_ANSWER_CLASSES, places that have a class. */
@@ -480,7 +482,9 @@ typedef struct gp_predict_ask {
 
 /* Payloads: [0] scores f32 [count, classes], or classes [count, classes] in 1 byte each, or 4 if there are more than 256; [1]
  * labels i32 [count], or an empty frame where a sample has no class; [2] names; [3] the confusion matrix
- * (gp_confusion_pack), empty where there is none: of GP_ANSWER_SUMS.  The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
+ * (gp_confusion_pack), empty where there is none: of GP_ANSWER_SUMS; [4] u8 [count], 1: the sample was skipped (on_bad), empty
+ * where none was; [5] the names of those, also of GP_ANSWER_SUMS.  Of a sample that was skipped no sum knows; its row is there and
+ * means nothing, of GP_ANSWER_CLASSES of whole images a row of height and width 0.  The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
 typedef struct gp_predict_part {
     uint64_t first;
     uint32_t count;

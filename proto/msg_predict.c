@@ -14,6 +14,7 @@ const gp_field gp_predict_begin_fields[] = {
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, whole, 0, 1, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, overlap, 0, GP_PREDICT_SIDE_MAX, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, crop, 0, GP_PREDICT_CROP_COUNT - 1, GP_PREDICT_ALL),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, on_bad, 0, 1, 0),
     GP_FIELD_END,
 };
 

@@ -29,7 +29,7 @@ enum {
     GP_MAILBOX_REPLIES = 16,
     GP_MAILBOX_NEWS = 4096,
     GP_MAILBOX_RESERVED = 1024, /* places of the news ring that only validations may take */
-    GP_REPLY_PAYLOADS = 4,
+    GP_REPLY_PAYLOADS = 6,
 };
 
 gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err);

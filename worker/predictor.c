@@ -67,6 +67,8 @@ struct gp_predictor {
     bool called;             /* once at least: the plan has taken the parameters in */
     bool compares;           /* the data's targets are what the model's losses compare with */
     uint32_t labelled;       /* samples of the part with something to compare with */
+    uint8_t *skipped;        /* [part_max], 1: the sample could not be read */
+    uint32_t skipped_count;  /* of the part */
     gp_stitch *stitch;       /* of images of any size; NULL: samples are what the network takes */
     gp_buffer rows;          /* their classes, each image's behind its height and width */
 };
@@ -89,6 +91,7 @@ void gp_predictor_free(gp_predictor *predictor)
     for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD; i++)
         gp_free(predictor->pending[i].targets);
     gp_free(predictor->labels);
+    gp_free(predictor->skipped);
     gp_free(predictor->scores);
     gp_free(predictor->call_scores);
     gp_free(predictor->largest);
@@ -173,6 +176,7 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     if (predictor->data == NULL)
         predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
     predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
+    predictor->skipped = gp_calloc(predictor->part_max, sizeof(*predictor->skipped));
     if (predictor->backend_ops->predictions == NULL)
         predictor->call_scores =
             gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
@@ -188,7 +192,7 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
         predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
     }
     if (predictor->parameters == NULL || (predictor->data == NULL && predictor->samples == NULL) ||
-        predictor->labels == NULL ||
+        predictor->labels == NULL || predictor->skipped == NULL ||
         (predictor->backend_ops->predictions == NULL && predictor->call_scores == NULL) ||
         (answers > 0 && predictor->scores == NULL) ||
         (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
@@ -278,6 +282,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     if (status == GP_OK)
         status = gp_augment_images(&images, &predictor->view, size, &predictor->spec->input, err);
     images.any_class = true;
+    images.on_bad = (gp_on_bad)begin->on_bad;
     if (status == GP_OK)
         status = data_open(predictor, setup, &images, err);
     if (status != GP_OK)
@@ -424,7 +429,7 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
     return gp_stitch_new(&predictor->stitch, &setup, err);
 }
 
-/* Its classes behind its size. */
+/* Its classes behind its size; of one that was skipped 0 x 0 of them. */
 static gp_status row_put(gp_predictor *predictor, const gp_stitched *image, gp_error *err)
 {
     const size_t count = (size_t)image->height * image->width;
@@ -462,6 +467,12 @@ static void image_compare(gp_predictor *predictor, const gp_stitched *image)
         gp_confusion_count(predictor->confusion, image->labels, image->predicted, count);
 }
 
+static void sample_skip(gp_predictor *predictor, uint32_t at)
+{
+    predictor->skipped[at] = 1;
+    predictor->skipped_count++;
+}
+
 /* All images that are asked for, one after the other. */
 static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
 {
@@ -473,7 +484,9 @@ static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask 
         gp_stitched image;
 
         status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
-        if (status == GP_OK && predictor->compares)
+        if (status == GP_OK && image.skipped)
+            sample_skip(predictor, i);
+        if (status == GP_OK && !image.skipped && predictor->compares)
             image_compare(predictor, &image);
         if (status == GP_OK && predictor->answer == GP_ANSWER_CLASSES)
             status = row_put(predictor, &image, err);
@@ -632,6 +645,35 @@ static void targets_take(gp_predictor *predictor, void *targets, uint32_t count,
     }
 }
 
+/* Samples [first, first + count) of the data, from place `at` of the part on: nothing is compared with those that could not be
+ * read, be it that they can now and could not when the data were opened.
+ *   targets  NULL: nothing is */
+static void skipped_take(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count, uint32_t at)
+{
+    const gp_graph *graph = predictor->graph;
+
+    for (uint32_t n = 0; n < count; n++) {
+        if (!gp_store_is_skipped(predictor->data, (uint32_t)(first + n)))
+            continue;
+        sample_skip(predictor, at + n);
+        if (targets == NULL)
+            continue;
+        int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
+
+        for (uint32_t i = 0; i < graph->target_count; i++) {
+            const gp_target *about = &graph->targets[i];
+            int64_t elements = gp_shape_count(&about->shape);
+
+            for (int64_t e = 0; e < elements; e++)
+                if (about->dtype == GP_F32)
+                    ((float *)target)[e] = NAN;
+                else
+                    target[e] = -1;
+            target += elements;
+        }
+    }
+}
+
 /* The oldest call that was begun ends. */
 static gp_status call_end(gp_predictor *predictor, gp_error *err)
 {
@@ -686,8 +728,10 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     status = gp_loader_take(predictor->loader, &batch, NULL, err);
     if (status != GP_OK)
         return status;
-    status =
-        call_begin(predictor, batch->samples, predictor->compares ? batch->targets : NULL, from, count, err);
+    void *targets = predictor->compares ? batch->targets : NULL;
+
+    skipped_take(predictor, ask->first + from, targets, count, from);
+    status = call_begin(predictor, batch->samples, targets, from, count, err);
     gp_loader_release(predictor->loader, batch);
     return status;
 }
@@ -744,6 +788,8 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     gp_status status = ask_check(predictor, ask, err);
 
     predictor->labelled = 0;
+    predictor->skipped_count = 0;
+    memset(predictor->skipped, 0, predictor->part_max * sizeof(*predictor->skipped));
     if (predictor->confusion != NULL)
         gp_confusion_clear(predictor->confusion);
     if (status == GP_OK)
@@ -765,20 +811,29 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
                                                ? predictor->rows.bytes
                                                : ask->count * predictor->sample_answer_bytes,
                            .confusion = predictor->confusion,
+                           .skipped = predictor->skipped_count > 0 ? predictor->skipped : NULL,
                            .named = predictor->answer != GP_ANSWER_SUMS };
     if (out->named && predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data)))
         out->labels = predictor->labels;
     return GP_OK;
 }
 
-gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
-                             gp_error *err)
+char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    return predictor->data == NULL ? text : gp_store_left_out(predictor->data, text, bytes);
+}
+
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
+                             const uint8_t *only, gp_buffer *names, gp_error *err)
 {
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         char name[4096];
 
+        if (only != NULL && only[i] == 0)
+            continue;
         if (predictor->data != NULL)
             gp_store_name(predictor->data, (uint32_t)(first + i), name, sizeof(name));
         else

@@ -42,6 +42,7 @@ typedef struct gp_predicted {
     size_t scores_bytes;
     const int32_t *labels;         /* [count]; NULL: samples have no one class, or nobody asked */
     const gp_confusion *confusion; /* of these samples or their pixels; NULL: none */
+    const uint8_t *skipped;        /* [count]: 1: it could not be read; NULL: all were */
     bool named;                    /* the answer has names */
 } gp_predicted;
 
@@ -50,8 +51,12 @@ typedef struct gp_predicted {
 gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
                             gp_error *err);
 
-/* The names of samples [first, first + count), each with its NUL: gp_store_name(), or their numbers from 1. */
-gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
-                             gp_error *err);
+/* The names of samples [first, first + count), each with its NUL: gp_store_name(), or their numbers from 1.
+ *   only  [count]: of those that are not 0; NULL: of all */
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
+                             const uint8_t *only, gp_buffer *names, gp_error *err);
+
+/* What was left out of the data when they were opened, in a sentence; "": nothing.  Returns text. */
+char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes);
 
 #endif

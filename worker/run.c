@@ -363,6 +363,15 @@ static void run_forget(gp_run *run)
     run->predictor = NULL;
 }
 
+/* What stays in its frame stays in order: an answer without scores has an empty frame there. */
+static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_error *err)
+{
+    gp_status status = gp_blob_new(&reply->payloads[reply->payload_count], data, bytes, err);
+
+    reply->payload_count += status == GP_OK;
+    return status;
+}
+
 static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_command *command, gp_error *err)
 {
     const gp_incoming *in = &command->message;
@@ -394,41 +403,42 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
 static void run_predict_begin(gp_run *run, gp_command *command)
 {
     gp_reply reply = reply_to(command, &gp_msg_predict_ready);
+    char left_out[400];
     gp_error err;
 
     if (run->predictor != NULL) {
         gp_fail(&err, GP_ESTATE, "a prediction is open already; end it first");
         reply_error(run, command, &err, false);
-    } else if (predict_new(run, &reply.body.predict_ready, command, &err) != GP_OK) {
-        reply_error(run, command, &err, true);
-    } else {
-        gp_mailbox_reply(run->options.mailbox, &reply);
+        return;
     }
-}
+    gp_status status = predict_new(run, &reply.body.predict_ready, command, &err);
 
-/* What stays in its frame stays in order: an answer without scores has an empty frame there. */
-static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_error *err)
-{
-    gp_status status = gp_blob_new(&reply->payloads[reply->payload_count], data, bytes, err);
-
-    reply->payload_count += status == GP_OK;
-    return status;
+    if (status == GP_OK && gp_predictor_left_out(run->predictor, left_out, sizeof(left_out))[0] != '\0')
+        status = reply_add(&reply, left_out, strlen(left_out), &err);
+    if (status != GP_OK)
+        reply_error(run, command, &err, true);
+    else
+        gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
 static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_ask *ask, gp_error *err)
 {
     gp_predicted predicted;
-    gp_buffer names, cells;
+    gp_buffer names, cells, skipped_names;
     gp_status status = gp_predictor_part(run->predictor, ask, &predicted, err);
 
     if (status != GP_OK)
         return status;
     reply->body.predict_part = predicted.part;
     gp_buffer_init(&names, 64 << 20);
+    gp_buffer_init(&skipped_names, 64 << 20);
     gp_buffer_init(&cells,
                    GP_CONFUSION_CELL_BYTES * (size_t)GP_CONFUSION_CLASSES_MAX * GP_CONFUSION_CLASSES_MAX);
     if (predicted.named)
-        status = gp_predictor_names(run->predictor, ask->first, ask->count, &names, err);
+        status = gp_predictor_names(run->predictor, ask->first, ask->count, NULL, &names, err);
+    if (status == GP_OK && predicted.skipped != NULL)
+        status = gp_predictor_names(run->predictor, ask->first, ask->count, predicted.skipped, &skipped_names,
+                                    err);
     if (status == GP_OK && predicted.confusion != NULL)
         status = gp_confusion_pack(predicted.confusion, &cells, err);
     if (status == GP_OK)
@@ -440,10 +450,15 @@ static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_a
         status = reply_add(reply, names.data, names.bytes, err);
     if (status == GP_OK)
         status = reply_add(reply, cells.data, cells.bytes, err);
+    if (status == GP_OK)
+        status = reply_add(reply, predicted.skipped, predicted.skipped == NULL ? 0 : ask->count, err);
+    if (status == GP_OK)
+        status = reply_add(reply, skipped_names.data, skipped_names.bytes, err);
     for (; status != GP_OK && reply->payload_count > 0; reply->payload_count--)
         gp_blob_unref(reply->payloads[reply->payload_count - 1]);
     gp_buffer_deinit(&names);
     gp_buffer_deinit(&cells);
+    gp_buffer_deinit(&skipped_names);
     return status;
 }
 

@@ -275,6 +275,10 @@ gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, g
     gp_stitch *s = stitch;
     gp_status status = gp_store_read_whole(s->setup.store, index, &s->setup.read, &s->image, err);
 
+    if (status != GP_OK && gp_store_is_skipped(s->setup.store, index)) {
+        *out = (gp_stitched){ .skipped = true };
+        return GP_OK;
+    }
     if (status == GP_OK)
         status = image_reserve(s, index, err);
     if (status == GP_OK)

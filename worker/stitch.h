@@ -43,6 +43,7 @@ typedef struct gp_stitched {
     const int32_t *predicted; /* [height, width] */
     const int32_t *
         labels; /* the same, -1: none; NULL: the data have none.  One that is no class of the network is -1 */
+    bool skipped;        /* it could not be read, and the store passes such over: nothing of it is here */
     double loss, weight; /* of the pixels with a label (gp_pixel_sums_finish()) */
 } gp_stitched;
 

@@ -587,15 +587,10 @@ static void done_add_skipped(gp_train_done *done, const gp_store *store, uint64_
 /* What was left out of the data before the first step (on-bad skip), which all ranks see alike. */
 static void trainer_tell_left_out(const gp_trainer *trainer, const gp_store *store, const gp_train_sink *sink)
 {
-    const gp_store_info *info = store == NULL ? NULL : gp_store_get_info(store);
     char text[400];
 
-    if (info == NULL || info->left_out == 0 || trainer->rank != 0)
-        return;
-    snprintf(text, sizeof(text), "%.100s: %" PRIu64 " folder%s left out: %.200s%s", info->source,
-             info->left_out, info->left_out == 1 ? " or image was" : "s or images were",
-             info->left_out_first != NULL ? info->left_out_first : "", info->left_out > 1 ? "; ..." : "");
-    sink->note(sink->context, text, false);
+    if (store != NULL && trainer->rank == 0 && gp_store_left_out(store, text, sizeof(text))[0] != '\0')
+        sink->note(sink->context, text, false);
 }
 
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)

@@ -5,6 +5,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/fit.h"
+#include "client/cli/left_out.h"
 #include "client/cli/show.h"
 #include "common/base/json.h"
 #include "common/base/metrics_put.h"
@@ -16,6 +17,7 @@ typedef struct evaluate_options {
     int64_t image_size[2];
     fit_options fit;
     int precision; /* gp_precision */
+    int on_bad;    /* gp_on_bad_words */
 } evaluate_options;
 
 static const gp_param evaluate_params[] = {
@@ -41,6 +43,7 @@ static const gp_param evaluate_params[] = {
     CLI_IMAGE_SIZE_PARAM(evaluate_options),
     CLI_FIT_PARAMS(evaluate_options),
     CLI_PRECISION_PARAM(evaluate_options),
+    CLI_ON_BAD_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
     { 0 },
@@ -52,6 +55,8 @@ typedef struct evaluated {
     gp_confusion *confusion; /* NULL: none */
     gp_metrics metrics;      /* of it */
     bool pixels;             /* a sample has several classes */
+    left_out left_out;
+    cli_progress progress;
 } evaluated;
 
 /* ---- for programs ---- */
@@ -61,7 +66,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     gp_buffer text;
     gp_json_writer writer;
 
-    gp_buffer_init(&text, 64 << 20);
+    gp_buffer_init(&text, (64 << 20) + LEFT_OUT_JSON_BYTES_MAX);
     gp_json_writer_init(&writer, &text, false);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_number(&writer, "accuracy", e->result.accuracy);
@@ -70,6 +75,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     gp_json_put_number(&writer, "loss", e->result.loss);
     gp_json_put_integer(&writer, "count", (int64_t)e->result.labelled);
     gp_json_put_number(&writer, "seconds", e->result.seconds);
+    left_out_put(&e->left_out, &writer);
     if (e->pixels)
         gp_json_put_integer(&writer, "pixels", (int64_t)e->metrics.count);
     if (e->confusion != NULL)
@@ -150,7 +156,13 @@ static gp_status confusion_save(const evaluated *e, const char *list, gp_error *
 
 static void evaluate_progress(void *context, uint64_t done, uint64_t count)
 {
-    cli_progress_show(context, done, count);
+    cli_progress_show(&((evaluated *)context)->progress, done, count);
+}
+
+static void evaluate_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(&((evaluated *)context)->left_out, name);
 }
 
 /* Suffixes are looked at before anything is computed. */
@@ -190,23 +202,24 @@ static int evaluate_check(cli_call *call)
 static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
 {
     const evaluate_options *options = call->options;
-    cli_progress progress;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .precision = gp_precision_names[options->precision],
                                    .image_size = { (uint32_t)options->image_size[0],
                                                    (uint32_t)options->image_size[1] },
+                                   .on_bad = gp_on_bad_words[options->on_bad],
                                    .progress = evaluate_progress,
-                                   .context = &progress,
+                                   .skip = evaluate_skip,
+                                   .context = e,
                                    .stop = &cli_stop };
     gp_status status = cli_lease_request(call, pool, &request.lease, err);
 
     if (status != GP_OK)
         return status;
     fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &progress);
+    cli_progress_begin(call, &e->progress);
     status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
-    cli_progress_end(&progress);
+    cli_progress_end(&e->progress);
     if (status != GP_OK)
         return status;
     if (e->confusion != NULL)
@@ -232,6 +245,7 @@ static int evaluate_run(cli_call *call)
     if (status != GP_OK)
         return cli_fail(call, &err);
     cli_catch_interrupts();
+    left_out_init(&e.left_out);
     status = evaluate_call(call, pool, &e, &err);
     gp_pool_close(pool);
     if (status == GP_OK)
@@ -240,6 +254,7 @@ static int evaluate_run(cli_call *call)
         status = options->common.json ? evaluate_json(&e, options->per_class, &err)
                                       : evaluate_print(&e, options->per_class, &err);
     gp_confusion_free(e.confusion);
+    left_out_deinit(&e.left_out);
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 

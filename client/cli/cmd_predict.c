@@ -7,8 +7,10 @@
 #include "client/cli/cli.h"
 #include "client/cli/fit.h"
 #include "client/cli/job_self.h"
+#include "client/cli/left_out.h"
 #include "client/cli/predict_pixels.h"
 #include "client/cli/predict_rows.h"
+#include "client/cli/show.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -18,6 +20,7 @@ typedef struct predict_options {
     int64_t image_size[2];
     fit_options fit;
     int precision; /* gp_precision */
+    int on_bad;    /* gp_on_bad_words */
 } predict_options;
 
 static const gp_param predict_params[] = {
@@ -65,6 +68,7 @@ static const gp_param predict_params[] = {
     CLI_IMAGE_SIZE_PARAM(predict_options),
     CLI_FIT_PARAMS(predict_options),
     CLI_PRECISION_PARAM(predict_options),
+    CLI_ON_BAD_PARAM(predict_options),
     CLI_JSON_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
     { 0 },
@@ -73,6 +77,7 @@ static const gp_param predict_params[] = {
 typedef struct predict_sink {
     rows rows;
     cli_progress progress;
+    left_out *left_out;
 } predict_sink;
 
 static bool predict_row(void *context, const gp_prediction *p)
@@ -87,6 +92,12 @@ static void predict_progress(void *context, uint64_t done, uint64_t count)
     predict_sink *sink = context;
 
     cli_progress_show(&sink->progress, done, count);
+}
+
+static void predict_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(((predict_sink *)context)->left_out, name);
 }
 
 /* By the suffix of --out, else by --json. */
@@ -120,6 +131,7 @@ static bool draws(const predict_options *options)
 typedef struct drawing {
     pixels_sink sink;
     cli_progress progress;
+    left_out *left_out;
 } drawing;
 
 static bool draw_one(void *context, const gp_prediction *p)
@@ -132,14 +144,23 @@ static void draw_progress(void *context, uint64_t done, uint64_t count)
     cli_progress_show(&((drawing *)context)->progress, done, count);
 }
 
-static gp_status predict_draw(const cli_call *call, gp_pool *pool, gp_evaluation *result, gp_error *err)
+static void draw_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(((drawing *)context)->left_out, name);
+}
+
+static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *images, gp_evaluation *result,
+                              gp_error *err)
 {
     const predict_options *options = call->options;
-    drawing d;
+    drawing d = { .left_out = images };
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .precision = gp_precision_names[options->precision],
+                                   .on_bad = gp_on_bad_words[options->on_bad],
                                    .each = draw_one,
+                                   .skip = draw_skip,
                                    .progress = draw_progress,
                                    .context = &d,
                                    .stop = &cli_stop,
@@ -154,6 +175,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, gp_evaluation
                                                 .labels = options->out,
                                                 .overlays = options->overlays,
                                                 .class_file = options->class_file,
+                                                .on_bad = (gp_on_bad)options->on_bad,
                                                 .opacity = options->opacity },
                              err);
     if (status != GP_OK)
@@ -165,18 +187,20 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, gp_evaluation
     return pixels_close(&d.sink, status, err);
 }
 
-static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, gp_evaluation *result,
-                              gp_error *err)
+static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, left_out *images,
+                              gp_evaluation *result, gp_error *err)
 {
     const predict_options *options = call->options;
-    predict_sink sink;
+    predict_sink sink = { .left_out = images };
     rows_form form;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .precision = gp_precision_names[options->precision],
                                    .image_size = { (uint32_t)options->image_size[0],
                                                    (uint32_t)options->image_size[1] },
+                                   .on_bad = gp_on_bad_words[options->on_bad],
                                    .each = predict_row,
+                                   .skip = predict_skip,
                                    .progress = predict_progress,
                                    .context = &sink,
                                    .stop = &cli_stop };
@@ -185,7 +209,8 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     if (status == GP_OK)
         status = predict_form(&form, options, err);
     if (status == GP_OK)
-        status = rows_open(&sink.rows, path, form, (uint32_t)options->top, err);
+        status =
+            rows_open(&sink.rows, path, form, (uint32_t)options->top, options->on_bad == GP_BAD_SKIP, err);
     if (status != GP_OK)
         return status;
     request.pixel_classes = form == ROWS_ARRAY;
@@ -220,12 +245,27 @@ static int predict_check(cli_call *call)
     return fit_check(call, &options->fit, options->image_size);
 }
 
+/* The last line behind the rows: no row says it. */
+static gp_status left_out_print(const left_out *images, gp_error *err)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, LEFT_OUT_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    left_out_put(images, &writer);
+    gp_json_end_object(&writer);
+    return show_json_print(&writer, &text, err);
+}
+
 static int predict_run(cli_call *call)
 {
     const predict_options *options = call->options;
     gp_pool *pool;
     gp_evaluation result;
     gp_error err;
+    left_out images;
     char time[40], out[600];
 
     gp_status status = cli_open(call, false, &pool, &err);
@@ -236,9 +276,13 @@ static int predict_run(cli_call *call)
     snprintf(out, sizeof(out), "%s", options->out);
     if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
-    status = draws(options) ? predict_draw(call, pool, &result, &err)
-                            : predict_into(call, pool, out, &result, &err);
+    left_out_init(&images);
+    status = draws(options) ? predict_draw(call, pool, &images, &result, &err)
+                            : predict_into(call, pool, out, &images, &result, &err);
     gp_pool_close(pool);
+    if (status == GP_OK && options->common.json && options->on_bad == GP_BAD_SKIP)
+        status = left_out_print(&images, &err);
+    left_out_deinit(&images);
     if (status != GP_OK)
         return cli_fail(call, &err);
     if (!options->common.quiet) {

@@ -50,7 +50,21 @@ static const char *name_of(const rows *r)
     return r->path[0] != '\0' ? r->path : "standard output";
 }
 
-gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, gp_error *err)
+/* FILE.index.npy, where it will be when it is whole. */
+static gp_status index_open(rows *r, gp_error *err)
+{
+    snprintf(r->index_path, sizeof(r->index_path), "%.*s.index.npy", (int)(strlen(r->path) - strlen(".npy")),
+             r->path);
+    snprintf(r->index_temporary, sizeof(r->index_temporary), "%s.tmp-%d", r->index_path, (int)getpid());
+    r->index = fopen(r->index_temporary, "we");
+    if (r->index == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
+    return fseek(r->index, ARRAY_HEADER, SEEK_SET) == 0
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
+}
+
+gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err)
 {
     *out = (rows){ .file = stdout, .form = form, .top = top };
     gp_buffer_init(&out->line, LINE_BYTES_MAX);
@@ -63,7 +77,9 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, g
     if (out->file == NULL)
         return gp_fail_errno(err, GP_EIO, "cannot write --out %s", path);
     setvbuf(out->file, NULL, _IOFBF, FILE_BUFFER);
-    return GP_OK;
+    gp_status status = gaps && form == ROWS_ARRAY ? index_open(out, err) : GP_OK;
+
+    return status == GP_OK ? GP_OK : rows_close(out, status, err);
 }
 
 /* errno is the write's that failed just now. */
@@ -125,7 +141,7 @@ static bool csv_row(rows *r, const gp_prediction *p)
 {
     best top[ROWS_TOP_MAX];
 
-    if (p->index == 0 && !csv_header(r, p))
+    if (r->count == 0 && !csv_header(r, p))
         return false;
     fprintf(r->file, "%" PRIu64 ",", p->index);
     show_csv_field(r->file, p->name);
@@ -205,18 +221,18 @@ static bool json_row(rows *r, const gp_prediction *p)
 /* ---- FILE.npy (numpy.lib.format, version 1.0) ---- */
 
 /* At the front, when all is written: only then the number of samples is known. */
-static bool array_header(rows *r)
+static bool array_header(rows *r, FILE *file, const char *shape)
 {
     char header[ARRAY_HEADER + 1], words[ARRAY_HEADER];
     int length = snprintf(words, sizeof(words),
-                          "{'descr': '%.3s', 'fortran_order': False, 'shape': (%" PRIu64 "%s,), }", r->shape,
-                          r->count, r->shape + 3);
+                          "{'descr': '%.3s', 'fortran_order': False, 'shape': (%" PRIu64 "%s,), }", shape,
+                          r->count, shape + 3);
 
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* 118 bytes follow */
     snprintf(header + 10, sizeof(header) - 10, "%-117.117s\n", length < 118 ? words : "");
-    if (length >= 118 || fseek(r->file, 0, SEEK_SET) != 0)
+    if (length >= 118 || fseek(file, 0, SEEK_SET) != 0)
         return write_failed(r);
-    return bytes_put(r, header, ARRAY_HEADER);
+    return fwrite(header, 1, ARRAY_HEADER, file) == ARRAY_HEADER || write_failed(r);
 }
 
 /* The class of each pixel, or all scores. */
@@ -249,13 +265,17 @@ static bool array_row(rows *r, const gp_prediction *p)
 {
     size_t pixels = 1;
 
-    if (p->index == 0 && !array_begin(r, p))
+    if (r->count == 0 && !array_begin(r, p))
         return false;
+    const int64_t sample = (int64_t)p->index;
+
+    if (r->index != NULL && fwrite(&sample, 1, sizeof(sample), r->index) != sizeof(sample))
+        return write_failed(r);
     if (p->pixels == NULL)
         return bytes_put(r, p->scores, p->score_count * sizeof(float));
     for (uint32_t d = 1; d < p->rank; d++) {
         pixels *= (size_t)p->dims[d];
-        if (p->index == 0 && d < 3)
+        if (r->count == 0 && d < 3)
             r->size[d - 1] = p->dims[d];
         else if (d < 3 && p->dims[d] != r->size[d - 1]) {
             gp_fail(
@@ -305,19 +325,26 @@ bool rows_add(rows *r, const gp_prediction *p)
 
 gp_status rows_close(rows *r, gp_status status, gp_error *err)
 {
-    if (status == GP_OK && r->form == ROWS_ARRAY)
-        array_header(r);
+    if (status == GP_OK && r->form == ROWS_ARRAY && array_header(r, r->file, r->shape) && r->index != NULL)
+        array_header(r, r->index, "<i8");
     errno = 0;
+    if (r->index != NULL && fclose(r->index) != 0 && status == GP_OK)
+        write_failed(r);
     if ((r->path[0] == '\0' ? fflush(r->file) : fclose(r->file)) != 0 && status == GP_OK)
         write_failed(r);
     if (r->error.code != GP_OK) {
         status = r->error.code;
         *err = r->error;
     }
+    /* The index first: who finds an array finds its own. */
+    if (status == GP_OK && r->index != NULL && rename(r->index_temporary, r->index_path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", r->index_temporary, r->index_path);
     if (status == GP_OK && r->temporary[0] != '\0' && rename(r->temporary, r->path) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", r->temporary, r->path);
     if (status != GP_OK && r->temporary[0] != '\0')
         unlink(r->temporary);
+    if (status != GP_OK && r->index_temporary[0] != '\0')
+        unlink(r->index_temporary);
     gp_buffer_deinit(&r->line);
     gp_free(r->classes);
     return status;

@@ -26,16 +26,20 @@ typedef struct rows {
     char shape[64];   /* "<f4, 3, 8": type and what stands behind the number of samples */
     uint8_t *classes; /* of a sample's pixels */
     uint64_t size[2]; /* height and width of them */
+    /* The sample of each row, beside an array some of whose samples may be missing; NULL: none may. */
+    FILE *index;
+    char index_path[520], index_temporary[560];
 } rows;
 
 /* The form that the suffix of `path` names; "" and what is no regular file: CSV.
  * GP_EINVAL: another suffix. */
 gp_status rows_form_of(rows_form *out, const char *path, gp_error *err);
 
-/* gp_status of opening; closed by rows_close() after a success. */
-gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, gp_error *err);
+/* gp_status of opening; closed by rows_close() after a success.
+ *   gaps  samples may be missing: beside an array FILE.npy there is FILE.index.npy, int64, which sample each row is of */
+gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err);
 
-/* One row, rows[p->index].  False: r->error says why. */
+/* One row, of sample p->index.  False: r->error says why. */
 bool rows_add(rows *r, const gp_prediction *p);
 
 /* End the file: complete if status is GP_OK, else removed.  Returns status, or what went wrong here or in a row. */

@@ -256,12 +256,18 @@ static gp_status image_read_whole(const gp_store *store, uint32_t index, const g
                                   gp_whole *whole, gp_error *err)
 {
     gp_image_store *images = (gp_image_store *)(uintptr_t)store; /* the readers change */
+    gp_error own = { GP_OK, "" };
     gp_image_reader *r;
     gp_status status = gp_image_reader_take(&images->readers, images->label_bytes, &r, err);
 
     if (status != GP_OK)
         return status;
-    status = whole_decode(images, r, index, size, whole, err);
+    status = whole_decode(images, r, index, size, whole, &own);
+    if (status != GP_OK) {
+        gp_image_skip(images, r, index, &own); /* counted and told; the caller asks gp_store_is_skipped() */
+        if (err != NULL)
+            *err = own;
+    }
     gp_image_reader_give(&images->readers, r);
     return status;
 }
@@ -278,6 +284,13 @@ static void image_name(const gp_store *store, uint32_t index, char *text, size_t
         snprintf(text, bytes, "%s", path + length + 1);
     else
         snprintf(text, bytes, "%s", path);
+}
+
+static bool image_is_skipped(const gp_store *store, uint32_t index)
+{
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
+
+    return (atomic_load(&images->bad[index / 8]) >> index % 8 & 1) != 0;
 }
 
 static uint64_t image_skipped(const gp_store *store)
@@ -318,6 +331,7 @@ const gp_store_ops gp_image_store_ops = { .read = image_read,
                                           .read_whole = image_read_whole,
                                           .close = image_close,
                                           .name = image_name,
+                                          .is_skipped = image_is_skipped,
                                           .skipped = image_skipped,
                                           .skipped_first = image_skipped_first,
                                           .expect = image_expect,

@@ -1,6 +1,7 @@
 #include "common/data/store_ops.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -399,6 +400,23 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
 uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
 {
     return store->ops->skipped_first == NULL ? 0 : store->ops->skipped_first(store, index);
+}
+
+bool gp_store_is_skipped(const gp_store *store, uint32_t index)
+{
+    return store->ops->is_skipped != NULL && store->ops->is_skipped(store, index);
+}
+
+char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)
+{
+    const gp_store_info *info = &store->info;
+
+    text[0] = '\0';
+    if (info->left_out > 0)
+        snprintf(text, bytes, "%.100s: %" PRIu64 " folder%s left out: %.200s%s", info->source, info->left_out,
+                 info->left_out == 1 ? " or image was" : "s or images were",
+                 info->left_out_first != NULL ? info->left_out_first : "", info->left_out > 1 ? "; ..." : "");
+    return text;
 }
 
 uint64_t gp_store_skipped(const gp_store *store)

@@ -155,7 +155,8 @@ typedef struct gp_whole_size {
 /* gp_store_read_whole -- one sample and its pixels' labels, which keep their size.  Buffers grow as they must;
  * gp_whole_deinit() frees them.
  * Nothing of it is kept in the store's memory.  Safe from several threads at once.
- * GP_EUNSUPPORTED: another size of samples that are no images of files.  GP_ELIMIT: it would be larger than an image may. */
+ * GP_EUNSUPPORTED: another size of samples that are no images of files.  GP_ELIMIT: it would be larger than an image may.
+ * With GP_BAD_SKIP the failure is the same, and gp_store_is_skipped() says whether it is to be passed over. */
 gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err);
 gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err);
@@ -171,12 +172,18 @@ gp_store_options gp_store_options_for(const gp_shape *input);
  * Returns text, cut to fit. */
 char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t bytes);
 
+/* gp_store_is_skipped -- whether a sample could not be read (GP_BAD_SKIP) when it was last tried, or ever before. */
+bool gp_store_is_skipped(const gp_store *store, uint32_t index);
+
 /* gp_store_skipped -- how many samples could not be read so far (GP_BAD_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 
 /* gp_store_skipped_first -- the first of them, at most GP_SKIPPED_TOLD.  Returns how many; 0 for other kinds of stores. */
 enum { GP_SKIPPED_TOLD = 8 };
 uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
+
+/* gp_store_left_out -- a sentence about info->left_out; "": nothing was.  Returns text, cut to fit. */
+char *gp_store_left_out(const gp_store *store, char *text, size_t bytes);
 
 /* gp_store_find -- the directory that a name or path means: itself if it is a path (has a '/' or is there),
  * else the first sub-directory of that name in GRADPOOL_DATA (separated by colons), then in the cache.

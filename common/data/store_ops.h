@@ -14,6 +14,7 @@ typedef struct gp_store_ops {
     gp_status (*read_whole)(const gp_store *store, uint32_t index, const gp_whole_size *size, gp_whole *whole,
                             gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
+    bool (*is_skipped)(const gp_store *store, uint32_t index);
     uint64_t (*skipped)(const gp_store *store);
     uint32_t (*skipped_first)(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
     void (*expect)(const gp_store *store, const uint32_t *index,

@@ -231,6 +231,13 @@ static void subset_name(const gp_store *store, uint32_t index, char *text, size_
     gp_store_name(subset->whole, subset->index[index], text, bytes);
 }
 
+static bool subset_is_skipped(const gp_store *store, uint32_t index)
+{
+    const subset_store *subset = (const subset_store *)store;
+
+    return gp_store_is_skipped(subset->whole, subset->index[index]);
+}
+
 static uint64_t subset_skipped(const gp_store *store)
 {
     return gp_store_skipped(((const subset_store *)store)->whole);
@@ -246,6 +253,7 @@ static void subset_close(gp_store *store)
 static const gp_store_ops subset_ops = { .read = subset_read,
                                          .close = subset_close,
                                          .name = subset_name,
+                                         .is_skipped = subset_is_skipped,
                                          .skipped = subset_skipped,
                                          .expect = subset_expect };
 

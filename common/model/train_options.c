@@ -13,7 +13,7 @@ static const char *const clippings[] = { "l2norm", "global-l2norm", "absolute-va
 static const char *const periods[] = { "epoch", "iteration", NULL };
 static const char *const outputs[] = { "auto", "last", "best-validation", NULL };
 static const char *const shuffles[] = { "never", "once", "every-epoch", NULL };
-static const char *const on_bads[] = { "error", "skip", NULL };
+const char *const gp_on_bad_words[] = { "error", "skip", NULL };
 static const char *const statistics[] = { "moving", "population", NULL };
 
 #define AT(field) .offset = offsetof(gp_train_options, field)
@@ -366,12 +366,7 @@ const gp_param gp_train_options_table[] = {
       .seed_name = "OutputSize",
       .torch_name = "Resize",
       .help = "height and width that images of files are brought to, before a crop; default: the network's" },
-    { .name = "on-bad",
-      .type = GP_PARAM_WORD,
-      AT(on_bad),
-      .words = on_bads,
-      .help =
-          "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)" },
+    { .name = "on-bad", .type = GP_PARAM_WORD, AT(on_bad), .words = gp_on_bad_words, .help = GP_ON_BAD_HELP },
     { .name = "max-restarts",
       .type = GP_PARAM_I64,
       AT(max_restarts),

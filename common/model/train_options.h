@@ -77,6 +77,11 @@ typedef struct gp_train_options {
     double tune_seconds;           /* for timing engines of a GPU's libraries; 0: by rule */
 } gp_train_options;
 
+/* Of on-bad, here and of commands that predict: the order of gp_on_bad in common/data. */
+extern const char *const gp_on_bad_words[];
+#define GP_ON_BAD_HELP                                                                                       \
+    "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)"
+
 extern const gp_param gp_train_options_table[];
 
 /* Options from JSON text (an object of names in the table); the rest are defaults.  Ranges and words are

@@ -255,13 +255,22 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor);
 }
 
-gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count, gp_buffer *names,
-                             gp_error *err)
+char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes)
+{
+    (void)predictor;
+    snprintf(text, bytes, "%s", "");
+    return text;
+}
+
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
+                             const uint8_t *only, gp_buffer *names, gp_error *err)
 {
     gp_status status = GP_OK;
 
     (void)predictor;
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        if (only != NULL && only[i] == 0)
+            continue;
         status = gp_buffer_printf(names, err, "sample-%u", (unsigned)(first + i));
         if (status == GP_OK)
             status = gp_buffer_append(names, "", 1, err);

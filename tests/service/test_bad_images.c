@@ -1,4 +1,5 @@
-/* Bad images in a training: an error by name, or passed over, counted and named to the user. */
+/* Bad images in a training, a prediction or an evaluation: an error by name, or passed over, counted and named to the user. */
+#include "client/gradpool.h"
 #include "tests/service/commands.h"
 #include "tests/data/make_images.h"
 
@@ -85,6 +86,188 @@ TEST(bad_images_are_an_error_by_name_or_passed_over_counted_and_named)
     /* Windows decoded straight from the files find the same. */
     RUN_CODE(0, TRAIN, "--augment", "crop=resized crop-size=28,28", "--on-bad", "skip", "--json");
     CHECK_CONTAINS(err, "could not be read");
+    pools_end();
+}
+
+/* ---- predictions ---- */
+
+enum { GOOD = 38, BAD = 5 };
+
+/* In the order of the data. */
+#define BAD_NAMES "\"cat/00.jpg\", \"cat/02.jpg\", \"cat/bomb.png\", \"dog/01.jpg\", \"dog/wide.jpg\""
+#define PREDICT   "predict", "--model", "m.onnx", "--data", "../photos", "--on-bad", "skip"
+#define EVALUATE  "evaluate", "--model", "m.onnx", "--on-bad", "skip", "--json", "--data"
+
+static void shell(const char *command)
+{
+    char line[900];
+
+    snprintf(line, sizeof(line), "cd '%s' && %s", pools_root, command);
+    if (system(line) != 0)
+        GP_TEST_FAIL("failed: %s", command);
+}
+
+/* A model of good photos, some of which are bad then; photos' good ones alone are in good. */
+static void predictions_begin(void)
+{
+    photos_make();
+    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--quiet", "--out", "m.onnx");
+    bad_ones_put();
+    shell("cp -r photos good && cd good && rm cat/00.jpg cat/02.jpg cat/bomb.png dog/01.jpg dog/wide.jpg");
+}
+
+/* Of the rows of a CSV file the numbers of their samples, and the rest of each line behind the other. */
+static int rows_read(const char *name, uint64_t index[GOOD + BAD], char *rest, size_t bytes)
+{
+    static char text[1 << 16];
+    char *lines = text, *line;
+    size_t used = 0;
+    int count = -1;
+
+    slurp(in_w(name), text, sizeof(text));
+    while ((line = strsep(&lines, "\n")) != NULL && *line != '\0' && count < GOOD + BAD) {
+        if (count >= 0)
+            index[count] = strtoull(line, &line, 10);
+        count++;
+        used += (size_t)snprintf(rest + used, bytes - used, "%s\n", line);
+    }
+    return count;
+}
+
+/* The rows of p.csv are those of the good photos, with the same bits, and know which they are. */
+static void rows_check(void)
+{
+    static char good[1 << 16], rows[1 << 16];
+    uint64_t index[GOOD + BAD] = { 0 }, all[GOOD + BAD] = { 0 };
+    const uint64_t bad[BAD] = { 0, 1, 20, 21, 42 }; /* cat/00, cat/02, cat/bomb, dog/01, dog/wide */
+
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good", "--out", "good.csv");
+    CHECK(strstr(err, "left out") == NULL);
+    CHECK_INT(GOOD, rows_read("good.csv", all, good, sizeof(good)));
+    CHECK_INT(GOOD, rows_read("p.csv", index, rows, sizeof(rows)));
+    CHECK_CONTAINS(rows, "index,name,class,score_0");
+    CHECK_TEXT(good, rows);
+    for (uint64_t i = 0, row = 0, next = 0; i < GOOD + BAD; i++)
+        if (next < BAD && bad[next] == i)
+            next++;
+        else
+            CHECK_INT(i, index[row++]);
+}
+
+TEST(bad_images_are_left_out_of_predictions_counted_and_named_although_workers_die)
+{
+    predictions_begin();
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../photos", "--out", "p.csv");
+    CHECK(strstr(err, "photos/cat/") != NULL || strstr(err, "photos/dog/") != NULL);
+    RUN_CODE(0, PREDICT, "--out", "p.csv", "--workers", "1");
+    CHECK_CONTAINS(err, "5 images could not be read and were left out: cat/00.jpg, cat/02.jpg, cat/bomb.png, "
+                        "...; the workers' logs say why");
+    CHECK_CONTAINS(err, "38 samples in ");
+    rows_check();
+    RUN_CODE(0, PREDICT, "--json", "--quiet");
+    CHECK_CONTAINS(out, "\n{\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]}\n");
+    CHECK_TEXT("", err);
+    RUN_CODE(0, "down");
+    /* 22 calls: one of the two comes to its second, and dies with a part that the other or its successor computes again. */
+    setenv("GRADPOOL_FAULT", "predict:2:kill@1.1,predict:2:kill@2.1", 1);
+    RUN_CODE(0, "up", "--workers", "2");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(0, PREDICT, "--out", "p.csv");
+    CHECK_CONTAINS(err, "its samples go to the others");
+    CHECK_CONTAINS(err, "5 images could not be read and were left out: cat/00.jpg, cat/02.jpg, cat/bomb.png, "
+                        "...; the workers' logs say why");
+    rows_check();
+    pools_end();
+}
+
+TEST(evaluate_counts_the_good_images_alone_although_workers_die)
+{
+    static char counts[2][400];
+    double accuracy, loss;
+
+    predictions_begin();
+    RUN_CODE(1, "evaluate", "--model", "m.onnx", "--data", "../photos");
+    RUN_CODE(0, EVALUATE, "../good", "--confusion", "c.csv");
+    CHECK_CONTAINS(out, "\"skipped\": 0, \"skipped_names\": []");
+    accuracy = told("accuracy");
+    loss = told("loss");
+    CHECK_INT(GOOD, (int)told("count"));
+    slurp(in_w("c.csv"), counts[0], sizeof(counts[0]));
+    RUN_CODE(0, "down");
+    setenv("GRADPOOL_FAULT", "predict:2:kill@1.1,predict:2:kill@2.1", 1);
+    RUN_CODE(0, "up", "--workers", "2");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(0, EVALUATE, "../photos", "--confusion", "c.csv");
+    CHECK_CONTAINS(err, "its samples go to the others");
+    CHECK_CONTAINS(err, "5 images could not be read and were left out: ");
+    CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
+    CHECK_NEAR(accuracy, told("accuracy"), 0);
+    CHECK_NEAR(loss, told("loss"), 1e-9); /* parts are others, and so is what is added first */
+    CHECK_INT(GOOD, (int)told("count"));
+    slurp(in_w("c.csv"), counts[1], sizeof(counts[1]));
+    CHECK_TEXT(counts[0], counts[1]);
+    /* Windows decoded straight from the files find the same. */
+    mkdir(in_root("photos/emu"), 0700);
+    RUN_CODE(0, EVALUATE, "../photos", "--fit", "crop");
+    CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
+    CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
+    CHECK_INT(GOOD, (int)told("count"));
+    pools_end();
+}
+
+TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
+{
+    static char rows[1 << 16];
+    uint64_t index[GOOD + BAD] = { 0 };
+    int64_t written[GOOD + 1];
+    gp_scores scores = { 0 };
+    char model[240], photos[240];
+    gp_pool *pool;
+    gp_error error;
+
+    predictions_begin();
+    RUN_CODE(0, PREDICT, "--out", "p.csv");
+    CHECK_INT(GOOD, rows_read("p.csv", index, rows, sizeof(rows)));
+    RUN_CODE(0, PREDICT, "--out", "p.npy");
+    FILE *file = fopen(in_w("p.index.npy"), "r");
+
+    REQUIRE(file != NULL && fread(rows, 1, 128, file) == 128);
+    CHECK_CONTAINS(rows + 10, "{'descr': '<i8', 'fortran_order': False, 'shape': (38,), }");
+    CHECK_INT(GOOD, fread(written, sizeof(written[0]), GOOD + 1, file));
+    fclose(file);
+    for (int i = 0; i < GOOD; i++)
+        CHECK_INT(index[i], written[i]);
+    slurp(in_w("p.npy"), rows, sizeof(rows));
+    CHECK_CONTAINS(rows + 10, "'shape': (38, 2,), }");
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good", "--out", "whole.npy");
+    shell("cmp w/p.npy w/whole.npy && ! test -e w/whole.index.npy");
+    snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
+    snprintf(photos, sizeof(photos), "%s", in_root("photos"));
+    REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
+    gp_predict_request request = { .model = model, .data = photos, .on_bad = "skip" };
+
+    REQUIRE_OK(gp_predict_array(&scores, pool, &request, &error), error);
+    CHECK_INT(GOOD, scores.count);
+    CHECK_INT(GOOD, scores.evaluation.count);
+    CHECK_INT(BAD, scores.evaluation.skipped);
+    for (int i = 0; i < GOOD; i++)
+        CHECK_INT(index[i], scores.index[i]);
+    CHECK(memcmp(scores.scores, rows + 128, GOOD * 2 * sizeof(float)) == 0);
+    gp_scores_deinit(&scores);
+    request.on_bad = "ignore";
+    CHECK_STATUS(GP_EINVAL, gp_predict_array(&scores, pool, &request, &error));
+    CHECK_CONTAINS(error.message, "on-bad");
+    gp_pool_close(pool);
+    pools_end();
+}
+
+TEST(data_of_which_nothing_can_be_read_are_an_error_with_skip_too)
+{
+    predictions_begin();
+    shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare");
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../bare", "--on-bad", "skip", "--out", "p.csv");
+    CHECK_CONTAINS(err, "none could be read, 00.jpg, ...; the workers' logs say why");
+    shell("! test -e w/p.csv");
     pools_end();
 }
 

@@ -158,6 +158,38 @@ static void scenes_make(void)
         scene_make(i);
 }
 
+/* Of scenes two images are cut: what is left is predicted and counted as if they had never been there. */
+static void torn_scenes_check(void)
+{
+    static char counts[2][400];
+    double accuracy, loss, pixels;
+
+    shell("cp -r scenes torn && truncate -s 100 torn/images/s1.png && truncate -s 0 torn/images/s4.png");
+    shell("cp -r scenes rest && rm rest/*/s1.png rest/*/s4.png");
+    RUN_CODE(1, "evaluate", "--model", "parts.onnx", "--data", "torn", "--json");
+    RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "rest", "--json", "--confusion", "counts.csv");
+    accuracy = told("accuracy");
+    loss = told("loss");
+    pixels = told("pixels");
+    slurp(in_w("counts.csv"), counts[0], sizeof(counts[0]));
+    RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "torn", "--on-bad", "skip", "--json",
+             "--confusion", "counts.csv");
+    slurp(in_w("counts.csv"), counts[1], sizeof(counts[1]));
+    CHECK_TEXT(counts[0], counts[1]);
+    CHECK_NEAR(accuracy, told("accuracy"), 0);
+    CHECK_NEAR(loss, told("loss"), 1e-9);
+    CHECK_INT((int)pixels, (int)told("pixels"));
+    CHECK_INT(SCENES - 2, (int)told("count"));
+    CHECK_CONTAINS(out, "\"skipped\": 2, \"skipped_names\": [\"images/s1.png\", \"images/s4.png\"]");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "torn", "--on-bad", "skip", "--out",
+             "torn-labels/", "--overlays", "torn-over");
+    CHECK_CONTAINS(err, "2 images could not be read and were left out: images/s1.png, images/s4.png; ");
+    CHECK_CONTAINS(err, "3 samples in ");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "rest", "--out", "rest-labels/", "--overlays",
+             "rest-over");
+    shell("diff -r rest-labels torn-labels && diff -r rest-over torn-over");
+}
+
 TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
 {
     static char counts[3][400], count_text[3][8] = { "1", "2", "3" };
@@ -207,6 +239,7 @@ TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
              "96,96", "--overlap", "12");
     shell("! cmp -s small/images/s0.png labels/images/s0.png && ! cmp -s large/images/s0.png "
           "labels/images/s0.png");
+    torn_scenes_check();
     pools_end();
 }
 
