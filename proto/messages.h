@@ -482,9 +482,10 @@ typedef struct gp_predict_ask {
 
 /* Payloads: [0] scores f32 [count, classes], or classes [count, classes] in 1 byte each, or 4 if there are more than 256; [1]
  * labels i32 [count], or an empty frame where a sample has no class; [2] names; [3] the confusion matrix
- * (gp_confusion_pack), empty where there is none: of GP_ANSWER_SUMS; [4] u8 [count], 1: the sample was skipped (on_bad), empty
- * where none was; [5] the names of those, also of GP_ANSWER_SUMS.  Of a sample that was skipped no sum knows; its row is there and
- * means nothing, of GP_ANSWER_CLASSES of whole images a row of height and width 0.  The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
+ * (gp_confusion_pack), empty where there is none: of GP_ANSWER_SUMS; and where samples were skipped (on_bad) [4] u8 [count], 1: it
+ * was, else 0; [5] the names of those.  Of a sample that was skipped no sum knows; its row, label and name are there, and the row
+ * means nothing, or (classes of whole images) has height and width 0.
+ * The sums are those of the part (graph.h); all 0 where the data has nothing to compare with. */
 typedef struct gp_predict_part {
     uint64_t first;
     uint32_t count;

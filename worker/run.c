@@ -450,9 +450,9 @@ static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_a
         status = reply_add(reply, names.data, names.bytes, err);
     if (status == GP_OK)
         status = reply_add(reply, cells.data, cells.bytes, err);
-    if (status == GP_OK)
-        status = reply_add(reply, predicted.skipped, predicted.skipped == NULL ? 0 : ask->count, err);
-    if (status == GP_OK)
+    if (status == GP_OK && predicted.skipped != NULL)
+        status = reply_add(reply, predicted.skipped, ask->count, err);
+    if (status == GP_OK && predicted.skipped != NULL)
         status = reply_add(reply, skipped_names.data, skipped_names.bytes, err);
     for (; status != GP_OK && reply->payload_count > 0; reply->payload_count--)
         gp_blob_unref(reply->payloads[reply->payload_count - 1]);
