@@ -227,16 +227,24 @@ static gp_status dial_once(gp_pool *pool, int timeout_ms, bool *unproved, gp_err
 
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
+    int64_t deadline = gp_now_ms() + timeout_ms;
     bool unproved;
     gp_error why;
     gp_status status;
 
+    /* Who took the connection and then says nothing has died, perhaps: another follows it there. */
     pool->dialling = true;
-    status = dial_once(pool, timeout_ms, &unproved, &why);
+    do {
+        int64_t left = deadline - gp_now_ms();
+
+        status = dial_once(pool, left > 1 ? (int)left : 1, &unproved, &why);
+    } while (status == GP_ETIMEDOUT && gp_now_ms() < deadline);
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status == GP_OK)
         return GP_OK;
+    if (status == GP_ETIMEDOUT)
+        return gp_fail(err, GP_EPEER, "%s takes connections and does not answer", pool->remote->endpoint);
     return status == GP_EPEER
                ? gp_fail(err, GP_ENOPOOL, "%s: no pool is there, or a firewall is between", why.message)
                : gp_fail(err, status, "%s", why.message);
