@@ -109,12 +109,18 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
 {
     REQUIRE(begin("1", NULL));
     unlink(in_root("err"));
-    pid_t child = stage_start(NULL, (const char *const[]){ "spmd", "--", "sh", "-c",
-                                                           "until test -e go; do sleep 0.05; done", NULL });
+    pid_t child = stage_start(
+        NULL, (const char *const[]){ "spmd", "--", "sh", "-c",
+                                     "touch begun; until test -e go; do sleep 0.05; done", NULL });
 
     while (rename(in_root("err"), in_root("notes")) != 0) /* others will begin a file of that name */
         gp_sleep_ms(1);
     seen busy = look_for(1, "busy");
+
+    while (access(in_root("w/begun"), F_OK) != 0)
+        gp_sleep_ms(5);
+    gp_sleep_ms(
+        200); /* that it runs one has been told, and nothing shows that the words have left the process */
     int64_t stopped = gp_now_ms();
 
     kill(busy.pid, SIGSTOP);
