@@ -13,21 +13,12 @@
 #include "common/data/augment.h"
 #include "common/data/sampler.h"
 #include "worker/backend/cuda/keep.h"
+#include "worker/backend/cuda/slots.h"
 
-enum { FEED_ALIGNMENT = 256, READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
+enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
 
 _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1,
                "body_feed_index knows them by number");
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + FEED_ALIGNMENT - 1) / FEED_ALIGNMENT * FEED_ALIGNMENT;
-}
-
-static size_t sample_bytes(const gp_plan *plan)
-{
-    return (size_t)gp_shape_count(&plan->graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
-}
 
 void gp_feed_close(gp_plan *plan)
 {
@@ -61,7 +52,7 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
     gp_feed *feed = &plan->kept->feed;
     const size_t each = resident->sample_bytes, target = resident->target_bytes;
     const uint32_t some = (uint32_t)(READ_BYTES / (each + target)) + 1;
-    const size_t targets_at = aligned(some * each);
+    const size_t targets_at = gp_slot_aligned(some * each);
     char *rows = gp_malloc(targets_at + some * target);
     gp_status status = rows == NULL ? gp_fail(err, GP_ENOMEM, "no memory to read data for the GPU") : GP_OK;
 
@@ -101,10 +92,10 @@ static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *
     void *pinned = NULL, *there;
     gp_status status;
 
-    feed->targets_at = aligned(sizeof(gp_kernel_call));
-    feed->draws_at = feed->targets_at + (resident ? 0 : aligned(rows * plan->graph->target_bytes));
-    feed->samples_at = feed->draws_at + (drawn ? aligned(rows * sizeof(gp_kernel_draw)) : 0);
-    feed->slot_bytes = feed->samples_at + (resident ? 0 : aligned(rows * sample_bytes(plan)));
+    feed->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
+    feed->draws_at = feed->targets_at + (resident ? 0 : gp_slot_aligned(rows * plan->graph->target_bytes));
+    feed->samples_at = feed->draws_at + (drawn ? gp_slot_aligned(rows * sizeof(gp_kernel_draw)) : 0);
+    feed->slot_bytes = feed->samples_at + (resident ? 0 : gp_slot_aligned(rows * gp_slot_sample_bytes(plan)));
     status = gp_device_alloc_host(plan->backend->device, &pinned, &there, FEED_SLOTS * feed->slot_bytes, err);
     if (status != GP_OK)
         return status;
@@ -185,8 +176,8 @@ static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *ca
     memcpy(slot, &about, sizeof(about));
     if (feed->resident == NULL) {
         memcpy(slot + feed->targets_at, batch->targets, batch->count * plan->graph->target_bytes);
-        memcpy(slot + feed->samples_at, batch->samples, batch->count * sample_bytes(plan));
-        return feed->samples_at + batch->count * sample_bytes(plan);
+        memcpy(slot + feed->samples_at, batch->samples, batch->count * gp_slot_sample_bytes(plan));
+        return feed->samples_at + batch->count * gp_slot_sample_bytes(plan);
     }
     if (!feed->resident->drawn)
         return feed->targets_at;
@@ -284,14 +275,7 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
     gp_kernel_args args = base;
     gp_status status;
 
-    args.bytes = feed->slots;
-    args.count = feed->slot_bytes;
-    args.number[0] = FEED_SLOTS;
-    args.y[0].data = plan->call;
-    args.d[1] = plan->sums;
-    args.n[0] = PLAN_SUMS;
-    status = gp_device_launch(device, GP_KERNEL_feed_turn, &args, 1, err);
-    args = base;
+    status = gp_slot_turn(plan, plan->kept->kept, feed->slots, feed->slot_bytes, FEED_SLOTS, err);
     args.y[0].data = plan->targets;
     if (feed->resident == NULL) {
         args.bytes = feed->slots + feed->targets_at;

@@ -7,20 +7,11 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "worker/backend/cuda/slots.h"
 
 /* Kernels are loaded in the first; what is no longer well takes so many times longer than any before. */
 enum { FIRST_PATIENCE = 24, LONGER = 10 };
-enum { SLOT_ALIGNMENT = 256, WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
-}
-
-static size_t sample_bytes(const gp_plan *plan)
-{
-    return (size_t)gp_shape_count(&plan->graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
-}
+enum { WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
 
 /* ---- memory ---- */
 
@@ -65,11 +56,12 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
     if (predict == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for predictions");
     plan->predict = predict;
-    predict->targets_at = aligned(sizeof(gp_kernel_call));
-    predict->samples_at = predict->targets_at + aligned(rows * plan->graph->target_bytes);
-    predict->slot_bytes = predict->samples_at + aligned(rows * sample_bytes(plan));
-    predict->scores_at = aligned(PLAN_SUMS * sizeof(double));
-    predict->answer_bytes = predict->scores_at + aligned(rows * plan->graph->score_count * sizeof(float));
+    predict->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
+    predict->samples_at = predict->targets_at + gp_slot_aligned(rows * plan->graph->target_bytes);
+    predict->slot_bytes = predict->samples_at + gp_slot_aligned(rows * gp_slot_sample_bytes(plan));
+    predict->scores_at = gp_slot_aligned(PLAN_SUMS * sizeof(double));
+    predict->answer_bytes =
+        predict->scores_at + gp_slot_aligned(rows * plan->graph->score_count * sizeof(float));
     status = slots_take(plan, &predict->pinned, &predict->slots, predict->slot_bytes, err);
     if (status == GP_OK)
         status = slots_take(plan, &predict->answered, &predict->answers, predict->answer_bytes, err);
@@ -96,13 +88,9 @@ static gp_status turn_launch(gp_plan *plan, gp_error *err)
     const size_t words = plan->options.micro_batch * (plan->graph->target_bytes / sizeof(uint32_t));
     gp_status status;
 
-    args.bytes = predict->slots;
+    status =
+        gp_slot_turn(plan, predict->kept, predict->slots, predict->slot_bytes, GP_PREDICTIONS_AHEAD, err);
     args.count = predict->slot_bytes;
-    args.number[0] = GP_PREDICTIONS_AHEAD;
-    args.y[0].data = plan->call;
-    args.d[1] = plan->sums;
-    args.n[0] = PLAN_SUMS;
-    status = gp_device_launch(device, GP_KERNEL_feed_turn, &args, 1, err);
     args.bytes = predict->slots + predict->targets_at;
     args.y[0].data = plan->targets;
     return status == GP_OK && words != 0
@@ -179,7 +167,7 @@ static gp_status samples_put(gp_plan *plan, const gp_batch *batch, uint32_t slot
     const gp_predict *predict = plan->predict;
     gp_device *device = plan->backend->device;
     char *pinned = predict->pinned + slot * predict->slot_bytes;
-    const size_t bytes = batch->count * sample_bytes(plan);
+    const size_t bytes = batch->count * gp_slot_sample_bytes(plan);
     gp_kernel_call call = gp_plan_call(plan, batch);
     gp_status status;
 
