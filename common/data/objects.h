@@ -57,4 +57,16 @@ gp_status gp_s3_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *li
 /* gp_s3_list_lines -- a list of whose names some are s3://BUCKET/KEY: objects of that one bucket. */
 gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err);
 
+/* A block of an object: of GP_OBJECT_BLOCK_BYTES, the last of what is left. */
+static inline gp_s3_range gp_object_block(const gp_s3_range *whole, uint32_t number)
+{
+    gp_s3_range block = *whole;
+    uint64_t left;
+
+    block.offset = (uint64_t)number * GP_OBJECT_BLOCK_BYTES;
+    left = block.object_bytes - block.offset;
+    block.bytes = left < GP_OBJECT_BLOCK_BYTES ? left : GP_OBJECT_BLOCK_BYTES;
+    return block;
+}
+
 #endif

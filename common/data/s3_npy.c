@@ -53,12 +53,8 @@ static bool object_exists(void *context, const char *path)
 static gp_status block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
 {
     const npy_fetch *fetch = context;
-    gp_s3_range block = fetch->whole;
-    uint64_t left;
+    gp_s3_range block = gp_object_block(&fetch->whole, number);
 
-    block.offset = (uint64_t)number * GP_OBJECT_BLOCK_BYTES;
-    left = block.object_bytes - block.offset;
-    block.bytes = left < GP_OBJECT_BLOCK_BYTES ? left : GP_OBJECT_BLOCK_BYTES;
     return gp_s3_read(fetch->s3, &block, out, err);
 }
 

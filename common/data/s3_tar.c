@@ -22,12 +22,8 @@ typedef struct tar_object {
 static gp_status tar_block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
 {
     const tar_object *tar = context;
-    gp_s3_range block = tar->range;
-    uint64_t left;
+    const gp_s3_range block = gp_object_block(&tar->range, number);
 
-    block.offset = (uint64_t)number * GP_OBJECT_BLOCK_BYTES;
-    left = block.object_bytes - block.offset;
-    block.bytes = left < GP_OBJECT_BLOCK_BYTES ? left : GP_OBJECT_BLOCK_BYTES;
     return gp_objects_read(tar->objects, &block, true, out, err);
 }
 
