@@ -11,6 +11,7 @@
 #include "client/gradpool.h"
 #include "client/pool.h"
 #include "proto/door.h"
+#include "tests/descriptors.h"
 #include "tests/fault/stage.h"
 #include "tests/service/killer.h"
 
@@ -65,21 +66,6 @@ TEST(with_few_descriptors_a_command_works_or_says_so)
     }
     printf("     %d limits were enough, %d were refused\n", worked, said);
     CHECK(worked >= 1 && said >= 3);
-}
-
-static int descriptors_of(pid_t pid)
-{
-    char path[40];
-    int count = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-
-    while (folder != NULL && readdir(folder) != NULL)
-        count++;
-    if (folder != NULL)
-        closedir(folder);
-    return count;
 }
 
 /* Waits until a daemon has seen that they are gone who took its descriptors: it has so many again, and a few. */

@@ -1,4 +1,5 @@
 /* test_spmd.c -- blocks on real workers: talk, failures, deaths, what is left behind. */
+#include "tests/descriptors.h"
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
@@ -385,21 +386,6 @@ TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
     gp_future_free(future);
     check_whole(2);
     team_end_all();
-}
-
-static unsigned descriptors_of(pid_t pid)
-{
-    char path[40];
-    unsigned count = 0;
-    DIR *folder;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    folder = opendir(path);
-    while (folder != NULL && readdir(folder) != NULL)
-        count++;
-    if (folder != NULL)
-        closedir(folder);
-    return count;
 }
 
 TEST(ten_thousand_empty_blocks_leave_nothing_behind)

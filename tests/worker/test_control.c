@@ -1,5 +1,6 @@
 /* The daemon's threads and sockets, with an engine that computes nothing (tests/fake/engine.h): this program is the
  * scheduler and the client of real worker processes. */
+#include "tests/descriptors.h"
 #include "tests/worker/stage.h"
 
 /* ---- joining and ending ---- */
@@ -435,21 +436,6 @@ TEST(a_stranger_gets_no_descriptor_at_a_door)
         close(door);
     }
     stage_close();
-}
-
-static int descriptors_of(pid_t pid)
-{
-    char path[40];
-    int count = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-
-    while (folder != NULL && readdir(folder) != NULL)
-        count++;
-    if (folder != NULL)
-        closedir(folder);
-    return count;
 }
 
 TEST(leases_and_trainings_leave_no_descriptor_behind)

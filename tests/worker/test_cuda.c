@@ -499,7 +499,6 @@ TEST(a_call_with_room_to_spare_is_as_one_without)
     net_free(&n);
 }
 
-/* A rank without samples writes zeros. */
 /* cuDNN adds up all rows, whatever stands in those beyond the last sample. */
 TEST(moments_by_cudnn_are_those_of_the_samples_where_a_call_has_room_to_spare)
 {
@@ -531,6 +530,7 @@ TEST(moments_by_cudnn_are_those_of_the_samples_where_a_call_has_room_to_spare)
     net_free(&n);
 }
 
+/* A rank without samples writes zeros. */
 TEST(a_call_without_samples_gives_zeros)
 {
     net n = { 0 };

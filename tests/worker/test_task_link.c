@@ -1,7 +1,7 @@
 /* Tasks through a real worker process: the door, the messages and the end of a lease.  This program is the scheduler and
  * a client that opens its link by hand. */
-#include <dirent.h>
 
+#include "tests/descriptors.h"
 #include "tests/worker/link_client.h"
 #include "tests/worker/stage.h"
 
@@ -270,21 +270,6 @@ TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
         CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never begun */
     }
     link_close();
-}
-
-static int descriptors_of(pid_t pid)
-{
-    char path[40];
-    int count = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-
-    while (folder != NULL && readdir(folder) != NULL)
-        count++;
-    if (folder != NULL)
-        closedir(folder);
-    return count;
 }
 
 TEST(links_leave_no_descriptor_behind)
