@@ -68,7 +68,11 @@ static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time
             endpoint);
     }
     if (dial->unanswered >= HANDSHAKES_FAILED_MAX || (time_is_over && dial->connected))
-        return gp_fail(err, GP_EPEER, "%s takes connections and says nothing", endpoint);
+        return gp_fail(
+            err, GP_EPEER,
+            "%s takes connections and says nothing: it hangs, the network swallows what is said, or "
+            "this key has offended and is not heard for ten seconds",
+            endpoint);
     if (dial->refused >= CONNECTS_REFUSED_MAX && !dial->connected)
         return gp_fail(err, GP_EPEER, "nobody listens at %s", endpoint);
     if (time_is_over)

