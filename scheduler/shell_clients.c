@@ -119,6 +119,7 @@ void shell_serve_door(shell *s)
             hear_gone(s, event.id);
         else
             hear_secrets(s, &event);
+        shell_flush(s); /* all of the pool's clients may go in one turn */
     }
 }
 

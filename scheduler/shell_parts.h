@@ -21,7 +21,7 @@ enum {
     SHELL_CLIENTS_MAX = 10000, /* of this host; fewer where there are not so many descriptors */
     SHELL_REMOTE_MAX = 128,    /* of others: they cannot take the places of ours */
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
-    SHELL_PENDING_MAX = 256
+    SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* each client may be dropped in one step, once */
 };
 #define SHELL_REMOTE_DOOR UINT64_MAX /* of who came in over TCP: no connection has this id */
 

@@ -278,6 +278,38 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
     end_well();
 }
 
+/* A process that has many handles dies, and the scheduler hears of all of them in one turn. */
+TEST(a_crowd_that_is_gone_at_once_ends_nobody)
+{
+    enum { CROWD = 320 };
+    gp_error err;
+    gp_pool *pool;
+    gp_status_reply *reply;
+    char byte;
+
+    stage_begin();
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    pid_t scheduler = holder();
+    swarm crowd = swarm_start(CROWD);
+
+    for (int i = 0; i < CROWD; i++)
+        REQUIRE(read(crowd.told, &byte, 1) == 1 && byte == 'y');
+    int with = descriptors_of(scheduler);
+
+    REQUIRE(kill(scheduler, SIGSTOP) == 0);
+    swarm_end(&crowd);
+    REQUIRE(kill(scheduler, SIGCONT) == 0);
+    CHECK(await_descriptors(scheduler, with - 2 * CROWD));
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+    REQUIRE_OK(pool_status(pool, &reply, &err), err);
+    CHECK_INT(scheduler, reply->scheduler_pid);
+    gp_free(reply);
+    gp_pool_close(pool);
+    CHECK_INT(0, STAGE_RUN(TRAIN));
+    check_logs_have_no("Assertion");
+    end_well();
+}
+
 /* ---- the clock of the wall ---- */
 
 TEST(work_goes_on_though_the_clock_jumps_by_days)
