@@ -165,6 +165,7 @@ TEST(a_capture_takes_no_memory_and_forks_must_join)
     CHECK_INT(cudaSuccess, cudaGraphDestroy(graph));
     CHECK_INT(cudaSuccess, cudaGraphLaunch(exec, main_stream));
     CHECK_INT(cudaSuccess, cudaMemcpyAsync(&back, block, sizeof(int), cudaMemcpyDeviceToHost, main_stream));
+    CHECK_INT(cudaSuccess, cudaStreamSynchronize(main_stream));
     CHECK_INT(0x01010101, back);
     REQUIRE(cudaStreamBeginCapture(main_stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK_INT(cudaErrorStreamCaptureUnsupported, cudaMalloc(&other, 4));

@@ -1,4 +1,5 @@
-/* kernels.c -- kernels.cu on the host: work items run backwards, as a device runs them in no order. */
+/* kernels.c -- kernels.cu on the host: work items run forwards, and backwards in tests/fake/device.c, as a device runs them in no
+ * order: who reads what another item of the same kernel writes gets something else in one of them. */
 #include "worker/backend/cuda/kernels.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static void run_kernel(void *at)
     switch (l->kernel) {
 #define GP_KERNEL(name)                                                                                      \
     case GP_KERNEL_##name:                                                                                   \
-        for (uint32_t i = l->count; i-- > 0;)                                                                \
+        for (uint32_t i = 0; i < l->count; i++)                                                              \
             body_##name(&l->args, i);                                                                        \
         break;
 #include "worker/backend/cuda/kernels.def"

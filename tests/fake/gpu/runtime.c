@@ -955,7 +955,6 @@ FAKE_EXPORT cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 typedef struct copy {
     void *to;
     const void *from;
-    void *owned; /* a snapshot of what is copied */
     size_t bytes;
 } copy;
 
@@ -963,12 +962,7 @@ static void run_copy(void *args)
 {
     const copy *c = args;
 
-    memcpy(c->to, c->owned != NULL ? c->owned : c->from, c->bytes);
-}
-
-static void drop_copy(void *args)
-{
-    free(((copy *)args)->owned);
+    memcpy(c->to, c->from, c->bytes);
 }
 
 /* Sides that are not what the direction says, or run over the end of a block. */
@@ -988,12 +982,12 @@ static bool direction_holds(void *to, const void *from, size_t bytes, enum cudaM
     }
 }
 
+/* Also of memory that is not pinned the copy may be there later than the call: CUDA says that it "might" wait, and does where
+ * it stages such memory, which a device that reads pageable memory by itself need not. */
 static cudaError_t copy_push(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                              cudaStream_t stream, int reached)
 {
-    copy c = { to, from, NULL, bytes };
-    cudaError_t code;
-    bool captured;
+    copy c = { to, from, bytes };
 
     if (bytes == 0)
         return reached > 0 ? told((cudaError_t)reached) : cudaSuccess;
@@ -1002,17 +996,7 @@ static cudaError_t copy_push(void *to, const void *from, size_t bytes, enum cuda
                        from, to);
         return told(cudaErrorInvalidValue);
     }
-    captured = !is_default(stream) && stream->capture != NULL;
-    if (kind == cudaMemcpyHostToDevice && !captured && !inside(from, bytes, true)) {
-        c.owned = malloc(bytes); /* of memory that is not pinned the call takes what is there now */
-        if (c.owned == NULL)
-            abort();
-        memcpy(c.owned, from, bytes);
-    }
-    code = fake_push(stream, reached, run_copy, drop_copy, &c, sizeof(c));
-    if (code == cudaSuccess && kind == cudaMemcpyDeviceToHost && !captured && !inside(to, bytes, true))
-        code = told(fake_stream_finish(stream)); /* ... and is back when it is there */
-    return code;
+    return fake_push(stream, reached, run_copy, NULL, &c, sizeof(c));
 }
 
 FAKE_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,

@@ -224,9 +224,13 @@ gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_e
     return GP_OK;
 }
 
+/* Of memory that is not pinned CUDA promises nothing: it "might" be read before the call is back, and is where the driver stages it,
+ * but not where the device reads such memory by itself (HMM, Grace Hopper).  So it is waited for. */
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
-    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), err);
+    gp_status status = GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), err);
+
+    return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
 gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)

@@ -45,7 +45,7 @@ void gp_device_free_summed(gp_device *device, void *memory); /* accepts NULL; wa
 gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err);
 void gp_device_free_host(gp_device *device, void *memory); /* accepts NULL; nothing may use it any more */
 
-/* `from` of an upload may change when the call is back, `to` of a download is there after gp_device_sync(). */
+/* An upload waits for the main lane: `from` may change when it is back.  `to` of a download is there after gp_device_sync(). */
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
 /* The same in the input lane; `from` is of gp_device_alloc_host() and is read later. */
