@@ -13,6 +13,8 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/patience.h"
+#include "common/base/proc_stat.h"
 #include "proto/device_holder.h"
 #include "proto/device_probe.h"
 #include "proto/door.h"
@@ -211,7 +213,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
                            const gp_message_type *type, const void *message, const gp_payload *payloads,
                            size_t payload_count, int wait_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + wait_ms;
+    gp_patience patience = gp_patience_of(wait_ms);
 
     for (;;) {
         gp_status status =
@@ -221,7 +223,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
             return status;
         if (channel == pool->scheduler && pool_is_gone(pool)) /* that is why the link is down */
             return pool_scheduler_gone(pool, err);
-        if (gp_now_ms() >= deadline)
+        if (gp_patience_left(&patience) == 0)
             return status;
         poll(NULL, 0, 1);
     }
@@ -299,25 +301,31 @@ gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *t
 gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
                    const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
     uint64_t correlation;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
+    gp_patience patience = gp_patience_of(timeout_ms);
     uint64_t asked = pool->reunions;
+    bool told = false;
 
     while (status == GP_OK) {
         pool_message in;
-        int64_t left = deadline - gp_now_ms();
+        int64_t left = gp_patience_left(&patience);
 
         if (pool->reunions != asked) { /* all that is asked can be asked twice */
             asked = pool->reunions;
-            deadline = gp_now_ms() + timeout_ms;
             status = pool_tell(pool, type, message, &correlation, err);
+            patience = gp_patience_of(timeout_ms);
             continue;
+        }
+        if (!told && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
+            told = true;
+            pool_note(pool, "the scheduler of pool %s has not answered '%s' for %d s; it is waited for",
+                      pool->places.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }
 
         /* What has come is looked at first: it may be we who were stopped. */
-        status = pool_next(pool, &in, left > 0 ? (int)left : 0, err);
-        if (status == GP_OK && in.from == POOL_NOBODY && left <= 0 && pool->reunions == asked)
+        status = pool_next(pool, &in, gp_patience_turn(&patience), err);
+        if (status == GP_OK && in.from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
                            pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
@@ -417,8 +425,16 @@ void gp_pool_close(gp_pool *pool)
 
 /* ---- leases ---- */
 
+static bool process_lives(uint32_t pid)
+{
+    gp_proc_stat stat;
+
+    return gp_proc_stat_read(&stat, (pid_t)pid) && stat.state != 'X' && stat.state != 'Z';
+}
+
 gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err)
 {
+    int64_t deadline = gp_now_ms() + POOL_ATTACH_MS;
     gp_hello hello = { .role = GP_ROLE_CLIENT,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
@@ -430,8 +446,12 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     gp_channel_close(pool->workers[rank], 0);
     pool->workers[rank] = NULL;
     pool->links = rank < pool->links ? pool->links : rank + 1;
-    gp_status status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint,
-                                          &worker_link, POOL_LINK_MS, err);
+    gp_status status;
+
+    do { /* one that died is replaced, and one that lives is only late */
+        status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link,
+                                    POOL_LINK_MS, err);
+    } while (status == GP_EPEER && process_lives(pool->grant.slots[rank].pid) && gp_now_ms() < deadline);
 
     if (status == GP_OK)
         status = pool_tell_worker(pool, rank, &gp_msg_hello, &hello, NULL, 0, NULL, err);
@@ -441,7 +461,7 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
 }
 
 /* Whether every link of the present generation has answered; hello and attach go out together. */
-static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
+static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error *err)
 {
     uint64_t waits[GP_MEMBERS_MAX];
     uint32_t missing = pool->grant.slots_count;
@@ -454,10 +474,10 @@ static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
     }
     while (missing > 0) {
         pool_message in;
-        int64_t left = deadline - gp_now_ms();
-        gp_status status = pool_next(pool, &in, left > 0 ? (int)left : 0, err);
+        int64_t left = gp_patience_left(patience);
+        gp_status status = pool_next(pool, &in, gp_patience_turn(patience), err);
 
-        if (status == GP_OK && in.from == POOL_NOBODY && left <= 0)
+        if (status == GP_OK && in.from == POOL_NOBODY && left == 0)
             status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
         if (status != GP_OK || pool->regranted || pool->revoked) {
             if (status == GP_OK)
@@ -478,7 +498,7 @@ static gp_status pool_attach_all(gp_pool *pool, int64_t deadline, gp_error *err)
 
 gp_status pool_attach(gp_pool *pool, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + POOL_ATTACH_MS;
+    gp_patience patience = gp_patience_of(POOL_ATTACH_MS);
 
     for (;;) {
         gp_error why = { 0 };
@@ -486,12 +506,12 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
         pool_close_workers(pool);
         pool->regranted = false;
         pool->lost = (gp_worker_lost){ 0 };
-        gp_status status = pool_attach_all(pool, deadline, &why);
+        gp_status status = pool_attach_all(pool, &patience, &why);
 
         if (status == GP_OK)
             return GP_OK;
         /* A member died between grant and attach: the scheduler replaces it and grants again. */
-        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_now_ms() < deadline) {
+        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_patience_left(&patience) > 0) {
             pool_message in;
             gp_status next = pool_next(pool, &in, 100, err);
 

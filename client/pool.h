@@ -22,13 +22,14 @@
 enum {
     POOL_SEND_MS = 5000,
     POOL_HELLO_SEND_MS = 200, /* the link was up a moment ago: it is gone again */
-    POOL_ATTACH_MS = 5000,
+    POOL_ATTACH_MS = 20000,   /* one that was stopped is killed after 15 s, and another is granted */
     POOL_LINK_MS = 2000,
     POOL_SLICE_MS = 250,
-    POOL_LAST_WORDS_MS = 5, /* for what a scheduler had sent when it ended */
-    POOL_REUNION_MS = 5000, /* for the scheduler that follows one that died */
+    POOL_LAST_WORDS_MS = 5,  /* for what a scheduler had sent when it ended */
+    POOL_REUNION_MS = 15000, /* for the scheduler that follows one that died */
     POOL_OPEN_MS = 15000,
-    POOL_ANSWER_MS = 5000
+    POOL_ANSWER_MS = 15000, /* of a scheduler that lives: its disk may be busy, and its cores */
+    POOL_ANSWER_TOLD_MS = 5000
 };
 
 struct gp_pool {

@@ -6,6 +6,7 @@
 #include "common/base/buffer.h"
 #include "common/base/json.h"
 #include "common/base/params.h"
+#include "common/base/patience.h"
 #include "common/base/rng.h"
 #include "common/base/spell.h"
 #include "common/base/tensor.h"
@@ -301,4 +302,21 @@ TEST(sha256_of_pieces_is_that_of_the_whole)
             gp_sha256_finish(&sum, text);
             CHECK_TEXT(whole, text);
         }
+}
+
+/* ---- patience ---- */
+
+TEST(who_was_held_up_while_he_waited_counts_two_turns_of_it)
+{
+    gp_patience patience = gp_patience_of(10 * GP_PATIENCE_TURN_MS);
+
+    CHECK_INT(GP_PATIENCE_TURN_MS, gp_patience_turn(&patience));
+    gp_sleep_ms(2 * GP_PATIENCE_TURN_MS + 1);
+    CHECK_INT(8 * GP_PATIENCE_TURN_MS, gp_patience_left(&patience));
+    patience = gp_patience_of(20);
+    for (int turns = 0; gp_patience_left(&patience) > 0; turns++) {
+        CHECK(turns < 1000 && gp_patience_turn(&patience) <= 20);
+        gp_sleep_ms(1);
+    }
+    CHECK_INT(0, gp_patience_turn(&patience));
 }
