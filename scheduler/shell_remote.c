@@ -185,8 +185,13 @@ static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 
     if (!shell_hello_read(s, in, &hello))
         return;
-    if (client == NULL)
+    if (client == NULL) {
         client = session_begin(s, in);
+        if (client != NULL)
+            gp_log_event(GP_LOG_INFO, "remote-client",
+                         GP_LOG_WITH({ "key", .text = in->owner.name }, { "process", .number = hello.pid }),
+                         "a client of another host came in");
+    }
     if (client != NULL)
         shell_send_welcome(s, in);
 }
