@@ -38,7 +38,6 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
                       gp_error *err)
 {
     gp_jobs *jobs = gp_calloc(1, sizeof(*jobs));
-    uint32_t slots = 16;
 
     if (jobs == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for jobs");
@@ -50,16 +49,10 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
     /* As many again may have ended in one step, before the first of them is dropped. */
     jobs->size = 2 * config->unfinished_max + config->finished_max + 1;
     jobs->used = 1;
-    while (slots < 2 * jobs->size)
-        slots *= 2;
-    jobs->table_mask = slots - 1;
     jobs->entries = gp_calloc(jobs->size, sizeof(*jobs->entries));
-    jobs->id_table = gp_calloc(slots, sizeof(*jobs->id_table));
-    jobs->submit_table = gp_calloc(slots, sizeof(*jobs->submit_table));
     jobs->heap = gp_calloc(jobs->size, sizeof(*jobs->heap));
     jobs->replies = gp_calloc(config->replies_max, sizeof(*jobs->replies));
-    if (jobs->entries == NULL || jobs->id_table == NULL || jobs->submit_table == NULL || jobs->heap == NULL ||
-        jobs->replies == NULL) {
+    if (jobs->entries == NULL || jobs->heap == NULL || jobs->replies == NULL || !jobs_tables_init(jobs)) {
         gp_jobs_free(jobs);
         return gp_fail(err, GP_ENOMEM, "no memory for %u jobs", config->unfinished_max);
     }
@@ -72,8 +65,8 @@ void gp_jobs_free(gp_jobs *jobs)
     if (jobs == NULL)
         return;
     gp_free(jobs->entries);
-    gp_free(jobs->id_table);
-    gp_free(jobs->submit_table);
+    gp_index_deinit(&jobs->ids);
+    gp_index_deinit(&jobs->submits);
     gp_free(jobs->heap);
     gp_free(jobs->replies);
     gp_free(jobs);

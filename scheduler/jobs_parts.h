@@ -5,6 +5,7 @@
 #ifndef GP_JOBS_PARTS_H
 #define GP_JOBS_PARTS_H
 
+#include "scheduler/index.h"
 #include "scheduler/jobs.h"
 
 enum { JOBS_NIL = 0 }; /* entry 0 is nobody's */
@@ -65,9 +66,8 @@ struct gp_jobs {
     gp_jobs_job *entries;
     uint32_t used, size, free;
     jobs_list by_id, dirty, done;
-    uint32_t *id_table, *submit_table; /* entry of a hash; 0 = none; open addressing */
-    uint32_t table_mask;
-    jobs_wait *heap; /* heap[0] is the next to begin */
+    gp_index ids, submits; /* entries by id, and by submitter and seq */
+    jobs_wait *heap;       /* heap[0] is the next to begin */
     uint32_t heap_count;
     jobs_reply *replies; /* a ring in the order of their numbers */
     uint32_t reply_first, reply_count;
@@ -85,6 +85,8 @@ static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)
 
 /* ---- jobs_table.c ---- */
 
+/* After entries; false: no memory. */
+bool jobs_tables_init(gp_jobs *jobs);
 /* Zeroed, with id, submitter and seq, last in the list by id; NULL: there is no room. */
 gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq);
 void jobs_give(gp_jobs *jobs, gp_jobs_job *job);

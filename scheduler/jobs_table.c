@@ -1,86 +1,67 @@
 /* jobs_table.c -- where jobs are kept.  A hundred thousand of them must cost a submit, a start or an end no more than
- * ten: two hash tables, three lists through the entries, one heap; all sized once. */
+ * ten: two indices, three lists through the entries, one heap; all sized once. */
 #include <assert.h>
 #include <string.h>
 
 #include "scheduler/jobs_parts.h"
 
-/* ---- hash tables: linear probing, deletion by moving back ---- */
+/* ---- finding ---- */
 
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdull;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53ull;
-    return x ^ x >> 33;
-}
+typedef struct submit_key {
+    const uint8_t *submitter;
+    uint64_t seq;
+} submit_key;
 
 static uint64_t hash_submit(const uint8_t submitter[16], uint64_t seq)
 {
-    uint64_t halves[2];
-
-    memcpy(halves, submitter, sizeof(halves));
-    return mix(mix(halves[0] ^ seq) ^ halves[1]);
+    return gp_index_hash(submitter) ^ gp_index_mix(seq);
 }
 
-static uint64_t hash_entry(const gp_jobs *jobs, const uint32_t *table, uint32_t entry)
+static uint64_t id_hash(const void *jobs, uint32_t entry)
+{
+    return gp_index_mix(jobs_at(jobs, entry)->id);
+}
+
+static bool id_is(const void *jobs, uint32_t entry, const void *key)
+{
+    return jobs_at(jobs, entry)->id == *(const uint64_t *)key;
+}
+
+static uint64_t submit_hash(const void *jobs, uint32_t entry)
+{
+    return hash_submit(jobs_at(jobs, entry)->submitter, jobs_at(jobs, entry)->seq);
+}
+
+static bool submit_is(const void *jobs, uint32_t entry, const void *key)
 {
     const gp_jobs_job *job = jobs_at(jobs, entry);
+    const submit_key *submit = key;
 
-    return table == jobs->id_table ? mix(job->id) : hash_submit(job->submitter, job->seq);
+    return job->seq == submit->seq && memcmp(job->submitter, submit->submitter, sizeof(job->submitter)) == 0;
 }
 
-static void table_add(gp_jobs *jobs, uint32_t *table, uint32_t entry)
+bool jobs_tables_init(gp_jobs *jobs)
 {
-    uint32_t at = (uint32_t)hash_entry(jobs, table, entry) & jobs->table_mask;
-
-    while (table[at] != 0)
-        at = (at + 1) & jobs->table_mask;
-    table[at] = entry;
+    jobs->ids = (gp_index){ .owner = jobs, .hash = id_hash, .is = id_is };
+    jobs->submits = (gp_index){ .owner = jobs, .hash = submit_hash, .is = submit_is };
+    return gp_index_init(&jobs->ids, jobs->size) && gp_index_init(&jobs->submits, jobs->size);
 }
 
-static void table_remove(gp_jobs *jobs, uint32_t *table, uint32_t entry)
+static gp_jobs_job *jobs_found(const gp_jobs *jobs, uint32_t entry)
 {
-    uint32_t mask = jobs->table_mask, at = (uint32_t)hash_entry(jobs, table, entry) & mask;
-
-    while (table[at] != entry) {
-        assert(table[at] != 0);
-        at = (at + 1) & mask;
-    }
-    table[at] = 0;
-    for (uint32_t next = (at + 1) & mask; table[next] != 0; next = (next + 1) & mask) {
-        uint32_t home = (uint32_t)hash_entry(jobs, table, table[next]) & mask;
-
-        /* It may move into the hole unless its home lies behind the hole. */
-        if (((next - home) & mask) >= ((next - at) & mask)) {
-            table[at] = table[next];
-            table[next] = 0;
-            at = next;
-        }
-    }
+    return entry == JOBS_NIL ? NULL : jobs_at(jobs, entry);
 }
 
 gp_jobs_job *jobs_find_id(const gp_jobs *jobs, uint64_t id)
 {
-    for (uint32_t at = (uint32_t)mix(id) & jobs->table_mask; jobs->id_table[at] != 0;
-         at = (at + 1) & jobs->table_mask) {
-        if (jobs_at(jobs, jobs->id_table[at])->id == id)
-            return jobs_at(jobs, jobs->id_table[at]);
-    }
-    return NULL;
+    return jobs_found(jobs, gp_index_find(&jobs->ids, gp_index_mix(id), &id));
 }
 
 gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], uint64_t seq)
 {
-    for (uint32_t at = (uint32_t)hash_submit(submitter, seq) & jobs->table_mask; jobs->submit_table[at] != 0;
-         at = (at + 1) & jobs->table_mask) {
-        gp_jobs_job *job = jobs_at(jobs, jobs->submit_table[at]);
+    const submit_key key = { submitter, seq };
 
-        if (job->seq == seq && memcmp(job->submitter, submitter, sizeof(job->submitter)) == 0)
-            return job;
-    }
-    return NULL;
+    return jobs_found(jobs, gp_index_find(&jobs->submits, hash_submit(submitter, seq), &key));
 }
 
 /* ---- lists through the entries ---- */
@@ -133,8 +114,8 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
     job->seq = seq;
     memcpy(job->submitter, submitter, sizeof(job->submitter));
     jobs->counts[GP_JOBS_NONE]++;
-    table_add(jobs, jobs->id_table, entry);
-    table_add(jobs, jobs->submit_table, entry);
+    gp_index_add(&jobs->ids, entry);
+    gp_index_add(&jobs->submits, entry);
     LIST_APPEND(jobs, &jobs->by_id, entry, previous, next);
     return job;
 }
@@ -148,8 +129,8 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
         LIST_REMOVE(jobs, &jobs->done, entry, done_previous, done_next);
     jobs_heap_remove(jobs, job);
     LIST_REMOVE(jobs, &jobs->by_id, entry, previous, next);
-    table_remove(jobs, jobs->id_table, entry);
-    table_remove(jobs, jobs->submit_table, entry);
+    gp_index_remove(&jobs->ids, entry);
+    gp_index_remove(&jobs->submits, entry);
     jobs->counts[job->state]--;
     job->id = 0;
     job->next = jobs->free;

@@ -1,6 +1,8 @@
 /* test_jobs_core.c -- the jobs' machine, event by event; tests/sim has it under random ones. */
 #include "scheduler/jobs.h"
 
+#include <unistd.h>
+
 #include "tests/gp_test.h"
 
 enum { ACTIONS_MAX = 512 };
@@ -569,6 +571,42 @@ TEST(twenty_thousand_jobs_are_listed_in_order_both_ways)
     CHECK_INT(20000, gp_jobs_before(jobs, 0)->id);
     CHECK_INT(4, gp_jobs_before(jobs, 5)->id);
     CHECK(gp_jobs_before(jobs, 1) == NULL);
+    end();
+}
+
+static long resident_kib(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1)
+        abort();
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* The room for a hundred thousand is there, and only what is used of it takes memory. */
+TEST(a_thousand_remembered_jobs_take_less_than_a_mebibyte)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    if (GP_SANITIZED)
+        SKIP("a sanitizer's memory is another");
+    begin_with(config);
+    long before = resident_kib();
+
+    for (uint64_t id = 1; id <= 1000; id++) {
+        gp_jobs_job row = row_of(id, GP_JOBS_DONE, 1);
+
+        for (int i = 0; i < 16; i++) /* each client's is its own */
+            row.submitter[i] = (uint8_t)((id * 0x9e3779b97f4a7c15ull) >> (3 * i + 8));
+        load(row);
+    }
+    gp_jobs_begin(jobs, 1001);
+    long taken = resident_kib() - before;
+
+    printf("     %ld KiB\n", taken);
+    CHECK(taken < 1024);
     end();
 }
 
