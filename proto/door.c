@@ -35,6 +35,7 @@ typedef struct connection {
     pid_t pid;
     uint32_t protocol;   /* the common one */
     int64_t deadline_ms; /* of SILENT */
+    uint32_t next;       /* of FREE: the next free one, from 1 */
 } connection;
 
 /* What epoll hands back: connection ids start at 1 << 16. */
@@ -45,8 +46,9 @@ struct gp_door {
     int epoll, timer;
     int spare; /* given up for a moment when there is no other descriptor, to say so */
     bool paused;
-    connection *connections;
-    uint32_t peers_max;
+    connection
+        *connections; /* [0, used) were used once; those of them that are free are linked from `free` */
+    uint32_t peers_max, used, free;
     uint64_t turn;
     gp_door_stats stats;
 };
@@ -110,7 +112,7 @@ void gp_door_close(gp_door *door)
         return;
     if (door->listener.fd >= 0)
         gp_listener_unlink(&door->listener);
-    for (uint32_t i = 0; door->connections != NULL && i < door->peers_max; i++)
+    for (uint32_t i = 0; i < door->used; i++)
         if (door->connections[i].stage != FREE)
             close(door->connections[i].fd);
     fd_close(door->listener.fd);
@@ -133,16 +135,27 @@ gp_door_stats gp_door_get_stats(const gp_door *door)
 
 static connection *connection_find(const gp_door *door, uint64_t id)
 {
-    connection *found = &door->connections[(id & 0xffff) % door->peers_max];
+    connection *found = &door->connections[gp_door_place(id) % door->peers_max];
 
     return found->stage != FREE && found->id == id ? found : NULL;
+}
+
+uint32_t gp_door_place(uint64_t id)
+{
+    return id & 0xffff;
+}
+
+static void connection_free(gp_door *door, connection *peer)
+{
+    *peer = (connection){ .stage = FREE, .fd = -1, .next = door->free };
+    door->free = (uint32_t)(peer - door->connections) + 1;
 }
 
 static void connection_close(gp_door *door, connection *peer)
 {
     epoll_ctl(door->epoll, EPOLL_CTL_DEL, peer->fd, NULL); /* closing is not enough if someone holds a copy */
     close(peer->fd);
-    *peer = (connection){ .stage = FREE, .fd = -1 };
+    connection_free(door, peer);
     door->stats.peers--;
 }
 
@@ -189,7 +202,7 @@ static void door_sweep(gp_door *door)
     uint64_t expirations;
 
     (void)!read(door->timer, &expirations, sizeof(expirations));
-    for (uint32_t i = 0; i < door->peers_max; i++) {
+    for (uint32_t i = 0; i < door->used; i++) {
         connection *peer = &door->connections[i];
 
         if (peer->stage != SILENT)
@@ -239,17 +252,20 @@ static bool peer_is_ours(int fd, pid_t *pid)
     return true;
 }
 
-static connection *connection_place(gp_door *door)
+/* NULL: as many are there as may be. */
+static connection *connection_take(gp_door *door)
 {
-    for (uint32_t i = 0; door->stats.peers < door->peers_max && i < door->peers_max; i++)
-        if (door->connections[i].stage == FREE)
-            return &door->connections[i];
-    return NULL;
+    if (door->free == 0)
+        return door->used < door->peers_max ? &door->connections[door->used++] : NULL;
+    connection *peer = &door->connections[door->free - 1];
+
+    door->free = peer->next;
+    return peer;
 }
 
 static void connection_accept(gp_door *door, int fd)
 {
-    connection *peer = connection_place(door);
+    connection *peer = NULL;
     const char *refusal = NULL;
     gp_status status = GP_EBUSY;
     pid_t pid = 0;
@@ -257,7 +273,7 @@ static void connection_accept(gp_door *door, int fd)
     if (!peer_is_ours(fd, &pid)) {
         status = GP_EPERM;
         refusal = "this pool serves the user who started it and no other";
-    } else if (peer == NULL) {
+    } else if ((peer = connection_take(door)) == NULL) {
         refusal = "the daemon has as many clients as it may; close others and try again";
     } else {
         *peer = (connection){ .stage = SILENT,
@@ -266,7 +282,7 @@ static void connection_accept(gp_door *door, int fd)
                               .id = ++door->turn << 16 | (uint64_t)(peer - door->connections),
                               .deadline_ms = gp_now_ms() + GP_DOOR_SILENCE_MS };
         if (!door_watch(door, fd, peer->id)) {
-            *peer = (connection){ .stage = FREE, .fd = -1 };
+            connection_free(door, peer);
             refusal = "the daemon cannot watch another client; close others and try again";
         }
     }

@@ -93,6 +93,9 @@ void gp_door_refuse(gp_door *door, uint64_t id, gp_status status, const char *te
 /* Hang up on a peer; no GONE follows.  An id that is no longer valid is ignored. */
 void gp_door_drop(gp_door *door, uint64_t id);
 
+/* Where the connection of a valid id is among those of its door: in [0, peers_max), no other's while it is there. */
+uint32_t gp_door_place(uint64_t id);
+
 /* The connection's descriptor (borrowed), for gp_door_send_fd(); -1 when the id is no longer valid. */
 int gp_door_peer_fd(const gp_door *door, uint64_t id);
 

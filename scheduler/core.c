@@ -35,6 +35,16 @@ gp_core_config gp_core_config_default(void)
     };
 }
 
+static uint64_t session_hash(const void *core, uint32_t entry)
+{
+    return gp_index_hash(((const gp_core *)core)->clients[entry - 1].session.bytes);
+}
+
+static bool session_is(const void *core, uint32_t entry, const void *session)
+{
+    return gp_core_id_equal(&((const gp_core *)core)->clients[entry - 1].session, session);
+}
+
 gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core_slot_config *plan,
                       uint32_t plan_count, int64_t now_ms, gp_error *err)
 {
@@ -49,7 +59,8 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     core->config = *config;
     core->clients = gp_calloc(config->clients_max, sizeof(*core->clients));
     core->asks = gp_calloc(config->waits_max + 1, sizeof(*core->asks));
-    if (core->clients == NULL || core->asks == NULL) {
+    core->sessions = (gp_index){ .owner = core, .hash = session_hash, .is = session_is };
+    if (core->clients == NULL || core->asks == NULL || !gp_index_init(&core->sessions, config->clients_max)) {
         gp_core_free(core);
         return gp_fail(err, GP_ENOMEM, "no memory for %u clients", config->clients_max);
     }
@@ -73,6 +84,7 @@ void gp_core_free(gp_core *core)
 {
     if (core == NULL)
         return;
+    gp_index_deinit(&core->sessions);
     gp_free(core->clients);
     gp_free(core->asks);
     gp_free(core);
@@ -146,27 +158,35 @@ bool gp_core_id_equal(const gp_core_id *a, const gp_core_id *b)
 
 static gp_core_client *find_client(const gp_core *core, const gp_core_id *session)
 {
-    for (uint32_t i = 0; i < core->client_count; i++) {
-        if (core->clients[i].present && gp_core_id_equal(&core->clients[i].session, session))
-            return &core->clients[i];
-    }
-    return NULL;
+    uint32_t entry = gp_index_find(&core->sessions, gp_index_hash(session->bytes), session);
+
+    return entry == 0 ? NULL : &core->clients[entry - 1];
 }
 
 static void client_connected(gp_core *core, const gp_core_event *event)
 {
-    uint32_t i = 0;
-
-    while (i < core->client_count && core->clients[i].present)
-        i++;
-    if (i == core->config.clients_max) {
+    if (core->client_count == core->config.clients_max) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
-                           "the pool serves %u clients already, which is its limit; try again later", i);
+                           "the pool serves %u clients already, which is its limit; try again later",
+                           core->client_count);
         return;
     }
-    if (i == core->client_count)
-        core->client_count++;
-    core->clients[i] = (gp_core_client){ .present = true, .session = event->session, .pid = event->pid };
+    core->clients[core->client_count++] = (gp_core_client){ .session = event->session, .pid = event->pid };
+    gp_index_add(&core->sessions, core->client_count);
+}
+
+/* The last one takes its place. */
+static void client_remove(gp_core *core, gp_core_client *client)
+{
+    uint32_t entry = (uint32_t)(client - core->clients) + 1, last = core->client_count;
+
+    gp_index_remove(&core->sessions, entry);
+    core->client_count--;
+    if (entry == last)
+        return;
+    gp_index_remove(&core->sessions, last);
+    *client = core->clients[last - 1];
+    gp_index_add(&core->sessions, entry);
 }
 
 /* told_too: also the leases that the client knows it has. */
@@ -186,9 +206,7 @@ static void client_gone(gp_core *core, const gp_core_event *event)
 
     if (client == NULL)
         return;
-    client->present = false;
-    while (core->client_count > 0 && !core->clients[core->client_count - 1].present)
-        core->client_count--;
+    client_remove(core, client);
     gp_core_queue_leave(core, &event->session);
     if (!MUTANT(DEAF_TO_EOF))
         end_leases_of(core, &event->session, true);

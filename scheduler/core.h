@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "scheduler/index.h"
 
 enum {
     GP_CORE_SLOTS_MAX = 64, /* workers of a pool; members are a 64-bit mask */
@@ -130,7 +131,6 @@ typedef struct gp_core_lease {
 } gp_core_lease;
 
 typedef struct gp_core_client {
-    bool present;
     gp_core_id session;
     int32_t pid;
 } gp_core_client;
@@ -330,9 +330,10 @@ typedef struct gp_core {
     uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
     gp_core_slot slots[GP_CORE_SLOTS_MAX];
     gp_core_lease leases[GP_CORE_SLOTS_MAX];
-    gp_core_client *clients; /* clients_max entries */
-    uint32_t client_count;   /* entries [0, client_count) may be present */
-    gp_core_ask *asks;       /* the queue: asks[0] is the head */
+    gp_core_client *clients; /* clients_max entries, [0, client_count) in use, in no order */
+    uint32_t client_count;
+    gp_index sessions; /* of clients, by session; entry n is clients[n - 1] */
+    gp_core_ask *asks; /* the queue: asks[0] is the head */
     uint32_t ask_count;
     /* Where the running step writes; NULL between steps. */
     gp_core_action *actions;

@@ -251,7 +251,8 @@ static gp_status open_core(shell *s, gp_error *err)
     if (status != GP_OK)
         return status;
     s->actions = gp_calloc(gp_core_actions_max(s->core), sizeof(*s->actions));
-    return s->actions != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for actions");
+    return s->actions != NULL && shell_sessions_init(s) ? GP_OK
+                                                        : gp_fail(err, GP_ENOMEM, "no memory for actions");
 }
 
 /* A client takes two descriptors, a worker four; the journal, jobs and ZeroMQ's threads have theirs. */
@@ -291,8 +292,7 @@ static gp_status open_sockets(shell *s, gp_error *err)
         return gp_fail_errno(err, GP_EIO, "no descriptor for signals");
     status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
     if (status == GP_OK) /* last: who is let in finds the channel there */
-        status =
-            gp_door_open(&s->door, places->scheduler_door, SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX, err);
+        status = gp_door_open(&s->door, places->scheduler_door, SHELL_DOOR_MAX, err);
     return status;
 }
 
@@ -319,6 +319,7 @@ static void shell_free(shell *s)
     if (s->signals >= 0)
         close(s->signals);
     gp_core_free(s->core);
+    gp_index_deinit(&s->sessions);
     gp_free(s->actions);
     gp_free(s);
 }

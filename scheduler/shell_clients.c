@@ -14,13 +14,39 @@
 #include "scheduler/shell_parts.h"
 #include "proto/task_wire.h"
 
+static uint64_t session_hash(const void *s, uint32_t entry)
+{
+    return gp_index_hash(((const shell *)s)->clients[entry - 1].session.bytes);
+}
+
+static bool session_is(const void *s, uint32_t entry, const void *session)
+{
+    return memcmp(&((const shell *)s)->clients[entry - 1].session, session, sizeof(gp_core_id)) == 0;
+}
+
+bool shell_sessions_init(shell *s)
+{
+    s->sessions = (gp_index){ .owner = s, .hash = session_hash, .is = session_is };
+    return gp_index_init(&s->sessions, SHELL_PLACES);
+}
+
 shell_client *shell_find_client(shell *s, const gp_core_id *session)
 {
-    for (uint32_t i = 0; i < SHELL_CLIENTS_ALL; i++) {
-        if (s->clients[i].door != 0 && memcmp(&s->clients[i].session, session, sizeof(*session)) == 0)
-            return &s->clients[i];
-    }
-    return NULL;
+    uint32_t entry = gp_index_find(&s->sessions, gp_index_hash(session->bytes), session);
+
+    return entry == 0 ? NULL : &s->clients[entry - 1];
+}
+
+static bool is_remote(const shell_client *client)
+{
+    return client->door == SHELL_REMOTE_DOOR;
+}
+
+void shell_keep_client(shell *s, shell_client *client, const shell_client *who)
+{
+    *client = *who;
+    gp_index_add(&s->sessions, (uint32_t)(client - s->clients) + 1);
+    s->client_count += !is_remote(client);
 }
 
 void shell_forget_client(shell *s, shell_client *client)
@@ -28,6 +54,8 @@ void shell_forget_client(shell *s, shell_client *client)
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
 
     shell_jobs_forget_client(s, &client->session);
+    gp_index_remove(&s->sessions, (uint32_t)(client - s->clients) + 1);
+    s->client_count -= !is_remote(client);
     client->door = 0;
     client->peer.bytes = 0;
     shell_pend(s, &event);
@@ -46,7 +74,7 @@ static void hear_knock(shell *s, const gp_door_event *knock)
 {
     static const gp_core_id nobody;
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = knock->pid };
-    shell_client *client = NULL;
+    bool full = s->client_count == s->clients_max;
 
     if (knock->hello.role == GP_ROLE_WORKER) { /* it only wants to see us end; it is known by its readiness */
         gp_door_admit(s->door, knock->id, s->core->config.epoch);
@@ -58,36 +86,31 @@ static void hear_knock(shell *s, const gp_door_event *knock)
         gp_door_refuse(s->door, knock->id, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
         return;
     }
-    for (uint32_t i = 0; i < s->clients_max && client == NULL; i++) {
-        if (s->clients[i].door == 0)
-            client = &s->clients[i];
-    }
     s->refusal[0] = '\0';
     gp_fault_point("knocked");
-    if (client == NULL) /* the core must not know of one who is not let in */
+    if (full) /* the core must not know of one who is not let in */
         snprintf(s->refusal, sizeof(s->refusal),
                  "the pool serves %u clients already, which is its limit; try again later", s->clients_max);
     else
         shell_step(s, &event);
-    if (client == NULL ||
-        (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
+    if (full || (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
         gp_door_refuse(s->door, knock->id, GP_EBUSY, s->refusal);
         return;
     }
-    *client = (shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid };
+    shell_keep_client(s, &s->clients[gp_door_place(knock->id)],
+                      &(shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid });
     gp_door_admit(s->door, knock->id, s->core->config.epoch);
 }
 
 static void hear_gone(shell *s, uint64_t id)
 {
-    for (uint32_t i = 0; i < SHELL_CLIENTS_MAX; i++) {
-        if (s->clients[i].door == id) {
-            gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = s->clients[i].pid }),
-                         "a client is gone");
-            shell_forget_client(s, &s->clients[i]);
-            return;
-        }
-    }
+    shell_client *client = &s->clients[gp_door_place(id)];
+
+    if (client->door != id) /* a worker, or one that was dropped */
+        return;
+    gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client is gone");
+    shell_forget_client(s, client);
 }
 
 /* A client has new secrets for the pool; nothing else is handed to us.  The answer has the status in place of a lease. */

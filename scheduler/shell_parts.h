@@ -21,12 +21,14 @@ enum {
     SHELL_CLIENTS_MAX = 10000, /* of this host; fewer where there are not so many descriptors */
     SHELL_REMOTE_MAX = 128,    /* of others: they cannot take the places of ours */
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
+    SHELL_DOOR_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX, /* workers stand in it too */
+    SHELL_PLACES = SHELL_DOOR_MAX + SHELL_REMOTE_MAX,
     SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* each client may be dropped in one step, once */
 };
 #define SHELL_REMOTE_DOOR UINT64_MAX /* of who came in over TCP: no connection has this id */
 
 typedef struct shell_client {
-    uint64_t door; /* its connection; 0 = this entry is free */
+    uint64_t door; /* its connection; 0 = this place is free */
     gp_core_id session;
     pid_t pid;
     gp_peer peer;          /* bytes = 0 until it said hello on the channel */
@@ -72,8 +74,9 @@ typedef struct shell {
     bool holds, exit, followed;     /* followed: by a later scheduler */
     bool secrets_told; /* clients gave us new secrets, or an adopted worker those that the pool had */
     shell_worker workers[GP_CORE_SLOTS_MAX];
-    uint32_t clients_max;                    /* of this host */
-    shell_client clients[SHELL_CLIENTS_ALL]; /* of this host, then of others */
+    uint32_t clients_max, client_count; /* of this host */
+    shell_client clients[SHELL_PLACES]; /* of this host, each at its place in the door, then of others */
+    gp_index sessions;                  /* of them, by session; entry n is clients[n - 1] */
     shell_remote remote;
     gp_core_id refused; /* the session that the core did not want, with why */
     char refusal[GP_ERROR_MESSAGE_MAX];
@@ -105,8 +108,12 @@ void shell_serve_door(shell *s);
 void shell_hear_client(shell *s, const gp_incoming *in);
 shell_client *shell_find_client(shell *s, const gp_core_id *session);
 void shell_drop_client(shell *s, shell_client *client);
+/* It is let in: known by its session from now on. */
+void shell_keep_client(shell *s, shell_client *client, const shell_client *who);
 /* It has gone. */
 void shell_forget_client(shell *s, shell_client *client);
+/* Before anybody is let in; false: no memory. */
+bool shell_sessions_init(shell *s);
 /* A request of one that is in. */
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
 

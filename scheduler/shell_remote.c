@@ -133,14 +133,14 @@ static uint32_t sessions_of(const shell *s, const char *key)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
+    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
         count += s->clients[i].door != 0 && strcmp(s->clients[i].key, key) == 0;
     return count;
 }
 
 static shell_client *session_place(shell *s)
 {
-    for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
+    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
         if (s->clients[i].door == 0)
             return &s->clients[i];
     return NULL;
@@ -172,10 +172,12 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
         shell_reply_error(s, in, GP_EBUSY, "%s", s->refusal);
         return NULL;
     }
-    *client = (shell_client){
+    shell_client who = {
         .door = SHELL_REMOTE_DOOR, .session = event.session, .peer = in->peer, .heard_ms = gp_now_ms()
     };
-    memcpy(client->key, in->owner.key, sizeof(client->key));
+
+    memcpy(who.key, in->owner.key, sizeof(who.key));
+    shell_keep_client(s, client, &who);
     return client;
 }
 
@@ -250,14 +252,14 @@ static void forget_gone(shell *s)
     gp_peer peer;
 
     while (gp_channel_next_gone(s->remote.channel, &peer))
-        for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
+        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
             if (s->clients[i].door != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
                 shell_forget_client(s, &s->clients[i]);
 }
 
 static void forget_idle(shell *s)
 {
-    for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
+    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
         if (s->clients[i].door != 0 && gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS)
             shell_forget_client(s, &s->clients[i]);
 }
@@ -271,7 +273,7 @@ static void relisten(shell *s)
 
     gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key has changed: other hosts are to come in anew");
     count_in(&s->remote.before, &gate);
-    for (uint32_t i = SHELL_CLIENTS_MAX; i < SHELL_CLIENTS_ALL; i++)
+    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
         if (s->clients[i].door != 0)
             shell_forget_client(s, &s->clients[i]);
     gp_channel_close(s->remote.channel, 0);
