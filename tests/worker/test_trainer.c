@@ -2,6 +2,7 @@
 #include "tests/comm/ranks.h"
 #include "tests/leftovers.h"
 
+#include <dirent.h>
 #include <ftw.h>
 
 #include "tests/model/nets.h"
@@ -933,6 +934,35 @@ static train_job *resume_job_in(gp_precision precision, const char *more)
     return job;
 }
 
+static bool has_checkpoint(const char *directory)
+{
+    DIR *folder = opendir(directory);
+    bool found = false;
+
+    for (struct dirent *entry; !found && folder != NULL && (entry = readdir(folder)) != NULL;) {
+        size_t length = strlen(entry->d_name);
+
+        found = length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+/* Rank 0 hangs in step 33, and is killed when a checkpoint is on disk: they are written beside the steps. */
+static void run_killed_later(train_job *job, uint32_t ranks, const char *directory)
+{
+    rank_family family;
+
+    strcpy(job->fault, "commit:33:hang@1");
+    family_open(&family, ranks);
+    family_fork(&family, rank_body);
+    while (__atomic_load_n(&job->results[0].records, __ATOMIC_SEQ_CST) < 32 || !has_checkpoint(directory))
+        pause_ms(1);
+    kill(family.pids[0], SIGKILL);
+    family_join(&family, 1u << 0);
+}
+
 /* The straight run against one whose rank is killed between two steps and that goes on from the checkpoint. */
 static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
 {
@@ -951,8 +981,7 @@ static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
     train_job *first = resume_job_in(precision, more);
 
     if (killed) {
-        snprintf(first->fault, sizeof(first->fault), "commit:33:kill@1");
-        run_killed(ranks, 1u << 0);
+        run_killed_later(first, ranks, directory);
     } else {
         first->stop_rank = 0;
         first->stop_step = 31;
