@@ -77,6 +77,17 @@ static inline int stage_continue(int64_t hold_ms, int seen)
     return line > seen ? line : seen;
 }
 
+/* A line of what was told, without the pid: the next command is interrupted when it is there; NULL: it ends by itself. */
+static const char *stage_enough;
+
+static inline bool stage_told(const char *line)
+{
+    char told[1000];
+
+    slurp(in_root("told"), told, sizeof(told));
+    return strstr(told, line) != NULL;
+}
+
 /* The command's exit code, STAGE_KILLED by a signal, STAGE_LATE: killed by us, as one that does not end. */
 static inline int stage_finish(pid_t child, int64_t hold_ms)
 {
@@ -86,6 +97,10 @@ static inline int stage_finish(pid_t child, int64_t hold_ms)
 
     while (waitpid(child, &state, WNOHANG) != child) {
         seen = stage_continue(hold_ms, seen);
+        if (stage_enough != NULL && stage_told(stage_enough)) {
+            kill(child, SIGINT);
+            stage_enough = NULL;
+        }
         if (!late && gp_now_ms() > deadline) {
             late = true;
             kill(child, SIGKILL);
