@@ -125,13 +125,16 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
         pool_take_news(pool, &out->in);
         return GP_OK;
     }
-    for (uint32_t i = 0; status == GP_ETIMEDOUT && !pool->dialling && i < pool->links; i++) {
+    for (uint32_t n = 0; status == GP_ETIMEDOUT && !pool->dialling && n < pool->links; n++) {
+        uint32_t i = (pool->turn + n) % pool->links;
+
         if (pool->workers[i] == NULL)
             continue;
         status = gp_channel_receive(pool->workers[i], &out->in, err);
         if (status == GP_OK) {
             out->from = POOL_WORKER;
             out->rank = i;
+            pool->turn = i + 1;
         }
     }
     return status;

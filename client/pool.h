@@ -58,6 +58,7 @@ struct gp_pool {
         [GP_MEMBERS_MAX]; /* of grant.slots, or of those of the generation before until pool_attach() */
     uint32_t
         links; /* of them that may be there; a training has others behind those of the grant (train_join.c) */
+    uint32_t turn;          /* of them is looked at first: nobody who says much is heard alone */
     gp_worker_lost lost;    /* the first since the lease began or was renewed; index 0 = none */
     bool regranted;         /* a grant came that is not attached to yet */
     gp_lease_change change; /* of this generation; workers 0 = none */
