@@ -2,6 +2,7 @@
  *
  *   soak_load calls FILE COUNT     COUNT calls on one worker or two, at most AHEAD at a time, each of which notes in FILE that it
  *                                  began and ended; then the history is checked
+ *   soak_load fill COUNT           COUNT background jobs that are canceled at once: the scheduler has as many to remember
  *   soak_load note FILE KIND ID    one entry (start, finish) of thing ID; without an ID that of the job in which it runs
  *   soak_load check FILE [SESSION] whether what stands there may be (tests/sim/history.h); of SESSION the owner died
  *
@@ -92,6 +93,32 @@ static gp_status calls_run(gp_team *team, int count, gp_error *err)
     return status;
 }
 
+/* ---- what a scheduler remembers ---- */
+
+static int fill(int count)
+{
+    static const char *const words[] = { "spmd", "-n", "1", "--", "true", NULL };
+    static gp_job_request requests[COUNT_MAX];
+    static uint64_t jobs[COUNT_MAX];
+    gp_pool *pool = NULL;
+    uint32_t canceled;
+    gp_error err;
+    gp_status status = gp_pool_open(&pool, NULL, &err);
+
+    for (int i = 0; i < count; i++)
+        requests[i].words = words;
+    if (status == GP_OK)
+        status = gp_job_submit_many(jobs, pool, requests, (size_t)count, &err);
+    if (status == GP_OK)
+        status = gp_job_cancel(&canceled, pool, 0, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "soak_load: %s: %s\n", gp_status_name(status), err.message);
+    gp_pool_close(pool);
+    return status == GP_OK ? 0 : REFUSED;
+}
+
+/* ---- histories ---- */
+
 static int check(uint64_t dead)
 {
     static const history_rules rules = { .attempts_grow = true, .good = 0 };
@@ -141,6 +168,8 @@ int main(int count, char **words)
 
     if (count < 3)
         return USAGE;
+    if (strcmp(words[1], "fill") == 0 && count == 3 && atoi(words[2]) > 0 && atoi(words[2]) <= COUNT_MAX)
+        return fill(atoi(words[2]));
     file = words[2];
     if (strcmp(words[1], "calls") == 0 && count == 4 && atoi(words[3]) > 0 && atoi(words[3]) <= COUNT_MAX)
         return calls(atoi(words[3]));
