@@ -561,7 +561,7 @@ void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns)
     }
 }
 
-static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
+static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t now_ns)
 {
     const lane *l;
 
@@ -572,6 +572,10 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
     }
     if (unit->state != UNIT_SENT)
         return;
+    if (unit->canceled && late_ns > DISPATCH_LATE_NS) { /* what held us up may have held up the worker */
+        unit_timers_set(&d->timers, unit, now_ns + DISPATCH_KILL_NS / 2);
+        return;
+    }
     if (unit->canceled) {
         d->hooks.replace(d->hooks.context, unit->worker, unit);
         return;
@@ -588,7 +592,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t now_ns)
 void dispatch_tick(dispatch *d, int64_t now_ns)
 {
     while (d->timers.count > 0 && d->timers.at[0].when_ns <= now_ns)
-        timer_fired(d, d->timers.at[0].unit, now_ns);
+        timer_fired(d, d->timers.at[0].unit, now_ns - d->timers.at[0].when_ns, now_ns);
 }
 
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)

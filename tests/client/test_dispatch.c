@@ -368,7 +368,11 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     dispatch_tick(w.d, w.now);
     CHECK_INT(running->id, w.workers[0].stopped);
     CHECK(running->begun_late && !w.workers[0].replace);
-    w.now += DISPATCH_KILL_NS;
+    w.now += DISPATCH_KILL_NS + DISPATCH_LATE_NS + 1; /* we were stopped: the worker, too? */
+    dispatch_tick(w.d, w.now);
+    CHECK(!w.workers[0].replace);
+    CHECK_INT(w.now + DISPATCH_KILL_NS / 2, dispatch_next_ns(w.d, w.now));
+    w.now += DISPATCH_KILL_NS / 2;
     dispatch_tick(w.d, w.now);
     CHECK(w.workers[0].replace);
     death(&w, 1);
