@@ -428,16 +428,8 @@ void gp_pool_close(gp_pool *pool)
 
 /* ---- leases ---- */
 
-static bool process_lives(uint32_t pid)
-{
-    gp_proc_stat stat;
-
-    return gp_proc_stat_read(&stat, (pid_t)pid) && stat.state != 'X' && stat.state != 'Z';
-}
-
 gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + POOL_ATTACH_MS;
     gp_hello hello = { .role = GP_ROLE_CLIENT,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
@@ -449,18 +441,21 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     gp_channel_close(pool->workers[rank], 0);
     pool->workers[rank] = NULL;
     pool->links = rank < pool->links ? pool->links : rank + 1;
-    gp_status status;
-
-    do { /* one that died is replaced, and one that lives is only late */
-        status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link,
-                                    POOL_LINK_MS, err);
-    } while (status == GP_EPEER && process_lives(pool->grant.slots[rank].pid) && gp_now_ms() < deadline);
+    gp_status status = gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint,
+                                          &worker_link, POOL_LINK_MS, err);
 
     if (status == GP_OK)
         status = pool_tell_worker(pool, rank, &gp_msg_hello, &hello, NULL, 0, NULL, err);
     if (status == GP_OK)
         status = pool_tell_worker(pool, rank, &gp_msg_attach, &attach, NULL, 0, attached, err);
     return status;
+}
+
+static bool process_lives(uint32_t pid)
+{
+    gp_proc_stat stat;
+
+    return gp_proc_stat_read(&stat, (pid_t)pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
 /* Whether every link of the present generation has answered; hello and attach go out together. */
@@ -470,8 +465,12 @@ static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error 
     uint32_t missing = pool->grant.slots_count;
 
     for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
-        gp_status status = pool_dial_worker(pool, i, &waits[i], err);
+        gp_status status;
 
+        do /* one that died is replaced, and one that lives is only late */
+            status = pool_dial_worker(pool, i, &waits[i], err);
+        while (status == GP_EPEER && process_lives(pool->grant.slots[i].pid) &&
+               gp_patience_left(patience) > 0);
         if (status != GP_OK)
             return status;
     }

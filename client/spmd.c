@@ -9,13 +9,13 @@
 
 #include "client/team.h"
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
+#include "common/base/patience.h"
 
 enum {
     WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
     LOOKED_NS = 1000000,   /* a team that was not driven for so long may not know of a death */
     OUTDATED_MS = 5000,    /* for the lease's new generation */
-    DEATH_MS = 200,        /* from a rank that complains of a death to the notice of that death */
+    DEATH_MS = 2000,       /* from a rank that complains of a death to the notice of that death */
 };
 
 typedef struct block_rank {
@@ -230,12 +230,17 @@ static gp_status block_wait(gp_block *block, gp_error *err)
     gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
 
     if (status == GP_OK && block->running > 0) {
-        status = team_drive(block->team, block_ended, block, DEATH_MS, err);
-        if (status == GP_ETIMEDOUT) {
-            if (!block->stopping)
-                block_stop(block);
-            status = team_drive(block->team, block_ended, block, -1, err);
-        }
+        gp_patience patience = gp_patience_of(DEATH_MS);
+        gp_error why;
+
+        do
+            status = team_drive(block->team, block_ended, block, gp_patience_turn(&patience), &why);
+        while (status == GP_ETIMEDOUT && gp_patience_left(&patience) > 0);
+        if (status != GP_ETIMEDOUT)
+            return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+        if (!block->stopping)
+            block_stop(block);
+        status = team_drive(block->team, block_ended, block, -1, err);
     }
     return status;
 }

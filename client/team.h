@@ -36,7 +36,7 @@ enum {
     TEAM_OPEN_MS = 10000,    /* for all links of a new team */
     TEAM_REDIAL_MS = 500,    /* after an attempt that failed, while the grant stands */
     TEAM_REPLACE_MS = 30000, /* a worker that is not back by then breaks the team */
-    TEAM_FACTS_MS = 2000,    /* how a worker died is waited for so long */
+    TEAM_FACTS_MS = 5000,    /* how a worker died is waited for so long: the scheduler may be busy */
     TEAM_DOOR_MS = 2000,
     TEAM_LOOK_MS = 10,   /* doors and scheduler, while answers come without a pause */
     TEAM_SLEEP_MS = 250, /* the longest sleep; also how soon `stop` is seen without a signal */

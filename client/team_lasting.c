@@ -179,12 +179,13 @@ static bool lasting_behind_calls(const gp_team *team, const team_lasting *l)
 gp_status team_lasting_wait(gp_team *team, team_lasting *lasting, gp_error *err)
 {
     for (;;) {
-        gp_status status = team_drive(team, lasting_known, lasting, LASTING_MS, err);
+        gp_error why;
+        gp_status status = team_drive(team, lasting_known, lasting, LASTING_MS, &why);
 
         if (status == GP_OK)
             return team_lasting_check(lasting, err);
-        if (status != GP_ETIMEDOUT)
-            return status;
+        if (status != GP_ETIMEDOUT) /* that the time is over is no error, and says nothing */
+            return gp_fail(err, status, "%s", why.message);
         if (lasting_behind_calls(team, lasting))
             return GP_OK;
     }

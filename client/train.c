@@ -21,7 +21,7 @@
 
 enum {
     ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */
-    CAUSE_MS = 5000,   /* for the cause of a failure of which effects are known: the scheduler may be busy */
+    CAUSE_MS = 10000,  /* for the cause of a failure of which effects are known: the scheduler may be busy */
     LOADING_MS = 2000, /* then it is said what is waited for */
 };
 

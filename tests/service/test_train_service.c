@@ -1,4 +1,6 @@
 /* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
+#include <sys/time.h>
+
 #include "common/base/file.h"
 #include "tests/service/pools.h"
 
@@ -131,10 +133,14 @@ TEST(a_soft_stop_keeps_the_model_a_hard_one_ends_at_once_and_the_pool_survives_b
     pools_end();
 }
 
-static void stop_hard(int signal_number)
+static char fault_told[80];
+
+/* Every so often, until the fault has struck: who stops before leaves it to the next training. */
+static void stop_hung(int signal_number)
 {
     (void)signal_number;
-    stop_word = 2;
+    if (access(fault_told, F_OK) == 0)
+        stop_word = 2;
 }
 
 TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
@@ -146,13 +152,19 @@ TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
         .network = "lenet", .data = "digits:2000", .options = endless, .stop = &stop_word
     };
 
+    struct itimerval often = { .it_interval.tv_usec = 100000, .it_value.tv_usec = 100000 }, never = { 0 };
+
     pools_begin("forward:5:hang@1.1");
+    snprintf(fault_told, sizeof(fault_told), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_TOLD", fault_told, 1);
     pool = open_pool(1);
+    unsetenv("GRADPOOL_FAULT_TOLD");
     REQUIRE(pool != NULL);
     stop_word = 0;
-    signal(SIGALRM, stop_hard);
-    alarm(2);
+    signal(SIGALRM, stop_hung);
+    setitimer(ITIMER_REAL, &often, NULL);
     CHECK_STATUS(GP_ECANCELED, gp_train(&training, pool, &request, &err));
+    setitimer(ITIMER_REAL, &never, NULL);
     CHECK_INT(2, stop_word);
     stop_word = 0;
     check_trains(pool);
