@@ -942,7 +942,7 @@ static bool has_checkpoint(const char *directory)
     for (struct dirent *entry; !found && folder != NULL && (entry = readdir(folder)) != NULL;) {
         size_t length = strlen(entry->d_name);
 
-        found = length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
+        found = entry->d_name[0] != '.' && length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
     }
     if (folder != NULL)
         closedir(folder);
