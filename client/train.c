@@ -410,13 +410,13 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
+    /* It had begun: that who died was ready came after the death, or never. */
+    if (run->early.count > 0)
+        run_tell_early(run);
     if (run->has_result) { /* whoever failed or died after that had nothing left to do */
         pool_note_skipped(run->pool, run->training->summary.skipped, run->skipped, run->skipped_count);
         return GP_OK;
     }
-    /* It had begun: that who died was ready came after the death, or never. */
-    if (run->early.count > 0)
-        run_tell_early(run);
     if (run->failed_ms != 0 && run->failure.code == GP_OK) {
         run->lost = gp_run_lost_lease(run, run->effect.code);
         return gp_fail(err, run->effect.code, "%s (no cause was told; the scheduler's log is %s)",

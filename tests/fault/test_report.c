@@ -141,6 +141,30 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
     end();
 }
 
+/* It reads of the death of the one and of the end of the other first, and only then that both had begun. */
+TEST(a_training_that_ends_while_its_client_does_not_look_tells_all_its_steps)
+{
+    static const char *const words[] = { TRAIN, "--metrics", "m.jsonl", "--out", "m.onnx", NULL };
+    char command[200];
+    pid_t client;
+
+    stage_begin();
+    setenv("GRADPOOL_FAULT", "loading:1:stop@2.1,done:1:kill@2.1", 1); /* of the daemons */
+    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    unsetenv("GRADPOOL_FAULT");
+    client = stage_start(NULL, words);
+    CHECK(await_told("loading stop"));
+    kill(client, SIGSTOP);
+    stage_continue(0, 0);
+    CHECK(await_told("done kill"));
+    gp_sleep_ms(300); /* in which the other ends as well; where it does not, its client has an easier time */
+    kill(client, SIGCONT);
+    CHECK_INT(0, stage_finish(client, 0));
+    snprintf(command, sizeof(command), "test $(grep -c '\"step\"' %s) = 30", in_root("w/m.jsonl"));
+    CHECK_INT(0, system(command));
+    end();
+}
+
 /* What a worker said of the end stands in what was put aside since. */
 TEST(a_report_reads_a_log_of_which_a_part_was_put_aside)
 {
