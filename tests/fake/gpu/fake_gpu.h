@@ -30,7 +30,7 @@
  *   FAKE_GPU_ALIGNMENT  0: tensors need not be aligned as they were said to be
  *   FAKE_GPU_NCCL     "remote": a rank whose peer process is gone learns it (ncclRemoteError), as over sockets; otherwise
  *                     it waits until ncclCommAbort, as over NVLink
- *   FAKE_GPU_TRACE    a file that gets a line for each context that is made or destroyed
+ *   FAKE_GPU_TRACE    a file that gets a line for each context that is made or destroyed, and for who hangs
  */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H

@@ -110,6 +110,7 @@ int fake_reached(fake_point *point)
 
 void fake_wait_for_ever(void)
 {
+    fake_trace("hangs");
     for (;;)
         pause();
 }
