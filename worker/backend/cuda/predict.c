@@ -250,8 +250,8 @@ static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
     for (uint32_t i = 0; status == GP_OK && !passed; i++) {
         int64_t sleep_ns = waited_ns / 16;
 
+        waited_ns = gp_now_ns() - begin_ns; /* before the question: it may be we who were stopped */
         status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);
-        waited_ns = gp_now_ns() - begin_ns;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
                    : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
                                              : sleep_ns;
