@@ -23,6 +23,7 @@
 #include "worker/run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics_put.h"
 #include "common/base/fault.h"
+#include "common/data/store.h"
 #include "worker/object.h"
 #include "worker/predictor.h"
 #include "worker/tasks.h"
@@ -91,13 +93,17 @@ static gp_status run_warm(gp_run *run, gp_error *err)
         .threads = device->shared || device->core_count == 0 ? 1 : device->core_count,
         .cores = device->shared ? NULL : device->cores,
     };
+    char compiled[PATH_MAX];
     int64_t began = gp_now_ns();
+    gp_error ignored;
     gp_status status;
 
     if (run->options.backend_ops == NULL)
         return gp_fail(err, GP_ENODEV, "%s", device->excluded);
     if (run->backend != NULL)
         return GP_OK;
+    if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
+        options.compiled = compiled;
     status = run->options.backend_ops->open(&run->backend, &options, err);
     if (status == GP_OK)
         gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,

@@ -5,12 +5,8 @@
  * They are good for the libraries and the kind of device that it names, and for nothing else.  What is read is not trusted:
  * sizes, counts and characters have ceilings, and a name that no library knows is only a name (backend.h: unknown).
  *
- * On disk: $XDG_CACHE_HOME/gradpool/plans (or ~/.cache/...), a file for each kind of device and versions, of 0600,
- *
- *   gradpool-plans 1 CHECKSUM       CRC32C of all that follows this line, 8 hexadecimal digits
- *   the document
- *
- * written beside its name and renamed.  Two that write at once keep one of theirs: the other times once more. */
+ * On disk: $XDG_CACHE_HOME/gradpool/plans (or ~/.cache/...), a file of a cache (common/base/cached.h) for each kind of device and
+ * versions.  Two that write at once keep one of theirs: the other times once more. */
 #ifndef GP_TUNING_H
 #define GP_TUNING_H
 

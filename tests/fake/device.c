@@ -35,8 +35,9 @@ struct gp_device_work {
     gp_product_request product;
 };
 
-gp_status gp_device_open(gp_device **out, gp_error *err)
+gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
 {
+    (void)directory;
     *out = gp_calloc(1, sizeof(**out));
     return *out == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a device") : GP_OK;
 }

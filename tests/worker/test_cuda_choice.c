@@ -17,6 +17,7 @@ enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 typedef struct outcome {
     char plans[PLANS_BYTES], told[480];     /* "": none */
     uint64_t raced;                         /* runs of convolutions before the training began */
+    uint64_t built, read;                   /* plans, in each of the two ways */
     uint64_t engine[ENGINES], algorithm[3]; /* that it was computed with */
     float weights[WEIGHTS_MAX];
     size_t count;
@@ -72,6 +73,8 @@ static void counts_read(outcome *out)
     }
 }
 
+static char folder[64]; /* of a test: what is kept on disk */
+
 /* more: of the options. */
 static void train(outcome *out, const char *more)
 {
@@ -84,7 +87,7 @@ static void train(outcome *out, const char *more)
     gp_train_ready ready;
     gp_train_done done;
     gp_backend *backend;
-    char options[600];
+    char options[600], compiled[100];
     gp_error err;
 
     memset(out, 0, sizeof(*out));
@@ -92,7 +95,10 @@ static void train(outcome *out, const char *more)
              strstr(more, "tune-seconds") != NULL ? "" : ",\"tune-seconds\":3600", more[0] == '\0' ? "" : ",",
              more);
     gp_train_control_init(&control);
-    REQUIRE_OK(gp_backend_cuda.open(&backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    snprintf(compiled, sizeof(compiled), "%s/gradpool/compiled", folder);
+    REQUIRE_OK(
+        gp_backend_cuda.open(&backend, &(gp_backend_options){ .threads = 1, .compiled = compiled }, &err),
+        err);
     fake_gpu_reset_counts();
     REQUIRE_OK(gp_trainer_new(&trainer, &ready,
                               &(gp_trainer_setup){ .begin = &begin,
@@ -107,6 +113,8 @@ static void train(outcome *out, const char *more)
                               &err),
                err);
     out->raced = fake_gpu_count("cudnnBackendExecute");
+    out->built = fake_gpu_count("cudnnPlan");
+    out->read = fake_gpu_count("cudnnPlanFromText");
     snprintf(out->plans, sizeof(out->plans), "%s", trainer->plans == NULL ? "" : trainer->plans);
     fake_gpu_reset_counts();
     if (gp_trainer_run(trainer, &sink, &done) != GP_OK)
@@ -132,8 +140,6 @@ static void check_engine(const outcome *o, int engine)
 }
 
 /* ---- a place of its own for each test ---- */
-
-static char folder[64];
 
 /* times: of the engines 0, 1, ... in microseconds. */
 static void begin(const char *times)
@@ -285,6 +291,36 @@ TEST(an_engine_that_has_to_be_compiled_is_taken_where_it_is_faster_all_the_same)
     setenv("FAKE_GPU_COMPILED", "3", 1);
     train(&o, "");
     check_engine(&o, 3);
+    end();
+}
+
+TEST(what_was_compiled_is_read_by_the_next_process_and_has_the_same_bits)
+{
+    static outcome first, second;
+
+    begin(three_is_fast);
+    setenv("FAKE_GPU_COMPILED", "3", 1);
+    train(&first, "");
+    CHECK_INT(0, first.read);
+    train(&second, "");
+    check_engine(&second, 3);
+    CHECK_INT(0, second.built);
+    CHECK(second.read > 0);
+    CHECK(memcmp(first.weights, second.weights, first.count * sizeof(float)) == 0);
+    end();
+}
+
+TEST(a_plan_that_cudnn_does_not_read_is_compiled_again)
+{
+    static outcome o;
+
+    begin(three_is_fast);
+    setenv("FAKE_GPU_COMPILED", "3", 1);
+    train(&o, "");
+    fake_gpu_faults("cudnnPlanFromText:1+=2000");
+    train(&o, "");
+    check_engine(&o, 3);
+    CHECK(o.read > 0 && o.built > 0);
     end();
 }
 

@@ -157,6 +157,34 @@ TEST(parameters_that_are_unchanged_are_not_sent_again_and_changed_ones_count)
     check_left();
 }
 
+/* A request's plan is gone with it; what cuDNN made for it is kept for the next, as long as the device is open. */
+TEST(the_next_request_has_the_librarys_plans_of_the_one_before)
+{
+    const gp_plan_options options = { .phase = GP_PHASE_INFER, .micro_batch = ROWS, .sample_dtype = GP_U8 };
+    gp_plan_memory memory;
+    flow first, again;
+    gp_error err;
+
+    fake_gpu_reset_counts();
+    flow_open(&first, "");
+    CHECK(fake_gpu_count("cudnnPlan") > 0);
+    REQUIRE_OK(flow_run(&first, &err), err);
+    again = first; /* of the same backend */
+    again.scores = gp_calloc(SAMPLES * first.n.graph->score_count, sizeof(float));
+    memory = (gp_plan_memory){ .parameters = first.n.parameters, .sums = again.sums };
+    gp_backend_cuda.free(first.plan);
+    fake_gpu_reset_counts();
+    REQUIRE_OK(gp_backend_cuda.compile(&again.plan, first.backend, first.n.graph, &options, &memory, &err),
+               err);
+    CHECK_INT(0, fake_gpu_count("cudnnPlan"));
+    REQUIRE_OK(flow_run(&again, &err), err);
+    check_same(&first, &again, "of a plan that was used before");
+    first.plan = again.plan;
+    gp_free(again.scores);
+    flow_close(&first);
+    check_left();
+}
+
 TEST(a_third_prediction_waits_for_the_first_to_be_taken)
 {
     flow f;

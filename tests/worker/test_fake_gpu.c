@@ -19,7 +19,7 @@ static gp_device *device_take(void)
     gp_error err;
 
     fake_gpu_faults(NULL);
-    if (gp_device_open(&device, &err) != GP_OK)
+    if (gp_device_open(&device, NULL, &err) != GP_OK)
         printf("    %s\n", err.message);
     return device;
 }
@@ -57,7 +57,7 @@ TEST(a_device_that_does_not_open_at_any_call_is_an_error_in_words_and_leaves_not
         snprintf(rule, sizeof(rule), "%s:1=%d", calls[i], i < 4 ? 46 : i < 6 ? 1001 : 1);
         fake_gpu_reset_counts();
         fake_gpu_faults(rule);
-        CHECK(gp_device_open(&device, &err) != GP_OK);
+        CHECK(gp_device_open(&device, NULL, &err) != GP_OK);
         CHECK(device == NULL);
         CHECK(err.message[0] != '\0');
         CHECK_INT(1, fake_gpu_count(calls[i]));

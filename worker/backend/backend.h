@@ -48,10 +48,11 @@ typedef struct gp_tuning {
 } gp_tuning;
 
 typedef struct gp_backend_options {
-    uint32_t threads;    /* compute threads, >= 1 */
-    const int *cores;    /* core per thread to pin to, or NULL: do not pin */
-    const char *kernels; /* NULL = chosen by rule; "lanes", "onednn", or an instruction set of the lanes
+    uint32_t threads;     /* compute threads, >= 1 */
+    const int *cores;     /* core per thread to pin to, or NULL: do not pin */
+    const char *kernels;  /* NULL = chosen by rule; "lanes", "onednn", or an instruction set of the lanes
                           * kernels ("baseline", "avx2", "avx512"): for tests and benchmarks */
+    const char *compiled; /* a directory for what takes seconds to compile, or NULL: nothing is kept */
 } gp_backend_options;
 
 typedef struct gp_plan_options {

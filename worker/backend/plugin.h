@@ -14,7 +14,7 @@
 #include "worker/backend/backend.h"
 
 /* Grows with every change of a struct that crosses the seam. */
-#define GP_PLUGIN_ABI    4u
+#define GP_PLUGIN_ABI    5u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
 enum { GP_PLUGIN_GROUP_ID_BYTES = GP_GROUP_ID_BYTES };

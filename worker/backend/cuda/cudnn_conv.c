@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/crc32c.h"
 
+/* GRAPH: counts up when make_graph() makes another graph of the same request. */
+enum { GRAPH = 1 };
 enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, KNOBS_MAX = 48, WORKSPACE_MAX = 1 << 30 };
 
 struct gp_cudnn_conv {
@@ -373,10 +376,11 @@ static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, c
     return fits;
 }
 
+enum { PLAN_HANDLE = 400 };
+
 static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
                      cudnnBackendDescriptor_t config, size_t *workspace)
 {
-    enum { PLAN_HANDLE = 400 };
     builder b = { .status = CUDNN_STATUS_SUCCESS };
     cudnnBackendDescriptor_t plan = make(&b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     int64_t bytes = 0, got = 0;
@@ -403,7 +407,74 @@ static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDesc
     return true;
 }
 
-/* One walk through what heuristics name for a graph. */
+/* ---- plans that were compiled by another process ---- */
+
+void gp_cudnn_conv_describe(const gp_conv_request *r, const char *engine, char what[GP_COMPILED_WHAT_BYTES])
+{
+    snprintf(what, GP_COMPILED_WHAT_BYTES,
+             "graph %d pass %d numbers %d%s%s rows %u x %u %u %u y %u %u %u kernel %d %d stride %d %d "
+             "dilation %d %d padding "
+             "%d %d %d %d groups %d%s%s%s%s%s, engine %s",
+             GRAPH, (int)r->pass, r->x.narrow, r->tf32 ? " tf32" : "",
+             r->x.channel_stride == 1 ? " packed" : " dense", r->rows, gp_conv_channels(&r->x), r->x.height,
+             r->x.width, r->y.channels, r->y.height, r->y.width, r->kernel[0], r->kernel[1], r->stride[0],
+             r->stride[1], r->dilation[0], r->dilation[1], r->padding[0], r->padding[1], r->padding[2],
+             r->padding[3], r->groups, r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "",
+             r->masked ? " mask" : "", r->sums ? " moments" : "", engine == NULL ? "by rule" : engine);
+}
+
+/* false: there is none on disk, or cuDNN does not take it. */
+static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
+                         const gp_compiled *kept, const char *what, size_t *workspace)
+{
+    builder b = { .status = CUDNN_STATUS_SUCCESS };
+    cudnnBackendDescriptor_t plan;
+    int64_t bytes = 0, got = 0;
+    size_t json_bytes;
+    char *json = gp_compiled_read(kept, what, &json_bytes);
+
+    if (json == NULL)
+        return false;
+    plan = make(&b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set_handle(&b, plan, PLAN_HANDLE, handle);
+    if (properties != NULL)
+        set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+    set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)json_bytes, json);
+    finalize(&b, plan);
+    gp_free(json);
+    if (b.status == CUDNN_STATUS_SUCCESS)
+        b.status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                            1, &got, &bytes);
+    if (b.status != CUDNN_STATUS_SUCCESS || bytes > WORKSPACE_MAX) {
+        builder_deinit(&b);
+        return false;
+    }
+    conv->plan = plan;
+    *workspace = (size_t)bytes;
+    return true;
+}
+
+static void plan_keep(const gp_cudnn_conv *conv, const gp_compiled *kept, const char *what)
+{
+    int64_t bytes = 0, got = 0;
+    char *json;
+
+    if (cudnnBackendGetAttribute(conv->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                 0, &bytes, NULL) != CUDNN_STATUS_SUCCESS ||
+        bytes < 1 || bytes > GP_COMPILED_BYTES_MAX)
+        return;
+    json = gp_malloc((size_t)bytes);
+    if (json != NULL &&
+        cudnnBackendGetAttribute(conv->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                 bytes, &got, json) == CUDNN_STATUS_SUCCESS &&
+        got == bytes)
+        gp_compiled_write(kept, what, json, (size_t)bytes);
+    gp_free(json);
+}
+
+/* ---- what heuristics name ---- */
+
+/* One walk through it, for a graph. */
 typedef struct walk {
     builder b;
     cudnnHandle_t handle;
@@ -468,6 +539,7 @@ static bool walk_engines(cudnnHandle_t handle, const char *properties, const gp_
 typedef struct wanted {
     gp_cudnn_conv *conv;
     const char *engine; /* NULL: any */
+    const gp_compiled *kept;
     size_t *workspace;
 } wanted;
 
@@ -475,19 +547,31 @@ static bool wanted_visit(void *context, const walk *w, const gp_cudnn_engine *en
                          cudnnBackendDescriptor_t config)
 {
     wanted *want = context;
+    gp_cudnn_conv *conv = want->conv;
+    char what[GP_COMPILED_WHAT_BYTES];
+    bool has;
 
     if (want->engine != NULL && strcmp(want->engine, engine->name) != 0)
         return false;
-    want->conv->engine = *engine;
-    return plan_try(want->conv, w->handle, w->properties, config, want->workspace);
+    conv->engine = *engine;
+    if (!engine->compiled || want->kept == NULL)
+        return plan_try(conv, w->handle, w->properties, config, want->workspace);
+    gp_cudnn_conv_describe(w->request, engine->name, what);
+    conv->engine.read = plan_restore(conv, w->handle, w->properties, want->kept, what, want->workspace);
+    if (conv->engine.read)
+        return true;
+    has = plan_try(conv, w->handle, w->properties, config, want->workspace);
+    if (has && conv->plan != NULL)
+        plan_keep(conv, want->kept, what);
+    return has;
 }
 
 gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
-                            const gp_conv_request *request, const char *engine, size_t *workspace,
-                            gp_error *err)
+                            const gp_compiled *kept, const gp_conv_request *request, const char *engine,
+                            size_t *workspace, gp_error *err)
 {
     gp_cudnn_conv *conv = calloc(1, sizeof(*conv));
-    wanted want = { .conv = conv, .engine = engine, .workspace = workspace };
+    wanted want = { .conv = conv, .engine = engine, .kept = kept, .workspace = workspace };
     char why[160] = "";
 
     if (conv == NULL)

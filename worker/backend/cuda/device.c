@@ -21,6 +21,9 @@ struct gp_device_work {
     gp_cudnn_conv *conv; /* NULL: a product */
     gp_conv_pass pass;
     uint32_t channels; /* of y */
+    size_t workspace;
+    gp_conv_pool *pool; /* that it goes back to, as: */
+    char what[GP_COMPILED_WHAT_BYTES];
     gp_cublas_product *product;
 };
 
@@ -33,6 +36,7 @@ void gp_device_close(gp_device *device)
     if (device == NULL)
         return;
     gp_device_leave(device);
+    gp_conv_pool_free(device->convs);
     if (device->cublas != NULL)
         cublasLtDestroy(device->cublas);
     if (device->cudnn != NULL)
@@ -48,6 +52,7 @@ void gp_device_close(gp_device *device)
             cudaStreamDestroy(device->lanes[i]);
     if (atomic_fetch_sub(&device_count, 1) == 1)
         cudaDeviceReset(); /* some hundred MiB that a worker without work need not hold */
+    free(device->directory);
     free(device);
 }
 
@@ -76,7 +81,7 @@ static int64_t patience_ms(void)
 }
 
 /* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
-gp_status gp_device_open(gp_device **out, gp_error *err)
+gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
 {
     gp_device *device = calloc(1, sizeof(*device));
     gp_status status;
@@ -85,7 +90,14 @@ gp_status gp_device_open(gp_device **out, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
     atomic_fetch_add(&device_count, 1);
     device->patience_ms = patience_ms();
-    status = GP_CUDA(cudaSetDevice(0), err);
+    device->convs = gp_conv_pool_new();
+    device->directory = directory == NULL ? NULL : strdup(directory);
+    device->kept = (gp_compiled){ .directory = device->directory, .libraries = device->libraries };
+    status = device->convs == NULL || (directory != NULL && device->directory == NULL)
+                 ? gp_fail(err, GP_ENOMEM, "no memory for a device")
+                 : GP_CUDA(cudaSetDevice(0), err);
+    if (status == GP_OK)
+        status = gp_device_libraries(device, device->libraries, sizeof(device->libraries), err);
     if (status == GP_OK)
         status = lanes_open(device, err);
     for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
@@ -360,6 +372,23 @@ const char *gp_device_work_engine(const gp_device_work *work)
 
 /* ---- cuDNN ---- */
 
+/* Of its own kind in the pool, or made. */
+static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv_request *request,
+                          const char *engine, gp_error *err)
+{
+    gp_status status;
+
+    if (gp_conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
+        return work->conv != NULL
+                   ? GP_OK
+                   : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it when it was asked before");
+    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
+                               &work->workspace, err);
+    if (status == GP_EUNSUPPORTED)
+        gp_conv_pool_put(device->convs, work->what, NULL, 0);
+    return status;
+}
+
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
                              const char *engine, size_t *workspace, gp_error *err)
 {
@@ -370,11 +399,14 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
         return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
     work->pass = request->pass;
     work->channels = request->y.channels;
-    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, request, engine, workspace, err);
+    work->pool = device->convs;
+    gp_cudnn_conv_describe(request, engine, work->what);
+    status = conv_get(work, device, request, engine, err);
     if (status != GP_OK) {
         free(work);
         return status;
     }
+    *workspace = work->workspace;
     *out = work;
     return GP_OK;
 }
@@ -428,7 +460,8 @@ void gp_device_work_free(gp_device_work *work)
 {
     if (work == NULL)
         return;
-    gp_cudnn_conv_free(work->conv);
+    if (work->conv != NULL)
+        gp_conv_pool_put(work->pool, work->what, work->conv, work->workspace);
     gp_cublas_product_free(work->product);
     free(work);
 }

@@ -28,7 +28,8 @@ typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANE_OUTPU
  * is in order. */
 enum { GP_EVENT_FED = 0, GP_EVENT_USED = 2, GP_EVENT_OUT = 4, GP_EVENT_FORK = 6, GP_EVENT_JOIN, GP_EVENTS };
 
-gp_status gp_device_open(gp_device **out, gp_error *err);
+/* directory: of compiled plans, for the next process; NULL: none are kept. */
+gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err);
 void gp_device_close(gp_device *device);
 
 /* Zeros at first.  GP_ENOMEM names what is free. */
@@ -123,6 +124,8 @@ typedef struct gp_engine {
     char name[GP_ENGINE_NAME_BYTES];
     bool compiled; /* when it is asked for, which takes a second or so */
 } gp_engine;
+
+enum { GP_DEVICE_LIBRARIES_BYTES = 240 };
 
 /* The versions of the libraries and the kind of device, on one line: engines are worth naming where it is the same. */
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err);

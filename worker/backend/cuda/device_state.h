@@ -7,6 +7,7 @@
 #include <cudnn.h>
 #include <pthread.h>
 
+#include "worker/backend/cuda/conv_pool.h"
 #include "worker/backend/cuda/device.h"
 
 enum { GP_DEVICE_REGISTERED_MAX = 4 };
@@ -18,6 +19,9 @@ struct gp_device {
     cudaEvent_t marks[GP_DEVICE_MARKS];
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublas;
+    char libraries[GP_DEVICE_LIBRARIES_BYTES], *directory;
+    gp_compiled kept;
+    gp_conv_pool *convs;
     int64_t patience_ms;
     struct ncclComm *group; /* NULL: alone */
     bool aborted;           /* the group: a thread is about to end it */

@@ -50,7 +50,7 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     backend->tf32 = words_have(words, "tf32");
     backend->apart = words_have(words, "apart");
     backend->moments = words_have(words, "moments");
-    status = gp_device_open(&backend->device, err);
+    status = gp_device_open(&backend->device, options->compiled, err);
     if (status != GP_OK) {
         plan_backend_close(backend);
         return status;
@@ -617,6 +617,9 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
              plan->eager || (plan->predict != NULL && plan->predict->pieces[0] != '\0') ? "eager"
                                                                                         : "as graphs");
 }
+
+_Static_assert((int)GP_DEVICE_LIBRARIES_BYTES == (int)GP_LIBRARIES_BYTES,
+               "a line of libraries has another length");
 
 static gp_status plan_libraries(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err)
 {
