@@ -11,6 +11,7 @@
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
  * machine the best is the kernels' speed, the median tells how much the others took.  bench_step.py runs the same
  * step in PyTorch. */
+#include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/data/store.h"
 #include "common/model/network.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/profile.h"
@@ -152,6 +154,8 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
 {
     static int cores[CORES_MAX];
     gp_backend_options backend = { .threads = options->threads, .cores = cores, .kernels = options->kernels };
+    char compiled[PATH_MAX];
+    gp_error ignored;
     gp_plan_options plan = { .phase = options->phase,
                              .micro_batch = options->batch,
                              .sample_dtype = GP_U8,
@@ -206,6 +210,8 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     b->train.momentum = options->momentum;
     if (status == GP_OK && options->phase == GP_PHASE_TRAIN)
         status = gp_optim_new(&b->optim, b->graph, &b->train, err);
+    if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
+        backend.compiled = compiled;
     if (status == GP_OK)
         status = b->ops->open(&b->backend, &backend, err);
     if (status == GP_OK && options->tune > 0 && options->phase == GP_PHASE_TRAIN && b->ops->libraries != NULL)
