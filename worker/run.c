@@ -37,6 +37,7 @@
 #include "common/base/metrics_put.h"
 #include "common/base/fault.h"
 #include "common/data/store.h"
+#include "worker/last_words.h"
 #include "worker/object.h"
 #include "worker/predictor.h"
 #include "worker/tasks.h"
@@ -55,6 +56,7 @@ struct gp_run {
     uint32_t rank;                  /* in the present training */
     const gp_command *training;     /* that began it */
     gp_train_held *held;            /* what the group before left of a training; NULL: nothing */
+    bool cooled;                    /* the backend was open before */
     int idle_ms;                    /* after which the backend of a GPU is closed; -1: never */
     atomic_bool ended;              /* the thread will do nothing more */
 };
@@ -105,10 +107,22 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
         options.compiled = compiled;
     status = run->options.backend_ops->open(&run->backend, &options, err);
+    if (status != GP_OK && run->cooled) /* a library that cannot begin anew in this process can in the next */
+        gp_device_lost("when it was to be opened again", err);
     if (status == GP_OK)
         gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,
                (double)(gp_now_ns() - began) * 1e-6);
     return status;
+}
+
+/* A failure that stays (CUDA answers every later call with it) is lost to this process, and whoever came next would meet it. */
+static void run_check_device(const gp_run *run, const char *doing, const gp_error *cause)
+{
+    gp_error still;
+
+    if (cause->code == GP_EIO && run->backend != NULL && run->options.backend_ops->cools &&
+        run->options.backend_ops->sync(run->backend, &still) != GP_OK)
+        gp_device_lost(doing, cause);
 }
 
 gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
@@ -266,7 +280,11 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
                         { "generation", .number = command->message.envelope.generation },
                         { "exchanged", .number = (int64_t)atomic_load(&run->options.train->progress) }),
             "%s", done->message);
-
+    if (status != GP_OK) {
+        err.code = status;
+        snprintf(err.message, sizeof(err.message), "%s", done->message);
+        run_check_device(run, "in a training", &err);
+    }
     if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
         train_results(trainer, &reply, &err) != GP_OK) {
         done->status = err.code;
@@ -313,6 +331,7 @@ static void run_train(gp_run *run, gp_command *command)
     if (status == GP_OK)
         status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &copy, &err);
     if (status != GP_OK) {
+        run_check_device(run, "before the first step", &err);
         gp_rendezvous_end(rendezvous);
         reply_error(run, command, &err, true);
     } else {
@@ -354,6 +373,7 @@ static void run_prepare(gp_run *run, gp_command *command)
     }
     gp_fault_point("prepared");
     if (status != GP_OK) {
+        run_check_device(run, "before the first step", &err);
         reply_error(run, command, &err, true);
     } else {
         ok.idle = true;
@@ -401,6 +421,8 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
             setup.classes_bytes = in->payloads[2].bytes;
         }
         status = gp_predictor_new(&run->predictor, ready, &setup, err);
+        if (status != GP_OK)
+            run_check_device(run, "in a prediction", err);
     }
     gp_free(copy);
     return status;
@@ -555,6 +577,7 @@ static void run_cool(gp_run *run)
 {
     run->options.backend_ops->close(run->backend);
     run->backend = NULL;
+    run->cooled = true;
     gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
            run->idle_ms / 1000.0);
 }

@@ -256,6 +256,51 @@ TEST(a_worker_without_work_gives_its_gpu_back_and_takes_it_again)
 
 /* ---- what goes wrong in a training ---- */
 
+TEST(a_gpu_that_cannot_be_opened_again_is_opened_by_the_worker_that_takes_its_place)
+{
+    char rule[200];
+
+    gpus_begin(ONE_CARD);
+    setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
+    setenv("GRADPOOL_GPU_IDLE", "0.3", 1);
+    snprintf(rule, sizeof(rule), "cudnnCreate!%.150s=1001", in_root("ill"));
+    setenv("FAKE_GPU_FAULTS", rule, 1);
+    RUN_CODE(0, "up", "--quiet");
+    CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 1));
+    write_file("ill", "");
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",
+             "--mini-batch-size", "32", "--epochs", "1", "--seed", "3", "--plots", "none", "--out",
+             "again.onnx");
+    CHECK_CONTAINS(err, "lost its GPU when it was to be opened again: cuDNN cannot be initialised");
+    gpus_end();
+}
+
+/* While engines are timed, and in a training that goes through the host: CUDA would answer whoever comes next with it. */
+TEST(a_device_that_fails_for_good_ends_its_worker_wherever_it_fails)
+{
+    static const char *const how[][4] = {
+        { "cudnnBackendExecute", "--tune-seconds", "2", "lost its GPU before the first step: " },
+        { "gp_kernel_launch", "--reproducible", "--quiet", "lost its GPU in a training: " },
+    };
+
+    for (int i = 0; i < 2; i++) {
+        char rule[200];
+
+        gpus_begin(ONE_CARD);
+        setenv("XDG_CACHE_HOME", in_root("cache"), 1); /* nothing was timed before */
+        snprintf(rule, sizeof(rule), "%s!%.150s=719", how[i][0], in_root("ill"));
+        setenv("FAKE_GPU_FAULTS", rule, 1);
+        RUN_CODE(0, "up", "--quiet");
+        write_file("ill", "");
+        CHECK(TRAIN("--max-restarts", "0", "--out", "lost.onnx", how[i][1], how[i][2]) != 0);
+        CHECK_CONTAINS(err, how[i][3]);
+        CHECK_CONTAINS(err, "(CUDA error 719)");
+        CHECK_INT(0, TRAIN("--out", "well.onnx", how[i][1], how[i][2]));
+        gpus_end();
+    }
+    unsetenv("XDG_CACHE_HOME");
+}
+
 TEST(a_failure_of_the_device_ends_its_worker_in_words_and_the_next_training_is_well)
 {
     char rule[200];

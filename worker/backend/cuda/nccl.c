@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "worker/backend/cuda/check.h"
 #include "worker/backend/cuda/device_state.h"
@@ -28,21 +29,9 @@ static gp_status nccl_fail(ncclResult_t code, const char *what, gp_error *err)
                    "%s: %s (NCCL error %d)", what, ncclGetErrorString(code), (int)code);
 }
 
-gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err)
-{
-    ncclUniqueId unique;
-    ncclResult_t code = ncclGetUniqueId(&unique);
-
-    _Static_assert(sizeof(unique) == GP_DEVICE_GROUP_ID_BYTES, "NCCL's id has another size");
-    if (code != ncclSuccess)
-        return nccl_fail(code, "ncclGetUniqueId", err);
-    memcpy(id, &unique, sizeof(unique));
-    return GP_OK;
-}
-
 /* Ranks that share a GPU, in tests: NCCL refuses two of one host on one device, and believes what it is told of hosts.
  * With time-sliced contexts few, small collectives are all that can be hoped for. */
-static void share_one_gpu(uint32_t rank)
+static void share_one_gpu(void)
 {
     static const char *const settings[][2] = {
         { "NCCL_P2P_DISABLE", "1" }, { "NCCL_SHM_DISABLE", "1" },    { "NCCL_NET", "Socket" },
@@ -54,10 +43,25 @@ static void share_one_gpu(uint32_t rank)
 
     if (getenv("GRADPOOL_NCCL_SHARED_GPU") == NULL)
         return;
-    snprintf(host, sizeof(host), "w%u", rank);
+    snprintf(host, sizeof(host), "w%d",
+             (int)getpid()); /* not by rank: NCCL reads it once, and ranks change */
     setenv("NCCL_HOSTID", host, 0);
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         setenv(settings[i][0], settings[i][1], 0);
+}
+
+gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err)
+{
+    ncclUniqueId unique;
+    ncclResult_t code;
+
+    _Static_assert(sizeof(unique) == GP_DEVICE_GROUP_ID_BYTES, "NCCL's id has another size");
+    share_one_gpu(); /* the first call reads where to listen */
+    code = ncclGetUniqueId(&unique);
+    if (code != ncclSuccess)
+        return nccl_fail(code, "ncclGetUniqueId", err);
+    memcpy(id, &unique, sizeof(unique));
+    return GP_OK;
 }
 
 enum { FINALIZE_MS = 5000 };
@@ -188,7 +192,7 @@ gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_
     if (world == 1)
         return GP_OK;
     memcpy(&unique, id, sizeof(unique));
-    share_one_gpu(rank);
+    share_one_gpu();
     config.blocking = 0;
     code = ncclCommInitRankConfig(&device->group, (int)world, unique, (int)rank, &config);
     if (code != ncclSuccess && code != ncclInProgress) {
