@@ -465,6 +465,15 @@ TEST(a_rank_that_is_killed_leaves_the_others_at_a_whole_step_and_they_go_on)
     check_death("commit:3:kill@2", "");
 }
 
+TEST(nobody_waits_for_ever_for_a_group_that_does_not_end)
+{
+    setenv("GRADPOOL_GPU_PATIENCE", "3", 1);
+    fake_gpu_faults("ncclCommReclaim:1=hang");
+    check_death("exchange:4:kill@2", "");
+    fake_gpu_faults(NULL);
+    unsetenv("GRADPOOL_GPU_PATIENCE");
+}
+
 /* Its share of a step never ends: the worker ends, which the others see.  They wait in a sum that follows their share
  * (the fake device has one lane for all of a graph). */
 TEST(a_rank_whose_device_hangs_ends_and_the_others_go_on)

@@ -224,6 +224,7 @@ FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     __atomic_store_n(&comm->stop, true, __ATOMIC_RELEASE);
     while (__atomic_load_n(&comm->graphs, __ATOMIC_ACQUIRE) != 0)
         pause_briefly();
+    FAKE_CALL(ncclCommReclaim, ncclResult_t); /* a name of its own: what is shared with ranks that are gone */
     return comm_end(comm, "ncclCommAbort");
 }
 

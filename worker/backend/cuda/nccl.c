@@ -6,10 +6,11 @@
  *
  * A communicator lives until the graphs that it was recorded into are gone: NCCL waits for that in its end.  So an abort
  * is begun by a thread of its own; the lanes come to rest, the caller frees its graphs, and gp_device_leave() waits for
- * the thread.
+ * the thread, for a while.
  *
  * Sums are ncclSum over memory that is registered, not over symmetric windows: all ranks must get the same bits, which
  * NCCL's ring, tree and switch algorithms give (one rank, or the switch, makes a sum, and all get a copy). */
+#include <errno.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,20 +136,33 @@ static bool group_finalize(gp_device *device)
     return code == ncclSuccess;
 }
 
+/* NCCL may wait for ranks that are gone, to free what they share (its issue 863): then it does so for itself, with what it
+ * holds, and nobody waits for it. */
+static void abort_end(gp_device *device)
+{
+    const int64_t until_ms = now_ms() + device->patience_ms;
+    int busy = EBUSY;
+
+    if (!device->aborted)
+        return;
+    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY && now_ms() < until_ms)
+        pause_briefly();
+    if (busy == EBUSY)
+        pthread_detach(device->abort_thread);
+    device->aborted = false;
+}
+
 void gp_device_leave(gp_device *device)
 {
-    if (device->aborted) {
-        pthread_join(device->abort_thread, NULL);
-        device->aborted = false;
-    }
     if (device->group != NULL) {
         for (uint32_t i = 0; i < device->registered_count; i++)
             ncclCommDeregister(device->group, device->registered[i]);
         if (group_finalize(device))
             ncclCommDestroy(device->group);
         else
-            ncclCommAbort(device->group);
+            abort_begin(device);
     }
+    abort_end(device);
     device->group = NULL;
     device->registered_count = 0;
     device->check = NULL;
