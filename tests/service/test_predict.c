@@ -3,18 +3,41 @@
 #include "common/data/store.h"
 #include "tests/service/commands.h"
 
+/* The pool again, with a fault in its workers. */
+static void predict_faulty(const char *faults)
+{
+    RUN_CODE(0, "down");
+    setenv("GRADPOOL_FAULT", faults, 1);
+    RUN_CODE(0, "up", "--workers", "2");
+    unsetenv("GRADPOOL_FAULT");
+}
+
+/* Waits until a process has been stopped. */
+static bool await_stop(pid_t pid)
+{
+    char path[40], state = 'R';
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; state != 'T' && gp_now_ms() < until;) {
+        FILE *file = fopen(path, "r");
+
+        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'X';
+        if (file != NULL)
+            fclose(file);
+        gp_sleep_ms(5);
+    }
+    return state == 'T';
+}
+
 /* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
 static void predict_begin(const char *faults)
 {
     exec_begin();
     RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--lr", "0.05",
              "--batch-size", "64", "--quiet", "--out", "m.onnx");
-    if (faults == NULL)
-        return;
-    RUN_CODE(0, "down");
-    setenv("GRADPOOL_FAULT", faults, 1);
-    RUN_CODE(0, "up", "--workers", "2");
-    unsetenv("GRADPOOL_FAULT");
+    if (faults != NULL)
+        predict_faulty(faults);
 }
 
 static char file_text[4 << 20];
@@ -44,15 +67,16 @@ TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
     predict_begin(NULL);
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", MORE, "--out", "whole.csv");
     snprintf(whole, sizeof(whole), "%s", file_of("whole.csv"));
+    predict_faulty("predict:1:stop@2.1"); /* it has samples when it dies */
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-    pid_t child =
-        start(-1, ends[1], (const char *const[]){ "predict", "--model", "m.onnx", "--data", MORE, NULL });
+    pid_t victim = pid_of(2),
+          child = start(-1, ends[1],
+                        (const char *const[]){ "predict", "--model", "m.onnx", "--data", MORE, NULL });
 
     close(ends[1]);
     /* The pipe is full while nobody reads, and the client waits: most samples are still to come. */
-    got = (size_t)read(ends[0], rows, 4096);
-    REQUIRE(got > 0 && got <= 4096);
-    kill(pid_of(2), SIGKILL);
+    CHECK(await_stop(victim));
+    kill(victim, SIGKILL);
     for (ssize_t n; (n = read(ends[0], rows + got, sizeof(rows) - 1 - got)) > 0;)
         got += (size_t)n;
     close(ends[0]);
@@ -102,24 +126,6 @@ TEST(samples_that_no_worker_survives_end_the_call_and_are_named)
 
 enum { WIDE = 1000, WIDE_SAMPLES = 60000 };
 
-/* Waits until a process has been stopped. */
-static bool await_stop(pid_t pid)
-{
-    char path[40], state = 'R';
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; state != 'T' && gp_now_ms() < until;) {
-        FILE *file = fopen(path, "r");
-
-        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 'X';
-        if (file != NULL)
-            fclose(file);
-        gp_sleep_ms(5);
-    }
-    return state == 'T';
-}
-
 TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
 {
     static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "
@@ -132,10 +138,7 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
     RUN_CODE(0, "train", "--network", "wide.json", "--data", "synthetic:4x4x1:1000:2000", "--epochs", "1",
              "--validation-data", "none", "--batch-size", "500", "--quiet", "--out", "wide.onnx");
     snprintf(samples, sizeof(samples), "synthetic:4x4x1:1000:%d", WIDE_SAMPLES);
-    RUN_CODE(0, "down");
-    setenv("GRADPOOL_FAULT", "predict:2:stop@1.1", 1); /* the other one could be far ahead */
-    RUN_CODE(0, "up", "--workers", "2");
-    unsetenv("GRADPOOL_FAULT");
+    predict_faulty("predict:2:stop@1.1"); /* the other one could be far ahead */
     pid_t stopped = pid_of(1), child = START("predict", "--model", "wide.onnx", "--data", samples, "--out",
                                              "top.jsonl", "--top-k", "1");
 
