@@ -17,7 +17,7 @@
 #include "proto/task_wire.h"
 
 enum {
-    ARRIVE_MS = 5000, /* for control to look */
+    ARRIVE_MS = 60000, /* for control to look, once: it may have to wait for a core */
     SEND_SLICE_MS = 50,
 };
 

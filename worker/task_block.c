@@ -7,9 +7,9 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum {
-    GRANT_WAIT_MS = 1000, /* for control to hear of the generation that the client knows already */
-};
+/* For control, which may be without a core, to hear of a generation that the client knows. */
+enum { GRANT_WAIT_MS = 20000 };
+
 static const size_t ARENA_BYTES = (size_t)16
                                   << 30; /* addresses for the models of a block, memory when they need it */
 
