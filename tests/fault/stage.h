@@ -68,7 +68,7 @@ static inline int stage_continue(int64_t hold_ms, int seen)
     int line = 0, pid;
 
     while (file != NULL && fscanf(file, "%d %*s %15s", &pid, action) == 2)
-        if (line++ >= seen && strcmp(action, "stop") == 0) {
+        if (line++ >= seen && strcmp(action, "stop") == 0 && await_stopped(pid)) {
             gp_sleep_ms(hold_ms);
             kill(pid, SIGCONT);
         }

@@ -126,6 +126,18 @@ static inline bool process_alive(pid_t pid)
     return gp_proc_stat_read(&stat, pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
+/* Until it stands still: who says that it stops has not stopped yet, and a SIGCONT before that is lost.  False: it has ended. */
+static inline bool await_stopped(pid_t pid)
+{
+    gp_proc_stat stat = { .state = 'R' };
+
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
+        if (!gp_proc_stat_read(&stat, pid) || stat.state == 'X' || stat.state == 'Z' || stat.state == 'T')
+            break;
+    }
+    return stat.state == 'T';
+}
+
 /* Memory of a process that is in RAM, KiB; 0 = there is none. */
 static inline long pools_resident_kib(pid_t pid)
 {

@@ -176,7 +176,7 @@ TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_c
     }
     unsetenv("GRADPOOL_FAULT");
     unsetenv("GRADPOOL_FAULT_TOLD");
-    REQUIRE(stopped > 0);
+    REQUIRE(stopped > 0 && await_stopped(stopped));
     gp_sleep_ms(400); /* so the other stands at its door, most of the time */
     kill(stopped, SIGCONT);
     int state = 1;

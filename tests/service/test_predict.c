@@ -142,7 +142,7 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
     pid_t stopped = pid_of(1), child = START("predict", "--model", "wide.onnx", "--data", samples, "--out",
                                              "top.jsonl", "--top-k", "1");
 
-    CHECK(await_stop(stopped));
+    CHECK(await_stopped(stopped));
     gp_sleep_ms(1500); /* for the other one to get ahead, as far as it may */
     kill(stopped, SIGCONT);
     CHECK_INT(0, finish(child));
