@@ -34,6 +34,12 @@ gp_status gp_unix_address(struct sockaddr_un *out, const char *path, gp_error *e
     return GP_OK;
 }
 
+/* At most 100 + 7 bytes: a dot and the low 24 bits of the pid, which the kernel keeps below 2^22. */
+static void name_at_first(char *out, size_t bytes, const char *path, pid_t owner)
+{
+    snprintf(out, bytes, "%.100s.%06x", path, (unsigned)owner & 0xffffffu);
+}
+
 /* bind() makes the file with the umask's mode; the directory is 0700, so nobody gets in before fchmod's effect.
  * fchmod on the socket before bind sets the mode the file is made with. */
 static gp_status listener_bind(int fd, const char *temporary, const char *path, int backlog, gp_listener *out,
@@ -70,8 +76,7 @@ gp_status gp_listener_open(gp_listener *out, const char *path, int type, int bac
 
     if (status != GP_OK)
         return status;
-    /* At most 100 + 7 bytes: a dot and the low 24 bits of the pid, which the kernel keeps below 2^22. */
-    snprintf(temporary, sizeof(temporary), "%.100s.%06x", address.sun_path, (unsigned)getpid() & 0xffffffu);
+    name_at_first(temporary, sizeof(temporary), address.sun_path, getpid());
     made.fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made.fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
@@ -92,4 +97,13 @@ void gp_listener_unlink(const gp_listener *listener)
     if (lstat(listener->path, &seen) == 0 && seen.st_dev == listener->device &&
         seen.st_ino == listener->inode)
         unlink(listener->path);
+}
+
+void gp_listener_forget(const char *path, pid_t owner)
+{
+    char temporary[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+
+    name_at_first(temporary, sizeof(temporary), path, owner);
+    unlink(temporary);
+    unlink(path);
 }

@@ -1,4 +1,4 @@
-/* listen.h -- inside proto/: a listening Unix socket that takes its name without a moment in which another's could be
+/* listen.h -- a listening Unix socket that takes its name without a moment in which another's could be
  * lost: bound as PATH.PID, 0600, then renamed over PATH. */
 #ifndef GP_LISTEN_H
 #define GP_LISTEN_H
@@ -20,6 +20,9 @@ gp_status gp_listener_open(gp_listener *out, const char *path, int type, int bac
 
 /* Remove the socket file if it is still the one that was made.  The descriptor is the caller's. */
 void gp_listener_unlink(const gp_listener *listener);
+
+/* What a process that has died left there, under either name. */
+void gp_listener_forget(const char *path, pid_t owner);
 
 /* GP_ELIMIT: a socket path over 100 bytes; names the path and the fix. */
 gp_status gp_unix_path_check(const char *path, gp_error *err);

@@ -17,6 +17,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
+#include "proto/listen.h"
 #include "proto/task_wire.h"
 #include "scheduler/shell_parts.h"
 
@@ -48,15 +49,15 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     shell_pend(s, &event);
 }
 
-/* What it listened at, if it could not say good-bye; the names are of its incarnation alone. */
-static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation)
+/* What it listened at, or was about to, if it could not say good-bye; the names are of its incarnation alone. */
+static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, pid_t pid)
 {
     char path[GP_TEXT_ENDPOINT];
 
     gp_places_worker_socket(s->options->places, slot + 1, incarnation, path);
-    unlink(path);
+    gp_listener_forget(path, pid);
     gp_places_worker_door(s->options->places, slot + 1, incarnation, path);
-    unlink(path);
+    gp_listener_forget(path, pid);
 }
 
 /* Why it ended itself, as it left it: printable words; "" where it left none. */
@@ -83,6 +84,7 @@ void shell_reap(shell *s, uint32_t slot)
 {
     shell_worker *worker = &s->workers[slot];
     gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
+    pid_t pid = worker->child.pid;
     char words[WORDS_MAX];
 
     if (!gp_supervise_reap(&worker->child, &event))
@@ -91,7 +93,7 @@ void shell_reap(shell *s, uint32_t slot)
     shell_hang_up(worker);
     event.incarnation = worker->child.incarnation;
     worker->peer.bytes = 0;
-    remove_sockets(s, slot, event.incarnation);
+    remove_sockets(s, slot, event.incarnation, pid);
     take_words(s, slot, event.incarnation, words);
     event.reason = words;
     shell_step(s, &event);

@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "proto/door.h"
+#include "proto/listen.h"
 #include "proto/messages.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
@@ -581,6 +582,41 @@ TEST(nobody_listening_and_nobody_answering_are_told_apart)
     longer[139] = '\0';
     CHECK_STATUS(GP_ELIMIT, gp_door_connect(&fd, &reply, longer, &client_hello, 100, &err));
     CHECK_STATUS(GP_EINVAL, gp_door_open(&door, path, 0, &err));
+}
+
+/* Entries of the folder that begin so. */
+static int names_that_begin(const char *with)
+{
+    DIR *folder = opendir(scratch_dir);
+    int count = 0;
+
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;)
+        count += strncmp(entry->d_name, with, strlen(with)) == 0;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+TEST(of_who_is_killed_while_it_opens_a_door_nothing_stays)
+{
+    const char *path = scratch_path("dying");
+    int half_open = 0;
+
+    for (int round = 0; round < 100; round++) {
+        pid_t child = fork();
+
+        if (child == 0)
+            for (gp_door *door;;)
+                if (gp_door_open(&door, path, 4, NULL) == GP_OK)
+                    gp_door_close(door);
+        gp_sleep_ms(round % 4);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        half_open += names_that_begin("dying.");
+        gp_listener_forget(path, child);
+        CHECK_INT(0, names_that_begin("dying"));
+    }
+    printf("     %d of 100 were half open\n", half_open);
 }
 
 TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
