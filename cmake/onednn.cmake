@@ -27,7 +27,7 @@ set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/one
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_level -O3)
 if(GP_SANITIZE) # unrolled and watched in line, these files take the compiler many minutes; by calls, the same accesses are watched
-  set(onednn_level -O1)
+  set(onednn_level -O1 ${GP_KERNEL_WATCH})
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
     list(APPEND onednn_level --param=asan-instrumentation-with-call-threshold=0)
   endif()

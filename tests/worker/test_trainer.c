@@ -1038,10 +1038,10 @@ TEST(a_training_in_bfloat16_ends_within_half_a_point_of_one_in_float32)
         char options[256];
 
         snprintf(options, sizeof(options),
-                 "{\"max-epochs\": 5, \"mini-batch-size\": 50, \"solver\": \"adam\", \"lr\": 0.01, "
+                 "{\"max-epochs\": 4, \"mini-batch-size\": 50, \"solver\": \"adam\", \"lr\": 0.01, "
                  "\"learn-rate-schedule\": \"cosine\", \"precision\": \"%s\"}",
                  gp_precision_names[precision]);
-        train_job *job = job_new("digits:5000", options);
+        train_job *job = job_new("digits:2500", options);
 
         strcpy(job->validation, "=");
         strcpy(job->net,
