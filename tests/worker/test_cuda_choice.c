@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
+#include "worker/backend/cuda/device.h"
 #include "worker/trainer.h"
 #include "worker/trainer_state.h"
 
@@ -321,6 +322,58 @@ TEST(a_plan_that_cudnn_does_not_read_is_compiled_again)
     train(&o, "");
     check_engine(&o, 3);
     CHECK(o.read > 0 && o.built > 0);
+    end();
+}
+
+/* What is read may be right and still not run: the next one asks cuDNN again. */
+TEST(a_plan_that_was_read_and_does_not_run_is_forgotten)
+{
+    const gp_kernel_image image = { .channels = 4,
+                                    .height = 4,
+                                    .width = 4,
+                                    .pixels = 16,
+                                    .channel_stride = 16,
+                                    .pixel_stride = 1,
+                                    .sample = 64 };
+    const gp_conv_request request = { .x = image,
+                                      .y = image,
+                                      .rows = 1,
+                                      .kernel = { 1, 1 },
+                                      .stride = { 1, 1 },
+                                      .dilation = { 1, 1 },
+                                      .groups = 1 };
+
+    begin("");
+    setenv("FAKE_GPU_COMPILED", "0", 1);
+    for (int i = 0; i < 3; i++) {
+        gp_device *device;
+        gp_device_work *work;
+        void *at = NULL, *workspace = NULL;
+        size_t bytes;
+        gp_error err;
+
+        fake_gpu_reset_counts();
+        REQUIRE_OK(gp_device_open(&device, folder, &err), err);
+        REQUIRE_OK(gp_device_conv_new(&work, device, &request, NULL, &bytes, &err), err);
+        CHECK_INT(i == 1, fake_gpu_count("cudnnPlanFromText"));
+        CHECK_INT(i != 1, fake_gpu_count("cudnnPlan"));
+        REQUIRE_OK(gp_device_alloc(device, &at, 3 * 64 * sizeof(float), &err), err);
+        REQUIRE_OK(gp_device_alloc(device, &workspace, bytes, &err), err);
+        if (i == 1)
+            fake_gpu_faults("cudnnBackendExecute:1+=5000");
+        CHECK_STATUS(
+            i == 1 ? GP_EIO : GP_OK,
+            gp_device_conv_run(
+                device, work,
+                &(gp_device_operands){ .first = at, .second = (float *)at + 64, .out = (float *)at + 128 },
+                workspace, &err));
+        fake_gpu_faults(NULL);
+        CHECK_STATUS(GP_OK, gp_device_sync(device, &err));
+        gp_device_work_free(work);
+        gp_device_free(device, at);
+        gp_device_free(device, workspace);
+        gp_device_close(device);
+    }
     end();
 }
 

@@ -16,6 +16,8 @@
  *   FAKE_GPU_FAULTS   rules, ';' between them: NAME:N=WHAT (the N-th call of NAME in the process), NAME:N+=WHAT (from
  *                     then on), NAME@FILE=WHAT (while the file is there), NAME!FILE=WHAT (once, in whichever process
  *                     removes the file).  WHAT: a code, "hang", "crash", "exit".
+ *                     Names besides those of functions: cudnnPlan (a plan is finalised), cudnnPlanFromText (one that was written
+ *                     by cuDNN), ncclCommReclaim (what an aborted group shares with ranks that are gone is given back).
  *                     A hang of what is queued stops its stream for ever; of another call, the caller.  Codes 700 to 799
  *                     of what is queued come as a device's do: later, and then from every call.
  *   FAKE_GPU_MEMORY   MiB of device memory (16384)

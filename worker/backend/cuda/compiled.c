@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/cached.h"
@@ -70,4 +71,12 @@ void gp_compiled_write(const gp_compiled *kept, const char *what, const char *js
     memcpy(text + head, json, bytes);
     gp_cached_write(path, head_word, text, (size_t)head + bytes, GP_COMPILED_FILES_MAX, &ignored);
     gp_free(text);
+}
+
+void gp_compiled_forget(const gp_compiled *kept, const char *what)
+{
+    char path[PATH_MAX];
+
+    if (path_of(kept, what, path))
+        unlink(path);
 }

@@ -19,5 +19,7 @@ typedef struct gp_compiled {
 char *gp_compiled_read(const gp_compiled *kept, const char *what, size_t *bytes);
 /* The oldest go.  That it cannot be written costs the next process its time, and nothing else. */
 void gp_compiled_write(const gp_compiled *kept, const char *what, const char *json, size_t bytes);
+/* It was read, and does not run. */
+void gp_compiled_forget(const gp_compiled *kept, const char *what);
 
 #endif

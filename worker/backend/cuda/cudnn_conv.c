@@ -15,6 +15,8 @@ enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, KNOBS_MAX = 48
 struct gp_cudnn_conv {
     cudnnBackendDescriptor_t plan, pack;
     gp_cudnn_engine engine;
+    const gp_compiled *kept; /* of a plan that was read, as `what` */
+    char what[GP_COMPILED_WHAT_BYTES];
     void *packed[GP_CUDNN_POINTERS + 1]; /* what pack was finalised with: the pointers, then the workspace */
 };
 
@@ -548,7 +550,6 @@ static bool wanted_visit(void *context, const walk *w, const gp_cudnn_engine *en
 {
     wanted *want = context;
     gp_cudnn_conv *conv = want->conv;
-    char what[GP_COMPILED_WHAT_BYTES];
     bool has;
 
     if (want->engine != NULL && strcmp(want->engine, engine->name) != 0)
@@ -556,13 +557,14 @@ static bool wanted_visit(void *context, const walk *w, const gp_cudnn_engine *en
     conv->engine = *engine;
     if (!engine->compiled || want->kept == NULL)
         return plan_try(conv, w->handle, w->properties, config, want->workspace);
-    gp_cudnn_conv_describe(w->request, engine->name, what);
-    conv->engine.read = plan_restore(conv, w->handle, w->properties, want->kept, what, want->workspace);
+    gp_cudnn_conv_describe(w->request, engine->name, conv->what);
+    conv->engine.read = plan_restore(conv, w->handle, w->properties, want->kept, conv->what, want->workspace);
+    conv->kept = conv->engine.read ? want->kept : NULL;
     if (conv->engine.read)
         return true;
     has = plan_try(conv, w->handle, w->properties, config, want->workspace);
     if (has && conv->plan != NULL)
-        plan_keep(conv, want->kept, what);
+        plan_keep(conv, want->kept, conv->what);
     return has;
 }
 
@@ -676,6 +678,8 @@ gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
     if (status == CUDNN_STATUS_SUCCESS)
         return GP_OK;
     cudnnGetLastErrorString(why, sizeof(why));
+    if (conv->kept != NULL)
+        gp_compiled_forget(conv->kept, conv->what);
     return gp_fail(err, GP_EIO, "cuDNN's engine %s failed: %s (%s)", conv->engine.name,
                    cudnnGetErrorString(status), why);
 }

@@ -427,6 +427,7 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
 
     if (status == GP_OK)
         return GP_OK;
+    work->pool = NULL; /* nobody else shall have it */
     /* CUDA's own word is told here: the next call must not report it again. */
     return gp_fail(err, status, "%s; CUDA: %s", why.message, cudaGetErrorString(cudaGetLastError()));
 }
@@ -460,7 +461,9 @@ void gp_device_work_free(gp_device_work *work)
 {
     if (work == NULL)
         return;
-    if (work->conv != NULL)
+    if (work->pool == NULL)
+        gp_cudnn_conv_free(work->conv);
+    else if (work->conv != NULL)
         gp_conv_pool_put(work->pool, work->what, work->conv, work->workspace);
     gp_cublas_product_free(work->product);
     free(work);
