@@ -14,8 +14,11 @@ enum { STAGE_TEXT = 1 << 16, STAGE_WORDS_MAX = 40 };
 
 static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* what the last command said */
 
+static int stage_seen; /* lines of what was told, in this stage */
+
 static inline void stage_begin(void)
 {
+    stage_seen = 0;
     pools_begin(NULL);
     setenv("HOME", pools_root, 1);
     setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
@@ -60,21 +63,23 @@ static inline pid_t stage_start(const char *faults, const char *const *words)
 
 enum { STAGE_KILLED = -1, STAGE_LATE = -2 };
 
-/* Processes that stopped themselves at a fault point are told to go on after hold_ms; how many were, so far. */
-static inline int stage_continue(int64_t hold_ms, int seen)
+/* Processes that stopped themselves at a fault point since the last call are told to go on after hold_ms. */
+static inline void stage_continue(int64_t hold_ms)
 {
     FILE *file = fopen(in_root("told"), "r");
     char action[16];
     int line = 0, pid;
 
     while (file != NULL && fscanf(file, "%d %*s %15s", &pid, action) == 2)
-        if (line++ >= seen && strcmp(action, "stop") == 0 && await_stopped(pid)) {
-            gp_sleep_ms(hold_ms);
-            kill(pid, SIGCONT);
+        if (line++ >= stage_seen) {
+            stage_seen = line;
+            if (strcmp(action, "stop") == 0 && await_stopped(pid)) {
+                gp_sleep_ms(hold_ms);
+                kill(pid, SIGCONT);
+            }
         }
     if (file != NULL)
         fclose(file);
-    return line > seen ? line : seen;
 }
 
 /* A line of what was told, without the pid: the next command is interrupted when it is there; NULL: it ends by itself. */
@@ -92,11 +97,11 @@ static inline bool stage_told(const char *line)
 static inline int stage_finish(pid_t child, int64_t hold_ms)
 {
     int64_t deadline = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
-    int state = 0, seen = 0;
+    int state = 0;
     bool late = false;
 
     while (waitpid(child, &state, WNOHANG) != child) {
-        seen = stage_continue(hold_ms, seen);
+        stage_continue(hold_ms);
         if (stage_enough != NULL && stage_told(stage_enough)) {
             kill(child, SIGINT);
             stage_enough = NULL;
@@ -107,7 +112,7 @@ static inline int stage_finish(pid_t child, int64_t hold_ms)
         }
         gp_sleep_ms(4);
     }
-    stage_continue(hold_ms, seen);
+    stage_continue(hold_ms);
     slurp(in_root("out"), stage_out, sizeof(stage_out));
     slurp(in_root("err"), stage_err, sizeof(stage_err));
     return late ? STAGE_LATE : WIFEXITED(state) ? WEXITSTATUS(state) : STAGE_KILLED;

@@ -131,7 +131,7 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
     client = stage_start(NULL, words);
     CHECK(await_told("loading stop"));
     kill(client, SIGSTOP);
-    stage_continue(0, 0);
+    stage_continue(0);
     CHECK(await_told("forward kill"));
     kill(client, SIGCONT);
     CHECK_INT(1, stage_finish(client, 0));
@@ -155,7 +155,7 @@ TEST(a_training_that_ends_while_its_client_does_not_look_tells_all_its_steps)
     client = stage_start(NULL, words);
     CHECK(await_told("loading stop"));
     kill(client, SIGSTOP);
-    stage_continue(0, 0);
+    stage_continue(0);
     CHECK(await_told("done kill"));
     gp_sleep_ms(300); /* in which the other ends as well; where it does not, its client has an easier time */
     kill(client, SIGCONT);
