@@ -10,8 +10,8 @@
 #include "scheduler/core_parts.h"
 
 enum {
-    TICK_MS = 1000,
-    STOPPED_MS = 2000, /* a longer gap between steps means that we were stopped, not that all others were */
+    TICK_MS = 500,
+    STOPPED_MS = 900, /* a longer gap between steps means that we were stopped, not that all others were */
 };
 
 #ifdef GP_CORE_MUTANTS

@@ -654,6 +654,19 @@ TEST(a_scheduler_that_was_stopped_suspects_nobody)
     pool_free();
 }
 
+/* The machine stood still for longer than a worker has for giving a lease back. */
+TEST(a_scheduler_that_was_stopped_for_a_second_leaves_workers_their_time_to_answer)
+{
+    REQUIRE(pool_held(1));
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    now += core->config.answer_ms + 200;
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    CHECK(core->slots[0].process == GP_CORE_READY && find(GP_CORE_KILL) == NULL);
+    wait_ms(core->config.answer_ms);
+    CHECK(core->slots[0].process == GP_CORE_DYING);
+    pool_free();
+}
+
 TEST(without_limits_nobody_is_suspect_or_killed)
 {
     REQUIRE(pool_held(1));
