@@ -23,11 +23,12 @@ TEST(a_plugin_of_another_interface_is_refused_with_both_numbers)
 {
     const gp_plugin *plugin;
     gp_error err;
-    char path[512];
+    char path[512], ours[40];
 
+    snprintf(ours, sizeof(ours), "this worker has %u", GP_PLUGIN_ABI);
     CHECK_STATUS(GP_EVERSION, gp_plugin_load(&plugin, built("libfake_plugin_abi.so", path), &err));
     CHECK_CONTAINS(err.message, "99");
-    CHECK_CONTAINS(err.message, "this worker has 4");
+    CHECK_CONTAINS(err.message, ours);
 }
 
 TEST(a_plugin_with_an_empty_slot_is_refused)
