@@ -7,7 +7,12 @@ if(NOT GP_HARDEN)
 endif()
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
-check_pie_supported(LANGUAGES C)
+if(GP_SANITIZE STREQUAL "address" AND NOT GP_FUZZ)
+  # UBSan describes each place that it watches: a quarter of a million addresses, which each process that starts would relocate.
+  add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+else()
+  check_pie_supported(LANGUAGES C)
+endif()
 
 set(GP_HARDEN_FLAGS -Wformat -Wformat-security -Werror=format-security)
 if(NOT GP_SANITIZE AND NOT GP_FUZZ)
