@@ -27,19 +27,29 @@ const cli_command *const cli_commands[] = {
 
 volatile sig_atomic_t cli_stop;
 
+static void interrupt_handler(int number);
+
+static void interrupts_catch(int flags)
+{
+    struct sigaction action = { .sa_handler = interrupt_handler, .sa_flags = flags };
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
 static void interrupt_handler(int number)
 {
     (void)number;
     if (cli_stop < 2)
         cli_stop = cli_stop + 1;
+    interrupts_catch(0);
 }
 
+/* The first ends what waits (poll() is never restarted) and tears no line that is being written: stdio takes that for an
+ * output that fails.  The second ends a write, too, that nobody reads. */
 void cli_catch_interrupts(void)
 {
-    struct sigaction action = { .sa_handler = interrupt_handler };
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    interrupts_catch(SA_RESTART);
 }
 
 /* ---- errors ---- */

@@ -1,5 +1,6 @@
 /* test_jobs.c -- background jobs with real daemons: what they are given, how they end, who may watch. */
 #include <pty.h>
+#include <sys/ioctl.h>
 
 #include "tests/service/jobs_stage.h"
 
@@ -281,6 +282,8 @@ static int on_terminal(char *shown, size_t bytes, const char *const *words, cons
     }
     close(terminal);
     waitpid(child, &state, 0);
+    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
+        printf("     shown, at its end: %s\n", used > 200 ? shown + used - 200 : shown);
     return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
@@ -329,6 +332,66 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     snprintf(path, sizeof(path), "%s/job.json", info.folder);
     CHECK_CONTAINS(text_of(path), "\"state\": \"ended\"");
     CHECK(access(in_root("gradpool-runs"), F_OK) != 0);
+    stage_end();
+}
+
+/* The command's standard output comes through *out. */
+static pid_t piped(int *out, const char *const *words)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        abort();
+    pid_t child = fork();
+
+    if (child == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        execv(getenv("GRADPOOL_CLIENT"), (char *const *)(uintptr_t)words);
+        _exit(98);
+    }
+    close(ends[1]);
+    *out = ends[0];
+    return child;
+}
+
+TEST(an_interrupt_tears_nothing_that_is_being_printed)
+{
+    enum { BYTES = 200000 };
+    static char text[1 << 16];
+    struct stat log = { .st_size = 0 };
+    char path[400];
+    int out, full = 0, state = -1;
+    size_t bytes = 0;
+
+    stage_begin(false);
+    REQUIRE(open_pool());
+    SUBMIT("spmd", "-n", "1", "--",
+           "yes a-line-of-words | head -c 200000; while [ ! -e end ]; do sleep 0.02; done");
+    snprintf(path, sizeof(path), "%s/log", look(1).folder);
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; log.st_size < BYTES && gp_now_ms() < until;
+         gp_sleep_ms(10))
+        (void)!stat(path, &log);
+    CHECK(log.st_size >= BYTES);
+    pid_t child = piped(&out, (const char *const[]){ "gradpool", "logs", "1", "-f", NULL });
+    int capacity = fcntl(out, F_GETPIPE_SZ);
+
+    for (int64_t until = gp_now_ms() + PATIENCE_MS; full < capacity / 2 && gp_now_ms() < until;
+         gp_sleep_ms(10))
+        if (ioctl(out, FIONREAD, &full) != 0)
+            abort();
+    CHECK(full >= capacity / 2);
+    gp_sleep_ms(100); /* it waits in write() by now, if not it is interrupted before */
+    kill(child, SIGINT);
+    gp_sleep_ms(50);
+    for (ssize_t got; (got = read(out, text, sizeof(text))) > 0;)
+        bytes += (size_t)got;
+    close(out);
+    waitpid(child, &state, 0);
+    CHECK(WIFEXITED(state));
+    CHECK_INT(130, WEXITSTATUS(state));
+    CHECK(bytes >= BYTES);
+    touch("end");
+    CHECK_INT(GP_JOB_DONE, wait_end(1).state);
     stage_end();
 }
 
