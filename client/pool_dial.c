@@ -15,6 +15,7 @@
 #include "client/remote.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/patience.h"
 #include "common/base/secret.h"
 #include "proto/task_wire.h"
 
@@ -59,22 +60,19 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
 /* In slices: a scheduler that let us in and died is no one to wait for. */
 static gp_status pool_link(gp_pool *pool, const char *endpoint, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
 
     /* Each try makes a new link, for which one that is busy must have the time: longer and longer. */
-    for (int turn = POOL_SLICE_MS;; turn = turn < POOL_LINK_MS ? 2 * turn : turn) {
-        int64_t left = deadline - gp_now_ms();
-        gp_status status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link,
-                                              left < 1      ? 1
-                                              : left < turn ? (int)left
-                                                            : turn,
-                                              err);
+    for (;; patience.turn_ms *= patience.turn_ms < POOL_LINK_MS ? 2 : 1) {
+        int turn = gp_patience_turn(&patience);
+        gp_status status =
+            gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, turn < 1 ? 1 : turn, err);
 
         if (status != GP_EPEER)
             return status;
         if (gp_door_gone(pool->door))
             return pool_scheduler_gone(pool, err);
-        if (gp_now_ms() >= deadline)
+        if (gp_patience_left(&patience) == 0)
             return status;
     }
 }

@@ -1,4 +1,5 @@
 /* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
+#include <errno.h>
 #include <sys/time.h>
 
 #include "common/base/file.h"
@@ -138,9 +139,12 @@ static char fault_told[80];
 /* Every so often, until the fault has struck: who stops before leaves it to the next training. */
 static void stop_hung(int signal_number)
 {
+    int before = errno;
+
     (void)signal_number;
     if (access(fault_told, F_OK) == 0)
         stop_word = 2;
+    errno = before;
 }
 
 TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
