@@ -118,6 +118,24 @@ static bool await_told(const char *text)
     return strstr(told, text) != NULL;
 }
 
+/* A client that does not look from before its training begins until a worker's fault has struck. */
+static pid_t start_held_up(const char *const *words, const char *fault, const char *told)
+{
+    char faults[100];
+
+    snprintf(faults, sizeof(faults), "loading:1:stop@2.1,%s", fault);
+    setenv("GRADPOOL_FAULT", faults, 1); /* of the daemons */
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    unsetenv("GRADPOOL_FAULT");
+    pid_t client = stage_start(NULL, words);
+
+    CHECK(await_told("loading stop"));
+    kill(client, SIGSTOP);
+    stage_continue(0);
+    CHECK(await_told(told));
+    return client;
+}
+
 /* It reads of the death first, and only then that it had begun. */
 TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
 {
@@ -125,14 +143,7 @@ TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
     pid_t client;
 
     stage_begin();
-    setenv("GRADPOOL_FAULT", "loading:1:stop@2.1,forward:9:kill@2.1", 1); /* of the daemons */
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
-    unsetenv("GRADPOOL_FAULT");
-    client = stage_start(NULL, words);
-    CHECK(await_told("loading stop"));
-    kill(client, SIGSTOP);
-    stage_continue(0);
-    CHECK(await_told("forward kill"));
+    client = start_held_up(words, "forward:9:kill@2.1", "forward kill");
     kill(client, SIGCONT);
     CHECK_INT(1, stage_finish(client, 0));
     CHECK_CONTAINS(stage_err, "the last step that all workers finished is 8");
@@ -149,14 +160,7 @@ TEST(a_training_that_ends_while_its_client_does_not_look_tells_all_its_steps)
     pid_t client;
 
     stage_begin();
-    setenv("GRADPOOL_FAULT", "loading:1:stop@2.1,done:1:kill@2.1", 1); /* of the daemons */
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
-    unsetenv("GRADPOOL_FAULT");
-    client = stage_start(NULL, words);
-    CHECK(await_told("loading stop"));
-    kill(client, SIGSTOP);
-    stage_continue(0);
-    CHECK(await_told("done kill"));
+    client = start_held_up(words, "done:1:kill@2.1", "done kill");
     gp_sleep_ms(300); /* in which the other ends as well; where it does not, its client has an easier time */
     kill(client, SIGCONT);
     CHECK_INT(0, stage_finish(client, 0));

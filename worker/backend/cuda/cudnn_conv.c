@@ -380,12 +380,28 @@ static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, c
 
 enum { PLAN_HANDLE = 400 };
 
+/* One that was finalised; false: it was not, or wants too much memory. */
+static bool plan_take(gp_cudnn_conv *conv, builder *b, cudnnBackendDescriptor_t plan, size_t *workspace)
+{
+    int64_t bytes = 0, got = 0;
+
+    if (b->status == CUDNN_STATUS_SUCCESS)
+        b->status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                             1, &got, &bytes);
+    if (b->status != CUDNN_STATUS_SUCCESS || bytes > WORKSPACE_MAX) {
+        builder_deinit(b);
+        return false;
+    }
+    conv->plan = plan;
+    *workspace = (size_t)bytes;
+    return true;
+}
+
 static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
                      cudnnBackendDescriptor_t config, size_t *workspace)
 {
     builder b = { .status = CUDNN_STATUS_SUCCESS };
     cudnnBackendDescriptor_t plan = make(&b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    int64_t bytes = 0, got = 0;
 
     set_handle(&b, plan, PLAN_HANDLE, handle);
     set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
@@ -397,16 +413,7 @@ static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDesc
         *workspace = 0;
         return true;
     }
-    if (b.status == CUDNN_STATUS_SUCCESS)
-        b.status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                            1, &got, &bytes);
-    if (b.status != CUDNN_STATUS_SUCCESS || bytes > WORKSPACE_MAX) {
-        builder_deinit(&b);
-        return false;
-    }
-    conv->plan = plan;
-    *workspace = (size_t)bytes;
-    return true;
+    return plan_take(conv, &b, plan, workspace);
 }
 
 /* ---- plans that were compiled by another process ---- */
@@ -431,7 +438,6 @@ static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackend
 {
     builder b = { .status = CUDNN_STATUS_SUCCESS };
     cudnnBackendDescriptor_t plan;
-    int64_t bytes = 0, got = 0;
     size_t json_bytes;
     char *json = gp_compiled_read(kept, what, &json_bytes);
 
@@ -444,16 +450,7 @@ static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackend
     set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)json_bytes, json);
     finalize(&b, plan);
     gp_free(json);
-    if (b.status == CUDNN_STATUS_SUCCESS)
-        b.status = cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                            1, &got, &bytes);
-    if (b.status != CUDNN_STATUS_SUCCESS || bytes > WORKSPACE_MAX) {
-        builder_deinit(&b);
-        return false;
-    }
-    conv->plan = plan;
-    *workspace = (size_t)bytes;
-    return true;
+    return plan_take(conv, &b, plan, workspace);
 }
 
 static void plan_keep(const gp_cudnn_conv *conv, const gp_compiled *kept, const char *what)
