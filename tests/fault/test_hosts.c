@@ -146,8 +146,13 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
     board->errors[i]++;
     snprintf(board->last_error[i], sizeof(board->last_error[i]), "%s: %s", gp_status_name(status),
              why->message);
-    /* What a network can do to a client, and where: never a decode of what was changed on the way (GP_EPROTO). */
-    if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY) ||
+    /* What a network can do to a client, and where: never a decode of what was changed on the way (GP_EPROTO).  Who comes in
+     * anew and has three handshakes broken cannot tell that from another pool. */
+    bool broken = status == GP_EPERM && strcmp(call, "open") == 0 &&
+                  strstr(why->message, "the network ends connections") != NULL;
+
+    if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY &&
+         !broken) ||
         strlen(why->message) < 20) {
         printf("     %s of %s: %s\n", call, client_name(i), board->last_error[i]);
         board->wrong++;
