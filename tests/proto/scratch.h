@@ -53,16 +53,4 @@ __attribute__((unused)) static int scratch_entries(void)
     return count;
 }
 
-__attribute__((unused)) static int open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (dir != NULL && readdir(dir) != NULL)
-        count++;
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
 #endif

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "proto/channel.h"
 #include "proto/messages.h"
+#include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
@@ -565,12 +566,12 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
 {
     gp_channel *channel = NULL;
     const char *path = scratch_path("alloc");
-    int before = open_descriptors();
+    int before = descriptors_of(getpid());
 
     CHECK_EVERY_ALLOCATION(gp_channel_bind(&channel, path, &plain, NULL), gp_channel_close(channel, 0));
     CHECK_EVERY_ALLOCATION(gp_channel_connect(&channel, endpoint_of(path), &plain, 0, NULL),
                            gp_channel_close(channel, 0));
-    CHECK_INT(before, open_descriptors());
+    CHECK_INT(before, descriptors_of(getpid()));
 }
 
 TEST(on_a_bulk_link_a_body_is_still_at_most_one_mebibyte)

@@ -14,6 +14,7 @@
 #include "proto/door.h"
 #include "proto/listen.h"
 #include "proto/messages.h"
+#include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
@@ -423,7 +424,7 @@ TEST(descriptors_go_through_in_both_directions)
 
     gp_door_admit(door, event.id, EPOCH);
     reply_read(client);
-    before = open_descriptors();
+    before = descriptors_of(getpid());
     REQUIRE_OK(gp_door_send_fd(client, &request, sent, &err), err);
     event = event_wait(door);
     CHECK_INT(GP_DOOR_REQUEST, event.kind);
@@ -444,7 +445,7 @@ TEST(descriptors_go_through_in_both_directions)
     CHECK_STATUS(GP_ETIMEDOUT, gp_door_receive_fd(client, &got, &fd, 10, &err));
     REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, sent, &err), err);
     REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err); /* not wanted: closed */
-    CHECK_INT(before, open_descriptors());
+    CHECK_INT(before, descriptors_of(getpid()));
     gp_door_close(door);
     CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
     CHECK_STATUS(GP_EPEER, gp_door_send_fd(client, &request, sent, &err));
@@ -472,7 +473,7 @@ TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
                                   .msg_iovlen = 1,
                                   .msg_control = &control,
                                   .msg_controllen = sizeof(control.room) };
-        int before = open_descriptors();
+        int before = descriptors_of(getpid());
 
         gp_door_admit(door, event.id, EPOCH);
         reply_read(client);
@@ -485,11 +486,11 @@ TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
         if (many) { /* the request stands, the descriptors are gone */
             CHECK_INT(GP_DOOR_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
-            CHECK_INT(before, open_descriptors());
+            CHECK_INT(before, descriptors_of(getpid()));
             gp_door_drop(door, event.id);
         } else {
             CHECK_INT(GP_DOOR_GONE, event.kind);
-            CHECK_INT(before - 1, open_descriptors());
+            CHECK_INT(before - 1, descriptors_of(getpid()));
         }
         CHECK(gp_door_gone(client));
         close(client);
@@ -623,10 +624,10 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
 {
     gp_door *door = NULL;
     const char *path = scratch_path("d");
-    int before = open_descriptors();
+    int before = descriptors_of(getpid());
 
     CHECK_EVERY_ALLOCATION(gp_door_open(&door, path, 4, NULL), gp_door_close(door));
-    CHECK_INT(before, open_descriptors());
+    CHECK_INT(before, descriptors_of(getpid()));
 }
 
 /* ---- daemons that are none ---- */

@@ -13,6 +13,7 @@
 #include "proto/channel.h"
 #include "proto/endpoint.h"
 #include "proto/messages.h"
+#include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
@@ -512,16 +513,16 @@ TEST(opening_a_listener_survives_every_failing_allocation_and_leaks_no_descripto
     gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys };
     gp_channel *second = NULL;
     char bound[GP_TEXT_ENDPOINT];
-    int before = open_descriptors();
+    int before = descriptors_of(getpid());
 
     keys.zap = s.zap; /* the first one keeps the context */
     CHECK_EVERY_ALLOCATION(gp_channel_listen(&second, "tcp://127.0.0.1:0", &link, bound, NULL),
                            gp_channel_close(second, 0));
-    int after = open_descriptors();
+    int after = descriptors_of(getpid());
 
     for (int64_t until = gp_now_ms() + PATIENCE_MS; after > before && gp_now_ms() < until; usleep(5000)) {
         pump(&s);
-        after = open_descriptors(); /* ZeroMQ closes them in its own thread */
+        after = descriptors_of(getpid()); /* ZeroMQ closes them in its own thread */
     }
     CHECK(after <= before); /* the first one's own test may have been closed meanwhile, too */
     stage_close(&s);

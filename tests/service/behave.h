@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include "tests/descriptors.h"
 #include "tests/service/pools.h"
 #include "tests/service/tasks/behave_tasks.h"
 
@@ -244,22 +245,6 @@ static inline uint32_t workers_alive(void)
     for (uint32_t i = 0; reply != NULL && i < reply->workers_count; i++)
         count += reply->workers[i].state == GP_WORKER_IDLE || reply->workers[i].state == GP_WORKER_BUSY;
     gp_free(reply);
-    return count;
-}
-
-/* Entries of a folder of /proc/PID, such as "fd". */
-static inline int entries_of(pid_t pid, const char *folder)
-{
-    char path[64];
-    int count = 0;
-    DIR *entries;
-
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, folder);
-    entries = opendir(path);
-    while (entries != NULL && readdir(entries) != NULL)
-        count++;
-    if (entries != NULL)
-        closedir(entries);
     return count;
 }
 

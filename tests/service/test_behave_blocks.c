@@ -274,12 +274,12 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
         REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
         gp_block_free(block);
         for (int p = 0; p < 3 && i == WARM; p++) {
-            files[p] = entries_of(pids[p], "fd");
+            files[p] = descriptors_of(pids[p]);
             kib[p] = resident_kib(pids[p]);
         }
     }
     for (int p = 0; p < 3; p++) {
-        CHECK_INT(files[p], entries_of(pids[p], "fd"));
+        CHECK_INT(files[p], descriptors_of(pids[p]));
         if (resident_kib(pids[p]) - kib[p] >= GROWTH_KIB)
             GP_TEST_FAIL("process %d of 3 grew from %lld to %lld KiB", p, (long long)kib[p],
                          (long long)resident_kib(pids[p]));

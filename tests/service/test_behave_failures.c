@@ -295,7 +295,7 @@ TEST(hundreds_of_rounds_of_kill_and_submit)
 
     BEGIN(2);
     find("square");
-    files = entries_of(getpid(), "fd");
+    files = descriptors_of(getpid());
     for (int round = 0; round < ROUNDS; round++) {
         gp_future *futures[4];
 
@@ -315,7 +315,7 @@ TEST(hundreds_of_rounds_of_kill_and_submit)
     }
     CHECK(team_info().worker_deaths >= ROUNDS / 2);
     CHECK_INT(2, workers_alive());
-    CHECK(entries_of(getpid(), "fd") <= files + 4);
+    CHECK(descriptors_of(getpid()) <= files + 4);
     team_end();
 }
 
@@ -363,14 +363,14 @@ TEST(a_large_result_that_its_worker_does_not_live_to_give_is_an_error_and_leaves
     REQUIRE_OK(gp_future_result(whole, (const void **)&data, &bytes, &err), err);
     CHECK(bytes == (size_t)length && data[length - 1] == (length - 1) % 251);
     gp_future_free(whole);
-    files = entries_of(getpid(), "fd");
+    files = descriptors_of(getpid());
     for (int i = 0; i < 3; i++) {
         cut = call_with((gp_parfeval_request){ .attempts = 1 }, "die_with_a_result", &length, sizeof(length));
         CHECK_STATUS(GP_EPEER, end_of(cut));
         gp_future_free(cut);
     }
     CHECK_INT(1, number_of(call("square", 1)));
-    CHECK(entries_of(getpid(), "fd") <= files + 4);
+    CHECK(descriptors_of(getpid()) <= files + 4);
     team_end();
 }
 
@@ -468,7 +468,7 @@ static void client_kill_amid(other_client *other)
     team = NULL;
     reply = pools_settled(pool);
     for (uint32_t i = 0; reply != NULL && i < reply->workers_count; i++)
-        CHECK(entries_of((pid_t)reply->workers[i].slot.pid, "fd") < 60);
+        CHECK(descriptors_of((pid_t)reply->workers[i].slot.pid) < 60);
     gp_free(reply);
 }
 

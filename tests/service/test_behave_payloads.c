@@ -141,12 +141,12 @@ TEST(a_full_queue_of_large_items_makes_its_sender_wait_before_descriptors_run_ou
 
     BEGIN(1);
     find("queue_large");
-    before = entries_of(getpid(), "fd");
+    before = descriptors_of(getpid());
     REQUIRE_OK(gp_queue_open(&queue, team, "large", &(gp_queue_options){ .depth = 4 }, &err), err);
     gp_future *sender = call("queue_large", ITEMS);
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(sender, 300, &err));
-    CHECK(entries_of(getpid(), "fd") < before + 300);
+    CHECK(descriptors_of(getpid()) < before + 300);
     for (int i = 1; i <= ITEMS; i++) {
         REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
         if (bytes != BEHAVE_LARGE || item[0] != i % 251 || item[bytes - 1] != i % 251)
