@@ -22,8 +22,8 @@ enum {
     DISPATCH_EAGER_NS = 50000,     /* of them although few are left for the others */
     DISPATCH_STEAL_NS = 50000,     /* a call that waits longer than this is worth being moved */
     DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
-    DISPATCH_LATE_NS =
-        100000000, /* who looks so late was held up, and perhaps the worker with him: half as long again */
+    /* Who looks so late was held up, and perhaps the worker with him: half as long again. */
+    DISPATCH_LATE_NS = 100000000,
     DISPATCH_ATTEMPTS = 3,
 };
 

@@ -46,8 +46,8 @@ struct gp_door {
     int epoll, timer;
     int spare; /* given up for a moment when there is no other descriptor, to say so */
     bool paused;
-    connection
-        *connections; /* [0, used) were used once; those of them that are free are linked from `free` */
+    /* [0, used) were used once; those of them that are free are linked from `free`. */
+    connection *connections;
     uint32_t peers_max, used, free;
     uint64_t turn;
     gp_door_stats stats;

@@ -15,8 +15,8 @@ typedef struct gp_index {
     uint64_t (*hash)(const void *owner, uint32_t entry);
     bool (*is)(const void *owner, uint32_t entry, const void *key);
     /* Private. */
-    uint32_t *
-        slots; /* those in use are slots[count_of_slots .. 2 * count_of_slots): doubling needs no other memory */
+    /* Those in use are slots[slot_count .. 2 * slot_count): doubling needs no other memory. */
+    uint32_t *slots;
     uint32_t slot_count, entry_count, entries_max;
 } gp_index;
 
