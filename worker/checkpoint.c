@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/crc32c.h"
+#include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/fault.h"
@@ -410,21 +411,6 @@ static void prune(const char *directory)
     prune_scratch(directory);
 }
 
-static gp_status make_directory(const char *directory, gp_error *err)
-{
-    char path[1024];
-
-    snprintf(path, sizeof(path), "%s", directory);
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "%s could not be made", directory);
-    return GP_OK;
-}
-
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
                               const gp_checkpoint *checkpoint, gp_error *err)
 {
@@ -432,7 +418,7 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     gp_buffer header, record;
     block_sums sums = { 0 };
     char name[40];
-    gp_status status = make_directory(directory, err);
+    gp_status status = gp_directory_make(directory, 0777, err);
 
     gp_buffer_init(&record, 0);
     gp_buffer_init(&header, 0);

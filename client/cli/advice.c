@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/base/sha256.h"
 #include "common/data/store.h"
@@ -177,18 +178,16 @@ void advice_put(gp_json_writer *writer, const advice_model *model)
 
 gp_status advice_save(const advice_key *key, const advice_model *model, gp_error *err)
 {
-    char path[PATH_MAX], *slash;
+    char path[PATH_MAX];
     gp_buffer text;
     gp_json_writer writer;
     gp_status status = key_path(key, path, sizeof(path), err);
 
     if (status != GP_OK)
         return status;
-    for (slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(path, 0777); /* writing the file tells */
-        *slash = '/';
-    }
+    status = gp_directory_make_above(path, 0777, err);
+    if (status != GP_OK)
+        return status;
     gp_buffer_init(&text, BYTES_MAX);
     gp_json_writer_init(&writer, &text, true);
     gp_json_begin_object(&writer, NULL);

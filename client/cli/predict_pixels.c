@@ -1,13 +1,12 @@
 #include "client/cli/predict_pixels.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/data/s3_source.h"
 
@@ -89,22 +88,6 @@ static gp_status stem_of(char stem[PATH_MAX], const char *name, gp_error *err)
 
 /* ---- files ---- */
 
-/* All directories of a path but its last name. */
-static gp_status directories_make(char *path, gp_error *err)
-{
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        const bool failed = mkdir(path, 0777) != 0 && errno != EEXIST;
-
-        if (failed)
-            gp_fail_errno(err, GP_EIO, "cannot make the directory %s", path);
-        *slash = '/';
-        if (failed)
-            return GP_EIO;
-    }
-    return GP_OK;
-}
-
 /* DIRECTORY/NAME, whole or not at all. */
 static gp_status file_write(const char *directory, const char *name, const char *ending, const void *data,
                             size_t bytes, gp_error *err)
@@ -113,7 +96,7 @@ static gp_status file_write(const char *directory, const char *name, const char 
 
     if ((size_t)snprintf(path, sizeof(path), "%s/%s%s", directory, name, ending) >= PATH_MAX)
         return gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", directory, name);
-    gp_status status = directories_make(path, err);
+    gp_status status = gp_directory_make_above(path, 0777, err);
 
     return status == GP_OK ? gp_file_write(path, data, bytes, err) : status;
 }

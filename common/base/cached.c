@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
+#include "common/base/directory.h"
 
 enum { HEAD_MAX = GP_CACHED_WORD_MAX + 10 };
 
@@ -104,21 +105,6 @@ static void files_prune(const char *directory, uint32_t most)
         unlink(victim);
 }
 
-static gp_status directory_make(const char *path, gp_error *err)
-{
-    char part[PATH_MAX];
-
-    snprintf(part, sizeof(part), "%s", path);
-    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(part, 0700);
-        *slash = '/';
-    }
-    if (mkdir(part, 0700) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "%s could not be made", path);
-    return GP_OK;
-}
-
 static gp_status file_write(const char *path, const char *scratch, const char *head, size_t head_bytes,
                             const void *data, size_t bytes, gp_error *err)
 {
@@ -149,7 +135,7 @@ gp_status gp_cached_write(const char *path, const char *word, const void *data, 
         return gp_fail(err, GP_EINVAL, "%.200s is in no directory of a cache", path);
     snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path), path);
     snprintf(scratch, sizeof(scratch), "%s/.tmp-%d", directory, (int)getpid());
-    status = directory_make(directory, err);
+    status = gp_directory_make(directory, 0700, err);
     if (status == GP_OK)
         status = file_write(path, scratch, head, head_write(head, word, data, bytes), data, bytes, err);
     if (status == GP_OK)

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/directory.h"
 #include "common/base/sha256.h"
 #include "common/base/spell.h"
 #include "common/data/curl.h"
@@ -372,24 +373,6 @@ static gp_status file_fetch(fetch *job, gp_error *err)
     return status;
 }
 
-/* mkdir -p */
-static gp_status directory_make(const char *directory, gp_error *err)
-{
-    char path[PATH_MAX];
-
-    if ((size_t)snprintf(path, sizeof(path), "%s", directory) >= sizeof(path))
-        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
-    for (char *at = path + 1; *at != '\0'; at++)
-        if (*at == '/') {
-            *at = '\0';
-            (void)mkdir(path, 0777); /* the last one tells */
-            *at = '/';
-        }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", directory);
-    return GP_OK;
-}
-
 static gp_get_options options_complete(const gp_get_options *given, const gp_get_set *set)
 {
     gp_get_options options = given != NULL ? *given : (gp_get_options){ 0 };
@@ -437,7 +420,7 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
             return status;
         options.directory = cache;
     }
-    status = directory_make(options.directory, err);
+    status = gp_directory_make(options.directory, 0777, err);
     if (status != GP_OK)
         return status;
     status = gp_curl_load(&curl, err);

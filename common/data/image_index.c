@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
+#include "common/base/directory.h"
 
 enum { SETTLED_SECONDS = 2 };
 
@@ -44,7 +45,7 @@ static void parts_of(index_part parts[PARTS], gp_image_list *list, const index_h
 /* A name of its own for every source and role: FNV-1a of both. */
 static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role role, bool make)
 {
-    char *real = realpath(directory, NULL), *slash;
+    char *real = realpath(directory, NULL);
     uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)role;
     char below[PATH_MAX];
     bool fits;
@@ -57,11 +58,8 @@ static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role 
         hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
     free(real);
     fits = (size_t)snprintf(path, PATH_MAX, "%s/.index/%016llx", below, (unsigned long long)hash) < PATH_MAX;
-    for (slash = path + 1; make && fits && (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
+    if (fits && make)
+        fits = gp_directory_make_above(path, 0700, NULL) == GP_OK;
     return fits;
 }
 

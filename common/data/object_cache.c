@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
+#include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/data/store.h"
@@ -49,17 +50,6 @@ static const char entry_magic[8] = "gpobj 1";
 
 /* ---- opening ---- */
 
-static void directories_make(char *path)
-{
-    for (char *at = path + 1; *at != '\0'; at++)
-        if (*at == '/') {
-            *at = '\0';
-            (void)mkdir(path, 0700);
-            *at = '/';
-        }
-    (void)mkdir(path, 0700);
-}
-
 gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
 {
     gp_object_cache *cache = bytes_max == 0 ? NULL : gp_calloc(1, sizeof(*cache));
@@ -71,7 +61,7 @@ gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
     cache->lock = -1;
     cache->bytes_max = bytes_max;
     if (gp_cache_path(cache->path, sizeof(cache->path), "s3", NULL, NULL) == GP_OK) {
-        directories_make(cache->path);
+        (void)gp_directory_make(cache->path, 0700, NULL); /* opening the files tells */
         snprintf(path, sizeof(path), "%s/used", cache->path);
         used = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         snprintf(path, sizeof(path), "%s/lock", cache->path);

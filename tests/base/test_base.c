@@ -1,15 +1,20 @@
 #include "common/base/sha256.h"
 #include "tests/gp_test.h"
 
+#include <limits.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #include "common/base/buffer.h"
+#include "common/base/directory.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/params.h"
 #include "common/base/patience.h"
 #include "common/base/rng.h"
 #include "common/base/spell.h"
 #include "common/base/tensor.h"
+#include "tests/leftovers.h"
 
 TEST(a_failing_call_carries_code_and_sentence)
 {
@@ -319,4 +324,35 @@ TEST(who_was_held_up_while_he_waited_counts_two_turns_of_it)
         gp_sleep_ms(1);
     }
     CHECK_INT(0, gp_patience_turn(&patience));
+}
+
+/* ---- directories ---- */
+
+TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
+{
+    char root[] = "/tmp/gpt-XXXXXX", path[PATH_MAX + 100];
+    struct stat facts;
+    gp_error err;
+
+    REQUIRE(leftovers_make(root) != NULL);
+    snprintf(path, sizeof(path), "%s/a//b/c/", root);
+    CHECK_STATUS(GP_OK, gp_directory_make(path, 0700, &err));
+    CHECK(stat(path, &facts) == 0 && S_ISDIR(facts.st_mode) && (facts.st_mode & 0777) == 0700);
+    CHECK_STATUS(GP_OK, gp_directory_make(path, 0777, &err));
+    CHECK(stat(path, &facts) == 0 && (facts.st_mode & 0777) == 0700);
+    snprintf(path, sizeof(path), "%s/a/d/file", root);
+    CHECK_STATUS(GP_OK, gp_directory_make_above(path, 0700, &err));
+    CHECK(stat(path, &facts) != 0);
+    REQUIRE_OK(gp_file_write(path, "", 0, &err), err);
+    CHECK_STATUS(GP_EIO, gp_directory_make(path, 0700, &err));
+    CHECK_CONTAINS(err.message, "/a/d/file: Not a directory");
+    strcat(path, "/e/f");
+    CHECK_STATUS(GP_EIO, gp_directory_make_above(path, 0700, &err));
+    CHECK_CONTAINS(err.message, "cannot make the directory /tmp/gpt-");
+    CHECK_STATUS(GP_OK, gp_directory_make_above("file", 0700, &err));
+    CHECK_STATUS(GP_OK, gp_directory_make("/", 0700, &err));
+    memset(path, 'x', PATH_MAX);
+    path[PATH_MAX] = '\0';
+    CHECK_STATUS(GP_ELIMIT, gp_directory_make(path, 0700, &err));
+    CHECK_CONTAINS(err.message, "has 4096 bytes; at most 4095");
 }
