@@ -68,6 +68,7 @@
 #define GP_TEXT_ENDPOINT 108 /* "ipc://" + a socket path of at most 100 bytes */
 #define GP_TEXT_PATH     160 /* a log file */
 #define GP_TEXT_REASON   240
+#define GP_TEXT_WORDS    240 /* a process's last: why it ended itself, and what to do */
 #define GP_TEXT_CAUSE    400 /* of a worker's death: what its library said, what to do, its log */
 #define GP_TEXT_FOLDER   200 /* of a job */
 

@@ -21,8 +21,6 @@
 #include "proto/task_wire.h"
 #include "scheduler/shell_parts.h"
 
-enum { WORDS_MAX = 300 };
-
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
 {
     shell_worker *worker = &s->workers[slot];
@@ -61,7 +59,7 @@ static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, 
 }
 
 /* Why it ended itself, as it left it: printable words; "" where it left none. */
-static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[WORDS_MAX])
+static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[GP_TEXT_WORDS])
 {
     char path[GP_TEXT_PATH];
     ssize_t bytes = 0;
@@ -70,7 +68,7 @@ static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char
     gp_places_worker_words(s->options->places, slot + 1, incarnation, path);
     file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (file >= 0) {
-        bytes = read(file, words, WORDS_MAX - 1);
+        bytes = read(file, words, GP_TEXT_WORDS - 1);
         close(file);
         unlink(path);
     }
@@ -85,7 +83,7 @@ void shell_reap(shell *s, uint32_t slot)
     shell_worker *worker = &s->workers[slot];
     gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
     pid_t pid = worker->child.pid;
-    char words[WORDS_MAX];
+    char words[GP_TEXT_WORDS];
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;

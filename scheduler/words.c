@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/limits.h"
 #include "scheduler/core_parts.h"
 
 char *gp_core_duration(char *text, size_t bytes, int64_t ms)
@@ -41,7 +42,7 @@ char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char 
 void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
                          const gp_core_event *event)
 {
-    char how[140], step[48] = "", all[240];
+    char how[140], step[48] = "", all[GP_TEXT_WORDS];
     const char *name;
 
     switch (event->death) {
@@ -68,7 +69,7 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
     else if (slot->step != 0)
         snprintf(step, sizeof(step), " (it last reported step %llu)", (unsigned long long)slot->step);
     if (event->reason != NULL && event->reason[0] != '\0')
-        snprintf(all, sizeof(all), "%.239s", event->reason);
+        snprintf(all, sizeof(all), "%s", event->reason);
     else
         snprintf(all, sizeof(all), "%s%s", how, step);
     snprintf(text, GP_ERROR_MESSAGE_MAX, "worker %u (pid %d, %.38s) %s; its log is %.150s", index + 1,

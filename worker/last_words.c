@@ -1,6 +1,7 @@
 #include "worker/last_words.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,13 +30,18 @@ void gp_last_words_leave(const char *text)
 
 _Noreturn void gp_device_lost(const char *doing, const gp_error *cause)
 {
-    char words[GP_ERROR_MESSAGE_MAX];
+    static const char advice[] = "; look for an Xid in dmesg, and run gradpool doctor";
+    char begin[100], words[GP_TEXT_WORDS];
+    bool cut;
+    int room;
 
     gp_log(GP_LOG_ERROR, "gpu-lost",
            "the GPU is lost %s, with its state; this worker ends, to be replaced: %s", doing, cause->message);
-    snprintf(words, sizeof(words),
-             "lost its GPU %s: %.145s; look for an Xid in dmesg, and run gradpool doctor", doing,
-             cause->message);
+    snprintf(begin, sizeof(begin), "lost its GPU %.80s: ", doing);
+    room = (int)(sizeof(words) - strlen(begin) - sizeof(advice));
+    cut = strlen(cause->message) > (size_t)room;
+    snprintf(words, sizeof(words), "%s%.*s%s%s", begin, cut ? room - 3 : room, cause->message,
+             cut ? "..." : "", advice);
     gp_last_words_leave(words);
     _exit(GP_EXIT_DEVICE_LOST);
 }

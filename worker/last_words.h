@@ -9,7 +9,8 @@
 void gp_last_words_place(const char *path);
 
 /* A device whose every call fails from now on, in this process: another must take its place.  Exits with GP_EXIT_DEVICE_LOST.
- *   doing  "in step 12", "in a prediction" */
+ *   doing  "in step 12", "in a prediction"
+ *   cause  the cause at its beginning: of a long one the end is cut, with "..."; the log has all of it */
 enum { GP_EXIT_DEVICE_LOST = 70 };
 _Noreturn void gp_device_lost(const char *doing, const gp_error *cause);
 

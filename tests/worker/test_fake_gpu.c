@@ -3,15 +3,18 @@
 #include "tests/gp_test.h"
 
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "proto/limits.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/backend/cuda/device.h"
+#include "worker/last_words.h"
 
 static gp_device *device_take(void)
 {
@@ -105,6 +108,108 @@ TEST(a_failure_of_the_device_comes_with_the_next_wait_and_stays)
     REQUIRE(device != NULL);
     REQUIRE_OK(gp_device_sync(device, &err), err);
     gp_device_close(device);
+}
+
+/* Whoever meets it first: which call that is is chance. */
+TEST(an_error_of_the_device_that_a_library_meets_is_said_first_with_its_number)
+{
+    static const char first[] = "an illegal memory access was encountered (CUDA error 700), found when ";
+    const gp_kernel_image image = { .channels = 4,
+                                    .height = 4,
+                                    .width = 4,
+                                    .pixels = 16,
+                                    .channel_stride = 16,
+                                    .pixel_stride = 1,
+                                    .sample = 64 };
+    const gp_conv_request conv_request = { .x = image,
+                                           .y = image,
+                                           .rows = 1,
+                                           .kernel = { 1, 1 },
+                                           .stride = { 1, 1 },
+                                           .dilation = { 1, 1 },
+                                           .groups = 1 };
+    const gp_product_request product_request = { .n = 8, .m = 8, .k = 8 };
+    gp_device_work *conv, *product;
+    gp_device *device = device_take();
+    gp_device_operands at;
+    void *block, *workspace;
+    size_t bytes[2];
+    gp_error err;
+
+    REQUIRE(device != NULL);
+    REQUIRE_OK(gp_device_conv_new(&conv, device, &conv_request, NULL, &bytes[0], &err), err);
+    REQUIRE_OK(gp_device_product_new(&product, device, &product_request, NULL, &bytes[1], &err), err);
+    REQUIRE_OK(gp_device_alloc(device, &block, 3 * 64 * sizeof(float), &err), err);
+    REQUIRE_OK(gp_device_alloc(device, &workspace, bytes[0] > bytes[1] ? bytes[0] : bytes[1], &err), err);
+    at = (gp_device_operands){ .first = block, .second = (float *)block + 64, .out = (float *)block + 128 };
+    REQUIRE_OK(gp_device_conv_run(device, conv, &at, workspace, &err), err);
+    REQUIRE_OK(gp_device_product_run(device, product, &at, workspace, &err), err);
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+
+    /* A library's own failure is its own. */
+    fake_gpu_reset_counts();
+    fake_gpu_faults("cublasLtMatmul:1=14;cudaMemsetAsync:1=700;ncclCommInitRankConfig:1=1;ncclMemAlloc:1=1");
+    CHECK_STATUS(GP_EIO, gp_device_product_run(device, product, &at, workspace, &err));
+    CHECK(strncmp(err.message, "cuBLASLt failed: ", 17) == 0);
+    REQUIRE_OK(gp_device_sync(device, &err), err);
+
+    REQUIRE_OK(gp_device_clear(device, block, 64, &err), err);
+    CHECK_STATUS(GP_EIO, gp_device_sync(device, &err));
+    CHECK_STATUS(GP_EIO, gp_device_conv_run(device, conv, &at, workspace, &err));
+    CHECK_CONTAINS(err.message, first);
+    CHECK_CONTAINS(err.message, "found when cuDNN's engine ");
+    CHECK_STATUS(GP_EIO, gp_device_product_run(device, product, &at, workspace, &err));
+    CHECK_CONTAINS(err.message, first);
+    CHECK_CONTAINS(err.message, "found when cuBLASLt failed: ");
+    CHECK_STATUS(GP_EIO, gp_device_alloc_summed(device, &workspace, 64, &err)); /* not for want of memory */
+    CHECK_CONTAINS(err.message, first);
+    CHECK_STATUS(GP_EIO, gp_device_join(device, (const uint8_t[GP_DEVICE_GROUP_ID_BYTES]){ 0 }, 0, 2, NULL,
+                                        NULL, &err));
+    CHECK_CONTAINS(err.message, first);
+    CHECK_CONTAINS(err.message, "found when ncclCommInitRankConfig failed: ");
+    gp_device_work_free(conv);
+    gp_device_work_free(product);
+    gp_device_free(device, block);
+    gp_device_free(device, workspace);
+    gp_device_close(device);
+    fake_gpu_faults(NULL);
+}
+
+TEST(last_words_keep_their_cause_and_the_advice_however_long_the_rest_is)
+{
+    static const char *const ends[] = { "; a short rest", NULL };
+    char path[64], words[600];
+
+    snprintf(path, sizeof(path), "/tmp/gp_words_%d", (int)getpid());
+    for (int i = 0; i < 2; i++) {
+        gp_error cause;
+        int status, file;
+        ssize_t bytes;
+        pid_t child;
+
+        gp_fail(&cause, GP_EIO, "unspecified launch failure (CUDA error 719)%s%0*d",
+                ends[i] == NULL ? "" : ends[i], ends[i] == NULL ? 400 : 1, 0);
+        child = fork();
+        if (child == 0) {
+            gp_last_words_place(path);
+            gp_device_lost("when it was to be opened again", &cause);
+        }
+        CHECK_INT(child, waitpid(child, &status, 0));
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == GP_EXIT_DEVICE_LOST);
+        file = open(path, O_RDONLY | O_CLOEXEC);
+        REQUIRE(file >= 0);
+        bytes = read(file, words, sizeof(words) - 1);
+        close(file);
+        unlink(path);
+        REQUIRE(bytes > 0);
+        words[bytes] = '\0';
+        CHECK(bytes < GP_TEXT_WORDS);
+        CHECK_CONTAINS(words, "lost its GPU when it was to be opened again: unspecified launch failure (CUDA "
+                              "error 719)");
+        CHECK_CONTAINS(words, ends[i] == NULL
+                                  ? "000...; look for an Xid in dmesg, and run gradpool doctor"
+                                  : "; a short rest0; look for an Xid in dmesg, and run gradpool doctor");
+    }
 }
 
 TEST(what_is_queued_runs_later_and_in_order)

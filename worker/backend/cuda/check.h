@@ -1,4 +1,4 @@
-/* check.h -- CUDA's results become ours by an expression. */
+/* check.h -- CUDA's results become ours by an expression: the cause first, as long sentences lose their end. */
 #ifndef GP_CUDA_CHECK_H
 #define GP_CUDA_CHECK_H
 
@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 
+/* what: the call; an error of work that was queued may be older than it. */
 static inline gp_status gp_cuda_check(cudaError_t code, const char *what, gp_error *err)
 {
     if (code == cudaSuccess)
@@ -15,7 +16,7 @@ static inline gp_status gp_cuda_check(cudaError_t code, const char *what, gp_err
                            code == cudaErrorStubLibrary
                        ? GP_ENODEV
                        : GP_EIO,
-                   "%s: %s (CUDA error %d)", what, cudaGetErrorString(code), (int)code);
+                   "%s (CUDA error %d), found by %s", cudaGetErrorString(code), (int)code, what);
 }
 #define GP_CUDA(call, err) gp_cuda_check(call, #call, err)
 

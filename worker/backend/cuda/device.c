@@ -137,7 +137,7 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
         code = cudaMemsetAsync(block, 0, bytes, device->stream);
     if (code != cudaSuccess) {
         cudaFree(block);
-        return gp_cuda_check(code, "memory on the GPU", err);
+        return gp_cuda_check(code, "cudaMalloc and cudaMemsetAsync", err);
     }
     *out = block;
     return GP_OK;
@@ -220,7 +220,7 @@ gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *
 
     *idle = code == cudaSuccess;
     if (code != cudaErrorNotReady)
-        return gp_cuda_check(code, "work on the GPU", err);
+        return gp_cuda_check(code, "cudaStreamQuery", err);
     cudaGetLastError();
     return GP_OK;
 }
@@ -231,7 +231,7 @@ gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_e
 
     *passed = code == cudaSuccess;
     if (code != cudaErrorNotReady)
-        return gp_cuda_check(code, "work on the GPU", err);
+        return gp_cuda_check(code, "cudaEventQuery", err);
     cudaGetLastError(); /* not ready is no error */
     return GP_OK;
 }
@@ -333,6 +333,28 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- the libraries ---- */
 
+/* What the device fails with, whoever asks.  Libraries have a runtime of their own, whose last error ours does not know. */
+static cudaError_t device_error(gp_device *device)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t code = cudaStreamIsCapturing(device->stream, &capture);
+
+    if (code == cudaSuccess && capture == cudaStreamCaptureStatusNone)
+        code = cudaStreamQuery(device->stream);
+    cudaGetLastError(); /* it is told here: the next call must not report it again */
+    return code == cudaErrorNotReady ? cudaSuccess : code;
+}
+
+gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err)
+{
+    cudaError_t code = device_error(device);
+
+    if (code == cudaSuccess)
+        return gp_fail(err, status, "%s", words->message);
+    return gp_fail(err, GP_EIO, "%s (CUDA error %d), found when %s", cudaGetErrorString(code), (int)code,
+                   words->message);
+}
+
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
     struct cudaDeviceProp facts;
@@ -376,6 +398,7 @@ const char *gp_device_work_engine(const gp_device_work *work)
 static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv_request *request,
                           const char *engine, gp_error *err)
 {
+    gp_error why;
     gp_status status;
 
     if (gp_conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
@@ -383,7 +406,9 @@ static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv
                    ? GP_OK
                    : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it when it was asked before");
     status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
-                               &work->workspace, err);
+                               &work->workspace, &why);
+    if (status != GP_OK)
+        status = gp_device_fail(device, status, &why, err);
     if (status == GP_EUNSUPPORTED)
         gp_conv_pool_put(device->convs, work->what, NULL, 0);
     return status;
@@ -428,8 +453,7 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
     if (status == GP_OK)
         return GP_OK;
     work->pool = NULL; /* nobody else shall have it */
-    /* CUDA's own word is told here: the next call must not report it again. */
-    return gp_fail(err, status, "%s; CUDA: %s", why.message, cudaGetErrorString(cudaGetLastError()));
+    return gp_device_fail(device, status, &why, err);
 }
 
 /* ---- cuBLASLt ---- */
@@ -438,14 +462,15 @@ gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const g
                                 const char *engine, size_t *workspace, gp_error *err)
 {
     gp_device_work *work = calloc(1, sizeof(*work));
+    gp_error why;
     gp_status status;
 
     if (work == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
-    status = gp_cublas_product_new(&work->product, device->cublas, request, engine, workspace, err);
+    status = gp_cublas_product_new(&work->product, device->cublas, request, engine, workspace, &why);
     if (status != GP_OK) {
         free(work);
-        return status;
+        return gp_device_fail(device, status, &why, err);
     }
     *out = work;
     return GP_OK;
@@ -454,7 +479,11 @@ gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const g
 gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
                                 void *workspace, gp_error *err)
 {
-    return gp_cublas_product_run(work->product, device->cublas, at, workspace, device->stream, err);
+    gp_error why;
+    gp_status status =
+        gp_cublas_product_run(work->product, device->cublas, at, workspace, device->stream, &why);
+
+    return status == GP_OK ? GP_OK : gp_device_fail(device, status, &why, err);
 }
 
 void gp_device_work_free(gp_device_work *work)

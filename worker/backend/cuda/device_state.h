@@ -32,4 +32,8 @@ struct gp_device {
     void *check_context;
 };
 
+/* A library's failure, in its own words; but where CUDA has an error, that is what the library met: it is said first, and the status
+ * is its own.  Of a failure within a capture nothing is asked that would end the capture. */
+gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err);
+
 #endif

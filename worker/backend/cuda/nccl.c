@@ -21,13 +21,19 @@
 #include "worker/backend/cuda/check.h"
 #include "worker/backend/cuda/device_state.h"
 
-static gp_status nccl_fail(ncclResult_t code, const char *what, gp_error *err)
+/* device: whose error it may be; NULL: none's. */
+static gp_status nccl_fail(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
 {
-    return gp_fail(err,
-                   code == ncclRemoteError                               ? GP_EPEER
-                   : code == ncclInvalidUsage || code == ncclSystemError ? GP_EUNSUPPORTED
-                                                                         : GP_EIO,
-                   "%s: %s (NCCL error %d)", what, ncclGetErrorString(code), (int)code);
+    gp_error words;
+    gp_status status = gp_fail(&words,
+                               code == ncclRemoteError                               ? GP_EPEER
+                               : code == ncclInvalidUsage || code == ncclSystemError ? GP_EUNSUPPORTED
+                                                                                     : GP_EIO,
+                               "%s failed: %s (NCCL error %d)", what, ncclGetErrorString(code), (int)code);
+
+    if (device != NULL)
+        return gp_device_fail(device, status, &words, err);
+    return gp_fail(err, status, "%s", words.message);
 }
 
 /* Ranks that share a GPU, in tests: NCCL refuses two of one host on one device, and believes what it is told of hosts.
@@ -60,7 +66,7 @@ gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err
     share_one_gpu(); /* the first call reads where to listen */
     code = ncclGetUniqueId(&unique);
     if (code != ncclSuccess)
-        return nccl_fail(code, "ncclGetUniqueId", err);
+        return nccl_fail(NULL, code, "ncclGetUniqueId", err);
     memcpy(id, &unique, sizeof(unique));
     return GP_OK;
 }
@@ -70,14 +76,6 @@ enum { FINALIZE_MS = 5000 };
 static void pause_briefly(void)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* ---- the end of a group ---- */
@@ -101,19 +99,20 @@ static void abort_begin(gp_device *device)
 
 gp_status gp_device_abort(gp_device *device, gp_error *err)
 {
-    const int64_t until_ms = now_ms() + device->patience_ms;
+    gp_patience patience = gp_device_patience(device, false, 0);
 
     abort_begin(device);
     for (int i = 0; i < GP_LANES; i++) {
         cudaError_t code;
 
-        while ((code = cudaStreamQuery(device->lanes[i])) == cudaErrorNotReady && now_ms() < until_ms)
+        while ((code = cudaStreamQuery(device->lanes[i])) == cudaErrorNotReady &&
+               gp_patience_left(&patience) > 0)
             pause_briefly();
         if (code == cudaErrorNotReady)
             return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
                            (int)(device->patience_ms / 1000));
         if (code != cudaSuccess)
-            return gp_cuda_check(code, "the GPU after an abort", err);
+            return gp_cuda_check(code, "cudaStreamQuery after an abort", err);
     }
     return GP_OK;
 }
@@ -121,11 +120,11 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
 /* All that this rank has sent is with its peers, unless one of them is gone. */
 static bool group_finalize(gp_device *device)
 {
-    const int64_t until_ms = now_ms() + FINALIZE_MS;
+    gp_patience patience = gp_patience_of(FINALIZE_MS);
     ncclResult_t code = ncclCommFinalize(device->group);
     gp_error ignored;
 
-    while (code == ncclInProgress && now_ms() < until_ms) {
+    while (code == ncclInProgress && gp_patience_left(&patience) > 0) {
         if (device->check != NULL && device->check(device->check_context, &ignored) != GP_OK)
             return false;
         if (ncclCommGetAsyncError(device->group, &code) != ncclSuccess)
@@ -140,12 +139,13 @@ static bool group_finalize(gp_device *device)
  * holds, and nobody waits for it. */
 static void abort_end(gp_device *device)
 {
-    const int64_t until_ms = now_ms() + device->patience_ms;
+    gp_patience patience = gp_device_patience(device, false, 0);
     int busy = EBUSY;
 
     if (!device->aborted)
         return;
-    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY && now_ms() < until_ms)
+    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY &&
+           gp_patience_left(&patience) > 0)
         pause_briefly();
     if (busy == EBUSY)
         pthread_detach(device->abort_thread);
@@ -178,7 +178,7 @@ static gp_status group_look(gp_device *device, ncclResult_t *code, const char *w
         return status;
     if (ncclCommGetAsyncError(device->group, code) != ncclSuccess)
         *code = ncclInternalError;
-    return *code == ncclSuccess || *code == ncclInProgress ? GP_OK : nccl_fail(*code, what, err);
+    return *code == ncclSuccess || *code == ncclInProgress ? GP_OK : nccl_fail(device, *code, what, err);
 }
 
 /* What was begun is under way; also while a graph is recorded, so nothing is asked of the streams. */
@@ -191,7 +191,7 @@ static gp_status group_settle(gp_device *device, ncclResult_t code, const char *
         if (status == GP_OK && code == ncclInProgress)
             pause_briefly();
     }
-    return status != GP_OK || code == ncclSuccess ? status : nccl_fail(code, what, err);
+    return status != GP_OK || code == ncclSuccess ? status : nccl_fail(device, code, what, err);
 }
 
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
@@ -211,11 +211,11 @@ gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_
     code = ncclCommInitRankConfig(&device->group, (int)world, unique, (int)rank, &config);
     if (code != ncclSuccess && code != ncclInProgress) {
         device->group = NULL;
-        return nccl_fail(code, "ncclCommInitRankConfig", err);
+        return nccl_fail(device, code, "ncclCommInitRankConfig", err);
     }
     device->check = check;
     device->check_context = context;
-    status = group_settle(device, code, "joining", err);
+    status = group_settle(device, code, "NCCL's join", err);
     if (status != GP_OK)
         abort_begin(device);
     return status;
@@ -232,7 +232,7 @@ void gp_device_register(gp_device *device, void *memory, size_t bytes)
     gp_error ignored;
 
     if (device->group == NULL || device->registered_count == GP_DEVICE_REGISTERED_MAX ||
-        group_settle(device, ncclCommRegister(device->group, memory, bytes, &handle), "registering",
+        group_settle(device, ncclCommRegister(device->group, memory, bytes, &handle), "NCCL's registration",
                      &ignored) != GP_OK ||
         handle == NULL)
         return;
@@ -245,11 +245,13 @@ gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp
     ncclResult_t code = ncclMemAlloc(&block, bytes);
 
     if (code != ncclSuccess) {
-        cudaGetLastError();
-        return gp_fail(err, GP_ENOMEM,
-                       "no memory for %zu bytes of gradients on the GPU (%s); use a smaller "
-                       "mini-batch-size, or micro-batch-size, which computes it in parts",
-                       bytes, ncclGetErrorString(code));
+        gp_error words;
+        gp_status status = gp_fail(&words, GP_ENOMEM,
+                                   "no memory for %zu bytes of gradients on the GPU (%s); use a smaller "
+                                   "mini-batch-size, or micro-batch-size, which computes it in parts",
+                                   bytes, ncclGetErrorString(code));
+
+        return gp_device_fail(device, status, &words, err);
     }
     if (gp_device_clear(device, block, bytes, err) != GP_OK) {
         ncclMemFree(block);
@@ -286,8 +288,8 @@ gp_status gp_device_look(gp_device *device, gp_error *err)
         cudaError_t now = cudaStreamQuery(device->lanes[i]);
 
         if (now != cudaSuccess && now != cudaErrorNotReady)
-            return gp_cuda_check(now, "work on the GPU", err);
+            return gp_cuda_check(now, "cudaStreamQuery", err);
     }
     cudaGetLastError(); /* not ready is no error */
-    return device->group == NULL ? GP_OK : group_look(device, &code, "the exchange", err);
+    return device->group == NULL ? GP_OK : group_look(device, &code, "NCCL's exchange", err);
 }

@@ -9,8 +9,6 @@
 #include "common/base/clock.h"
 #include "worker/backend/cuda/slots.h"
 
-/* Kernels are loaded in the first; what is no longer well takes so many times longer than any before. */
-enum { FIRST_PATIENCE = 24, LONGER = 10 };
 enum { WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
 
 /* ---- memory ---- */
@@ -227,35 +225,26 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     return GP_OK;
 }
 
-static int64_t most_ns(const gp_plan *plan)
-{
-    const gp_predict *predict = plan->predict;
-    const int64_t patience_ns = gp_device_patience_ms(plan->backend->device) * 1000000;
-
-    if (predict->taken == 0)
-        return FIRST_PATIENCE * patience_ns;
-    return LONGER * predict->longest_ns > patience_ns ? LONGER * predict->longest_ns : patience_ns;
-}
-
 /* Small networks are heard of at once. */
 static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
 {
     gp_device *device = plan->backend->device;
     gp_predict *predict = plan->predict;
+    gp_patience patience = gp_device_patience(device, predict->taken == 0, predict->longest_ns);
     const int64_t begin_ns = gp_now_ns();
     int64_t waited_ns = 0;
     bool passed = false;
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; status == GP_OK && !passed; i++) {
-        int64_t sleep_ns = waited_ns / 16;
+        int64_t sleep_ns = waited_ns / 16, left_ms = gp_patience_left(&patience); /* before the question */
 
-        waited_ns = gp_now_ns() - begin_ns; /* before the question: it may be we who were stopped */
+        waited_ns = gp_now_ns() - begin_ns;
         status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
                    : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
                                              : sleep_ns;
-        if (status == GP_OK && !passed && waited_ns > most_ns(plan))
+        if (status == GP_OK && !passed && left_ms == 0)
             return gp_fail(
                 err, GP_ETIMEDOUT,
                 "the GPU has not answered within %.1f s; the longest prediction until now took %.3f s",

@@ -12,8 +12,6 @@
 #include "worker/backend/cuda/keep.h"
 
 enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
-/* Kernels are loaded in the first step; what is no longer well takes so many times longer. */
-enum { FIRST_PATIENCE = 24, LONGER = 10 };
 
 /* ---- the mail ---- */
 
@@ -36,16 +34,12 @@ static int64_t step_since(const gp_kept *kept, uint64_t number)
 }
 
 /* For peers it waits as long as they live.  At its own share of a step a device that is well takes as long as ever. */
-static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_error *err)
+static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_patience *patience, gp_error *err)
 {
     const gp_kept *kept = plan->kept;
-    const int64_t patience_ns = gp_device_patience_ms(plan->backend->device) * 1000000,
-                  most_ns = number == 1                               ? FIRST_PATIENCE * patience_ns
-                            : LONGER * kept->longest_ns > patience_ns ? LONGER * kept->longest_ns
-                                                                      : patience_ns,
-                  taken_ns = gp_now_ns() - step_since(kept, number);
+    const int64_t taken_ns = gp_now_ns() - step_since(kept, number);
 
-    if (taken_ns < most_ns || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
+    if (gp_patience_left(patience) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
         return GP_OK;
     return gp_fail(
         err, GP_EIO,
@@ -58,6 +52,7 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_error *e
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
     const gp_kernel_told *told = mail_of(plan->kept, number);
+    gp_patience patience;
     int64_t begin_ns, looked_ns, now_ns;
     gp_status status = GP_OK;
 
@@ -66,6 +61,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             return GP_OK;
     if (plan->kept->over)
         return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
+    patience = gp_device_patience(plan->backend->device, number == 1, plan->kept->longest_ns);
     begin_ns = looked_ns = gp_now_ns();
     while (status == GP_OK && !mail_came(told, number)) {
         int64_t sleep_ns;
@@ -75,7 +71,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             looked_ns = now_ns;
             status = gp_device_look(plan->backend->device, err);
             if (status == GP_OK)
-                status = device_stands(plan, number, err);
+                status = device_stands(plan, number, &patience, err);
         }
         sleep_ns = (now_ns - begin_ns) / 16;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
