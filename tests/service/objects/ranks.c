@@ -66,18 +66,26 @@ GP_TASK gp_status sum(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, &total, sizeof(total), err) : status;
 }
 
-/* Index 2 fails at once; index 1 waits for it in a barrier, the others compute until they are canceled. */
+/* Index 2 fails when the last one has begun; index 1 waits for it in a barrier, the others compute until they are canceled. */
 GP_TASK gp_status one_fails(gp_task *task, gp_error *err)
 {
+    uint32_t size = gp_task_size(task);
+    gp_task_message message;
+    gp_status status = GP_OK;
+
     switch (gp_task_index(task)) {
     case 1:
         return gp_task_barrier(task, err);
     case 2:
-        return gp_fail(err, GP_ENOENT, "the second rank found nothing");
+        if (size > 2)
+            status = gp_task_receive(task, size, 1, &message, err);
+        return status != GP_OK ? status : gp_fail(err, GP_ENOENT, "the second rank found nothing");
     default:
-        while (!gp_task_canceled(task))
+        if (gp_task_index(task) == size)
+            status = gp_task_send(task, 2, 1, NULL, 0, err);
+        while (status == GP_OK && !gp_task_canceled(task))
             pause_ms(1);
-        return gp_fail(err, GP_ECANCELED, "canceled, as it should be");
+        return status != GP_OK ? status : gp_fail(err, GP_ECANCELED, "canceled, as it should be");
     }
 }
 

@@ -156,9 +156,11 @@ GP_TASK gp_status one_of_many(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "rank %u was told to end", gp_task_index(task));
 }
 
-/* Each rank fails in its own words: the last one first, the others when they are asked to end. */
+/* Each rank fails in its own words: the last one first, the others when they are asked to end.  Who has not begun then would be
+ * canceled instead. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
 {
+    gp_task_barrier(task, err); /* the failure of the last one may end it */
     while (gp_task_index(task) < gp_task_size(task) && !gp_task_canceled(task))
         pause_ms(1);
     return gp_fail(err, GP_EINVAL, "rank %u has its own reason", gp_task_index(task));
