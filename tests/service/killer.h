@@ -1,4 +1,4 @@
-/* killer.h -- who kills schedulers and workers while others work. */
+/* killer.h -- who kills schedulers while others work. */
 #ifndef GP_TEST_KILLER_H
 #define GP_TEST_KILLER_H
 
@@ -52,15 +52,6 @@ static inline void killer_start(scheduler_killer *k)
 {
     if (pthread_create(&k->thread, NULL, killer_main, k) != 0)
         abort();
-}
-
-/* Whichever.  Returns how many were killed. */
-static inline int kill_a_worker(unsigned *seed)
-{
-    pid_t pids[64];
-    uint32_t count = pool_processes("gradpool-worker", pids, 64);
-
-    return count > 0 && kill(pids[(uint32_t)rand_r(seed) % count], SIGKILL) == 0;
 }
 
 static inline int killer_join(scheduler_killer *k)

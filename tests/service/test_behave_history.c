@@ -31,10 +31,13 @@ static void submit(int number)
         call_with((gp_parfeval_request){ .attempts = ATTEMPTS }, "recorded", &argument, sizeof(argument));
 }
 
-/* The next result, whichever.  False: there is none, or none within the time. */
-static bool take_result(void)
+/* The next result, whichever, and who gave it (0: it failed).  False: there is none, or none within the time. */
+static bool take_result(pid_t *giver)
 {
     gp_future *future = NULL;
+    behave_recorded recorded = { 0 };
+    const void *data = NULL;
+    size_t bytes = 0;
     int number = 1;
     gp_status status = gp_team_next(team, &future, POOLS_PATIENCE_MS, &err);
 
@@ -44,11 +47,14 @@ static bool take_result(void)
     }
     while (number <= CALLS && futures[number] != future)
         number++;
-    status = end_of(future);
+    status = gp_future_result(future, &data, &bytes, &err);
+    if (status == GP_OK && bytes == sizeof(recorded))
+        memcpy(&recorded, data, sizeof(recorded));
     if (status == GP_OK)
-        CHECK_INT(number, number_of(future));
+        CHECK_INT(number, recorded.number);
     else
         CHECK_STATUS(GP_EPEER, status); /* it saw more deaths than it may */
+    *giver = (pid_t)recorded.pid;
     note((history_entry){ .kind = HISTORY_RESULT,
                           .session = SESSION,
                           .seq = (uint64_t)number,
@@ -63,7 +69,7 @@ TEST(every_call_has_one_result_and_none_runs_after_its_own_although_workers_and_
     scheduler_killer schedulers = { .first_ms = 50, .every_ms = 150, .times = 3 };
     history *h = history_new(&rules);
     int submitted = 0, results = 0, killed = 0;
-    unsigned seed = 7;
+    pid_t giver = 0;
     history_counts counts;
 
     BEGIN(3);
@@ -73,10 +79,10 @@ TEST(every_call_has_one_result_and_none_runs_after_its_own_although_workers_and_
     while (results < CALLS && gp_test_failures == 0) {
         while (submitted < CALLS && submitted < results + AHEAD)
             submit(++submitted);
-        results += take_result();
-        if (results % KILL_EVERY ==
-            0) /* by results: workers that are killed faster than they start are given up */
-            killed += kill_a_worker(&seed);
+        results += take_result(&giver);
+        /* Who just gave one: those that die five times while they start are given up. */
+        if (results % KILL_EVERY == 0 && giver != 0)
+            killed += kill(giver, SIGKILL) == 0;
     }
     killer_join(&schedulers);
     CHECK_STATUS(GP_ENOENT,

@@ -164,7 +164,7 @@ GP_TASK gp_status tally(gp_task *task, gp_error *err)
     return gp_task_result(task, &argument->number, sizeof(argument->number), err);
 }
 
-/* The same as entries of a history (tests/sim/history.h): that it began, that it ended well. */
+/* The same as entries of a history (tests/sim/history.h): that it began, that it ended well; and by whom. */
 GP_TASK gp_status recorded(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -180,7 +180,8 @@ GP_TASK gp_status recorded(gp_task *task, gp_error *err)
     entry.kind = HISTORY_FINISH;
     if (!history_append(argument->path, entry))
         return gp_fail_errno(err, GP_EIO, "%s", argument->path);
-    return gp_task_result(task, &argument->number, sizeof(argument->number), err);
+    return gp_task_result(task, &(behave_recorded){ argument->number, getpid() }, sizeof(behave_recorded),
+                          err);
 }
 
 /* ---- that fail ---- */

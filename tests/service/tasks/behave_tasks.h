@@ -11,10 +11,14 @@ typedef struct behave_place { /* result of where, nap, stubborn */
     uint32_t worker, index, size, attempt;
 } behave_place;
 
-typedef struct behave_tally { /* argument of tally */
+typedef struct behave_tally { /* argument of tally, recorded */
     int64_t number, ms;
     char path[112];
 } behave_tally;
+
+typedef struct behave_recorded { /* result of recorded */
+    int64_t number, pid;
+} behave_recorded;
 
 typedef struct behave_one { /* argument of one_of_many */
     int64_t rank;           /* from 1 */
