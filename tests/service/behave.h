@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include "client/dispatch.h"
 #include "tests/descriptors.h"
 #include "tests/service/pools.h"
 #include "tests/service/tasks/behave_tasks.h"
@@ -199,6 +200,16 @@ static inline gp_status end_of(gp_future *future)
     return status;
 }
 
+/* No worker was lost since that time to one who waited for a canceled call, or a part of a block, to end; it may have been where a
+ * worker could not do so in the time that it has, as one that stands still. */
+static inline bool workers_kept(int64_t since_ms)
+{
+    gp_team_info info;
+
+    gp_team_get_info(team, &info);
+    return info.worker_deaths == 0 || gp_now_ms() - since_ms >= DISPATCH_KILL_NS / 1000000;
+}
+
 static inline gp_future_info info_of(const gp_future *future)
 {
     gp_future_info info;
@@ -246,23 +257,6 @@ static inline uint32_t workers_alive(void)
         count += reply->workers[i].state == GP_WORKER_IDLE || reply->workers[i].state == GP_WORKER_BUSY;
     gp_free(reply);
     return count;
-}
-
-/* Memory of its own; what it shares, such as rings that are touched for the first time, is bounded by itself. */
-static inline int64_t resident_kib(pid_t pid)
-{
-    char path[64], line[256];
-    long long kib = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib;
 }
 
 #endif

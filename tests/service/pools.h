@@ -138,21 +138,34 @@ static inline bool await_stopped(pid_t pid)
     return stat.state == 'T';
 }
 
-/* Memory of a process that is in RAM, KiB; 0 = there is none. */
-static inline long pools_resident_kib(pid_t pid)
+/* Of what /proc says of a process the number, KiB, of that name; 0 = there is none. */
+static inline long pools_status_kib(pid_t pid, const char *name)
 {
     char path[40], line[200];
     long kib = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path, "re");
 
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), ": %ld", &kib) == 1)
             break;
     if (file != NULL)
         fclose(file);
     return kib;
+}
+
+/* Memory of a process that is in RAM. */
+static inline long pools_resident_kib(pid_t pid)
+{
+    return pools_status_kib(pid, "VmRSS");
+}
+
+/* Of its own: neither its program, parts of which come and go, nor what it shares, such as rings that are touched for the first
+ * time and bounded by themselves. */
+static inline long pools_own_kib(pid_t pid)
+{
+    return pools_status_kib(pid, "RssAnon");
 }
 
 /* Processes whose environment has our directories, daemons and jobs; name: only those of that program (NULL = all). */
