@@ -86,12 +86,14 @@ static inline int finish(pid_t child)
 #define START(...) start(-1, -1, (const char *const[]){ __VA_ARGS__, NULL })
 #define RUN(...)   finish(START(__VA_ARGS__))
 
-#define RUN_CODE(expected, ...)                                                                              \
+#define FINISH_CODE(expected, child)                                                                         \
     do {                                                                                                     \
-        int code_ = RUN(__VA_ARGS__);                                                                        \
+        int code_ = finish(child);                                                                           \
         if (code_ != (expected))                                                                             \
             GP_TEST_FAIL("exit code %d, expected %d: %s", code_, expected, err);                             \
     } while (0)
+
+#define RUN_CODE(expected, ...) FINISH_CODE(expected, START(__VA_ARGS__))
 
 /* A pool of two workers and an empty folder. */
 static inline void exec_begin(void)

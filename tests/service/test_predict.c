@@ -1,33 +1,19 @@
 /* test_predict.c -- predictions and evaluations by the command and the library, with real workers, some of which are killed. */
+#include <pthread.h>
+
 #include "client/gradpool.h"
 #include "common/data/store.h"
 #include "tests/service/commands.h"
 
-/* The pool again, with a fault in its workers. */
+/* The pool again, with faults in its workers; one that is stopped by them stays. */
 static void predict_faulty(const char *faults)
 {
     RUN_CODE(0, "down");
     setenv("GRADPOOL_FAULT", faults, 1);
-    RUN_CODE(0, "up", "--workers", "2");
+    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    RUN_CODE(0, "up", "--workers", "2", "--kill-after", "never");
     unsetenv("GRADPOOL_FAULT");
-}
-
-/* Waits until a process has been stopped. */
-static bool await_stop(pid_t pid)
-{
-    char path[40], state = 'R';
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; state != 'T' && gp_now_ms() < until;) {
-        FILE *file = fopen(path, "r");
-
-        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            state = 'X';
-        if (file != NULL)
-            fclose(file);
-        gp_sleep_ms(5);
-    }
-    return state == 'T';
+    unsetenv("GRADPOOL_FAULT_TOLD");
 }
 
 /* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
@@ -55,8 +41,49 @@ static double number_in(const gp_json *object, const char *key)
 
 /* ---- deaths ---- */
 
-#define MANY "synthetic:28x28x1:10:6000"
-#define MORE "synthetic:28x28x1:10:20000" /* than lie between the workers and a client that waits */
+/* Each worker has given a part back and stops before its next: neither does all while the other has yet to begin. */
+#define BOTH_STOP "predict:2:stop@1.1,predict:2:stop@2.1"
+#define MANY      "synthetic:28x28x1:10:6000"
+
+/* Two workers that stopped themselves, in the order in which they did. */
+typedef struct pair {
+    int before; /* stops that were told of before */
+    pid_t pids[2];
+    bool stopped; /* both were */
+} pair;
+
+static void pair_await(pair *p)
+{
+    int seen = 0;
+
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; seen < 2 && gp_now_ms() < until; gp_sleep_ms(2)) {
+        FILE *file = fopen(in_root("told"), "r");
+        int pid;
+
+        seen = -p->before;
+        while (file != NULL && seen < 2 && fscanf(file, "%d predict stop ", &pid) == 1)
+            if (seen++ >= 0)
+                p->pids[seen - 1] = pid;
+        if (file != NULL)
+            fclose(file);
+    }
+    p->stopped = seen == 2 && await_stopped(p->pids[0]) && await_stopped(p->pids[1]);
+    if (!p->stopped)
+        GP_TEST_FAIL("of two workers %d stopped", seen);
+}
+
+/* When both have stopped one dies, with samples of its own, and the other goes on. */
+static void *pair_strike(void *of)
+{
+    pair *p = of;
+
+    pair_await(p);
+    if (p->stopped) {
+        kill(p->pids[0], SIGKILL);
+        kill(p->pids[1], SIGCONT);
+    }
+    return NULL;
+}
 
 TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
 {
@@ -65,24 +92,24 @@ TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
     int ends[2];
 
     predict_begin(NULL);
-    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", MORE, "--out", "whole.csv");
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", MANY, "--out", "whole.csv");
     snprintf(whole, sizeof(whole), "%s", file_of("whole.csv"));
-    predict_faulty("predict:1:stop@2.1"); /* it has samples when it dies */
+    predict_faulty(BOTH_STOP);
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-    pid_t victim = pid_of(2),
-          child = start(-1, ends[1],
-                        (const char *const[]){ "predict", "--model", "m.onnx", "--data", MORE, NULL });
+    REQUIRE(fcntl(ends[1], F_SETPIPE_SZ, 1 << 18) >
+            0); /* room for the parts that come before both have stopped */
+    pair workers = { 0 };
+    pid_t child =
+        start(-1, ends[1], (const char *const[]){ "predict", "--model", "m.onnx", "--data", MANY, NULL });
 
     close(ends[1]);
-    /* The pipe is full while nobody reads, and the client waits: most samples are still to come. */
-    CHECK(await_stop(victim));
-    kill(victim, SIGKILL);
+    pair_strike(&workers);
     for (ssize_t n; (n = read(ends[0], rows + got, sizeof(rows) - 1 - got)) > 0;)
         got += (size_t)n;
     close(ends[0]);
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     CHECK_CONTAINS(err, "its samples go to the others");
-    CHECK_CONTAINS(err, "20000 samples in");
+    CHECK_CONTAINS(err, "6000 samples in");
     rows[got] = '\0';
     CHECK_INT(strlen(whole), got);
     CHECK(strcmp(whole, rows) == 0);
@@ -93,8 +120,12 @@ TEST(a_killed_worker_changes_no_count_of_an_evaluation)
 {
     static char disturbed[1 << 16];
 
-    predict_begin("predict:1:kill@2.1");
-    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
+    predict_begin(BOTH_STOP);
+    pair workers = { 0 };
+    pid_t child = START("evaluate", "--model", "m.onnx", "--data", MANY, "--confusion", "c.csv", "--json");
+
+    pair_strike(&workers);
+    FINISH_CODE(0, child);
     CHECK_CONTAINS(err, "its samples go to the others");
     snprintf(disturbed, sizeof(disturbed), "%s", file_of("c.csv"));
     gp_json *first = pools_json(out);
@@ -138,14 +169,16 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
     RUN_CODE(0, "train", "--network", "wide.json", "--data", "synthetic:4x4x1:1000:2000", "--epochs", "1",
              "--validation-data", "none", "--batch-size", "500", "--quiet", "--out", "wide.onnx");
     snprintf(samples, sizeof(samples), "synthetic:4x4x1:1000:%d", WIDE_SAMPLES);
-    predict_faulty("predict:2:stop@1.1"); /* the other one could be far ahead */
-    pid_t stopped = pid_of(1), child = START("predict", "--model", "wide.onnx", "--data", samples, "--out",
-                                             "top.jsonl", "--top-k", "1");
+    predict_faulty(BOTH_STOP);
+    pair workers = { 0 };
+    pid_t child =
+        START("predict", "--model", "wide.onnx", "--data", samples, "--out", "top.jsonl", "--top-k", "1");
 
-    CHECK(await_stopped(stopped));
-    gp_sleep_ms(1500); /* for the other one to get ahead, as far as it may */
-    kill(stopped, SIGCONT);
-    CHECK_INT(0, finish(child));
+    pair_await(&workers);
+    kill(workers.pids[0], SIGCONT);
+    gp_sleep_ms(1500); /* for it to get ahead, as far as it may */
+    kill(workers.pids[1], SIGCONT);
+    FINISH_CODE(0, child);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
     CHECK(usage.ru_maxrss < (long)WIDE * WIDE_SAMPLES * (long)sizeof(float) / 1024 / 2);
 #endif
@@ -213,8 +246,6 @@ TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
 TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
 {
     uint32_t before;
-    struct stat facts;
-    char part[40];
 
     predict_begin(NULL);
     before = pools_entries("w");
@@ -227,23 +258,46 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     CHECK_CONTAINS(err, "FILE.csv, FILE.jsonl");
     RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.npy", "--top-k", "3");
     CHECK_CONTAINS(err, "leave --top-k out");
+    CHECK_INT(before, pools_entries("w"));
+    pools_end();
+}
 
-    /* Interrupted: a file is not there, rows on standard output are whole lines. */
-    pid_t child =
-        START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000", "--out", "p.csv");
+/* Ctrl-C when rows are on disk and both workers have stopped: it has all its samples before it, and cannot end by itself. */
+static void interrupt(pid_t child, const char *path, pair *workers)
+{
+    struct stat facts = { 0 };
+
+    pair_await(workers);
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; facts.st_size == 0 && gp_now_ms() < until;)
+        if (stat(path, &facts) != 0 || facts.st_size == 0)
+            gp_sleep_ms(2);
+    CHECK(facts.st_size > 0);
+    kill(child, SIGINT);
+    FINISH_CODE(130, child);
+    for (int i = 0; i < 2 && workers->stopped; i++)
+        kill(workers->pids[i], SIGCONT);
+}
+
+TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whole_lines)
+{
+    static const char data[] = "synthetic:28x28x1:10:200000";
+    uint32_t before;
+    char part[40];
+
+    predict_begin(
+        "predict:30:stop,predict:90:stop"); /* each worker, with more rows told than a file's buffer */
+    before = pools_entries("w");
+    pair workers = { 0 };
+    pid_t child = START("predict", "--model", "m.onnx", "--data", data, "--out", "p.csv");
 
     snprintf(part, sizeof(part), "p.csv.tmp-%d", (int)child);
-    for (int i = 0; i < POOLS_PATIENCE_MS && (stat(in_w(part), &facts) != 0 || facts.st_size == 0); i++)
-        gp_sleep_ms(1);
-    kill(child, SIGINT);
-    CHECK_INT(130, finish(child));
+    interrupt(child, in_w(part), &workers);
     CHECK_CONTAINS(err, "stopped after ");
     CHECK_INT(before, pools_entries("w"));
-    child = START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:400000");
-    for (int i = 0; i < POOLS_PATIENCE_MS && (slurp(in_root("out"), out, sizeof(out)), out[0] == '\0'); i++)
-        gp_sleep_ms(1);
-    kill(child, SIGINT);
-    CHECK_INT(130, finish(child));
+    workers.before = 2;
+    child = START("predict", "--model", "m.onnx", "--data", data);
+    interrupt(child, in_root("out"), &workers);
+    CHECK_CONTAINS(err, "stopped after ");
     slurp(in_root("out"), file_text, sizeof(file_text));
     CHECK(strlen(file_text) > 100 && file_text[strlen(file_text) - 1] == '\n');
     pools_end();
@@ -321,11 +375,12 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     uint32_t index[500];
     char model[240];
     gp_store *store = NULL;
+    pthread_t striker;
     gp_pool *pool;
     gp_error error;
 
-    predict_begin(
-        "predict:1:kill@2.1"); /* in the first call, unless the other worker has done it all before */
+    predict_begin(BOTH_STOP);
+    pair workers = { 0 };
     snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
     REQUIRE_OK(gp_store_open(&store, "digits:3000", GP_DATA_TEST, &error), error);
     for (uint32_t i = 0; i < 500; i++)
@@ -337,7 +392,11 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
     gp_predict_request request = { .model = model, .samples = samples, .sample_count = 500 };
 
-    REQUIRE_OK(gp_predict_array(&memory, pool, &request, &error), error);
+    REQUIRE(pthread_create(&striker, NULL, pair_strike, &workers) == 0); /* in the first call */
+    const gp_status status = gp_predict_array(&memory, pool, &request, &error);
+
+    pthread_join(striker, NULL);
+    REQUIRE_OK(status, error);
     REQUIRE_OK(
         gp_predict_array(&disk, pool, &(gp_predict_request){ .model = model, .data = "digits:3000" }, &error),
         error);
