@@ -280,12 +280,12 @@ static void interrupt(pid_t child, const char *path, pair *workers)
 
 TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whole_lines)
 {
-    static const char data[] = "synthetic:28x28x1:10:200000";
+    static const char data[] = "synthetic:28x28x1:10:100000";
     uint32_t before;
     char part[40];
 
     predict_begin(
-        "predict:30:stop,predict:90:stop"); /* each worker, with more rows told than a file's buffer */
+        "predict:16:stop,predict:40:stop"); /* each worker, with more rows told than a file's buffer */
     before = pools_entries("w");
     pair workers = { 0 };
     pid_t child = START("predict", "--model", "m.onnx", "--data", data, "--out", "p.csv");
@@ -298,8 +298,11 @@ TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whol
     child = START("predict", "--model", "m.onnx", "--data", data);
     interrupt(child, in_root("out"), &workers);
     CHECK_CONTAINS(err, "stopped after ");
-    slurp(in_root("out"), file_text, sizeof(file_text));
-    CHECK(strlen(file_text) > 100 && file_text[strlen(file_text) - 1] == '\n');
+    FILE *rows = fopen(in_root("out"), "r");
+
+    REQUIRE(rows != NULL && fseek(rows, -1, SEEK_END) == 0);
+    CHECK(ftell(rows) > 100 && fgetc(rows) == '\n');
+    fclose(rows);
     pools_end();
 }
 
