@@ -176,4 +176,19 @@ static inline int finish(pid_t child)
 
 #define START(name, ...) start_command(name, (const char *const[]){ __VA_ARGS__, NULL })
 
+/* A command's exit code, with what it said where it is another. */
+static inline void check_code(int line, int expected, const char *name, pid_t child)
+{
+    const int code = finish(child);
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s.err", pools_root, name);
+    if (code != expected)
+        GP_TEST_FAIL("line %d: '%s' ended with %d, expected %d: %s", line, name, code, expected,
+                     text_of(path));
+}
+
+#define FINISH_CODE(expected, name, child) check_code(__LINE__, expected, name, child)
+#define RUN_CODE(expected, name, ...)      FINISH_CODE(expected, name, START(name, __VA_ARGS__))
+
 #endif

@@ -78,15 +78,15 @@ TEST(the_command_waits_with_the_exit_code_of_the_job)
     SUBMIT("train", "exit", "0");
     uint64_t long_one = SUBMIT("train", "until", in_root("end"));
 
-    CHECK_INT(7, finish(START("a", "wait", "1")));
+    RUN_CODE(7, "a", "wait", "1");
     CHECK_CONTAINS(text_of(in_root("a.out")), "job 1: failed");
-    CHECK_INT(128 + SIGABRT, finish(START("a", "wait", "2")));
-    CHECK_INT(0, finish(START("a", "wait", "3")));
-    CHECK_INT(0, finish(START("a", "wait", "3", "4", "--any", "--quiet")));
-    CHECK_INT(7, finish(START("a", "wait", "3", "1", "2")));
-    CHECK_INT(124, finish(START("a", "wait", "4", "--timeout", "0.1")));
-    CHECK_INT(125, finish(START("a", "wait", "99")));
-    CHECK_INT(2, finish(START("a", "wait", "x")));
+    RUN_CODE(128 + SIGABRT, "a", "wait", "2");
+    RUN_CODE(0, "a", "wait", "3");
+    RUN_CODE(0, "a", "wait", "3", "4", "--any", "--quiet");
+    RUN_CODE(7, "a", "wait", "3", "1", "2");
+    RUN_CODE(124, "a", "wait", "4", "--timeout", "0.1");
+    RUN_CODE(125, "a", "wait", "99");
+    RUN_CODE(2, "a", "wait", "x");
     touch(in_root("end"));
     CHECK_INT(GP_JOB_DONE, wait_end(long_one).state);
     stage_end();
@@ -95,16 +95,15 @@ TEST(the_command_waits_with_the_exit_code_of_the_job)
 TEST(words_that_cannot_run_are_refused_before_anything_is_recorded)
 {
     stage_begin(true);
-    CHECK_INT(2, finish(START("a", "submit", "--", "trian", "--network", "lenet")));
+    RUN_CODE(2, "a", "submit", "--", "trian", "--network", "lenet");
     CHECK_CONTAINS(text_of(in_root("a.err")), "did you mean 'train'?");
-    CHECK_INT(2, finish(START("a", "submit", "--", "train", "--network", "lenet")));
+    RUN_CODE(2, "a", "submit", "--", "train", "--network", "lenet");
     CHECK_CONTAINS(text_of(in_root("a.err")), "--data is missing");
-    CHECK_INT(2, finish(START("a", "submit", "--", "train", "--network", "lenet", "--data", "digits",
-                              "--epochs", "many")));
-    CHECK_INT(2, finish(START("a", "submit", "--", "down")));
-    CHECK_INT(2, finish(START("a", "submit", "--", "train", "--pool", "x")));
-    CHECK_INT(2, finish(START("a", "submit")));
-    CHECK_INT(1, finish(START("a", "jobs"))); /* no pool was started for it */
+    RUN_CODE(2, "a", "submit", "--", "train", "--network", "lenet", "--data", "digits", "--epochs", "many");
+    RUN_CODE(2, "a", "submit", "--", "down");
+    RUN_CODE(2, "a", "submit", "--", "train", "--pool", "x");
+    RUN_CODE(2, "a", "submit");
+    RUN_CODE(1, "a", "jobs"); /* no pool was started for it */
     stage_end();
 }
 
@@ -153,9 +152,10 @@ TEST(queued_and_running_jobs_are_canceled)
 
     stage_begin(true);
     REQUIRE(open_pool());
-    uint64_t first = SUBMIT("train", "append", in_root("ran"), "60000"), second;
+    touch(in_root("hold"));
+    uint64_t first = SUBMIT("train", "while", in_root("hold")), second;
 
-    SUBMIT("train", "append", in_root("ran"), "60000");
+    SUBMIT("train", "while", in_root("hold"));
     second = SUBMIT("train", "append", in_root("ran"), "0");
     CHECK(await_state(first, GP_JOB_RUNNING));
     REQUIRE_OK(gp_job_cancel(&count, pool, second, &err), err);
@@ -169,10 +169,10 @@ TEST(queued_and_running_jobs_are_canceled)
     CHECK_INT(GP_JOB_CANCELED, wait_end(first).state);
     CHECK(!process_alive(pid));
     CHECK(access(in_root("ran"), F_OK) != 0);
-    CHECK_INT(130, finish(START("a", "wait", "1")));
-    CHECK_INT(0, finish(START("a", "cancel", "--all")));
+    RUN_CODE(130, "a", "wait", "1");
+    RUN_CODE(0, "a", "cancel", "--all");
     CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 0 jobs");
-    CHECK_INT(1, finish(START("a", "cancel", "44")));
+    RUN_CODE(1, "a", "cancel", "44");
     CHECK_CONTAINS(text_of(in_root("a.err")), "there is no job 44");
     stage_end();
 }
@@ -191,11 +191,11 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
 
     CHECK(await_text(in_root("three.out"), "line 30\n"));
     kill(three, SIGINT);
-    CHECK_INT(130, finish(three));
+    FINISH_CODE(130, "three", three);
     CHECK_CONTAINS(text_of(in_root("three.err")), "detached; job 1 goes on");
     touch(in_root("end"));
-    CHECK_INT(0, finish(one));
-    CHECK_INT(0, finish(two));
+    FINISH_CODE(0, "one", one);
+    FINISH_CODE(0, "two", two);
     CHECK_CONTAINS(text_of(in_root("one.out")), "line 1\nline 2\n");
     CHECK_CONTAINS(text_of(in_root("one.out")), "line 31\n");
     CHECK_CONTAINS(text_of(in_root("one.err")), "job 1: done");
@@ -204,14 +204,14 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK_TEXT(first, text_of(in_root("two.out")));
     free(first);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    CHECK_INT(0, finish(START("late", "logs", "1"))); /* history, long after */
+    RUN_CODE(0, "late", "logs", "1"); /* history, long after */
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     pool_wait_gone(pool, PATIENCE_MS, &err);
-    CHECK_INT(0, finish(START("late", "logs", "1"))); /* even without a pool */
+    RUN_CODE(0, "late", "logs", "1"); /* even without a pool */
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     CHECK_CONTAINS(text_of(in_root("late.err")), "no pool is running");
-    CHECK_INT(1, finish(START("late", "logs", "2")));
+    RUN_CODE(1, "late", "logs", "2");
     stage_end();
 }
 
@@ -225,10 +225,10 @@ TEST(every_listing_shows_jobs)
 
     SUBMIT("train", "exit", "3");
     CHECK(await_state(job, GP_JOB_RUNNING) && await_state(other, GP_JOB_RUNNING));
-    CHECK_INT(0, finish(START("a", "jobs")));
+    RUN_CODE(0, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.out")), "running");
     CHECK_CONTAINS(text_of(in_root("a.out")), "queued");
-    CHECK_INT(0, finish(START("a", "jobs", "--json")));
+    RUN_CODE(0, "a", "jobs", "--json");
     const char *text = text_of(in_root("a.out"));
 
     REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
@@ -236,12 +236,12 @@ TEST(every_listing_shows_jobs)
     CHECK_INT(3, gp_json_integer(gp_json_member(gp_json_element(json, 0), "job"), 0)); /* the newest first */
     CHECK_TEXT("queued", gp_json_text(gp_json_member(gp_json_element(json, 0), "state"), ""));
     gp_json_free(json);
-    CHECK_INT(0, finish(START("a", "status", "--json")));
+    RUN_CODE(0, "a", "status", "--json");
     text = text_of(in_root("a.out"));
     REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
     CHECK_INT(3, gp_json_count(gp_json_member(json, "jobs")));
     gp_json_free(json);
-    CHECK_INT(0, finish(START("a", "top", "--once")));
+    RUN_CODE(0, "a", "top", "--once");
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
     CHECK_INT(0, finish(start_command("a", (const char *const[]){ NULL })));
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued");
@@ -249,10 +249,10 @@ TEST(every_listing_shows_jobs)
     touch(in_root("end"));
     CHECK_INT(GP_JOB_FAILED, wait_end(3).state);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    CHECK_INT(0, finish(START("a", "jobs")));
+    RUN_CODE(0, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.out")), "no jobs run or wait");
     CHECK_CONTAINS(text_of(in_root("a.out")), "ended: 3 (2 done, 1 failed");
-    CHECK_INT(0, finish(START("a", "jobs", "--all")));
+    RUN_CODE(0, "a", "jobs", "--all");
     CHECK_CONTAINS(text_of(in_root("a.out")), "failed");
     stage_end();
 }
@@ -417,7 +417,7 @@ TEST(who_leases_with_a_higher_priority_is_served_first)
         CHECK_INT(wanted, leases);
     }
     touch(in_root("go"));
-    CHECK_INT(0, finish(holder));
+    FINISH_CODE(0, "a", holder);
     CHECK_INT(GP_JOB_DONE, wait_end(1).state);
     CHECK_INT(GP_JOB_DONE, wait_end(2).state);
     CHECK_TEXT("high\nhigh\nlow\n", text_of(in_root("order")));
@@ -448,12 +448,12 @@ TEST(a_second_terminal_sees_the_picture_of_a_training)
     REQUIRE(open_pool());
     uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:1000", "--epochs", "6");
 
-    CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live")));
+    RUN_CODE(0, "a", "logs", "1", "-f", "--plots", "live");
     CHECK_CONTAINS(text_of(in_root("a.out")), "images/s");
     CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
     CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_CONTAINS(text_of(in_root("a.out")), "result/model.onnx");
-    CHECK_INT(0, finish(START("a", "logs", "1", "-f", "--plots", "live"))); /* long after: history */
+    RUN_CODE(0, "a", "logs", "1", "-f", "--plots", "live"); /* long after: history */
     CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
     CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
@@ -466,7 +466,7 @@ TEST(a_training_that_is_canceled_keeps_its_model)
 
     stage_begin(false);
     REQUIRE(open_pool());
-    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1000");
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000");
 
     snprintf(path, sizeof(path), "%s/metrics.jsonl", look(job).folder);
     CHECK(await_file(path));

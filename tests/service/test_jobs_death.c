@@ -54,7 +54,8 @@ TEST(a_job_killed_together_with_its_scheduler_is_tried_three_times)
 {
     stage_begin(true);
     REQUIRE(open_pool());
-    uint64_t job = SUBMIT("train", "append", in_root("ran"), "60000");
+    touch(in_root("hold"));
+    uint64_t job = SUBMIT("train", "while", in_root("hold"));
 
     for (uint32_t attempt = 1; attempt <= 3 && gp_test_failures == 0; attempt++) {
         gp_job_info info = { 0 };
@@ -75,7 +76,7 @@ TEST(a_job_killed_together_with_its_scheduler_is_tried_three_times)
 
     CHECK_INT(GP_JOB_LOST, info.state);
     CHECK_CONTAINS(info.reason, "3 attempts");
-    CHECK_INT(125, finish(START("a", "wait", "1")));
+    RUN_CODE(125, "a", "wait", "1");
     stage_end();
 }
 
@@ -91,7 +92,7 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     CHECK(await_state(running, GP_JOB_RUNNING));
     pid_t pid = (pid_t)look(running).pid;
 
-    CHECK_INT(0, finish(START("a", "down")));
+    RUN_CODE(0, "a", "down");
     CHECK_CONTAINS(text_of(in_root("a.out")), "3 jobs wait for the next pool");
     CHECK(!process_alive(pid));
     CHECK(access(in_root("ran"), F_OK) != 0);
@@ -141,11 +142,8 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
     kill_scheduler();
     gp_sleep_ms(100);
     touch(in_root("end"));
-    int waited = finish(waiter);
-
-    if (waited != 0)
-        GP_TEST_FAIL("wait: exit code %d: %s", waited, text_of(in_root("a.err")));
-    CHECK_INT(0, finish(follower));
+    FINISH_CODE(0, "a", waiter);
+    FINISH_CODE(0, "b", follower);
     CHECK_CONTAINS(text_of(in_root("a.out")), "job 1: done");
     REQUIRE(open_pool());
     stage_end();
@@ -181,9 +179,9 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, PATIENCE_MS, NULL, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
-    CHECK_INT(1, finish(START("a", "jobs")));
+    RUN_CODE(1, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
-    CHECK_INT(0, finish(START("a", "status")));
+    RUN_CODE(0, "a", "status");
     CHECK_CONTAINS(text_of(in_root("a.out")), "pool default: 2 workers");
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));

@@ -35,8 +35,11 @@ static void submit_for_ever(void)
 
         request.seq = seq;
         note((history_entry){ .kind = HISTORY_SUBMIT, .session = 42, .seq = seq });
-        if (gp_job_submit(&job, pool, &request, &err) != GP_OK)
+        if (gp_job_submit(&job, pool, &request, &err) != GP_OK) {
+            printf("     submit %d: %s\n", (int)seq, err.message);
+            fflush(stdout);
             _exit(1);
+        }
         shared->ids[seq] = job;
         note((history_entry){ .kind = HISTORY_ACCEPT, .session = 42, .seq = seq, .id = job, .attempt = 3 });
         __atomic_store_n(&shared->acknowledged, seq, __ATOMIC_SEQ_CST);
@@ -45,23 +48,33 @@ static void submit_for_ever(void)
         pause();
 }
 
-/* A signal to every process of ours: daemons and jobs. */
-static uint32_t signal_everything(int number)
+static bool among(pid_t pid, const pid_t *pids, uint32_t count)
 {
-    pid_t pids[512];
-    uint32_t found = pool_processes(NULL, pids, 512), count = 0;
-
-    for (uint32_t i = 0; i < found; i++)
-        count += kill(pids[i], number) == 0;
-    return count;
+    while (count > 0 && pids[count - 1] != pid)
+        count--;
+    return count > 0;
 }
 
-/* All stop at one moment and die in it. One by one, in the order of process numbers (which wrap), a scheduler that
- * lives a little longer than its job would see a job killed by a signal, and that rightly is a failed job. */
+/* All stop at one moment and die in it.  A scheduler that lives a little longer than its job would see a job killed by a
+ * signal, and that rightly is a failed job: so the scheduler, which stands still, dies when the others are dead, and the next
+ * one, which a client may start at once, finds no job alive. */
 static uint32_t kill_everything(void)
 {
-    signal_everything(SIGSTOP);
-    return signal_everything(SIGKILL);
+    pid_t all[512], schedulers[16];
+    uint32_t count = pool_processes(NULL, all, 512), standing, killed = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        kill(all[i], SIGSTOP);
+    standing = pool_processes("gradpool-scheduler", schedulers, 16);
+    count = pool_processes(NULL, all, 512); /* those too that were started meanwhile */
+    for (uint32_t i = 0; i < count; i++)
+        killed += !among(all[i], schedulers, standing) && kill(all[i], SIGKILL) == 0;
+    for (uint32_t i = 0; i < count; i++)
+        while (!among(all[i], schedulers, standing) && process_alive(all[i]))
+            gp_sleep_ms(1);
+    for (uint32_t i = 0; i < standing; i++)
+        killed += kill(schedulers[i], SIGKILL) == 0;
+    return killed;
 }
 
 static uint64_t listed, listed_before; /* how many; the id listed last */
