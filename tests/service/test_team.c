@@ -708,17 +708,17 @@ TEST(canceling_the_team_ends_everything)
 typedef struct mark {
     uint32_t number;
     double ms;
-    char path[200];
+    char path[200], gate[200];
 } mark;
 
 TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
 {
-    enum { COUNT = 200 };
+    enum { COUNT = 200, MARKED = 20 }; /* so many are done when the worker is killed, and no more */
     fixture f;
     gp_future *futures[COUNT];
     uint32_t seen[COUNT] = { 0 }, number;
     pid_t pids[2];
-    mark m = { .ms = 10 };
+    mark m = { .ms = 2 };
     gp_team_info i;
 
     REQUIRE(begin(&f, 2));
@@ -728,11 +728,14 @@ TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
     REQUIRE(worker_pids(&f, pids, 2) == 2);
     for (uint32_t k = 0; k < COUNT; k++) {
         m.number = k;
+        if (k == MARKED)
+            snprintf(m.gate, sizeof(m.gate), "%s", place("go"));
         futures[k] =
             call(&f, (gp_parfeval_request){ .function = marker, .argument = &m, .bytes = sizeof(m) });
     }
-    CHECK(await_bytes("marks", 20 * sizeof(number)));
+    CHECK(await_bytes("marks", MARKED * sizeof(number)));
     kill(pids[0], SIGKILL);
+    let_go("go");
     CHECK_STATUS(GP_OK, gp_futures_wait(futures, COUNT, GP_WAIT_ALL, -1, &f.err));
     for (uint32_t k = 0; k < COUNT; k++) {
         const void *data = NULL;

@@ -118,10 +118,10 @@ GP_TASK gp_status spin_us(gp_task *task, gp_error *err)
 typedef struct mark {
     uint32_t number;
     double ms;
-    char path[200];
+    char path[200], gate[200];
 } mark;
 
-/* Sleeps, then adds its number to a file: what was run twice is there twice. */
+/* Sleeps, waits until `gate` is there if it has one, then adds its number to a file: what was run twice is there twice. */
 GP_TASK gp_status mark_file(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -129,6 +129,8 @@ GP_TASK gp_status mark_file(gp_task *task, gp_error *err)
     int fd;
 
     nap(m->ms);
+    while (m->gate[0] != '\0' && access(m->gate, F_OK) != 0)
+        nap(1);
     fd = open(m->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, &m->number, sizeof(m->number)) != sizeof(m->number))
         return gp_fail(err, GP_EIO, "cannot mark %s", m->path);
