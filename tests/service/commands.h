@@ -105,6 +105,17 @@ static inline void exec_begin(void)
         GP_TEST_FAIL("no pool: %s", err);
 }
 
+/* The pool again, with faults in its daemons, which tell of them in `told`; one that is stopped by them stays. */
+static inline void exec_faulty(const char *faults)
+{
+    RUN_CODE(0, "down");
+    setenv("GRADPOOL_FAULT", faults, 1);
+    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    RUN_CODE(0, "up", "--workers", "2", "--kill-after", "never");
+    unsetenv("GRADPOOL_FAULT");
+    unsetenv("GRADPOOL_FAULT_TOLD");
+}
+
 /* ---- who is alive ---- */
 
 static inline const char *in_w(const char *name)

@@ -46,12 +46,12 @@ static int mappers(const char *source)
     return count;
 }
 
-/* Until so many map them; at most 20 s, for a machine may be busy. */
+/* Until so many map them. */
 static int mappers_become(const char *source, int wanted)
 {
     int count = mappers(source);
 
-    for (int i = 0; i < 1000 && count != wanted; i++) {
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; count != wanted && gp_now_ms() < until;) {
         gp_sleep_ms(20);
         count = mappers(source);
     }

@@ -53,12 +53,12 @@ static double number_in(const gp_json *object, const char *key)
 TEST(without_a_pool_the_home_screen_says_how_to_start_one)
 {
     cli_begin();
-    CHECK_INT(0, finish(start(-1, -1, (const char *const[]){ NULL })));
+    FINISH_CODE(0, start(-1, -1, (const char *const[]){ NULL }));
     CHECK_CONTAINS(out, "No pool is running");
     CHECK_CONTAINS(out, "gradpool up");
-    CHECK_INT(1, RUN("status"));
+    RUN_CODE(1, "status");
     CHECK_CONTAINS(err, "start one with: gradpool up");
-    CHECK_INT(1, RUN("status", "--json"));
+    RUN_CODE(1, "status", "--json");
     CHECK_TEXT("{\"pool\": null}\n", out);
     pools_end();
 }
@@ -180,11 +180,11 @@ TEST(each_mistake_has_its_sentence_and_leaves_nothing_behind)
 TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
 {
     cli_begin();
-    CHECK_INT(2, RUN(LENET, "--learn-rate-drop-factor", "0.5"));
+    RUN_CODE(2, LENET, "--learn-rate-drop-factor", "0.5");
     CHECK_CONTAINS(err, "gradpool train --network lenet --data digits:500 --learn-rate-drop-factor 0.5 "
                         "--learn-rate-schedule piecewise\n");
     CHECK_INT(0, pools_entries("w"));
-    CHECK_INT(1, RUN("status")); /* no pool was started for it */
+    RUN_CODE(1, "status"); /* no pool was started for it */
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK(LENET, "--learn-rate-drop-factor", "0.5", "--lint", "warn", "--epochs", "1", "--quiet");
     CHECK_CONTAINS(err, "--learn-rate-drop-factor has no effect");
@@ -214,7 +214,7 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
     };
 
     overwrite("data/classes.txt", "zero\none\n", 9);
-    CHECK_INT(1, finish(start(-1, -1, train)));
+    FINISH_CODE(1, start(-1, -1, train));
     CHECK_CONTAINS(err, "label");
     unlink(in_root("data/classes.txt"));
     file = fopen(in_root(images), "r+");
@@ -223,11 +223,11 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
         packed[i] = (char)(packed[i] ^ 0x5a);
     rewind(file);
     REQUIRE(fwrite(packed, 1, sizeof(packed), file) == sizeof(packed) && fclose(file) == 0);
-    CHECK_INT(1, finish(start(-1, -1, train)));
+    FINISH_CODE(1, start(-1, -1, train));
     CHECK_CONTAINS(err, "train-images-idx3-ubyte.gz is a damaged gzip file");
     unlink(in_root(images));
     overwrite(plain, magic, sizeof(magic));
-    CHECK_INT(1, finish(start(-1, -1, train)));
+    FINISH_CODE(1, start(-1, -1, train));
     CHECK_CONTAINS(err, "magic 0x00000807");
     CHECK_INT(0, pools_entries("w"));
     RUN_OK("status"); /* and the pool is well */
@@ -319,7 +319,7 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
     for (uint32_t i = 1; i <= 3; i++) {
         char path[600];
 
-        CHECK_INT(0, finish(start(-1, -1, train)));
+        FINISH_CODE(0, start(-1, -1, train));
         gp_json *json = pools_json(out);
 
         REQUIRE(json != NULL);
@@ -452,13 +452,13 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
     RUN_OK("net", "get", url, "--sha256", sum, "--json");
     CHECK_CONTAINS(out, "\"checked\": true");
     snprintf(wrong, sizeof(wrong), "%.*s0", 63, sum);
-    CHECK_INT(1, RUN("net", "get", url, "--sha256", wrong));
+    RUN_CODE(1, "net", "get", url, "--sha256", wrong);
     CHECK_CONTAINS(err, "is there already and is not the published file");
     snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/other.onnx", port);
-    CHECK_INT(1, RUN("net", "get", url, "--sha256", wrong));
+    RUN_CODE(1, "net", "get", url, "--sha256", wrong);
     CHECK_CONTAINS(err, "has the SHA-256 sum ba7816bf");
     snprintf(url, sizeof(url), "http://127.0.0.1:%d", port);
-    CHECK_INT(1, RUN("net", "get", "squeezenet1.1", "--url", url));
+    RUN_CODE(1, "net", "get", "squeezenet1.1", "--url", url);
     CHECK_CONTAINS(err, "ended after 3 of 4958202 bytes");
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
@@ -515,7 +515,7 @@ TEST(the_listings_in_json_are_complete)
         snprintf(example, sizeof(example), "\nExamples:\n  gradpool %s", commands[i]);
         CHECK_CONTAINS(out, example);
     }
-    CHECK_INT(1, RUN("status")); /* none of these starts a pool */
+    RUN_CODE(1, "status"); /* none of these starts a pool */
     pools_end();
 }
 
@@ -577,7 +577,7 @@ TEST(the_first_interrupt_stops_a_training_and_keeps_its_model)
     pid_t child = start_endless();
 
     kill(child, SIGINT);
-    CHECK_INT(130, finish(child));
+    FINISH_CODE(130, child);
     CHECK_CONTAINS(out, "stopped after");
     CHECK_CONTAINS(out, "model: m.onnx");
     RUN_OK("evaluate", "--model", "m.onnx", "--data", "digits:2000");
@@ -597,7 +597,7 @@ TEST(the_second_interrupt_ends_a_training_at_once)
         kill(child, SIGINT);
         gp_sleep_ms(1);
     }
-    CHECK_INT(130, finish(child));
+    FINISH_CODE(130, child);
     check_pool_free();
     pools_end();
 }
@@ -616,7 +616,7 @@ TEST(a_reader_that_goes_away_harms_neither_the_model_nor_the_pool)
                                                "--epochs", "1", "--out", "m.onnx", NULL });
 
     close(ends[1]);
-    CHECK_INT(1, finish(child));
+    FINISH_CODE(1, child);
     CHECK_CONTAINS(err, "standard output could not be written");
     CHECK(there_is("w/m.onnx"));
     check_pool_free();

@@ -140,7 +140,7 @@ TEST(a_reader_that_goes_away_ends_the_run)
     pid_t child = start(-1, pipes[1], (const char *const[]){ "parfor", "1:1000000", "--", "echo", NULL });
 
     close(pipes[1]);
-    CHECK_INT(255, finish(child));
+    FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "standard output could not be written");
     pools_end();
 }
@@ -307,7 +307,7 @@ TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
     CHECK_INT(2, write(pipes[1], "y\n", 2));
     close(pipes[1]);
     close(pipes[0]);
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     CHECK(access(in_w("y"), F_OK) == 0);
     pools_end();
 }
@@ -332,7 +332,7 @@ TEST(endless_input_is_read_in_bounded_memory)
                                                "test {#} -lt 300 #", NULL });
 
     close(pipes[0]);
-    CHECK_INT(1, finish(child));
+    FINISH_CODE(1, child);
     CHECK(usage.ru_maxrss < 64 << 10); /* KiB */
     kill(yes, SIGKILL);
     waitpid(yes, NULL, 0);
@@ -355,7 +355,7 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
     kill(victim, SIGKILL);
     CHECK(wait_for_lines("begun", 11)); /* or it might end on the dead worker's last breath */
     write_file("w/go", "");
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     for (int i = 1; i <= 40; i++)
         used += (size_t)snprintf(expected + used, sizeof(expected) - used, "%d\n", i);
     CHECK_TEXT(expected, out);
@@ -376,7 +376,7 @@ TEST(what_runs_on_the_other_workers_is_not_touched_by_a_death)
     kill(pid_of(1), SIGKILL);
     CHECK(wait_for_lines("begun", 3));
     write_file("w/go", "");
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     CHECK_TEXT("1\n2\n", out);
     CHECK_INT(3, lines_of("begun"));
     pools_end();
@@ -446,7 +446,7 @@ TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
     CHECK_INT(3 * 50000 * (sizeof(lines) - 1), said);
     if (left <= 0)
         kill(child, SIGKILL); /* it would never end */
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     close(pipes[0]);
     pools_end();
 }
@@ -458,7 +458,7 @@ TEST(nothing_outlives_a_killed_client)
 
     REQUIRE(wait_for_lines("pids", 24));
     kill(child, SIGKILL);
-    CHECK_INT(-1, finish(child));
+    FINISH_CODE(-1, child);
     CHECK_INT(0, alive_of("pids", true));
     RUN_CODE(0, "spmd", "--", "true"); /* and the workers are free */
     pools_end();
@@ -472,7 +472,7 @@ TEST(nothing_outlives_a_killed_worker)
 
     REQUIRE(wait_for_lines("pids", 6));
     kill(victim, SIGKILL);
-    CHECK_INT(255, finish(child));
+    FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "on worker 1: worker 1 died under it");
     CHECK_INT(0, alive_of("pids", true)); /* the others were ended, as one failed */
     pools_end();
@@ -489,7 +489,7 @@ TEST(commands_do_not_notice_that_the_scheduler_is_killed)
     kill(scheduler, SIGKILL);
     CHECK(await_err("the next one"));
     write_file("w/go", "");
-    CHECK_INT(0, finish(child));
+    FINISH_CODE(0, child);
     CHECK_TEXT("done 1\ndone 2\ndone 3\ndone 4\ndone 5\ndone 6\n", out);
     CHECK_INT(6, lines_of("pids"));
     CHECK(pid_of(0) != scheduler);
@@ -513,6 +513,7 @@ TEST(nothing_outlives_a_killed_client_and_a_killed_scheduler)
     for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
          (process_alive(workers[0]) || process_alive(workers[1])) && gp_now_ms() < until;)
         gp_sleep_ms(5);
+    CHECK(!process_alive(workers[0]) && !process_alive(workers[1]));
     pools_end();
 }
 
@@ -542,7 +543,7 @@ TEST(the_first_interrupt_asks_the_commands_to_end)
 
         REQUIRE(wait_for_lines("pids", 2));
         kill(child, SIGINT);
-        CHECK_INT(130, finish(child));
+        FINISH_CODE(130, child);
         CHECK_INT(2, lines_of("pids"));
         CHECK_INT(0, alive_of("pids", false));
     }
@@ -566,9 +567,9 @@ TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
         kill(child, SIGINT);
         CHECK(await_err("interrupted;"));
         kill(child, SIGINT);
-        CHECK_INT(130, finish(child));
+        CHECK_INT(0, alive_of("pids", true));
         at_once = gp_now_ms() - begin < 1900;
-        CHECK_INT(0, alive_of("pids", false));
+        FINISH_CODE(130, child);
         CHECK_INT(1, lines_of("log")); /* the heading */
         unlink(in_w("log"));
     }

@@ -5,17 +5,6 @@
 #include "common/data/store.h"
 #include "tests/service/commands.h"
 
-/* The pool again, with faults in its workers; one that is stopped by them stays. */
-static void predict_faulty(const char *faults)
-{
-    RUN_CODE(0, "down");
-    setenv("GRADPOOL_FAULT", faults, 1);
-    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
-    RUN_CODE(0, "up", "--workers", "2", "--kill-after", "never");
-    unsetenv("GRADPOOL_FAULT");
-    unsetenv("GRADPOOL_FAULT_TOLD");
-}
-
 /* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
 static void predict_begin(const char *faults)
 {
@@ -23,7 +12,7 @@ static void predict_begin(const char *faults)
     RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--lr", "0.05",
              "--batch-size", "64", "--quiet", "--out", "m.onnx");
     if (faults != NULL)
-        predict_faulty(faults);
+        exec_faulty(faults);
 }
 
 static char file_text[4 << 20];
@@ -94,7 +83,7 @@ TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
     predict_begin(NULL);
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", MANY, "--out", "whole.csv");
     snprintf(whole, sizeof(whole), "%s", file_of("whole.csv"));
-    predict_faulty(BOTH_STOP);
+    exec_faulty(BOTH_STOP);
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     REQUIRE(fcntl(ends[1], F_SETPIPE_SZ, 1 << 18) >
             0); /* room for the parts that come before both have stopped */
@@ -169,7 +158,7 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
     RUN_CODE(0, "train", "--network", "wide.json", "--data", "synthetic:4x4x1:1000:2000", "--epochs", "1",
              "--validation-data", "none", "--batch-size", "500", "--quiet", "--out", "wide.onnx");
     snprintf(samples, sizeof(samples), "synthetic:4x4x1:1000:%d", WIDE_SAMPLES);
-    predict_faulty(BOTH_STOP);
+    exec_faulty(BOTH_STOP);
     pair workers = { 0 };
     pid_t child =
         START("predict", "--model", "wide.onnx", "--data", samples, "--out", "top.jsonl", "--top-k", "1");

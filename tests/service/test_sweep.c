@@ -83,7 +83,7 @@ TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
 
     CHECK(await_runs(2));
     kill(child, SIGINT);
-    CHECK_INT(130, finish(child));
+    FINISH_CODE(130, child);
     CHECK_INT(2, pools_entries("w/gradpool-runs"));
     CHECK_CONTAINS(out, "\n1        1 ");
     CHECK_CONTAINS(out, "(stopped)");
@@ -92,7 +92,7 @@ TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
                   "--max-epochs", "100000", "--seed", "{}");
     CHECK(await_runs(4));
     kill(child, SIGKILL); /* and its trainings with it: the workers are free */
-    CHECK_INT(-1, finish(child));
+    FINISH_CODE(-1, child);
     RUN_CODE(0, "spmd", "--", "true");
     pools_end();
 }
