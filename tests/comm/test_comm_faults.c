@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "tests/comm/ranks.h"
+#include "worker/comm/shm.h"
 
 enum { ARENA = 4 << 20, ELEMENTS = 500000 };
 
@@ -140,6 +141,37 @@ TEST(survivors_agree_on_which_operation_was_the_last_that_succeeded)
             CHECK_INT(family.pids[slot], waitpid(family.pids[slot], NULL, 0));
         family_close(&family);
     }
+}
+
+/* Slot 0 comes to a barrier that has turned slot 1 away: it had looked for a verdict just before there was one. */
+static void arrive_after_the_end(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    if (place->slot == 1) {
+        CHECK_STATUS(GP_ECANCELED, gp_comm_barrier(comm, &err));
+        atomic_store(&place->board->stage, 1);
+        wait_for(&place->board->stage, 2);
+    } else {
+        shm_control *control = ((shm_group *)comm)->control;
+
+        while (atomic_load(&control->arrived.value) < 3) /* both when the group formed, and slot 1 now */
+            pause_ms(1);
+        gp_comm_abort(comm, 1);
+        wait_for(&place->board->stage, 1);
+        atomic_store(&control->verdict, 0);
+        if (gp_comm_barrier(comm, &err) == GP_OK)
+            GP_TEST_FAIL("a barrier let one rank through and turned the other away");
+        atomic_store(&place->board->stage, 2);
+    }
+    gp_comm_free(comm);
+}
+
+TEST(nobody_is_let_through_a_barrier_that_turned_another_one_away)
+{
+    run_ranks(2, arrive_after_the_end);
 }
 
 static void wait_for_a_message(rank_place *place)

@@ -7,7 +7,8 @@
  *
  * Barrier number b (from 0) is complete when `arrived` has counted (b + 1) * world arrivals.  Data written
  * before arriving is read after the barrier: arriving is a sequentially consistent addition, which is all
- * the ordering that collectives need.
+ * the ordering that collectives need.  The end of the group sets a bit of the same word, SHM_CLOSED, and
+ * nobody arrives after that: the ranks cannot differ about whether the last barrier was complete.
  *
  * Each word that is waited for has a count of sleepers beside it, so that nobody pays a system call to wake
  * nobody: the waiter adds itself, then looks at the word again; the poster changes the word, then looks for
@@ -27,6 +28,8 @@ enum {
     PIPE_BYTES = 64 << 10, /* a power of two */
     CALLS = 4,
 };
+
+#define SHM_CLOSED 0x80000000u /* in `arrived`; counts run on modulo 2^31 below it */
 
 typedef struct shm_word {
     _Atomic uint32_t value, sleepers;
@@ -107,7 +110,7 @@ typedef struct shm_group {
 
 /* shm_wait.c */
 
-/* Wait until `word` has reached `target` (modulo 2^32).  `awaited`: the rank without which that cannot
+/* Wait until `word` has reached `target` (modulo 2^31).  `awaited`: the rank without which that cannot
  * happen, SHM_ALL, or GP_COMM_ANY for at least one of them. */
 gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
 void gp_shm_post(shm_word *word); /* adds one and wakes */

@@ -5,7 +5,8 @@
  * the control segment and wakes all; whatever else happens later, all ranks read the same cause.
  *
  * What was reached counts as reached even if the group ended meanwhile (each wait looks once more after it
- * saw the end): so a barrier that let one rank through lets all living ranks through. */
+ * saw the end), and who sees the end of a group closes its barrier before that last look: so a barrier that
+ * let one rank through lets all living ranks through, and one that turned a rank away turns all away. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -33,12 +34,19 @@ static void wake(shm_word *word)
 
 /* ---- the end of a group ---- */
 
+/* From now on nobody arrives: all who look read the same count of those who had. */
+static void close_barrier(shm_control *control)
+{
+    atomic_fetch_or(&control->arrived.value, SHM_CLOSED);
+}
+
 /* The verdict in one word: end, the rank that it is about, and the rank that waited for it. */
 static void control_end(shm_control *control, shm_end end, uint32_t rank, uint32_t waiter)
 {
     uint32_t none = 0;
 
     atomic_compare_exchange_strong(&control->verdict, &none, waiter << 16 | (uint32_t)end << 8 | rank);
+    close_barrier(control);
     wake(&control->arrived);
     for (uint32_t k = 0; k < control->world; k++)
         wake(&control->lines[k].bell);
@@ -104,9 +112,15 @@ static bool section_over(const shm_group *shm, uint32_t rank)
     return shm->section != 0 && atomic_load(&shm->control->lines[rank].over) >= shm->section;
 }
 
+/* Whether a count is at or past another one, modulo 2^31: the highest bit is no part of it. */
+static bool is_at(uint32_t value, uint32_t target)
+{
+    return (int32_t)((value - target) << 1) >= 0;
+}
+
 static bool reached(const shm_word *word, uint32_t target)
 {
-    return (int32_t)(atomic_load_explicit(&word->value, memory_order_acquire) - target) >= 0;
+    return is_at(atomic_load_explicit(&word->value, memory_order_acquire), target);
 }
 
 void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
@@ -174,7 +188,7 @@ static bool sleep_slice(shm_word *word, uint32_t target)
 
     atomic_fetch_add(&word->sleepers, 1);
     seen = atomic_load(&word->value);
-    if ((int32_t)(seen - target) < 0)
+    if (!is_at(seen, target))
         result = syscall(SYS_futex, &word->value, FUTEX_WAIT, seen, &slice, NULL, 0);
     if (result != 0)
         result = errno == ETIMEDOUT;
@@ -191,8 +205,10 @@ static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, ui
         if (reached(word, target))
             return GP_OK;
         status = gp_shm_verdict(shm, err);
-        if (status != GP_OK)
+        if (status != GP_OK) {
+            close_barrier(shm->control); /* whoever ended the group may not have come to that yet */
             return reached(word, target) ? GP_OK : status;
+        }
         idle = sleep_slice(word, target);
         if (idle)
             gp_shm_look(shm, word, target, awaited, true);
@@ -228,6 +244,18 @@ void gp_shm_post(shm_word *word)
         wake(word);
 }
 
+/* Counts us as one of `world` who arrive at a barrier that is complete at `target`; false: the group has ended. */
+static bool arrive(shm_control *control, uint32_t world, uint32_t target, bool *last)
+{
+    uint32_t count = (target - world) & ~SHM_CLOSED; /* if we are the first; else we are told */
+
+    while (!atomic_compare_exchange_weak(&control->arrived.value, &count, (count + 1) & ~SHM_CLOSED))
+        if ((count & SHM_CLOSED) != 0)
+            return false;
+    *last = ((count + 1 - target) & ~SHM_CLOSED) == 0;
+    return true;
+}
+
 gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
 {
     shm_control *control = shm->control;
@@ -235,12 +263,17 @@ gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
     uint32_t target = (uint32_t)((shm->barriers + 1) * world);
     unsigned at = shm->barriers % CALLS;
     gp_status status = gp_shm_verdict(shm, err);
+    bool last;
 
     if (status != GP_OK)
         return status;
     atomic_store_explicit(&control->lines[shm->base.rank].calls[at], fingerprint, memory_order_relaxed);
+    if (!arrive(control, world, target, &last)) {
+        gp_shm_end(control, SHM_MALFORMED, shm->base.rank); /* unless there is a verdict, as there must be */
+        return gp_shm_verdict(shm, err);
+    }
     /* Nobody sleeps for less than everybody: only the last one wakes. */
-    if (atomic_fetch_add(&control->arrived.value, 1) + 1 == target) {
+    if (last) {
         if (atomic_load(&control->arrived.sleepers) != 0)
             wake(&control->arrived);
     } else {
