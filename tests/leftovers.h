@@ -30,29 +30,58 @@ static int leftovers_remove(const char *path, const struct stat *facts, int kind
     return remove(path);
 }
 
-/* Every process whose first environment names the folder; how many. */
+/* Up to so many bytes of /proc/PID/NAME; -1: it cannot be opened. */
+static inline ssize_t leftovers_read(int pid, const char *name, char *text, size_t bytes)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, bytes);
+
+    if (fd >= 0)
+        close(fd);
+    return got;
+}
+
+/* Of a process without an environment: whether it is about to have one.  Who has spawned it is told that it was executed some
+ * moments before its words and its environment are in their places. */
+static inline bool leftovers_nascent(int pid)
+{
+    enum { KERNEL_THREAD = 0x200000 };
+    char text[1024], state = 'X';
+    unsigned flags = KERNEL_THREAD;
+    ssize_t got = leftovers_read(pid, "stat", text, sizeof(text) - 1);
+    const char *name_end;
+
+    text[got < 0 ? 0 : got] = '\0';
+    name_end = strrchr(text, ')');
+    if (name_end == NULL || sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
+        return false;
+    return state != 'Z' && state != 'X' && (flags & KERNEL_THREAD) == 0 &&
+           leftovers_read(pid, "cmdline", text, sizeof(text)) == 0;
+}
+
+/* Every process whose first environment names the folder; how many, with those of which that is not known yet. */
 static inline int leftovers_kill(const char *folder)
 {
     static char text[1 << 15];
     DIR *all = opendir("/proc");
-    int killed = 0;
+    int found = 0;
 
     for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
-        char path[300];
         int pid = atoi(entry->d_name);
+        ssize_t got =
+            pid > 1 && pid != (int)getpid() ? leftovers_read(pid, "environ", text, sizeof(text)) : -1;
 
-        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-        int fd = pid > 1 && pid != (int)getpid() ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text));
-
-        if (fd >= 0)
-            close(fd);
         if (got > 0 && memmem(text, (size_t)got, folder, strlen(folder)) != NULL)
-            killed += kill(pid, SIGKILL) == 0;
+            found += kill(pid, SIGKILL) == 0;
+        else if (got == 0)
+            found += leftovers_nascent(pid);
     }
     if (all != NULL)
         closedir(all);
-    return killed;
+    return found;
 }
 
 static inline void leftovers_wait(pid_t test, int told)
@@ -68,7 +97,7 @@ static inline void leftovers_wait(pid_t test, int told)
     for (int i = 0; i < count; i++) {
         if (access(folders[i], F_OK) != 0)
             continue;
-        for (int again = 0; again < 100 && leftovers_kill(folders[i]) > 0; again++)
+        for (int again = 0; again < 1000 && leftovers_kill(folders[i]) > 0; again++)
             usleep(10000); /* daemons start others while they are killed */
         nftw(folders[i], leftovers_remove, 16, FTW_DEPTH | FTW_PHYS);
     }
