@@ -32,7 +32,9 @@ typedef struct story {
     volatile sig_atomic_t stop; /* it has been seen: the training may end */
     char noted[8192];           /* what was told so far */
     uint64_t stop_at;           /* when this step was told; 0 = not yet */
-    gp_status asked;
+    const char *awaited; /* in words, what it goes on for, however long; NULL: nothing, it ends by itself */
+    int64_t give_up_ms;  /* when that is not awaited any more */
+    bool frail;          /* workers that die now are not replaced: workers_spoil() */
 } story;
 
 static uint32_t draw(story *s, uint32_t below)
@@ -57,6 +59,10 @@ static void on_step(void *context, const gp_train_step *step)
     s->step = step->step;
     if (s->act != NULL)
         s->act(s);
+    if (s->awaited != NULL && s->stop_at == 0 && gp_now_ms() > s->give_up_ms) {
+        GP_TEST_FAIL("step %d, and nothing of this: %s; told was: %s", (int)s->step, s->awaited, s->noted);
+        s->stop_at = s->step;
+    }
     if (s->stop_at != 0 && s->step >= s->stop_at)
         s->stop = 1;
 }
@@ -88,6 +94,21 @@ static void on_note(void *context, const char *sentence)
     strncat(s->noted, sentence, sizeof(s->noted) - strlen(s->noted) - 1);
 }
 
+/* The pool's workers are started through a link, which workers_spoil() lets point at what ends at once. */
+static void workers_link(const char *program)
+{
+    const char *link = in_root("worker");
+
+    unlink(link);
+    if (symlink(program, link) != 0)
+        GP_TEST_FAIL("%s is not made", link);
+}
+
+static void workers_spoil(void)
+{
+    workers_link("/bin/false");
+}
+
 /* On a pool of its own. */
 static void run(story *s, uint32_t workers, const gp_lease_request *lease, const char *const *options,
                 const char *fault)
@@ -102,6 +123,11 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
     gp_training *training = NULL;
 
     pools_begin(fault);
+    if (s->frail) {
+        workers_link(getenv("GRADPOOL_WORKER"));
+        setenv("GRADPOOL_WORKER", in_root("worker"), 1);
+    }
+    s->give_up_ms = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
     if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers, .note = on_note, .context = s },
                      &s->err) != GP_OK ||
         gp_pool_open(&s->other, &(gp_pool_options){ .attach_only = true }, &s->err) != GP_OK) {
@@ -125,6 +151,12 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
 static gp_status ask(story *s, uint32_t workers, gp_error *e)
 {
     return gp_training_set_workers(s->other, s->pool->lease, 0, workers, e);
+}
+
+static void check_went_well(const story *s)
+{
+    if (s->status != GP_OK)
+        GP_TEST_FAIL("%s: %s", gp_status_name(s->status), s->err.message);
 }
 
 /* Every few steps another number of workers, or the death of one; never two things at once, which might leave nobody. */
@@ -182,7 +214,8 @@ TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
         shrunk += s.shrunk;
         free(s.model.data);
     }
-    CHECK(kills > 0 && grown > 0 && shrunk > 0);
+    if (kills == 0 || grown == 0 || shrunk == 0)
+        GP_TEST_FAIL("%u were killed, %u groups grew and %u shrank", kills, grown, shrunk);
     free(undisturbed.model.data);
 }
 
@@ -201,21 +234,33 @@ TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
 {
     static const char *const options[] = { "max-epochs=10", "mini-batch-size=50", "initial-learn-rate=0.05",
                                            NULL };
-    story alone = { 0 }, s = { .act = resize_often };
+    story alone = { 0 };
+    uint32_t grown = 0, shrunk = 0, regroups = 0;
 
     run(&alone, 3, NULL, options, NULL);
-    run(&s, 3, NULL, options, NULL);
-    REQUIRE(alone.status == GP_OK && s.status == GP_OK);
-    CHECK(s.regroups >= 3);
-    CHECK_INT(s.regroups, s.summary.resizes);
-    CHECK_INT(0, s.summary.restarts);
-    CHECK_INT(0, s.told_wrong);
+    REQUIRE_OK(alone.status, alone.err);
     CHECK_INT(10 * SAMPLES, alone.summary.samples_trained);
-    CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
-    CHECK_INT(alone.summary.steps, s.summary.steps);
-    CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy, 0.02); /* of some hundred */
+    /* How often there is time for another number depends on the machine: on until all was seen. */
+    for (int times = 0; times < 20 && (regroups < 3 || grown == 0 || shrunk == 0); times++) {
+        story s = { .act = resize_often };
+
+        run(&s, 3, NULL, options, NULL);
+        REQUIRE_OK(s.status, s.err);
+        CHECK_INT(s.regroups, s.summary.resizes);
+        CHECK_INT(0, s.summary.restarts);
+        CHECK_INT(0, s.told_wrong);
+        CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
+        CHECK_INT(alone.summary.steps, s.summary.steps);
+        CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy,
+                   0.02); /* of some hundred */
+        regroups += s.regroups;
+        grown += s.grown;
+        shrunk += s.shrunk;
+        free(s.model.data);
+    }
+    if (regroups < 3 || grown == 0 || shrunk == 0)
+        GP_TEST_FAIL("in 20 trainings %u regroups, %u that grew and %u that shrank", regroups, grown, shrunk);
     free(alone.model.data);
-    free(s.model.data);
 }
 
 static void let_go(story *s)
@@ -228,15 +273,16 @@ static void let_go(story *s)
 
 TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_takes_the_others_later)
 {
-    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
-                                           "validation-frequency=100000", NULL };
+    static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
+                                           "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
     gp_train_request request = { .network = "lenet", .data = "digits:1500", .options = options };
-    story s = { .act = let_go };
+    story s = { .act = let_go, .awaited = "three workers" };
 
     request.stop = &s.stop;
     gp_training *training = NULL;
 
     pools_begin(NULL);
+    s.give_up_ms = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
     request.events =
         (gp_train_events){ .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = &s };
     request.lease = (gp_lease_request){ .workers_min = 1, .workers_max = 3 };
@@ -246,8 +292,7 @@ TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_take
                           &s.err),
                s.err);
     s.status = gp_train(&training, s.pool, &request, &s.err);
-    if (s.status != GP_OK)
-        GP_TEST_FAIL("%s", s.err.message);
+    check_went_well(&s);
     CHECK(s.grown >= 1);
     CHECK_INT(3, s.world);
     CHECK_INT(0, s.shrunk);
@@ -260,18 +305,18 @@ TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_take
 
 static void kill_last(story *s)
 {
-    if (s->step == 6 && s->kills++ == 0)
-        kill((pid_t)s->pool->grant.slots[s->pool->grant.slots_count - 1].pid, SIGKILL);
+    if (s->step != 6 || s->kills++ != 0)
+        return;
+    workers_spoil();
+    kill((pid_t)s->pool->grant.slots[s->pool->grant.slots_count - 1].pid, SIGKILL);
 }
 
 TEST(with_fewer_than_min_workers_it_waits_and_ends_in_words_when_nobody_can_come)
 {
-    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "min-workers=2", NULL };
-    story s = { .act = kill_last };
+    static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50", "min-workers=2", NULL };
+    story s = { .act = kill_last, .awaited = "its end in words", .frail = true };
 
-    run(&s, 2, NULL, options,
-        "claimed:1:kill@2.2,claimed:1:kill@2.3,claimed:1:kill@2.4,claimed:1:kill@2.5,claimed:1:kill@2.6,"
-        "claimed:1:kill@2.7");
+    run(&s, 2, NULL, options, NULL);
     CHECK_STATUS(GP_EPEER, s.status == GP_ECANCELED ? GP_EPEER : s.status);
     CHECK_CONTAINS(s.err.message, "worker 2");
     CHECK_CONTAINS(s.err.message, "cannot be replaced");
@@ -291,15 +336,13 @@ static void stop_when_kept(story *s)
 
 TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
 {
-    static const char *const options[] = {
-        "max-epochs=200", "mini-batch-size=50",          "initial-learn-rate=0.02",
-        "max-restarts=2", "validation-frequency=100000", NULL
-    };
-    story s = { .act = stop_when_kept };
+    static const char *const options[] = { "max-epochs=100000",           "mini-batch-size=50",
+                                           "initial-learn-rate=0.02",     "max-restarts=2",
+                                           "validation-frequency=100000", NULL };
+    story s = { .act = stop_when_kept, .awaited = "no more of them are taken" };
 
     run(&s, 2, NULL, options, "forward:3:kill@2");
-    if (s.status != GP_OK)
-        GP_TEST_FAIL("%s", s.err.message);
+    check_went_well(&s);
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.world);
     CHECK_INT(3, s.summary.restarts);
@@ -321,21 +364,21 @@ static void ask_for_three(story *s)
 
 TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
 {
-    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
-                                           "validation-frequency=100000", NULL };
-    story s = { .act = ask_for_three };
+    static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
+                                           "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
+    story s = { .act = ask_for_three, .awaited = "a third worker" };
 
     run(&s, 3, &two_of_three, options, NULL);
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_INT(1, s.grown);
     CHECK(s.group_step > 5); /* it was not waited for */
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.summary.resizes);
     free(s.model.data);
     /* It dies when it is ready; its replacement joins. */
-    s = (story){ .act = ask_for_three };
+    s = (story){ .act = ask_for_three, .awaited = "a third worker" };
     run(&s, 3, &two_of_three, options, "prepared:1:kill@1.1,prepared:1:kill@2.1,prepared:1:kill@3.1");
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_INT(1, s.grown);
     CHECK_INT(0, s.shrunk);
     CHECK_INT(0, s.summary.restarts);
@@ -355,12 +398,12 @@ static void kill_while_preparing(story *s)
 
 TEST(a_death_and_the_end_while_a_newcomer_prepares_do_not_wait_for_it)
 {
-    static const char *const options[] = { "max-epochs=200", "mini-batch-size=50", "initial-learn-rate=0.02",
-                                           "validation-frequency=100000", NULL };
-    story s = { .act = kill_while_preparing };
+    static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
+                                           "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
+    story s = { .act = kill_while_preparing, .awaited = "one worker less" };
 
     run(&s, 3, &two_of_three, options, "prepared:1:hang@1.1,prepared:1:hang@2.1,prepared:1:hang@3.1");
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_INT(1, s.shrunk);
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.summary.restarts);
@@ -395,10 +438,10 @@ static void hide_data(story *s)
 
 TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
 {
-    static const char *const options[] = { "max-epochs=2000", "mini-batch-size=50", "initial-learn-rate=0.01",
-                                           NULL };
+    static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
+                                           "initial-learn-rate=0.01", NULL };
     char folder[] = "/tmp/gpd-XXXXXX", path[2][60];
-    story s = { .act = hide_data, .data = path[0] };
+    story s = { .act = hide_data, .data = path[0], .awaited = "that it cannot join" };
 
     REQUIRE(leftovers_make(folder) != NULL);
     snprintf(path[0], sizeof(path[0]), "%s/x.npy", folder);
@@ -407,7 +450,7 @@ TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
     array_write(path[1], "500,", 500);
     run(&s, 3, &two_of_three, options, NULL);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_CONTAINS(s.noted, " cannot join: ");
     CHECK_CONTAINS(s.noted, "the training goes on with 2");
     CHECK_INT(0, s.regroups);
@@ -448,12 +491,12 @@ TEST(a_number_of_workers_that_cannot_be_is_refused_in_words_and_nothing_changes)
     story s = { .act = ask_wrongly };
 
     run(&s, 2, NULL, least, NULL);
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_INT(0, s.regroups);
     free(s.model.data);
     s = (story){ .act = ask_of_fixed };
     run(&s, 2, NULL, fixed, NULL);
-    CHECK_STATUS(GP_OK, s.status);
+    check_went_well(&s);
     CHECK_INT(0, s.regroups);
     free(s.model.data);
 }
