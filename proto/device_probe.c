@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/base/patience.h"
 #include "common/base/log.h"
 
 extern char **environ;
@@ -92,23 +92,23 @@ static gp_status child_read(child *probe, gp_buffer *text, bool *ended, gp_error
  * keep the pipe open after the probe's own end. */
 static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
-    bool ended = false;
+    gp_patience patience = gp_patience_of(timeout_ms);
+    bool over = false, ended = false;
 
     for (;;) {
         struct pollfd fds[] = { { .fd = probe->output, .events = POLLIN },
                                 { .fd = probe->pidfd, .events = POLLIN } };
-        int64_t left = deadline - gp_now_ms();
         gp_status status;
 
-        if (left <= 0)
-            return gp_fail(err, GP_ETIMEDOUT,
-                           "the device probe did not answer within %g s; the driver may hang; " FALLBACK,
-                           timeout_ms / 1000.0);
-        poll(fds, 2, (int)left);
+        poll(fds, 2, gp_patience_turn(&patience));
         status = child_read(probe, text, &ended, err);
         if (status != GP_OK || ended || fds[1].revents != 0)
             return status;
+        if (over)
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "the device probe did not answer within %g s; the driver may hang; " FALLBACK,
+                           timeout_ms / 1000.0);
+        over = gp_patience_left(&patience) == 0; /* one more look: it may be we who were stopped */
     }
 }
 

@@ -244,9 +244,9 @@ TEST(a_probe_that_cannot_start_or_prints_nonsense_is_an_error_in_words)
     gp_error err;
 
     setenv("GRADPOOL_NVML_LIBRARY", FAKE_NVML_LIBRARY, 1);
-    CHECK_STATUS(GP_EIO, gp_device_probe(&list, "/nonexistent/program", 1000, &err));
+    CHECK_STATUS(GP_EIO, gp_device_probe(&list, "/nonexistent/program", GP_DEVICE_PROBE_MS, &err));
     CHECK_CONTAINS(err.message, "/nonexistent/program");
-    CHECK_STATUS(GP_EPROTO, gp_device_probe(&list, "/bin/echo", 1000, &err));
+    CHECK_STATUS(GP_EPROTO, gp_device_probe(&list, "/bin/echo", GP_DEVICE_PROBE_MS, &err));
     CHECK_CONTAINS(err.message, "device list");
 }
 

@@ -26,7 +26,8 @@
  *   FAKE_GPU_ENGINES  engines that cuDNN's heuristics name (3, at most 8); number 1 uses tensor cores, 2 is not
  *                     deterministic; a call of each has a name of its own: cudnnEngine0, ...
  *   FAKE_GPU_COMPILED number of the engine that is compiled when it is asked for (none)
- *   FAKE_GPU_ENGINE_US  "900,0,50": what a run of each engine takes for those who time it, besides what it really does
+ *   FAKE_GPU_ENGINE_US  "900,0,50": what a run of each engine takes for those who time it by events.  Where this or one of the next
+ *                     two is set, that is all that takes time, but for 1 us for each piece of work: not what the host takes
  *   FAKE_GPU_FUSED_US   and of a plan of several operations
  *   FAKE_GPU_ALGORITHM_US  the same of the three algorithms of cuBLASLt, cublasLtAlgorithm0, ...
  *   FAKE_GPU_ALIGNMENT  0: tensors need not be aligned as they were said to be

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/fake/gpu/parts.h"
@@ -168,9 +169,16 @@ void fake_spend(long us)
     __atomic_add_fetch(&spent_ns, (int64_t)us * 1000, __ATOMIC_RELAXED);
 }
 
-int64_t fake_spent_ns(void)
+int64_t fake_device_ns(void)
 {
-    return __atomic_load_n(&spent_ns, __ATOMIC_RELAXED);
+    static const char *const said[] = { "FAKE_GPU_ENGINE_US", "FAKE_GPU_FUSED_US", "FAKE_GPU_ALGORITHM_US" };
+    struct timespec now;
+
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++)
+        if (getenv(said[i]) != NULL && getenv(said[i])[0] != '\0')
+            return __atomic_load_n(&spent_ns, __ATOMIC_RELAXED);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- for tests ---- */

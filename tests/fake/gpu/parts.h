@@ -33,7 +33,8 @@ long fake_number(const char *variable, long otherwise);
 long fake_number_at(const char *variable, int64_t index); /* of "900,0,50"; 0 beyond its end */
 /* So many microseconds of the device have passed, for events alone: nobody waits for them. */
 void fake_spend(long us);
-int64_t fake_spent_ns(void);
+int64_t fake_device_ns(
+    void); /* the host's clock, or only what was spent where a test says what takes how long */
 
 /* A call that does its work at once: a fault of it ends the function. */
 #define FAKE_CALL(function, type)                                                                            \
