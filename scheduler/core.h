@@ -84,6 +84,7 @@ typedef struct gp_core_slot {
         stretch_max_ms; /* of a training: in the present stretch of a step, in the longest that ended */
     uint64_t lease;     /* the lease whose member it is, or 0 */
     uint64_t revoking;  /* the lease it has yet to give back, or 0 */
+    bool excused;       /* it stood still when it was to give that back, and its second began anew */
     uint32_t granted;   /* generation last sent to this incarnation, 0 = none */
     uint32_t acked;     /* generation it acknowledged, 0 = none */
     int64_t answer_ms;  /* when an answer to grant or revoke is overdue; 0 = none expected */
@@ -300,7 +301,7 @@ typedef struct gp_core_config {
     uint32_t waits_max;   /* asks in the queue; more are refused with GP_EBUSY */
     int64_t idle_ms;      /* pool without lease or client message: shut down */
     int64_t start_ms;     /* spawned -> ready */
-    int64_t answer_ms;    /* revoke -> revoked, quit -> dead */
+    int64_t answer_ms;    /* revoke -> revoked (of one that beats), quit -> dead */
     int64_t grant_ms;     /* first grant -> acknowledged */
     int64_t regrant_ms;   /* later grants: a survivor may have to finish a step before it can leave it */
     int64_t suspect_ms;   /* silence after which a ready worker is suspect: shown, and otherwise let be */

@@ -27,6 +27,7 @@ enum {
     TRIES_SOON = 4,
     STRETCH_SUSPECT = 5, /* times the longest stretch of a step so far */
     STRETCH_LOST = 10,
+    STOOD_STILL_MS = 900, /* without a beat, of which there is one every 500 ms */
 };
 
 bool gp_core_slot_free(const gp_core_slot *slot)
@@ -180,6 +181,17 @@ static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *confi
     return slot->beat_ms + limit - (stretches(slot) ? slot->stretch_ms : 0);
 }
 
+/* When its answer to a grant or a revoke is too late.  Who beats and does not give back is in something that does not end; who does
+ * not beat either was stopped or has no core, and has as long as for taking a lease. */
+static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    if (slot->answer_ms == 0)
+        return INT64_MAX;
+    return slot->revoking == 0 || slot->excused || slot->answer_ms - slot->beat_ms < STOOD_STILL_MS
+               ? slot->answer_ms
+               : longer_of(slot->answer_ms, slot->beat_ms + config->grant_ms);
+}
+
 /* silent_ms 0: it is well again. */
 static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
 {
@@ -218,6 +230,10 @@ static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
     gp_core_slot *slot = &core->slots[index];
     char words[80], time[32];
 
+    if (slot->revoking != 0 && !slot->excused && core->now_ms - slot->beat_ms >= STOOD_STILL_MS) {
+        slot->excused = true; /* once: what it is in may last, and its beats be slow */
+        slot->answer_ms = longer_of(slot->answer_ms, core->now_ms + core->config.answer_ms);
+    }
     slot->beat_ms = core->now_ms;
     if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config) || MUTANT(KEPT_SUSPICION))
         return;
@@ -383,7 +399,7 @@ static void tick_ready(gp_core *core, uint32_t index)
 
     if (MUTANT(FORGOTTEN_DEADLINE))
         return;
-    if (slot->answer_ms != 0 && core->now_ms >= slot->answer_ms) {
+    if (core->now_ms >= answer_due(slot, &core->config)) {
         if (slot->revoking != 0)
             snprintf(why, sizeof(why), "it did not give back lease %llu in time",
                      (unsigned long long)slot->revoking);
@@ -444,8 +460,8 @@ int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config)
                                                                                      : slot->due_ms;
     if (MUTANT(FORGOTTEN_DEADLINE))
         return due;
-    if (slot->answer_ms != 0)
-        due = slot->answer_ms;
+    if (answer_due(slot, config) < due)
+        due = answer_due(slot, config);
     if (silence_due(slot, config) < due)
         due = silence_due(slot, config);
     if (!slot->suspect && suspect_due(slot, config) < due)

@@ -584,7 +584,9 @@ TEST(a_worker_that_runs_code_of_its_user_is_suspect_and_never_killed_for_its_sil
     beats(1, GP_CORE_USERS, 0, 0);
     CHECK(!core->slots[1].suspect);
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1); /* the end of its lease is another matter */
-    wait_ms(core->config.answer_ms);
+    wait_ms(core->config.answer_ms / 2);
+    beats(1, GP_CORE_USERS, 0, 0);
+    wait_ms(core->config.answer_ms / 2);
     CHECK(core->slots[1].process == GP_CORE_DYING);
     pool_free();
 }
@@ -662,7 +664,9 @@ TEST(a_scheduler_that_was_stopped_for_a_second_leaves_workers_their_time_to_answ
     now += core->config.answer_ms + 200;
     say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
     CHECK(core->slots[0].process == GP_CORE_READY && find(GP_CORE_KILL) == NULL);
-    wait_ms(core->config.answer_ms);
+    wait_ms(core->config.answer_ms / 2);
+    beats(0, GP_CORE_TRAINING, 0, 40);
+    wait_ms(core->config.answer_ms / 2);
     CHECK(core->slots[0].process == GP_CORE_DYING);
     pool_free();
 }
@@ -723,11 +727,13 @@ TEST(messages_of_another_epoch_are_dropped)
     pool_free();
 }
 
-TEST(a_worker_that_does_not_give_back_is_killed_after_a_second_and_replaced)
+TEST(a_worker_that_beats_and_does_not_give_back_is_killed_after_a_second_and_replaced)
 {
     REQUIRE(pool_held(1));
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
-    wait_ms(999);
+    wait_ms(500);
+    say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+    wait_ms(499);
     CHECK(core->slots[0].process == GP_CORE_READY);
     wait_ms(1);
     REQUIRE(find(GP_CORE_KILL) != NULL);
@@ -737,6 +743,31 @@ TEST(a_worker_that_does_not_give_back_is_killed_after_a_second_and_replaced)
     ready(0);
     CHECK_TEXT("idle", gp_core_slot_word(&core->slots[0]));
     pool_free();
+}
+
+/* Stopped, or without a core: it has not been asked yet. */
+TEST(a_worker_that_stands_still_has_its_second_to_give_back_when_it_goes_on_and_five_until_then)
+{
+    for (int goes_on = 0; goes_on < 2; goes_on++) {
+        REQUIRE(pool_held(1));
+        of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+        wait_ms(4500);
+        CHECK(core->slots[0].process == GP_CORE_READY);
+        if (goes_on) {
+            gp_core_event revoked = of_worker(GP_CORE_EVENT_WORKER_REVOKED, 0);
+
+            say(of_worker(GP_CORE_EVENT_WORKER_BEAT, 0));
+            wait_ms(900);
+            revoked.lease = 1;
+            say(revoked);
+            CHECK_TEXT("idle", gp_core_slot_word(&core->slots[0]));
+            CHECK_INT(1, core->slots[0].incarnation);
+        } else {
+            wait_ms(500);
+            CHECK(find(GP_CORE_KILL) != NULL);
+        }
+        pool_free();
+    }
 }
 
 TEST(a_worker_without_a_sign_of_life_for_15_s_is_replaced)
