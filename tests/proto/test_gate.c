@@ -718,7 +718,8 @@ TEST(who_has_said_nothing_within_seconds_is_cut_off_however_busy_it_looks)
 
 /* ---- between the two ---- */
 
-/* One connection through a listener of ours; what the client says is kept, the byte at `flip` changed. */
+/* One connection at a time through a listener of ours; what the client says on the present one is kept, the byte at `flip`
+ * changed.  A handshake that the machine held up for too long is begun anew, on another. */
 typedef struct proxy {
     int listener, port, server_port;
     pthread_t thread;
@@ -729,11 +730,14 @@ typedef struct proxy {
     _Atomic bool end;
 } proxy;
 
-static void *proxy_run(void *context)
+static bool proxy_flipped(const proxy *p)
 {
-    proxy *p = context;
-    int client = accept(p->listener, NULL, NULL), server = plain_connect(p->server_port);
+    return p->flip >= 0 && (ssize_t)p->bytes > p->flip;
+}
 
+/* Until one of them hangs up, or it was reset. */
+static void proxy_pass(proxy *p, int client, int server)
+{
     while (!p->end) {
         struct pollfd fds[2] = { { .fd = client, .events = POLLIN }, { .fd = server, .events = POLLIN } };
         uint8_t bytes[4096];
@@ -742,9 +746,9 @@ static void *proxy_run(void *context)
         for (int i = 0; i < 2; i++) {
             ssize_t got = fds[i].revents == 0 ? -1 : recv(fds[i].fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 
-            if (got == 0)
-                p->end = true;
-            if (got <= 0)
+            if (got == 0 || (fds[i].revents & POLLERR) != 0)
+                return;
+            if (got < 0)
                 continue;
             if (i == 0 && p->bytes + (size_t)got <= sizeof(p->said)) {
                 if (p->flip >= (ssize_t)p->bytes && p->flip < (ssize_t)p->bytes + got)
@@ -753,16 +757,34 @@ static void *proxy_run(void *context)
                 p->bytes += (size_t)got;
             }
             (void)!send(i == 0 ? server : client, bytes, (size_t)got, MSG_NOSIGNAL);
-            if (p->resets && p->flip >= 0 && (ssize_t)p->bytes > p->flip) {
+            if (p->resets && proxy_flipped(p)) {
                 gp_sleep_ms(5);
                 setsockopt(server, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
                            sizeof(struct linger));
-                p->end = true;
+                return;
             }
         }
     }
-    close(client);
-    close(server);
+}
+
+static void *proxy_run(void *context)
+{
+    proxy *p = context;
+
+    while (!p->end) {
+        struct pollfd next = { .fd = p->listener, .events = POLLIN };
+
+        if (poll(&next, 1, 20) <= 0)
+            continue;
+        int client = accept(p->listener, NULL, NULL), server = plain_connect(p->server_port);
+
+        p->bytes = 0;
+        proxy_pass(p, client, server);
+        close(client);
+        close(server);
+        if (proxy_flipped(p))
+            p->end = true;
+    }
     return NULL;
 }
 
