@@ -17,7 +17,6 @@
 
 #include "client/pool.h"
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/secret.h"
 #include "proto/curve.h"
@@ -27,7 +26,7 @@
 enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5, READY_MS = 2000 };
 
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
-                         int timeout_ms, gp_error *err)
+                         gp_patience *patience, gp_error *err)
 {
     gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
                             .protocol_max = GP_PROTOCOL,
@@ -38,7 +37,7 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
     if (status != GP_OK)
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
-    status = gp_door_connect(door, reply, places->scheduler_door, &hello, timeout_ms, err);
+    status = gp_door_connect_patient(door, reply, places->scheduler_door, &hello, patience, err);
     /* A daemon that is ending, or was just killed, still takes a knock and hangs up: nobody is there any more. */
     return status == GP_EPEER
                ? gp_fail(err, GP_ENOPOOL, "the scheduler of pool %s has just ended", places->pool)
@@ -193,17 +192,17 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
 
 /* What the scheduler says on its readiness pipe; GP_EBUSY: another one holds the pool's lock. */
 static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp_places *places,
-                                   int64_t deadline, gp_error *err)
+                                   gp_patience *patience, gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
     size_t used = 0;
 
     for (;;) {
         struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
-        int64_t left = deadline - gp_now_ms();
-        int said = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
+        int64_t left = gp_patience_left(patience);
+        int said = poll(&poll_fd, 1, gp_patience_turn(patience));
 
-        if (said <= 0 && left <= 0) /* in this order: it may be we who were stopped */
+        if (said <= 0 && left == 0) /* in this order: it may be we who were stopped */
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler (pid %d) did not get ready in time; its log is %s", (int)pid,
                            places->scheduler_log);
@@ -238,7 +237,7 @@ static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp
 }
 
 /* The start lock: starters come one after the other. */
-static gp_status launch_lock(int *lock, const gp_places *places, int64_t deadline, gp_error *err)
+static gp_status launch_lock(int *lock, const gp_places *places, gp_patience *patience, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
 
@@ -248,7 +247,7 @@ static gp_status launch_lock(int *lock, const gp_places *places, int64_t deadlin
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot open the start lock %s", path);
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (gp_now_ms() >= deadline) {
+        if (gp_patience_left(patience) == 0) {
             close(fd);
             return gp_fail(err, GP_ETIMEDOUT,
                            "another process has been starting pool %s all the time; its lock is %s",
@@ -261,11 +260,12 @@ static gp_status launch_lock(int *lock, const gp_places *places, int64_t deadlin
 }
 
 gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
-                    const gp_pool_options *options, const uint8_t session[16], int timeout_ms, gp_error *err)
+                    const gp_pool_options *options, const uint8_t session[16], gp_patience *patience,
+                    gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
+    int timeout_ms = (int)patience->left_ms;
     gp_error why = { 0 };
-    gp_status status = gp_launch_find(door, reply, places, session, timeout_ms, &why);
+    gp_status status = gp_launch_find(door, reply, places, session, patience, &why);
 
     *started = false;
     if (status != GP_ENOPOOL || options->attach_only) {
@@ -278,19 +278,19 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         return status;
     int lock = -1;
 
-    status = launch_lock(&lock, places, deadline, err);
+    status = launch_lock(&lock, places, patience, err);
     if (status != GP_OK)
         return status;
     for (;;) {
-        int left = (int)(deadline - gp_now_ms()), ready = -1;
+        int ready = -1;
         pid_t pid;
 
-        if (left <= 0) {
+        if (gp_patience_left(patience) == 0) {
             status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
                              places->pool, timeout_ms, why.message, places->scheduler_log);
             break;
         }
-        status = gp_launch_find(door, reply, places, session, left, &why);
+        status = gp_launch_find(door, reply, places, session, patience, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);
@@ -300,12 +300,11 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         if (status != GP_OK)
             break;
         gp_fault_point("starting");
-        status = launch_wait_ready(ready, pid, started, places, deadline, &why);
+        status = launch_wait_ready(ready, pid, started, places, patience, &why);
         close(ready);
         if (status == GP_OK) { /* it is there: time enough to come in */
-            int64_t soon = gp_now_ms() + READY_MS;
-
-            deadline = deadline > soon ? deadline : soon;
+            if (patience->left_ms < READY_MS)
+                patience->left_ms = READY_MS;
             continue;
         }
         if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */

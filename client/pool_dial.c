@@ -58,23 +58,23 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
 }
 
 /* In slices: a scheduler that let us in and died is no one to wait for. */
-static gp_status pool_link(gp_pool *pool, const char *endpoint, int timeout_ms, gp_error *err)
+static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_patience *patience, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_status status;
 
     /* Each try makes a new link, for which one that is busy must have the time: longer and longer. */
-    for (;; patience.turn_ms *= patience.turn_ms < POOL_LINK_MS ? 2 : 1) {
-        int turn = gp_patience_turn(&patience);
-        gp_status status =
-            gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, turn < 1 ? 1 : turn, err);
+    for (;; patience->turn_ms *= patience->turn_ms < POOL_LINK_MS ? 2 : 1) {
+        int turn = gp_patience_turn(patience);
 
-        if (status != GP_EPEER)
-            return status;
-        if (gp_door_gone(pool->door))
-            return pool_scheduler_gone(pool, err);
-        if (gp_patience_left(&patience) == 0)
-            return status;
+        status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, turn < 1 ? 1 : turn, err);
+        if (status == GP_EPEER && gp_door_gone(pool->door))
+            status = pool_scheduler_gone(pool, err);
+        else if (status == GP_EPEER && gp_patience_left(patience) > 0)
+            continue;
+        break;
     }
+    patience->turn_ms = GP_PATIENCE_TURN_MS;
+    return status;
 }
 
 /* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
@@ -99,16 +99,16 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
 }
 
 /* One try; what is open after a failure is the caller's to close. */
-static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started, int timeout_ms,
-                           gp_error *err)
+static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started,
+                           gp_patience *patience, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
     gp_door_reply reply;
     gp_status status =
-        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout_ms, err);
+        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, patience, err);
 
     if (status == GP_OK && !*started && options->secret_env != NULL)
-        status = tell_secrets(pool, options->secret_env, timeout_ms, err);
+        status = tell_secrets(pool, options->secret_env, (int)patience->left_ms, err);
     if (status != GP_OK)
         return status;
     if (reply.epoch < pool->epoch)
@@ -116,7 +116,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
                        reply.epoch, pool->epoch);
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
-    status = pool_link(pool, endpoint, timeout_ms, err);
+    status = pool_link(pool, endpoint, patience, err);
     if (status == GP_OK)
         status = pool_greet(pool, err);
     if (status == GP_OK)
@@ -135,17 +135,16 @@ static void hang_up(gp_pool *pool)
 
 gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + (options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS);
+    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS;
+    gp_patience patience = gp_patience_of(timeout_ms);
     gp_status status;
 
     if (pool->remote != NULL)
-        return pool_remote_dial(pool, (int)(deadline - gp_now_ms()), err);
+        return pool_remote_dial(pool, timeout_ms, err);
     pool->dialling = true;
     for (;;) {
-        int64_t left = deadline - gp_now_ms();
-
-        status = dial_once(pool, options, started, left > 1 ? (int)left : 1, err);
-        if (status != GP_EPEER || gp_now_ms() >= deadline)
+        status = dial_once(pool, options, started, &patience, err);
+        if (status != GP_EPEER || gp_patience_left(&patience) == 0)
             break;
         hang_up(pool); /* it died while we came in */
         poll(NULL, 0, RETRY_MS);
@@ -193,7 +192,8 @@ bool pool_missed(const gp_pool *pool)
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
     static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/record.h */
-    int64_t began = gp_now_ms(), deadline = began + POOL_REUNION_MS;
+    gp_patience patience = gp_patience_of(POOL_REUNION_MS);
+    int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;
     int door = pool->door;
     uint32_t pid = pool->scheduler_pid;
@@ -207,10 +207,10 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     pool->dialling = true;
     pool->scheduler = NULL;
     pool->door = -1;
-    while (status != GP_OK && gp_now_ms() < deadline) {
+    while (status != GP_OK && gp_patience_left(&patience) > 0) {
         bool started;
 
-        status = dial_once(pool, &as_it_was, &started, (int)(deadline - gp_now_ms()), &why);
+        status = dial_once(pool, &as_it_was, &started, &patience, &why);
         if (status == GP_OK && pool->lease != 0 && !pool->revoked)
             status = claim_lease(pool, &why);
         if (status == GP_OK)

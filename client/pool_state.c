@@ -89,7 +89,7 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
     return status == GP_EPEER && !pool_missed(pool) ? GP_OK : status;
 }
 
-enum { GONE_DIAL_MS = 1000, GONE_PAUSE_MS = 100 };
+enum { GONE_DIAL_MS = 5000, GONE_PAUSE_MS = 100 };
 
 /* Nothing tells that one on another host is gone but that nobody answers any more. */
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)

@@ -208,15 +208,19 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
 }
 
 /* Once; the channel that was there is closed.  *unproved: see gp_channel_options. */
-static gp_status dial_once(gp_pool *pool, int timeout_ms, bool *unproved, gp_error *err)
+static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved, gp_error *err)
 {
     struct pool_remote *remote = pool->remote;
     gp_link_keys keys = { .own = &remote->own, .server_key = remote->server_key };
     gp_channel_options link = {
-        .security = GP_SECURITY_CURVE, .curve = &keys, .heartbeat = true, .unproved = unproved
+        .security = GP_SECURITY_CURVE,
+        .curve = &keys,
+        .heartbeat = true,
+        .unproved = unproved,
+        .patience = patience,
     };
     gp_channel *made = NULL;
-    gp_status status = gp_channel_connect(&made, remote->endpoint, &link, timeout_ms, err);
+    gp_status status = gp_channel_connect(&made, remote->endpoint, &link, 0, err);
 
     if (status != GP_OK)
         return status;
@@ -225,20 +229,29 @@ static gp_status dial_once(gp_pool *pool, int timeout_ms, bool *unproved, gp_err
     return say_hello(pool, HELLO_MS, err);
 }
 
+/* An answer that did not come has cost HELLO_MS. */
+static int64_t hello_counted(gp_patience *patience)
+{
+    int64_t left;
+
+    patience->turn_ms = HELLO_MS;
+    left = gp_patience_left(patience);
+    patience->turn_ms = GP_PATIENCE_TURN_MS;
+    return left;
+}
+
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
     bool unproved;
     gp_error why;
     gp_status status;
 
     /* Who took the connection and then says nothing has died, perhaps: another follows it there. */
     pool->dialling = true;
-    do {
-        int64_t left = deadline - gp_now_ms();
-
-        status = dial_once(pool, left > 1 ? (int)left : 1, &unproved, &why);
-    } while (status == GP_ETIMEDOUT && gp_now_ms() < deadline);
+    do
+        status = dial_once(pool, &patience, &unproved, &why);
+    while (status == GP_ETIMEDOUT && hello_counted(&patience) > 0);
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status == GP_OK)
@@ -268,7 +281,7 @@ bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
 /* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 {
-    int64_t began = gp_now_ms(), deadline = began + PATIENCE_MS;
+    gp_patience patience = gp_patience_of(PATIENCE_MS);
     bool unproved = false;
     gp_error why = { .message = "" };
     gp_status status;
@@ -277,16 +290,16 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
     status = say_hello(pool, HELLO_MS, &why);
     /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
     while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
-           gp_now_ms() < deadline) {
-        int64_t left = deadline - gp_now_ms();
-
-        status = dial_once(pool, left > 1 ? (int)left : 1, &unproved, &why);
+           hello_counted(&patience) > 0) {
+        status = dial_once(pool, &patience, &unproved, &why);
         if (status != GP_OK && (status != GP_EPERM || unproved))
             poll(NULL, 0, RETRY_MS);
     }
     if (status == GP_EPERM &&
-        !unproved) /* perhaps only the link is a new one's: then the words are of the handshake */
-        status = dial_once(pool, HELLO_MS, &unproved, &why);
+        !unproved) { /* perhaps only the link is a new one's: then the words are of the handshake */
+        patience = gp_patience_of(HELLO_MS);
+        status = dial_once(pool, &patience, &unproved, &why);
+    }
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status != GP_OK)
@@ -313,23 +326,23 @@ gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
 static gp_status ask_whole(gp_pool *pool, const gp_message_type *type, const void *message,
                            const gp_message_type *reply_type, pool_message *out, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    gp_patience patience = gp_patience_of(PATIENCE_MS);
     uint64_t correlation, asked;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
 
     asked = pool->reunions;
     while (status == GP_OK) {
-        int64_t left = deadline - gp_now_ms();
+        int64_t left = gp_patience_left(&patience);
 
         if (pool->reunions != asked) {
             asked = pool->reunions;
             status = pool_tell(pool, type, message, &correlation, err);
             continue;
         }
-        if (left <= 0)
+        status = pool_next(pool, out, gp_patience_turn(&patience), err);
+        if (status == GP_OK && out->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT, "the pool did not answer '%s' within %d ms", type->name,
                            PATIENCE_MS);
-        status = pool_next(pool, out, (int)left, err);
         if (status != GP_OK || out->from == POOL_NOBODY)
             continue;
         if (out->from == POOL_SCHEDULER && out->in.envelope.correlation == correlation) {

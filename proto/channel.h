@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/patience.h"
 #include "proto/codec.h"
 #include "proto/curve.h"
 #include "proto/limits.h"
@@ -57,6 +58,8 @@ typedef struct gp_channel_options {
     bool *
         unproved; /* NULL, or set by gp_channel_connect() when it returns: its GP_EPERM is of handshakes that were ended without
                      * a word, by one who has not the key that we expect or by a network that breaks connections */
+    gp_patience
+        *patience; /* NULL, or what gp_channel_connect() waits by, instead of timeout_ms, and uses up */
 } gp_channel_options;
 
 /* Who sent a message, as a router knows it.  A plain value: copy it, compare with gp_peer_equal(), keep it.

@@ -90,15 +90,17 @@ static void dial_redial(gp_dial *dial, void *socket, const char *endpoint)
     zmq_connect(socket, endpoint);
 }
 
-gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int timeout_ms, bool *unproved,
-                       gp_error *err)
+gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, gp_patience *patience,
+                       bool *unproved, gp_error *err)
 {
-    int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    int timeout_ms = (int)patience->left_ms;
     zmq_pollitem_t items[2] = { { .socket = socket, .events = ZMQ_POLLOUT },
                                 { .socket = dial->monitor.events, .events = ZMQ_POLLIN } };
 
     for (;;) {
-        int64_t left = deadline_ms - gp_now_ms(), wait = left > 0 ? left : 0;
+        /* Asked before it is looked: it may be we who were stopped. */
+        bool time_is_over = gp_patience_left(patience) == 0;
+        int wait = gp_patience_turn(patience);
 
         if (dial->ended_ms != 0 && wait > GP_DIAL_RETRY_MS)
             wait = GP_DIAL_RETRY_MS;
@@ -113,7 +115,7 @@ gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int ti
             dial_hear(dial);
             dial_redial(dial, socket, endpoint);
         }
-        status = dial_judge(dial, endpoint, ready == 0 && left <= 0, timeout_ms, unproved, err);
+        status = dial_judge(dial, endpoint, ready == 0 && time_is_over, timeout_ms, unproved, err);
         if (status != GP_OK)
             return status;
     }

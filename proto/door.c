@@ -35,11 +35,19 @@ typedef struct connection {
     pid_t pid;
     uint32_t protocol;   /* the common one */
     int64_t deadline_ms; /* of SILENT */
+    bool excused;        /* it was extended */
     uint32_t next;       /* of FREE: the next free one, from 1 */
 } connection;
 
 /* What epoll hands back: connection ids start at 1 << 16. */
-enum { TAG_LISTENER = 0, TAG_TIMER = 1, PEERS_CEILING = 65535, BACKLOG = 4096, EXHAUSTED_PAUSE_MS = 100 };
+enum {
+    TAG_LISTENER = 0,
+    TAG_TIMER = 1,
+    PEERS_CEILING = 65535,
+    BACKLOG = 4096,
+    EXHAUSTED_PAUSE_MS = 100,
+    LATE_MS = 500
+};
 
 struct gp_door {
     gp_listener listener;
@@ -195,7 +203,15 @@ static void listener_pause(gp_door *door, bool paused)
     epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->listener.fd, &event);
 }
 
-/* Close who has been silent for too long, wake for the next. */
+/* Whether nothing of it waits to be read. */
+static bool connection_is_silent(const connection *peer)
+{
+    char byte;
+
+    return recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* Close who has been silent for too long, wake for the next.  Where we look late we were held up, as were others perhaps. */
 static void door_sweep(gp_door *door)
 {
     int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
@@ -207,10 +223,14 @@ static void door_sweep(gp_door *door)
 
         if (peer->stage != SILENT)
             continue;
-        if (peer->deadline_ms <= now_ms) {
+        if (peer->deadline_ms + LATE_MS < now_ms && !peer->excused) {
+            peer->excused = true;
+            peer->deadline_ms = now_ms + LATE_MS;
+        }
+        if (peer->deadline_ms <= now_ms && connection_is_silent(peer)) {
             door->stats.refused++;
             connection_close(door, peer);
-        } else if (peer->deadline_ms < next_ms) {
+        } else if (peer->deadline_ms > now_ms && peer->deadline_ms < next_ms) {
             next_ms = peer->deadline_ms;
         }
     }

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
+#include "common/base/patience.h"
 
 #define GP_DOOR_MAGIC 0x44504731u /* "1GPD" in memory */
 
@@ -114,6 +115,10 @@ gp_door_stats gp_door_get_stats(const gp_door *door);
  * the sentence of the refusal: GP_EBUSY, GP_EVERSION, ... */
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
                           int timeout_ms, gp_error *err);
+
+/* The same, by a patience that is used up. */
+gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
+                                  const gp_door_hello *hello, gp_patience *patience, gp_error *err);
 
 /* gp_door_gone -- whether the other end has hung up; a request that waits is left where it is. */
 bool gp_door_gone(int door_fd);

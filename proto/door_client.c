@@ -19,15 +19,8 @@ static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) ==
 static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 16, "layout of the reply");
 static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
 
-static int left_ms(int64_t deadline_ms)
-{
-    int64_t left = deadline_ms - gp_now_ms();
-
-    return left > 0 ? (int)left : 0;
-}
-
 /* A full backlog is EAGAIN at once on Unix sockets, and nothing wakes us when it empties: try again. */
-static gp_status connect_until(int fd, const char *path, int64_t deadline_ms, gp_error *err)
+static gp_status connect_until(int fd, const char *path, gp_patience *patience, gp_error *err)
 {
     struct sockaddr_un address;
     gp_status status = gp_unix_address(&address, path, err);
@@ -41,7 +34,7 @@ static gp_status connect_until(int fd, const char *path, int64_t deadline_ms, gp
             return gp_fail_errno(err, GP_EPERM, "cannot connect to %s", path);
         if (errno != EAGAIN && errno != EINTR)
             return gp_fail_errno(err, GP_EIO, "cannot connect to %s", path);
-        if (left_ms(deadline_ms) == 0)
+        if (gp_patience_left(patience) == 0)
             return gp_fail(err, GP_ETIMEDOUT, "too many clients knock at %s; try again", path);
         nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
@@ -62,16 +55,18 @@ static gp_status listener_check(int fd, const char *path, gp_error *err)
     return GP_OK;
 }
 
-static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, int64_t deadline_ms,
+static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_patience *patience,
                             gp_error *err)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
+    int64_t left;
     int count;
 
-    do
-        count = poll(&ready, 1, left_ms(deadline_ms));
-    while (count < 0 && errno == EINTR);
-    if (count == 0)
+    do {
+        left = gp_patience_left(patience);
+        count = poll(&ready, 1, gp_patience_turn(patience));
+    } while (count <= 0 && left > 0);
+    if (count <= 0)
         return gp_fail(err, GP_ETIMEDOUT, "the daemon at %s does not answer", path);
     ssize_t bytes = recv(fd, reply, sizeof(*reply), MSG_DONTWAIT);
 
@@ -90,7 +85,14 @@ static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, int6
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
                           int timeout_ms, gp_error *err)
 {
-    int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
+
+    return gp_door_connect_patient(out, reply, path, hello, &patience, err);
+}
+
+gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
+                                  const gp_door_hello *hello, gp_patience *patience, gp_error *err)
+{
     gp_door_hello sent = *hello;
     gp_door_reply got;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -98,7 +100,7 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
     sent.magic = GP_DOOR_MAGIC;
-    gp_status status = connect_until(fd, path, deadline_ms, err);
+    gp_status status = connect_until(fd, path, patience, err);
 
     if (status == GP_OK)
         status = listener_check(fd, path, err);
@@ -108,7 +110,7 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
         errno != ECONNRESET)
         status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
     if (status == GP_OK)
-        status = reply_wait(fd, &got, path, deadline_ms, err);
+        status = reply_wait(fd, &got, path, patience, err);
     if (status != GP_OK) {
         close(fd);
         return status;
@@ -169,18 +171,19 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
 
 gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err)
 {
-    int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
     int received = -1;
 
     for (;;) {
+        int64_t left = gp_patience_left(&patience);
         gp_status status = gp_door_request_read(door_fd, request, &received, err);
 
         if (status == GP_OK && fd == NULL && received >= 0)
             close(received);
         if (status == GP_OK && fd != NULL)
             *fd = received;
-        if (status != GP_ETIMEDOUT || left_ms(deadline_ms) == 0)
+        if (status != GP_ETIMEDOUT || left == 0)
             return status;
-        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, left_ms(deadline_ms));
+        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, gp_patience_turn(&patience));
     }
 }

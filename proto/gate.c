@@ -24,6 +24,7 @@ enum {
     LINKS_KEY_MAX = 16,
     SILENCE_MS = 5000, /* from the connection to the first message */
     LOOK_MS = 50,
+    LATE_MS = 500,
     GROWTH_BYTES_MAX = 4 << 20, /* on a connection since its last message; the largest message has 1.3 MiB */
     MALFORMED_MAX = 10,
     FORGIVEN_MS = 60000, /* without another that is malformed */
@@ -448,12 +449,26 @@ static void look_at(gp_gate *gate, gate_link *link)
         link_cut(gate, link, GP_CUT_ENDLESS);
 }
 
+/* We were held up, as were those who come in perhaps. */
+static void forgive(gp_gate *gate, int64_t held_ms, int64_t now)
+{
+    for (uint32_t i = 0; i < gate->high; i++) {
+        int64_t *accepted = &gate->links[i].accepted_ms;
+
+        *accepted = *accepted + held_ms < now ? *accepted + held_ms : now;
+    }
+}
+
 void gp_gate_watch(gp_gate *gate)
 {
+    int64_t now = gp_now_ms(), since_ms = now - gate->looked_ms;
+
     hear_events(gate);
-    if (gate->high == 0 || gp_now_ms() - gate->looked_ms < LOOK_MS)
+    if (gate->high == 0 || since_ms < LOOK_MS)
         return;
-    gate->looked_ms = gp_now_ms();
+    gate->looked_ms = now;
+    if (since_ms > LATE_MS)
+        forgive(gate, since_ms - LATE_MS, now);
     for (uint32_t i = gate->high; i-- > 0;)
         if (i < gate->high && gate->links[i].fd >= 0)
             look_at(gate, &gate->links[i]);

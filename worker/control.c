@@ -22,7 +22,7 @@ enum {
     BEAT_MS = 500,
     STOPPED_MS = 1000, /* so late was this thread stopped, not slow */
     NEWS_MS = 50,      /* how often a client hears of a training */
-    JOIN_MS = 5000,    /* for the scheduler to answer */
+    JOIN_MS = 15000,   /* for the scheduler to answer: it lives, and its disk may be busy, and its cores */
     STOP_MS = 200,     /* for the compute thread to see that it is over */
     DRAIN_MS = 100,    /* for the last answers to leave */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
@@ -97,7 +97,7 @@ static gp_status control_open(control *c, gp_error *err)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
         status = control_dial(c, JOIN_MS, err);
-    c->join_ms = gp_now_ms() + JOIN_MS;
+    control_join_begin(c, JOIN_MS);
     c->beat_ms = gp_now_ms() + BEAT_MS;
     c->looked_ms = gp_now_ms();
     return status;
@@ -198,6 +198,12 @@ static int64_t stretch_of(control *c)
     return since == 0 || since >= now ? 0 : now - since;
 }
 
+void control_join_begin(control *c, int timeout_ms)
+{
+    c->join = gp_patience_of(timeout_ms);
+    c->join.turn_ms = BEAT_MS;
+}
+
 static void beat(control *c)
 {
     int64_t stretch_ms = stretch_of(c);
@@ -220,10 +226,12 @@ static void beat(control *c)
     c->beat_ms = gp_now_ms() + BEAT_MS;
     if (c->joined)
         control_tell(c, &envelope, &gp_msg_beat, &message);
-    else if (c->scheduler != NULL && c->warmed && !c->reporting && gp_now_ms() > c->join_ms)
-        control_orphaned(c); /* another may answer */
-    else if (c->scheduler != NULL && !c->warmed && gp_now_ms() > c->join_ms)
-        control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 5 s");
+    else if (c->scheduler != NULL && !c->reporting && gp_patience_left(&c->join) == 0) {
+        if (c->warmed)
+            control_orphaned(c); /* another may answer */
+        else
+            control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 15 s");
+    }
 }
 
 void control_doors(control *c)

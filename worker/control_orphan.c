@@ -24,14 +24,28 @@ enum {
     JOIN_MS = 5000,   /* for a scheduler that was found to say welcome */
     REDIAL_MS = 2,    /* the first wait; then twice as long each time */
     REDIAL_LAST_MS = 100,
+    LINK_MS = 2000,  /* for one link */
     ANSWER_MS = 250, /* for a scheduler that listens to answer the door; our clients wait meanwhile */
 };
 
-gp_status control_dial(control *c, int timeout_ms, gp_error *err)
+/* In turns, of which each makes a new link: a scheduler that let us in and died is no one to wait for. */
+static gp_status dial_link(control *c, const char *endpoint, int timeout_ms, gp_error *err)
 {
     /* No heartbeats: a scheduler that is stopped for a while cannot answer them, and a link that is made again is another
      * sender's.  That it is dead is seen at its door. */
     gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE };
+    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_status status;
+
+    patience.turn_ms = LINK_MS;
+    do
+        status = gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, gp_patience_turn(&patience), err);
+    while (status == GP_EPEER && !gp_door_gone(c->scheduler_door) && gp_patience_left(&patience) > 0);
+    return status;
+}
+
+gp_status control_dial(control *c, int timeout_ms, gp_error *err)
+{
     gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
                             .protocol_max = GP_PROTOCOL,
                             .role = GP_ROLE_WORKER,
@@ -53,7 +67,7 @@ gp_status control_dial(control *c, int timeout_ms, gp_error *err)
         status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
                          (unsigned long long)reply.epoch, (unsigned long long)c->epoch);
     if (status == GP_OK)
-        status = gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, timeout_ms, err);
+        status = dial_link(c, endpoint, timeout_ms, err);
     if (status == GP_OK) {
         c->epoch = reply.epoch;
         c->joined = false;
@@ -79,7 +93,8 @@ void control_orphaned(control *c)
     /* The next generation of what we serve is taken all the same: a training waits for it. */
     c->granting = c->granting && c->resetting && c->next_envelope.lease == c->lease;
     gp_fault_point("orphaned");
-    c->redial_ms = c->orphan_ms = gp_now_ms();
+    c->redial_ms = gp_now_ms();
+    c->orphan = gp_patience_of(ORPHAN_MS);
     c->redial_wait_ms = REDIAL_MS;
 }
 
@@ -118,7 +133,7 @@ static void redial(control *c)
     if (control_dial(c, ANSWER_MS, &err) == GP_OK) {
         gp_log_event(GP_LOG_INFO, "scheduler-found", GP_LOG_WITH({ "epoch", .number = (int64_t)c->epoch }),
                      "found a scheduler");
-        c->join_ms = gp_now_ms() + JOIN_MS;
+        control_join_begin(c, JOIN_MS);
         /* It has called before it answered: it is given the secrets before it hears that we are ready. */
         control_doors(c);
         return;
@@ -139,7 +154,7 @@ void control_orphan_serve(control *c)
         return;
     watch_client(c);
     if (c->lease != 0 && !c->resetting)
-        c->orphan_ms = gp_now_ms();
+        c->orphan = gp_patience_of(ORPHAN_MS);
     if (c->lease == 0 && c->recycle) { /* the dead scheduler would have replaced us */
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
                     "code or values of a lease that has ended are in this process");
@@ -147,7 +162,7 @@ void control_orphan_serve(control *c)
     }
     if (gp_now_ms() >= c->redial_ms)
         redial(c);
-    if (c->scheduler == NULL && gp_now_ms() - c->orphan_ms >= ORPHAN_MS)
+    if (gp_patience_left(&c->orphan) == 0 && c->scheduler == NULL)
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");
 }
 

@@ -2,6 +2,7 @@
 #ifndef GP_CONTROL_PARTS_H
 #define GP_CONTROL_PARTS_H
 
+#include "common/base/patience.h"
 #include "proto/channel.h"
 #include "proto/door.h"
 #include "proto/messages.h"
@@ -45,7 +46,7 @@ typedef struct control {
 
     /* Without a scheduler: scheduler == NULL (control_orphan.c). */
     int64_t redial_ms, redial_wait_ms; /* the next try, and how long to wait after it */
-    int64_t orphan_ms;                 /* since when there was neither a scheduler nor a lease */
+    gp_patience orphan;                /* how much longer with neither a scheduler nor a lease */
     bool called;                       /* a new scheduler answers: dial it */
     bool reporting;                    /* worker_ready is to be sent when compute is reset */
     int client_pidfd;                  /* of the lease's holder; -1 = not known */
@@ -94,12 +95,14 @@ typedef struct control {
     bool ending;
     int exit_code;
     int64_t end_ms; /* when ending: give up waiting for compute */
-    int64_t beat_ms, join_ms;
+    int64_t beat_ms;
+    gp_patience join;     /* with a scheduler that does not welcome us, counted in beats */
     uint32_t beaten_work; /* with the last beat */
     int64_t looked_ms;    /* when the loop was last here */
 } control;
 
 /* control.c */
+void control_join_begin(control *c, int timeout_ms); /* a scheduler was dialled */
 void control_end(control *c, int exit_code, int within_ms, const char *why);
 void control_doors(control *c); /* all that waits at the door */
 gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message_type *type,

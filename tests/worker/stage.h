@@ -47,7 +47,7 @@ static const char *stage_network = "{}", *stage_data = "/data"; /* of train() */
 
 static bool scheduler_open(void)
 {
-    gp_channel_options options = { .heartbeat = true };
+    gp_channel_options options = { .security = GP_SECURITY_NONE };
     gp_error err;
 
     memset(&s, 0, sizeof(s));
@@ -75,7 +75,7 @@ static __attribute__((unused)) void scheduler_dies(void)
 /* The next one, at the same address. */
 static __attribute__((unused)) bool scheduler_begins(uint64_t epoch)
 {
-    gp_channel_options options = { .heartbeat = true };
+    gp_channel_options options = { .security = GP_SECURITY_NONE };
     gp_error err;
 
     stage_epoch = epoch;
