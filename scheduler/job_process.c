@@ -156,9 +156,10 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
     posix_spawn_file_actions_addchdir_np(&actions, directory);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setpgroup(&attributes, 0);
+    /* A session of its own, not only a group: a group that loses its last parent in the session is sent SIGHUP if one of it is
+     * stopped, and a job that somebody looks at outlives its scheduler too. */
     posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     problem = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

@@ -110,8 +110,9 @@ static int spawn_with(pid_t *pid, const char *program, const char *log, char **a
     posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
+    /* A session of its own: job_process.c says why. */
     posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     problem = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

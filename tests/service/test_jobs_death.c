@@ -26,6 +26,34 @@ TEST(a_job_outlives_its_scheduler_and_is_watched_by_the_next)
     stage_end();
 }
 
+/* In a debugger, or by SIGSTOP: the kernel says SIGHUP to the stopped of a group that has become an orphan. */
+TEST(a_job_that_is_stopped_when_its_scheduler_dies_stays_so_and_goes_on_when_it_is_told_to)
+{
+    gp_proc_stat stat = { .state = '?' };
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(job).pid;
+
+    kill(pid, SIGSTOP);
+    CHECK(await_stopped(pid));
+    kill_scheduler();
+    REQUIRE(open_pool());
+    CHECK_INT(pid, look(job).pid);
+    CHECK(gp_proc_stat_read(&stat, pid));
+    CHECK_INT('T', stat.state);
+    touch(in_root("end"));
+    kill(pid, SIGCONT);
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(1, info.attempts);
+    stage_end();
+}
+
 TEST(a_job_that_ended_while_no_scheduler_was_there_is_recorded_as_it_ended)
 {
     stage_begin(true);
