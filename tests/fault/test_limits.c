@@ -291,9 +291,18 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
     CHECK(in >= 16 && in < 64);
     swarm_end(&crowd);
     CHECK(await_descriptors(scheduler, before));
-    crowd = swarm_start(in);
-    for (int i = 0; i < in; i++)
-        CHECK(read(crowd.told, &byte, 1) == 1 && byte == 'y');
+    int again = 0;
+
+    /* The last of the first crowd may be on their way out. */
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;;) {
+        crowd = swarm_start(in);
+        for (again = 0; again < in && read(crowd.told, &byte, 1) == 1 && byte == 'y';)
+            again++;
+        if (again == in || gp_now_ms() > until)
+            break;
+        swarm_end(&crowd);
+    }
+    CHECK_INT(in, again);
     CHECK_STATUS(GP_EBUSY, gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err));
     CHECK_CONTAINS(err.message, "which is its limit");
     swarm_end(&crowd);

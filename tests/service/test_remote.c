@@ -547,18 +547,21 @@ static bool caller_open(caller *c, const char *key)
     return c->channel != NULL;
 }
 
-/* The answer's status: GP_OK for anything but an error_reply; *reply may be NULL. */
+/* The answer's status: GP_OK for anything but an error_reply; *reply may be NULL.  What can be said here can be said twice: where
+ * the link broke, as on a machine that stood still, it is. */
 static gp_status call(caller *c, uint8_t session, const gp_message_type *type, const void *message,
                       gp_error_reply *reply)
 {
     gp_envelope envelope = { .correlation = ++c->correlation };
     gp_error_reply got = { .code = GP_OK };
+    bool said = false;
     gp_incoming in;
 
     memset(envelope.session, session, sizeof(envelope.session));
-    if (gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, NULL) != GP_OK)
-        return GP_EIO;
     for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
+        said = said && !gp_channel_broke(c->channel);
+        if (!said)
+            said = gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, NULL) == GP_OK;
         if (gp_channel_receive(c->channel, &in, NULL) != GP_OK)
             continue;
         bool ours = in.envelope.correlation == c->correlation, failed = in.type == &gp_msg_error_reply;
