@@ -10,7 +10,7 @@
  *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
  *                                                  with a wrong key before it serves
  *   LINGER for ever                                0, or what gp_channel_close() was given
- *   a silent peer                                  HANDSHAKE_IVL 2 s */
+ *   a silent peer                                  HANDSHAKE_IVL 2 s; 30 s where we listen on this host */
 #include "proto/channel.h"
 
 #include <errno.h>
@@ -41,6 +41,9 @@ enum {
     REMOTE_QUEUE_MESSAGES = 64, /* of a peer on another host, each way */
     REMOTE_BACKLOG = 256,
     CONNECT_MS = 5000,
+    /* After a pause of the machine timers come before what was said: who dialled and thinks that the link is up has spoken, and would
+     * not be told that it was lost.  On this host only our own uid can be silent. */
+    LOCAL_HANDSHAKE_MS = 30000,
     SELF_TEST_MS = 5000,
 };
 
@@ -67,9 +70,11 @@ static gp_status channel_configure(gp_channel *channel, const gp_channel_options
     void *socket = channel->socket;
     int64_t frame_bytes_max = options->bulk ? GP_PAYLOAD_BYTES_MAX : GP_BODY_BYTES_MAX;
     uid_t uid = geteuid();
+    bool local = channel->router && options->security == GP_SECURITY_NONE;
+    int handshake_ms = local ? LOCAL_HANDSHAKE_MS : GP_DIAL_HANDSHAKE_MS;
     bool done = option_set(socket, ZMQ_LINGER, 0) && option_set(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) &&
                 option_set(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) &&
-                option_set(socket, ZMQ_HANDSHAKE_IVL, GP_DIAL_HANDSHAKE_MS) &&
+                option_set(socket, ZMQ_HANDSHAKE_IVL, handshake_ms) &&
                 zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_bytes_max, sizeof(frame_bytes_max)) == 0;
 
     channel->payload_bytes_max = (size_t)frame_bytes_max;

@@ -15,7 +15,7 @@
 #include "proto/zmq_monitor.h"
 
 enum {
-    GP_DIAL_HANDSHAKE_MS = 2000, /* of sockets that dial and of those that listen */
+    GP_DIAL_HANDSHAKE_MS = 2000, /* of sockets that dial and of those that listen for other hosts */
     GP_DIAL_RETRY_MS = 100,
 };
 
