@@ -12,6 +12,7 @@ enum {
 
 gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err)
 {
+    dial->heard_ms = gp_now_ms();
     return gp_zmq_monitor_open(&dial->monitor, socket, events, "a link", err);
 }
 
@@ -28,7 +29,7 @@ static void dial_hear(gp_dial *dial)
     while (gp_zmq_monitor_next(&dial->monitor, &event, &value)) {
         if (event == ZMQ_EVENT_CONNECTED) {
             dial->connected = true;
-            dial->connected_ms = gp_now_ms();
+            dial->connected_ms = dial->heard_ms;
         }
         dial->broken |= event == ZMQ_EVENT_DISCONNECTED;
         if (event == ZMQ_EVENT_DISCONNECTED)
@@ -45,6 +46,7 @@ static void dial_hear(gp_dial *dial)
                  event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
             dial->failed++;
     }
+    dial->heard_ms = gp_now_ms();
 }
 
 /* GP_OK: nothing is known that makes waiting useless. */

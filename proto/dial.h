@@ -20,13 +20,15 @@ enum {
 };
 
 /* What the monitor has told; zero-initialise.  A handshake that ends is `failed` if the other side, or somebody on the way,
- * ended it, and `unanswered` if we did, when GP_DIAL_HANDSHAKE_MS were over (less, as we may hear late that it began). */
+ * ended it, and `unanswered` if we did, when GP_DIAL_HANDSHAKE_MS were over.  Where we were
+ * held up and hear at once that it began and ended, it counts as unanswered: who ends one does so soon. */
 typedef struct gp_dial {
     gp_zmq_monitor monitor;
     bool connected, turned_away;
-    int64_t connected_ms;
-    int64_t ended_ms; /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
-    bool broken;      /* it ended, since that was asked last */
+    int64_t heard_ms;     /* when the monitor was last listened to: what it tells now is not older */
+    int64_t connected_ms; /* not before that */
+    int64_t ended_ms;     /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
+    bool broken;          /* it ended, since that was asked last */
     unsigned failed, unanswered, refused;
 } gp_dial;
 

@@ -147,8 +147,9 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
     snprintf(board->last_error[i], sizeof(board->last_error[i]), "%s: %s", gp_status_name(status),
              why->message);
     /* What a network can do to a client, and where: never a decode of what was changed on the way (GP_EPROTO).  Who comes in
-     * anew and has three handshakes broken cannot tell that from another pool. */
-    bool broken = status == GP_EPERM && strcmp(call, "open") == 0 &&
+     * anew and has three handshakes broken, or comes back and has them broken for as long as it tries, cannot tell that from another pool. */
+    bool broken = status == GP_EPERM &&
+                  (strcmp(call, "open") == 0 || strncmp(why->message, "the link to ", 12) == 0) &&
                   strstr(why->message, "the network ends connections") != NULL;
 
     if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY &&
