@@ -1,0 +1,161 @@
+/* again.h -- trainings whose workers die, on pools of their own, and what came of them. */
+#ifndef GP_TEST_AGAIN_H
+#define GP_TEST_AGAIN_H
+
+#include <glob.h>
+
+#include "common/base/file.h"
+#include "tests/service/trained.h"
+
+static const char *const exact[] __attribute__((unused)) = {
+    "max-epochs=2",      "mini-batch-size=96",     "initial-learn-rate=0.002",       "solver=adam",
+    "reproducible=true", "validation-frequency=7", "output-network=best-validation", NULL
+};
+
+/* What came of a training. */
+typedef struct outcome {
+    gp_status status;
+    gp_error err;
+    gp_training_summary summary;
+    trained_model model;
+    uint64_t next;    /* the step that rank 0 tells next, from 1 */
+    bool out_of_turn; /* another one was told */
+    gp_pool *pool;
+    uint64_t kill_all_at;   /* the step; 0 = never */
+    bool kill_always;       /* and whenever it goes on */
+    const char *kill_saved; /* all of them at step 14, once a checkpoint stands in this folder */
+    uint64_t anew_at;       /* the step after which it went on last */
+    double longest;         /* of the pauses */
+    uint32_t checks, checked_twice;
+    uint64_t checked;
+    const char *network; /* JSON; NULL: lenet */
+} outcome;
+
+static void kill_all(const outcome *o)
+{
+    for (uint32_t rank = 0; rank < o->pool->grant.slots_count; rank++)
+        kill((pid_t)o->pool->grant.slots[rank].pid, SIGKILL);
+}
+
+/* A checkpoint is written beside the steps, as fast as the disk is. */
+static void kill_all_saved(const outcome *o)
+{
+    char pattern[80];
+    glob_t found = { 0 };
+
+    snprintf(pattern, sizeof(pattern), "%s/[0-9]*.json", o->kill_saved);
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+         glob(pattern, 0, NULL, &found) == GLOB_NOMATCH && gp_now_ms() < until;)
+        usleep(10000);
+    if (found.gl_pathc == 0)
+        GP_TEST_FAIL("no checkpoint in %s", o->kill_saved);
+    globfree(&found);
+    kill_all(o);
+}
+
+static void watch_step(void *context, const gp_train_step *step)
+{
+    outcome *o = context;
+
+    if (step->rank != 0)
+        return;
+    if (step->step != o->next)
+        printf("     step %d was told, not %d\n", (int)step->step, (int)o->next);
+    o->out_of_turn = o->out_of_turn || step->step != o->next;
+    o->next = step->step + 1;
+    if (step->step == o->kill_all_at)
+        kill_all(o);
+    if (step->step == 14 && o->kill_saved != NULL && o->anew_at == 0)
+        kill_all_saved(o);
+}
+
+static void watch_regroup(void *context, const gp_train_regroup *regroup)
+{
+    outcome *o = context;
+
+    o->anew_at = regroup->step;
+    o->longest = regroup->seconds > o->longest ? regroup->seconds : o->longest;
+    if (o->kill_always)
+        kill_all(o);
+}
+
+static void watch_check(void *context, const gp_train_check *check)
+{
+    outcome *o = context;
+
+    o->checks++;
+    o->checked_twice += check->step <= o->checked;
+    o->checked = check->step;
+}
+
+static void outcome_free(outcome *o)
+{
+    free(o->model.data);
+    *o = (outcome){ 0 };
+}
+
+/* On a pool of its own, whose workers have that fault (NULL: none). */
+static void run_on(outcome *o, uint32_t workers, const char *fault, const char *const *options)
+{
+    gp_training *training = NULL;
+    gp_pool *pool;
+
+    char network[120];
+
+    o->next = 1;
+    gp_train_request request = {
+        .network = o->network == NULL ? "lenet" : network,
+        .data = "digits:1500",
+        .options = options,
+        .events = { .step = watch_step, .check = watch_check, .regroup = watch_regroup, .context = o }
+    };
+
+    pools_begin(fault);
+    snprintf(network, sizeof(network), "%s/network.json", pools_root);
+    if (o->network != NULL && gp_file_write(network, o->network, strlen(o->network), &o->err) != GP_OK)
+        GP_TEST_FAIL("no network: %s", o->err.message);
+    gp_pool_options daemons = { .workers = workers,
+                                .silence_ms = o->kill_saved != NULL ? -1 : 0 }; /* we kill, nobody else */
+
+    if (gp_pool_open(&pool, &daemons, &o->err) != GP_OK) {
+        GP_TEST_FAIL("no pool: %s", o->err.message);
+        pools_end();
+        return;
+    }
+    o->pool = pool;
+    o->status = gp_train(&training, pool, &request, &o->err);
+    if (o->status == GP_OK) {
+        gp_training_summarize(training, &o->summary);
+        o->model = trained_read(training);
+        gp_training_free(training);
+    }
+    gp_pool_close(pool);
+    pools_end();
+}
+
+static inline void run(outcome *o, uint32_t workers, const char *fault, const char *const *options)
+{
+    *o = (outcome){ 0 };
+    run_on(o, workers, fault, options);
+}
+
+static inline void check_same(const char *what, const outcome *wanted, const outcome *got)
+{
+    if (got->status != GP_OK) {
+        GP_TEST_FAIL("%s: %s", what, got->err.message);
+        return;
+    }
+    if (!trained_equal(&got->model, &wanted->model))
+        GP_TEST_FAIL("%s: another model", what);
+    if (got->out_of_turn || got->next != wanted->next || got->summary.steps != wanted->summary.steps)
+        GP_TEST_FAIL("%s: its steps were not told once each, in order, up to %llu", what,
+                     (unsigned long long)wanted->next - 1);
+    if (got->summary.restarts == 0)
+        GP_TEST_FAIL("%s: nobody died", what);
+    if (got->longest > 600)
+        GP_TEST_FAIL("%s: a pause of %g s", what, got->longest);
+    if (got->checked_twice != 0)
+        GP_TEST_FAIL("%s: %u validations were told twice", what, got->checked_twice);
+}
+
+#endif

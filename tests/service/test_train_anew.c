@@ -1,0 +1,105 @@
+/* test_train_anew.c -- nobody is left that has the state of a training: it begins anew, or ends in words. */
+#include "tests/service/again.h"
+
+/* Nobody is left that has the state: the only worker died, or all did, or the last one after the others. */
+TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
+{
+    static const struct {
+        const char *fault;
+        uint32_t workers;
+        uint64_t kill_all_at;
+    } cases[] = {
+        { "ready:1:kill@1.1", 1, 0 },
+        { "commit:5:kill@1.1,attached:1:kill@1.2", 1, 0 },
+        { "validation:2:kill@1.1", 1, 0 },
+        { "done:1:kill@1.1", 1, 0 },
+        { "forward:3:kill@2.1,claimed:1:kill@2.2,commit:5:kill@1.1", 2, 0 },
+        { "commit:10:hang@1.1", 2, 7 }, /* it does not end before all are killed */
+        { "commit:10:hang@1.1,ready:1:kill@1.2", 2, 7 },
+    };
+    outcome undisturbed, got;
+
+    run(&undisturbed, 2, NULL, exact);
+    REQUIRE_OK(undisturbed.status, undisturbed.err);
+    REQUIRE(undisturbed.model.bytes > 0 && undisturbed.checks > 2);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        got = (outcome){ .kill_all_at = cases[i].kill_all_at };
+        run_on(&got, cases[i].workers, cases[i].fault, exact);
+        check_same(cases[i].fault, &undisturbed, &got);
+        CHECK_INT(undisturbed.checks, got.checks);
+        outcome_free(&got);
+    }
+    outcome_free(&undisturbed);
+}
+
+static char own_folder[64];
+
+static void remove_own_folder(void)
+{
+    nftw(own_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST(a_training_that_begins_anew_goes_on_from_the_newest_checkpoint_of_its_own)
+{
+    char path[100];
+    const char *const options[] = { "max-epochs=1",
+                                    "mini-batch-size=64",
+                                    "seed=3",
+                                    "checkpoint-frequency=4",
+                                    "checkpoint-frequency-unit=iteration",
+                                    path,
+                                    NULL };
+    outcome undisturbed, got;
+
+    strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
+    REQUIRE(mkdtemp(own_folder) != NULL);
+    leftovers_watch(own_folder);
+    snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
+    run(&undisturbed, 1, NULL, options); /* what it leaves is not of the next one */
+    REQUIRE_OK(undisturbed.status, undisturbed.err);
+    REQUIRE(undisturbed.model.bytes > 0 && undisturbed.next > 20);
+    run(&got, 1, "forward:3:kill@1.1", options);
+    check_same("before the first", &undisturbed, &got);
+    CHECK_INT(0, got.anew_at);
+    outcome_free(&got);
+    remove_own_folder();
+    got = (outcome){ .kill_saved = own_folder };
+    run_on(&got, 1, "forward:15:hang@1.1", options);
+    check_same("after the first", &undisturbed, &got);
+    if (got.anew_at < 4 || got.anew_at > 12 || got.anew_at % 4 != 0)
+        GP_TEST_FAIL("it went on after step %d", (int)got.anew_at);
+    outcome_free(&got);
+    outcome_free(&undisturbed);
+    remove_own_folder();
+}
+
+TEST(an_only_worker_that_always_dies_in_the_same_step_ends_the_training_in_words)
+{
+    static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2", NULL };
+    outcome got;
+
+    run(&got, 1, "forward:40:kill@1", twice);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, "worker 1");
+    CHECK_CONTAINS(got.err.message, "signal 9");
+    CHECK_CONTAINS(got.err.message, "the last step that all workers finished is");
+    CHECK(got.next <= 40 && !got.out_of_turn);
+}
+
+TEST(when_all_die_too_often_the_checkpoint_to_go_on_from_is_named)
+{
+    char path[100], told[100];
+    const char *const options[] = { "max-epochs=100", "mini-batch-size=64", "max-restarts=1", path, NULL };
+    outcome got = { .kill_all_at = 5, .kill_always = true };
+
+    strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
+    REQUIRE(mkdtemp(own_folder) != NULL);
+    leftovers_watch(own_folder);
+    snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
+    snprintf(told, sizeof(told), "--resume %s", own_folder);
+
+    run_on(&got, 2, NULL, options);
+    CHECK_STATUS(GP_EPEER, got.status);
+    CHECK_CONTAINS(got.err.message, told);
+    remove_own_folder();
+}
