@@ -9,7 +9,6 @@
 
 #include "client/team.h"
 #include "common/base/alloc.h"
-#include "common/base/patience.h"
 
 enum {
     WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
@@ -230,12 +229,9 @@ static gp_status block_wait(gp_block *block, gp_error *err)
     gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
 
     if (status == GP_OK && block->running > 0) {
-        gp_patience patience = gp_patience_of(DEATH_MS);
         gp_error why;
 
-        do
-            status = team_drive(block->team, block_ended, block, gp_patience_turn(&patience), &why);
-        while (status == GP_ETIMEDOUT && gp_patience_left(&patience) > 0);
+        status = team_drive_patient(block->team, block_ended, block, DEATH_MS, &why);
         if (status != GP_ETIMEDOUT)
             return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
         if (!block->stopping)
@@ -254,7 +250,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
     if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
         team_look(block->team);
     if (status == GP_OK)
-        status = team_drive(block->team, workers_up, &wait, WORKERS_UP_MS, err);
+        status = team_drive_patient(block->team, workers_up, &wait, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
         status = gp_shared_new(&own, request->argument, request->bytes, err); /* once for all ranks */
         argument = own;
@@ -300,7 +296,7 @@ static gp_status block_run_again(gp_block *block, const gp_spmd_request *request
     gp_status status = block_run(block, request, err);
 
     for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
-        if (team_drive(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
+        if (team_drive_patient(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
             return GP_OK; /* the ranks' errors say what is wrong */
         block_reset(block);
         status = block_run(block, request, err);

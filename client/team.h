@@ -30,10 +30,12 @@
 #include "client/pool.h"
 #include "client/shared.h"
 #include "client/team_parts.h"
+#include "common/base/patience.h"
 #include "proto/door.h"
 
 enum {
-    TEAM_OPEN_MS = 10000,    /* for all links of a new team */
+    TEAM_OPEN_MS =
+        10000, /* for all links of a new team; this and the next but one in turns, as gp_patience counts */
     TEAM_REDIAL_MS = 500,    /* after an attempt that failed, while the grant stands */
     TEAM_REPLACE_MS = 30000, /* a worker that is not back by then breaks the team */
     TEAM_FACTS_MS = 5000,    /* how a worker died is waited for so long: the scheduler may be busy */
@@ -59,7 +61,7 @@ typedef struct team_worker {
     uint32_t index, incarnation;
     uint64_t awaited; /* correlation of the answer that ends the stage */
     int64_t dial_ms;  /* when to try (again) */
-    int64_t down_ms;  /* since when it is not up */
+    gp_patience down; /* since it is not up */
     int door;
     gp_link *link;
     bool dirty;      /* records are reserved that were not committed */
@@ -75,7 +77,8 @@ typedef struct team_worker {
     memory_kills kills;
     /* Of the process that died last: */
     bool lost_known;
-    int64_t facts_ms; /* when to wait no more for them; 0 = nothing waits */
+    bool facts_awaited; /* something waits for them */
+    gp_patience facts;
     gp_worker_lost lost;
     bool out_of_memory;
 } team_worker;

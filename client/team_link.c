@@ -233,7 +233,7 @@ static void facts_settle(gp_team *team, uint32_t w)
     team_worker *worker = worker_of(team, w);
     team_unit *unit;
 
-    worker->facts_ms = 0;
+    worker->facts_awaited = false;
     while ((unit = dispatch_dying(team->dispatch, w)) != NULL)
         dispatch_over(team->dispatch, unit, GP_EPEER);
 }
@@ -257,15 +257,17 @@ static void worker_down(gp_team *team, uint32_t w)
     worker->stage = TEAM_DOWN;
     worker->out_of_memory = memory_kills_grew(&worker->kills);
     worker->dirty = false;
-    worker->down_ms = gp_now_ms();
+    worker->down = gp_patience_of(TEAM_REPLACE_MS);
     worker->dial_ms = INT64_MAX; /* when a grant comes */
     dispatch_worker_down(team->dispatch, w, gp_now_ns());
     team_worker_close(team, w);
     worker->corrupt = worker->blocked = worker->replacing = false;
     if (worker->lost_known)
         facts_settle(team, w);
-    else if (dispatch_dying(team->dispatch, w) != NULL)
-        worker->facts_ms = worker->down_ms + TEAM_FACTS_MS;
+    else if (dispatch_dying(team->dispatch, w) != NULL) {
+        worker->facts_awaited = true;
+        worker->facts = gp_patience_of(TEAM_FACTS_MS);
+    }
 }
 
 static gp_status worker_dial(gp_team *team, uint32_t w, gp_error *err)
@@ -517,6 +519,11 @@ void team_look(gp_team *team)
 
 /* ---- time ---- */
 
+static int64_t turn_ends_ms(const gp_patience *patience)
+{
+    return patience->at_ms + gp_patience_turn(patience);
+}
+
 int64_t team_link_next_ns(const gp_team *team)
 {
     int64_t next_ms = INT64_MAX;
@@ -527,10 +534,10 @@ int64_t team_link_next_ns(const gp_team *team)
         int64_t own_ms =
             worker->stage == TEAM_DOWN && worker->dial_ms != INT64_MAX ? worker->dial_ms : INT64_MAX;
 
-        if (worker->stage != TEAM_UP && worker->down_ms + TEAM_REPLACE_MS < own_ms)
-            own_ms = worker->down_ms + TEAM_REPLACE_MS;
-        if (worker->facts_ms != 0 && worker->facts_ms < own_ms)
-            own_ms = worker->facts_ms;
+        if (worker->stage != TEAM_UP && turn_ends_ms(&worker->down) < own_ms)
+            own_ms = turn_ends_ms(&worker->down);
+        if (worker->facts_awaited && turn_ends_ms(&worker->facts) < own_ms)
+            own_ms = turn_ends_ms(&worker->facts);
         next_ms = own_ms < next_ms ? own_ms : next_ms;
     }
     return next_ms == INT64_MAX ? INT64_MAX : next_ms * 1000000;
@@ -547,13 +554,13 @@ void team_link_tick(gp_team *team)
         team_worker *worker = worker_of(team, w);
         gp_error err;
 
-        if (worker->facts_ms != 0 && worker->facts_ms <= now_ms)
+        if (worker->facts_awaited && gp_patience_left(&worker->facts) == 0)
             facts_settle(team, w);
         if (worker->stage == TEAM_UP)
             continue;
         if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(team, w, &err) != GP_OK)
             worker_failed(team, w, &err);
-        if (now_ms - worker->down_ms > TEAM_REPLACE_MS) {
+        if (gp_patience_left(&worker->down) == 0) {
             gp_fail(&err, GP_ETIMEDOUT,
                     "worker %" PRIu32 " died and was not replaced within %d s; the scheduler's log is %s",
                     worker->index, TEAM_REPLACE_MS / 1000, team->pool->places.scheduler_log);
@@ -571,7 +578,6 @@ static bool all_up_or_broken(void *context)
 
 gp_status team_link_all(gp_team *team, gp_error *err)
 {
-    int64_t now_ms = gp_now_ms();
     gp_status status;
 
     EACH_WORKER(team, w)
@@ -579,12 +585,12 @@ gp_status team_link_all(gp_team *team, gp_error *err)
         team_worker *worker = worker_of(team, w);
         gp_error why;
 
-        worker->down_ms = now_ms;
+        worker->down = gp_patience_of(TEAM_REPLACE_MS);
         worker->stage = TEAM_ATTACHING;
         if (worker_link(team, w, &why) != GP_OK)
             worker_failed(team, w, &why);
     }
-    status = team_drive(team, all_up_or_broken, team, TEAM_OPEN_MS, err);
+    status = team_drive_patient(team, all_up_or_broken, team, TEAM_OPEN_MS, err);
     if (status == GP_ETIMEDOUT)
         return gp_fail(err, GP_ETIMEDOUT,
                        "%" PRIu32 " of %" PRIu32 " leased workers did not open their link in time",

@@ -87,6 +87,10 @@ gp_status team_check(const gp_team *team, gp_error *err);
 gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
                      gp_error *err);
 
+/* The same for a limit of ours: turns in which this process was held up cost what they were meant to (common/base/patience.h). */
+gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
+                             gp_error *err);
+
 /* The same without a limit and whatever `stop` says: for units that were canceled and must end before the caller's
  * memory goes.  Ends at the latest when their workers have been replaced. */
 void team_drive_out(gp_team *team, bool (*until)(void *context), void *context);
