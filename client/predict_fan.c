@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/metrics_put.h"
+#include "common/base/patience.h"
 
 enum {
     PART_MAX = 1024,            /* samples */
@@ -30,7 +30,8 @@ typedef struct gp_fan {
         *parts; /* [window]; part i is parts[i % window]; NULL: the number of samples is not known yet */
     bool ready[GP_MEMBERS_MAX];
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
-    int64_t stale_ms; /* when a worker was lost or spoke of another generation; 0 = neither since the grant */
+    bool stale;                    /* a worker was lost or spoke of another generation since the grant */
+    gp_patience grant;             /* for the next one, then */
     gp_fan_sums sums;
     char skipped[SKIPPED_TOLD][128]; /* the first names */
 } gp_fan;
@@ -424,6 +425,13 @@ static gp_status fan_blame(gp_fan *fan, gp_error *err)
     return GP_OK;
 }
 
+static void fan_await_grant(gp_fan *fan)
+{
+    if (!fan->stale)
+        fan->grant = gp_patience_of(GRANT_MS);
+    fan->stale = true;
+}
+
 static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
 {
     const uint32_t rank = message->rank;
@@ -438,8 +446,7 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
          * one: the new grant is on its way to us. */
         if (status == GP_ESTALE || status == GP_ECANCELED) {
             status = GP_OK;
-            if (fan->stale_ms == 0)
-                fan->stale_ms = gp_now_ms();
+            fan_await_grant(fan);
         }
         return status;
     }
@@ -462,7 +469,7 @@ static gp_status fan_renew(gp_fan *fan, gp_error *err)
     gp_status status = fan_blame(fan, err);
 
     pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
-    fan->stale_ms = 0;
+    fan->stale = false;
     if (status == GP_OK)
         status = pool_attach(fan->pool, err);
     return status == GP_OK ? fan_begin(fan, err) : status;
@@ -480,13 +487,13 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
         return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
     if (fan->pool->regranted)
         return fan_renew(fan, err);
-    if (fan->pool->lost.index != 0 && fan->stale_ms == 0)
-        fan->stale_ms = gp_now_ms();
-    if (fan->stale_ms != 0 && gp_now_ms() - fan->stale_ms > GRANT_MS)
+    if (fan->pool->lost.index != 0)
+        fan_await_grant(fan);
+    if (fan->stale && gp_patience_left(&fan->grant) == 0)
         return gp_fail(err, GP_ETIMEDOUT,
                        "a worker died and was not replaced within %d s; the scheduler's log is %s",
                        GRANT_MS / 1000, fan->pool->places.scheduler_log);
-    gp_status status = pool_next(fan->pool, &message, 200, err);
+    gp_status status = pool_next(fan->pool, &message, GP_PATIENCE_TURN_MS, err);
 
     if (status == GP_OK)
         status = fan_take(fan, &message, err);
