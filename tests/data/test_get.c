@@ -15,7 +15,7 @@
 #include "common/data/md5.h"
 #include "tests/data/folder.h"
 
-enum { BODY = 200000, SCRIPT_MAX = 16 };
+enum { BODY = 200000, SCRIPT_MAX = 16, PATIENCE_S = 600 };
 
 /* What the server does with a request. */
 typedef enum server_act {
@@ -227,6 +227,8 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
         options.url = server.url;
     options.directory = in_folder("a/b");
     options.wait_ms = 1;
+    options.connect_s = PATIENCE_S;
+    options.stall_s = options.stall_s == 0 ? PATIENCE_S : options.stall_s; /* requests are counted */
     trial->err.message[0] = '\0';
     trial->status = gp_get_fetch(&set, &options, &trial->err);
     trial->requests = atomic_load(&server.requests);
@@ -241,9 +243,9 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
 static get_trial try_alone(const server_act *script, int script_count)
 {
     get_trial result;
-    gp_get_options options = { .stall_s = 60 };
+    gp_get_options options = { 0 };
 
-    /* For those that are about it less, but more tries: a busy machine is silent for a second, too. */
+    /* A busy machine is silent for a second, too. */
     for (int i = 0; i < script_count; i++)
         if (script[i] == STALL)
             options = (gp_get_options){ .stall_s = 1, .tries = 10 };
@@ -466,7 +468,7 @@ TEST(progress_is_told_and_can_cancel)
     site_make();
     /* The stall keeps the transfer open until progress has seen its first half. */
     trial_run(&result, (const server_act[]){ STALL }, 1,
-              (gp_get_options){ .progress = cancel_halfway, .context = &calls, .stall_s = 60 });
+              (gp_get_options){ .progress = cancel_halfway, .context = &calls });
     CHECK_STATUS(GP_ECANCELED, result.status);
     CHECK(calls > 0);
     CHECK(!result.leftover);

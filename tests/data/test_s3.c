@@ -14,8 +14,8 @@
 #include "tests/fake/s3.h"
 #include "tests/gp_test.h"
 
-/* A busy machine's server may be silent for a while; who waits for the end of patience has less of it. */
-static gp_s3_patience patience = { .tries = 3, .wait_ms = 10, .connect_s = 10, .stall_s = 20 };
+/* A busy machine's server may be silent for a while, and requests are counted; who waits for the end of patience has less of it. */
+static gp_s3_patience patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
 
 #define NEED(server)                                                                                         \
     s3_server *server = s3_start();                                                                          \
