@@ -249,6 +249,7 @@ TEST(every_listing_shows_jobs)
     touch(in_root("end"));
     CHECK_INT(GP_JOB_FAILED, wait_end(3).state);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
+    CHECK_INT(GP_JOB_DONE, wait_end(other).state);
     RUN_CODE(0, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.out")), "no jobs run or wait");
     CHECK_CONTAINS(text_of(in_root("a.out")), "ended: 3 (2 done, 1 failed");
