@@ -27,12 +27,19 @@ enum {
 
 /* ---- what the workers say ---- */
 
+/* A failure, or the first effect of one, was seen. */
+static void run_failing(gp_run *run)
+{
+    run->failed_ms = gp_now_ms();
+    run->ending = gp_run_patience(CAUSE_MS);
+}
+
 void gp_run_fail(gp_run *run, const gp_error *failure)
 {
     if (run->failure.code != GP_OK)
         return;
     run->failure = *failure;
-    run->failed_ms = gp_now_ms();
+    run_failing(run);
 }
 
 static bool run_has_ended(const gp_run *run, uint32_t rank)
@@ -209,7 +216,7 @@ static void run_take_failure(gp_run *run, const gp_error *failure)
         gp_run_fail(run, failure);
     } else if (run->failed_ms == 0) {
         run->effect = *failure;
-        run->failed_ms = gp_now_ms();
+        run_failing(run);
     }
 }
 
@@ -332,7 +339,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
                                             payload_count, NULL, err);
 
         if (status == GP_EPEER || status == GP_EBUSY) { /* it died: the scheduler tells how */
-            run->failed_ms = gp_now_ms();
+            run_failing(run);
             continue; /* the others get it, and say how they end */
         }
         if (status != GP_OK)
@@ -350,6 +357,7 @@ static void run_look_around(gp_run *run)
     gp_error err;
 
     gp_run_watch(run);
+    gp_patience_left(&run->ending);
     if (run->reform.ready < run->reform.world && !run->loading_told && !run->told_begin &&
         gp_now_ms() - run->begun_ms > LOADING_MS) {
         run->loading_told = true;
@@ -381,7 +389,7 @@ static void run_look_around(gp_run *run)
 static bool run_is_over(const gp_run *run)
 {
     int64_t patience_ms = run->failure.code != GP_OK ? ENDING_MS : CAUSE_MS;
-    bool late = run->failed_ms != 0 && gp_now_ms() - run->failed_ms > patience_ms;
+    bool late = run->failed_ms != 0 && CAUSE_MS - run->ending.left_ms >= patience_ms;
 
     if (gp_run_between(run))
         return run->failure.code != GP_OK;
@@ -397,7 +405,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         gp_status status = gp_run_form_again(run, err);
 
         if (status == GP_OK)
-            status = pool_next(run->pool, &message, gp_run_between(run) ? 20 : 50, err);
+            status = pool_next(run->pool, &message, gp_run_between(run) ? 20 : GP_RUN_TURN_MS, err);
         if (status != GP_OK) {
             run->lost = gp_run_lost_lease(run, status);
             return status;

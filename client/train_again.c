@@ -190,7 +190,8 @@ static void do_one(gp_run *run, const reform_action *action)
             gp_run_fail(run, &err);
         break;
     case REFORM_DO_ALARM:
-        run->alarm_ms = action->ms == 0 ? 0 : gp_now_ms() + action->ms;
+        run->alarmed = action->ms != 0;
+        run->alarm = gp_run_patience(action->ms);
         break;
     case REFORM_DO_FAIL:
         fail(run, action->why);
@@ -247,8 +248,8 @@ void gp_run_watch(gp_run *run)
         pool->change.workers = 0;
     }
     /* Who was late in reading must not say that others are. */
-    if (run->alarm_ms != 0 && run->quiet && gp_now_ms() >= run->alarm_ms) {
-        run->alarm_ms = 0;
+    if (gp_patience_left(&run->alarm) == 0 && run->alarmed && run->quiet) {
+        run->alarmed = false;
         gp_run_reform(run, &(reform_event){ .kind = REFORM_LATE });
     }
 }

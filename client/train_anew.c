@@ -95,7 +95,8 @@ gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err)
     run->spare.count = run->early.count = 0;
     gp_run_join_forget(run);
     run->failure = run->effect = (gp_error){ 0 };
-    run->failed_ms = run->alarm_ms = 0;
+    run->failed_ms = 0;
+    run->alarmed = false;
     run->stop_told = 0;
     run->lost = run->lost_told = run->lost_worded = run->has_result = run->begin_due = run->loading_told =
         false;

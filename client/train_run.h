@@ -4,6 +4,7 @@
 
 #include "client/pool.h"
 #include "client/reform.h"
+#include "common/base/patience.h"
 #include "common/data/augment.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
@@ -15,7 +16,7 @@ struct gp_training {
     struct gp_run *run; /* NULL: it has been */
 };
 
-enum { GP_RUN_SKIPPED_MAX = 64 };
+enum { GP_RUN_SKIPPED_MAX = 64, GP_RUN_TURN_MS = 50 };
 
 /* News of steps that are not told yet. */
 typedef struct gp_step_list {
@@ -45,6 +46,7 @@ typedef struct gp_run {
     int stop_told;                         /* highest stop that the workers know of */
     gp_error failure;                      /* first by time; GP_OK = none */
     int64_t failed_ms;                     /* when that, or the first effect of it, was seen */
+    gp_patience ending;                    /* how much longer causes and last words are waited for */
     gp_error effect;                       /* told when no cause comes */
     int64_t begun_ms;                      /* train_begin was sent */
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
@@ -56,12 +58,13 @@ typedef struct gp_run {
     int64_t left_ms;           /* when its last step ended, as far as we know */
     int64_t stepped_ms;        /* when the last news of a step came */
     bool quiet;                /* nothing was there to be read when we last looked */
-    int64_t alarm_ms;          /* REFORM_LATE is due; 0 = never */
-    uint64_t reunions;         /* pool->reunions, when we last looked */
-    bool lost_told;            /* reform knows of pool->lost */
-    bool lost_alone;           /* the only one that had the state died */
-    bool lost_worded; /* failure is in the words of a death, with the last step: more of those may come */
-    bool begin_due;   /* what REFORM_DO_BEGIN asked for: not while a message is being read */
+    gp_patience alarm;         /* REFORM_LATE is due when it is over, if alarmed */
+    bool alarmed;
+    uint64_t reunions; /* pool->reunions, when we last looked */
+    bool lost_told;    /* reform knows of pool->lost */
+    bool lost_alone;   /* the only one that had the state died */
+    bool lost_worded;  /* failure is in the words of a death, with the last step: more of those may come */
+    bool begin_due;    /* what REFORM_DO_BEGIN asked for: not while a message is being read */
     /* When the state is lost, and it begins anew in another lease (train_anew.c). */
     bool lost;        /* it failed so that beginning anew would help */
     int64_t losses;   /* in a row without a new step between */
@@ -76,6 +79,15 @@ typedef struct gp_run {
     /* Those who will join, with links behind those of the ranks (train_join.c). */
     gp_joiner joiners[GP_MEMBERS_MAX];
 } gp_run;
+
+/* Of turns of the run's loop: who was held up himself must not say that others are late. */
+static inline gp_patience gp_run_patience(int64_t ms)
+{
+    gp_patience patience = gp_patience_of(ms);
+
+    patience.turn_ms = GP_RUN_TURN_MS;
+    return patience;
+}
 
 /* ---- train.c ---- */
 
