@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "client/pool.h"
-#include "common/base/clock.h"
+#include "common/base/patience.h"
 #include "common/base/proc_stat.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
@@ -22,7 +22,7 @@
 static char pools_root[32]; /* short: socket paths have 100 bytes */
 
 /* How long the tests wait for what must happen: nothing is judged by it, a hang ends as a failure.  Machines have stood still for
- * more than four minutes. */
+ * more than four minutes; loops count it in turns (patience.h), of which that is one. */
 enum { POOLS_PATIENCE_MS = 360000 };
 
 /* A name under pools_root; good until the eighth next call. */
@@ -99,7 +99,7 @@ static inline void pools_end(void)
 /* The workers' rows, waiting until none is starting; freed with gp_free(). */
 static inline gp_status_reply *pools_settled(gp_pool *pool)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
     gp_error err;
 
     for (;;) {
@@ -113,7 +113,7 @@ static inline gp_status_reply *pools_settled(gp_pool *pool)
         for (uint32_t i = 0; i < reply->workers_count; i++)
             unsettled +=
                 reply->workers[i].state == GP_WORKER_STARTING || reply->workers[i].state == GP_WORKER_DEAD;
-        if (unsettled == 0 || gp_now_ms() > deadline)
+        if (unsettled == 0 || gp_patience_left(&patience) == 0)
             return reply;
         gp_free(reply);
         gp_sleep_ms(5);
@@ -132,7 +132,8 @@ static inline bool await_stopped(pid_t pid)
 {
     gp_proc_stat stat = { .state = 'R' };
 
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
+    for (gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS); gp_patience_left(&patience) > 0;
+         gp_sleep_ms(1)) {
         if (!gp_proc_stat_read(&stat, pid) || stat.state == 'X' || stat.state == 'Z' || stat.state == 'T')
             break;
     }
