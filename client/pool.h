@@ -26,6 +26,7 @@ enum {
     POOL_LINK_MS = 2000,
     POOL_SLICE_MS = 250,
     POOL_LAST_WORDS_MS = 5,  /* for what a scheduler had sent when it ended */
+    POOL_LET_OUT_MS = 2,     /* for what workers were told last to go out */
     POOL_REUNION_MS = 15000, /* for the scheduler that follows one that died */
     POOL_OPEN_MS = 15000,
     POOL_ANSWER_MS = 15000, /* of a scheduler that lives: its disk may be busy, and its cores */

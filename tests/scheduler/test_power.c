@@ -23,7 +23,7 @@ enum {
     SINGLE_SUBSETS = 64,  /* each alone, each missing, all before each; of more some are drawn */
     DRAWN_SUBSETS = 8,
     STRIDE = 64, /* of points where the log is large, and a disk is megabytes */
-    PATIENCE_MS = 20000,
+    PATIENCE_MS = 60000,
 };
 
 typedef struct row {
