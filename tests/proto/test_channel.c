@@ -15,7 +15,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 60000 };
+enum { PATIENCE_MS = 300000 };
 
 static const gp_channel_options plain = { .security = GP_SECURITY_NONE };
 static const gp_channel_options bulk = { .security = GP_SECURITY_NONE, .bulk = true };

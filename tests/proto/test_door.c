@@ -18,7 +18,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 60000, EPOCH = 42 };
+enum { PATIENCE_MS = 300000, EPOCH = 42 };
 
 static const gp_door_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"

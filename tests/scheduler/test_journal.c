@@ -15,7 +15,7 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-enum { PATIENCE_MS = 60000 };
+enum { PATIENCE_MS = 300000 };
 
 static char directory[64];
 static gp_journal *journal;

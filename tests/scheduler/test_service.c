@@ -17,7 +17,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 60000 }; /* nothing is judged by it: a hang ends as a failure */
+enum { PATIENCE_MS = 300000 }; /* nothing is judged by it: a hang ends as a failure */
 
 static char directory[64];
 static gp_places places;

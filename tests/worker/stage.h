@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 60000, WORKERS = 2, EPOCH = 3 };
+enum { PATIENCE_MS = 300000, WORKERS = 2, EPOCH = 3 };
 
 typedef struct worker {
     pid_t pid;
