@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/patience.h"
 #include "proto/door.h"
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
@@ -94,9 +95,10 @@ enum { GONE_DIAL_MS = 5000, GONE_PAUSE_MS = 100 };
 /* Nothing tells that one on another host is gone but that nobody answers any more. */
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
     gp_error why;
 
+    patience.turn_ms = GONE_DIAL_MS;
     do {
         gp_status status = pool_remote_dial(pool, GONE_DIAL_MS, &why);
 
@@ -105,25 +107,26 @@ static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
         if (status == GP_OK)
             gp_fail(&why, GP_OK, "it still answers");
         gp_sleep_ms(GONE_PAUSE_MS);
-    } while (gp_now_ms() < deadline);
+    } while (gp_patience_left(&patience) > 0);
     return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s", pool->remote->endpoint,
                    timeout_ms, why.message);
 }
 
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_patience patience = gp_patience_of(timeout_ms);
 
     if (pool->remote != NULL)
         return wait_gone_remote(pool, timeout_ms, err);
     for (;;) {
+        int64_t left = gp_patience_left(&patience);
         struct pollfd door = { .fd = pool->door, .events = POLLIN };
         bool gone = gp_door_gone(pool->door);
         gp_status status = GP_OK;
 
         if (gone && !pool_missed(pool))
             return GP_OK;
-        if (gp_now_ms() >= deadline)
+        if (left == 0)
             return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
                            pool->places.pool, timeout_ms, pool->places.scheduler_log);
         if (gone) /* it died before it had ended the workers: the next one does */

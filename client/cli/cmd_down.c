@@ -80,7 +80,7 @@ static int down_run(cli_call *call)
     measure(pool, &size);
     status = gp_pool_shutdown(pool, options->when_idle, &err);
     if (status == GP_OK && !options->when_idle)
-        status = pool_wait_gone(pool, 5000, &err);
+        status = pool_wait_gone(pool, POOL_GONE_MS, &err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
