@@ -12,10 +12,11 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/patience.h"
 #include "common/base/proc_stat.h"
 #include "worker/comm/process.h"
 
-enum { ROUND_MS = 1 };
+enum { ROUND_MS = 1, ROUNDS_LEAST = 10 }; /* so often is looked for who is left, however long a look takes */
 
 typedef struct process {
     pid_t pid, parent, group;
@@ -153,11 +154,12 @@ static bool children_reap(void (*each)(void *context, pid_t pid, int status), vo
 
 bool gp_descendants_end(int patience_ms, void (*each)(void *context, pid_t pid, int status), void *context)
 {
-    int64_t deadline = gp_now_ms() + patience_ms;
+    gp_patience patience = gp_patience_of(patience_ms);
 
+    patience.turn_ms = 1 + patience_ms / (2 * ROUNDS_LEAST);
     while (children_reap(each, context)) {
         gp_descendants_signal(getpid(), SIGKILL);
-        if (gp_now_ms() >= deadline)
+        if (gp_patience_left(&patience) == 0)
             return !children_reap(each, context);
         gp_sleep_ms(ROUND_MS);
     }
