@@ -63,8 +63,13 @@ static gp_status take_result(gp_team *team, int count, gp_error *err)
     while (number <= count && futures[number] != future)
         number++;
     status = gp_future_result(future, &data, &bytes, err);
-    if (status == GP_OK && (bytes != sizeof(int64_t) || *(const int64_t *)data != number)) {
-        printf("call %d has another's result\n", number);
+    if (status == GP_OK && bytes != sizeof(behave_recorded)) {
+        printf("call %d has a result of %zu bytes\n", number, bytes);
+        exit(BROKEN);
+    }
+    if (status == GP_OK && ((const behave_recorded *)data)->number != number) {
+        printf("call %d has the result of %lld\n", number,
+               (long long)((const behave_recorded *)data)->number);
         exit(BROKEN);
     }
     if (status == GP_OK)
