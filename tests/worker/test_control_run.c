@@ -237,17 +237,21 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
     worker *w = &s.workers[0];
 
     if (lease_begin(1) && run_opened(w, 7, 1)) {
-        int runner = fetch(w, 7, 1), file = memfd_create("pids", MFD_CLOEXEC);
-        char line[200];
+        int runner = fetch(w, 7, 1), file = memfd_create("pids", MFD_CLOEXEC),
+            go = memfd_create("go", MFD_CLOEXEC);
+        char line[300];
         pid_t orphan = 0;
 
         /* The orphan's pid comes through a descriptor of ours; $PPID is the runner. */
-        snprintf(line, sizeof(line),
-                 "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
-                 "until [ -s /proc/%d/fd/%d ]; do sleep 0.01; done; kill -KILL $PPID; sleep 100",
-                 (int)getpid(), file, (int)getpid(), file);
+        snprintf(
+            line, sizeof(line),
+            "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
+            "until [ -s /proc/%d/fd/%d ] && [ -s /proc/%d/fd/%d ]; do sleep 0.01; done; kill -KILL $PPID; "
+            "sleep 100",
+            (int)getpid(), file, (int)getpid(), file, (int)getpid(), go);
         command(runner, 1, line);
-        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind); /* which it says before it can be killed */
+        CHECK(write(go, "g", 1) == 1);
         CHECK_INT(0, answer(runner).kind);
         close(runner);
         lseek(file, 0, SEEK_SET);
@@ -265,6 +269,7 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
             close(runner);
         }
         close(file);
+        close(go);
     }
     stage_close();
 }
