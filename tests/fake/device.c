@@ -413,9 +413,11 @@ uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *reques
 {
     (void)device;
     (void)request;
-    if (most > 0)
-        snprintf(engines[0].name, sizeof(engines[0].name), "%s", engine_name);
-    return most > 0;
+    if (most == 0)
+        return 0;
+    engines[0] = (gp_engine){ .compiled = false };
+    snprintf(engines[0].name, sizeof(engines[0].name), "%s", engine_name);
+    return 1;
 }
 
 uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
