@@ -189,6 +189,18 @@ bool pool_missed(const gp_pool *pool)
     return access(pool->places.record, F_OK) == 0;
 }
 
+/* One that was told to end has ended our lease, and has said so; but ZeroMQ drops what had come and was not read yet when it hears of
+ * the end of a link. */
+static gp_status told_to_end(gp_pool *pool, gp_error *err)
+{
+    if (pool->lease != 0 && !pool->revoked) {
+        pool->revoked = true;
+        pool->ended.code = GP_ENOPOOL;
+        snprintf(pool->ended.reason, sizeof(pool->ended.reason), "the pool is shutting down");
+    }
+    return pool_scheduler_gone(pool, err);
+}
+
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
     static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/record.h */
@@ -202,8 +214,10 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
 
     if (pool->remote != NULL)
         return pool->dialling ? pool_scheduler_gone(pool, err) : pool_remote_try(pool, err);
-    if (pool->dialling || !pool_missed(pool))
+    if (pool->dialling)
         return pool_scheduler_gone(pool, err);
+    if (!pool_missed(pool))
+        return told_to_end(pool, err);
     pool->dialling = true;
     pool->scheduler = NULL;
     pool->door = -1;

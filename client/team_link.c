@@ -505,6 +505,8 @@ void team_look(gp_team *team)
         gp_status status = pool_next(team->pool, &message, 0, &err);
 
         if (status != GP_OK) {
+            if (team->pool->revoked)
+                gp_fail(&err, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
             team_break(team, &err);
             return;
         }
