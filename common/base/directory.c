@@ -30,7 +30,9 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
             /* Of one that is there a file system may say other things than EEXIST (EROFS, EACCES). */
             if (saved != 0 && !is_directory(part)) {
                 errno = saved == EEXIST ? ENOTDIR : saved;
-                return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
+                if (at == length)
+                    return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
+                return gp_fail_errno(err, GP_EIO, "cannot make the directory %s for %s", part, path);
             }
             part[at] = at == length ? '\0' : '/';
         }

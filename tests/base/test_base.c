@@ -348,7 +348,8 @@ TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
     CHECK_CONTAINS(err.message, "/a/d/file: Not a directory");
     strcat(path, "/e/f");
     CHECK_STATUS(GP_EIO, gp_directory_make_above(path, 0700, &err));
-    CHECK_CONTAINS(err.message, "cannot make the directory /tmp/gpt-");
+    CHECK_CONTAINS(err.message, "/a/d/file for /tmp/gpt-");
+    CHECK_CONTAINS(err.message, "/a/d/file/e/f: Not a directory");
     CHECK_STATUS(GP_OK, gp_directory_make_above("file", 0700, &err));
     CHECK_STATUS(GP_OK, gp_directory_make("/", 0700, &err));
     memset(path, 'x', PATH_MAX);
