@@ -34,8 +34,8 @@
 #include "proto/door.h"
 
 enum {
-    TEAM_OPEN_MS =
-        10000, /* for all links of a new team; this and the next but one in turns, as gp_patience counts */
+    /* Opening, replacement and facts are waited for in turns, as gp_patience counts. */
+    TEAM_OPEN_MS = 10000,    /* for all links of a new team */
     TEAM_REDIAL_MS = 500,    /* after an attempt that failed, while the grant stands */
     TEAM_REPLACE_MS = 30000, /* a worker that is not back by then breaks the team */
     TEAM_FACTS_MS = 5000,    /* how a worker died is waited for so long: the scheduler may be busy */

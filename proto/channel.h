@@ -53,13 +53,13 @@ typedef struct gp_channel_options {
     gp_security security;
     const gp_link_keys *curve;
     bool bulk; /* frames up to GP_PAYLOAD_BYTES_MAX (client and worker); else GP_BODY_BYTES_MAX */
-    bool
-        heartbeat; /* ZMTP heartbeats (500 ms, lost after 2 s): links between hosts; never on one host, where the door tells */
-    bool *
-        unproved; /* NULL, or set by gp_channel_connect() when it returns: its GP_EPERM is of handshakes that were ended without
-                     * a word, by one who has not the key that we expect or by a network that breaks connections */
-    gp_patience
-        *patience; /* NULL, or what gp_channel_connect() waits by, instead of timeout_ms, and uses up */
+    /* ZMTP heartbeats (500 ms, lost after 2 s): links between hosts; never on one host, where the door tells. */
+    bool heartbeat;
+    /* NULL, or set by gp_channel_connect() when it returns: its GP_EPERM is of handshakes that were ended without a word, by
+     * one who has not the key that we expect or by a network that breaks connections. */
+    bool *unproved;
+    /* NULL, or what gp_channel_connect() waits by, instead of timeout_ms, and uses up. */
+    gp_patience *patience;
 } gp_channel_options;
 
 /* Who sent a message, as a router knows it.  A plain value: copy it, compare with gp_peer_equal(), keep it.
