@@ -275,6 +275,15 @@ static int run_work(const fault_case *c, const gp_fault_entry *entry, const char
     return c->row->work == GROW && code == INTERRUPTED ? 0 : code;
 }
 
+/* Parts of a loop or a prediction go to whoever asks: a worker that has no core for a moment may come to none.  Then nothing was
+ * disturbed, and nothing is shown. */
+static bool others_did_it(work what, int tries)
+{
+    enum { TRIES = 20 };
+
+    return (what == LOOP || what == PREDICT) && tries < TRIES;
+}
+
 static void case_run(void *context, size_t i)
 {
     const fault_case *c = (const fault_case *)context + i;
@@ -282,14 +291,23 @@ static void case_run(void *context, size_t i)
     /* The newcomer, or the one after it: interrupted when one has taken part. */
     const char *part = c->row->work == GROW ? ",forward:5:stop@1.2,forward:5:stop@1.3" : "";
     char faults[160], told[400];
+    bool reached;
 
-    stage_begin();
     snprintf(faults, sizeof(faults), "%s%s%s:%u:%s@%s%s", c->row->after != NULL ? c->row->after : "",
              c->row->after != NULL ? "," : "", c->row->point, c->row->nth, c->action->word, c->row->where,
              part);
-    check_work(c, entry, run_work(c, entry, faults));
-    slurp(in_root("told"), told, sizeof(told));
-    if (strstr(told, c->row->point) == NULL)
+    for (int tries = 1;; tries++) {
+        stage_begin();
+        check_work(c, entry, run_work(c, entry, faults));
+        slurp(in_root("told"), told, sizeof(told));
+        reached = strstr(told, c->row->point) != NULL;
+        if (reached || !others_did_it(c->row->work, tries))
+            break;
+        if (STAGE_RUN("down") != 0)
+            GP_TEST_FAIL("down: %s", stage_err);
+        stage_end();
+    }
+    if (!reached)
         GP_TEST_FAIL("%s was not reached; passed were: %s", c->row->point, told);
     /* Whatever happened, the pool, or one that is started now, serves all of its workers to the next. */
     if (c->row->work != DOWN) {
