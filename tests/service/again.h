@@ -97,7 +97,6 @@ static void outcome_free(outcome *o)
 /* On a pool of its own, whose workers have that fault (NULL: none). */
 static void run_on(outcome *o, uint32_t workers, const char *fault, const char *const *options)
 {
-    gp_training *training = NULL;
     gp_pool *pool;
 
     char network[120];
@@ -123,12 +122,7 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
         return;
     }
     o->pool = pool;
-    o->status = gp_train(&training, pool, &request, &o->err);
-    if (o->status == GP_OK) {
-        gp_training_summarize(training, &o->summary);
-        o->model = trained_read(training);
-        gp_training_free(training);
-    }
+    o->status = trained_run(&o->model, &o->summary, pool, &request, &o->err);
     gp_pool_close(pool);
     pools_end();
 }

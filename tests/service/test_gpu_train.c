@@ -52,7 +52,6 @@ static bool on_gpus(gp_pool *pool)
 
 static void run(outcome *o, const char *fault)
 {
-    gp_training *training = NULL;
     gp_pool *pool;
     char path[120];
     gp_train_request request = { .network = path,
@@ -71,12 +70,7 @@ static void run(outcome *o, const char *fault)
         return;
     }
     CHECK(on_gpus(pool));
-    o->status = gp_train(&training, pool, &request, &o->err);
-    if (o->status == GP_OK) {
-        gp_training_summarize(training, &o->summary);
-        o->model = trained_read(training);
-        gp_training_free(training);
-    }
+    o->status = trained_run(&o->model, &o->summary, pool, &request, &o->err);
     gp_pool_close(pool);
     pools_end();
 }

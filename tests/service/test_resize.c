@@ -120,7 +120,6 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
         .stop = &s->stop,
         .events = { .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = s }
     };
-    gp_training *training = NULL;
 
     pools_begin(fault);
     if (s->frail) {
@@ -137,12 +136,7 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
     }
     if (lease != NULL)
         request.lease = *lease;
-    s->status = gp_train(&training, s->pool, &request, &s->err);
-    if (s->status == GP_OK) {
-        gp_training_summarize(training, &s->summary);
-        s->model = trained_read(training);
-        gp_training_free(training);
-    }
+    s->status = trained_run(&s->model, &s->summary, s->pool, &request, &s->err);
     gp_pool_close(s->other);
     gp_pool_close(s->pool);
     pools_end();

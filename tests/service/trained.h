@@ -28,6 +28,21 @@ static inline trained_model trained_read(gp_training *training)
     return model;
 }
 
+/* gp_train(), and what came of it: the summary and the model, which are written where it is GP_OK. */
+static inline gp_status trained_run(trained_model *model, gp_training_summary *summary, gp_pool *pool,
+                                    const gp_train_request *request, gp_error *e)
+{
+    gp_training *training = NULL;
+    gp_status status = gp_train(&training, pool, request, e);
+
+    if (status == GP_OK) {
+        gp_training_summarize(training, summary);
+        *model = trained_read(training);
+        gp_training_free(training);
+    }
+    return status;
+}
+
 static inline bool trained_equal(const trained_model *a, const trained_model *b)
 {
     return a->bytes > 0 && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
