@@ -20,13 +20,14 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/proc_stat.h"
 #include "proto/door.h"
 
 enum {
     AGAIN_MS = 20,     /* between two requests to a worker that could not open a runner */
     ASK_MS = 1000,     /* for an answer; then it is asked again */
     DOOR_MS = 1000,    /* for a door, which answers in microseconds */
-    FAILURES_MAX = 10, /* requests that a living worker refused, in a row */
+    FAILURES_MAX = 10, /* refused requests and runners that exited without an answer, in a row */
     POOL_LOOK_MS = 100,
     BEHIND_MS = 5000, /* for a runner to read its requests */
     WAIT_MAX_MS = 3600000,
@@ -43,10 +44,11 @@ typedef struct exec_running {
 
 typedef struct exec_runner {
     runner_state state;
-    int socket;           /* -1 = none */
-    uint64_t correlation; /* of the request, while ASKED */
-    int64_t again_ms;     /* when to ask (again) */
-    uint32_t failures;
+    int socket;            /* -1 = none */
+    uint64_t correlation;  /* of the request, while ASKED */
+    int64_t again_ms;      /* when to ask (again) */
+    uint32_t failures;     /* since a runner of this worker last answered */
+    bool alone;            /* its one command admits no other */
     uint32_t busy;         /* places taken */
     uint32_t kills;        /* of them, to be killed and not told yet */
     exec_running *running; /* of `slots` places */
@@ -58,6 +60,7 @@ struct gp_exec {
     int leash;     /* the pipe that it watches */
     uint32_t workers, slots;
     exec_runner runners[GP_MEMBERS_MAX];
+    uint32_t draining;  /* rank that gets no new commands until it is idle; `workers`: none */
     exec_event *events; /* a ring */
     uint32_t event_first, event_count, events_max;
     struct pollfd *fds;
@@ -81,6 +84,7 @@ static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32
     exec->pool = pool;
     exec->workers = workers;
     exec->slots = slots;
+    exec->draining = workers;
     exec->leash = -1;
     exec->events_max = 2 * workers * slots + 1;
     exec->events = gp_calloc(exec->events_max, sizeof(*exec->events));
@@ -180,8 +184,9 @@ void gp_exec_close(gp_exec *exec)
         gp_free(exec->runners[rank].running);
     }
     fd_close(exec->leash);
-    if (exec->local > 0) /* it ends when nothing of its commands is left */
-        waitpid(exec->local, NULL, 0);
+    /* The runner exits when no process of its commands is left. A signal must not keep it from being reaped. */
+    while (exec->local > 0 && waitpid(exec->local, NULL, 0) < 0 && errno == EINTR)
+        ;
     gp_free(exec->events);
     gp_free(exec->fds);
     gp_free(exec);
@@ -202,13 +207,11 @@ const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank)
 static exec_event *event_add(gp_exec *exec, exec_kind kind, uint32_t rank, uint32_t slot)
 {
     exec_event *event = &exec->events[(exec->event_first + exec->event_count) % exec->events_max];
-    const exec_running *running = &exec->runners[rank].running[slot];
 
     exec->event_count++;
     *event = (exec_event){ .kind = kind,
-                           .job = running->job,
-                           .place = { .rank = rank, .slot = slot },
-                           .started = running->started };
+                           .job = exec->runners[rank].running[slot].job,
+                           .place = { .rank = rank, .slot = slot } };
     return event;
 }
 
@@ -230,11 +233,18 @@ static bool events_have_room(const gp_exec *exec)
 
 /* ---- places ---- */
 
+static bool runner_has_place(const gp_exec *exec, uint32_t rank)
+{
+    const exec_runner *r = &exec->runners[rank];
+
+    return r->state == RUNNER_UP && r->busy < exec->slots && !r->alone && rank != exec->draining;
+}
+
 bool gp_exec_find_on(const gp_exec *exec, uint32_t rank, exec_place *place)
 {
     const exec_runner *r = &exec->runners[rank];
 
-    if (r->state != RUNNER_UP || r->busy == exec->slots)
+    if (!runner_has_place(exec, rank))
         return false;
     for (uint32_t slot = 0; slot < exec->slots; slot++)
         if (r->running[slot].job == 0) {
@@ -249,10 +259,27 @@ bool gp_exec_find(const gp_exec *exec, exec_place *place)
     uint32_t best = exec->workers;
 
     for (uint32_t rank = 0; rank < exec->workers; rank++)
-        if (exec->runners[rank].state == RUNNER_UP && exec->runners[rank].busy < exec->slots &&
+        if (runner_has_place(exec, rank) &&
             (best == exec->workers || exec->runners[rank].busy < exec->runners[best].busy))
             best = rank;
     return best < exec->workers && gp_exec_find_on(exec, best, place);
+}
+
+bool gp_exec_find_alone(gp_exec *exec, exec_place *place)
+{
+    uint32_t best = exec->workers;
+
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (exec->runners[rank].state == RUNNER_UP && !exec->runners[rank].alone &&
+            (best == exec->workers || exec->runners[rank].busy < exec->runners[best].busy))
+            best = rank;
+    /* The draining worker gets no new commands, so it stays the one with the fewest while others are filled up. */
+    exec->draining = best;
+    if (best == exec->workers || exec->runners[best].busy > 0)
+        return false;
+    exec->draining = exec->workers;
+    *place = (exec_place){ .rank = best, .slot = 0 };
+    return true;
 }
 
 static void place_free(gp_exec *exec, uint32_t rank, uint32_t slot)
@@ -260,6 +287,7 @@ static void place_free(gp_exec *exec, uint32_t rank, uint32_t slot)
     exec->runners[rank].kills -= exec->runners[rank].running[slot].kill;
     exec->runners[rank].running[slot] = (exec_running){ 0 };
     exec->runners[rank].busy--;
+    exec->runners[rank].alone = false;
 }
 
 static void runner_read(gp_exec *exec, uint32_t rank);
@@ -287,10 +315,18 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     if (status == GP_OK) {
         r->running[place.slot] = (exec_running){ .job = job };
         r->busy++;
+        r->alone = command->alone;
     }
-    /* Its last words, then its end: or the caller would find this place again, and again. */
-    if (status == GP_EPEER)
-        runner_read(exec, place.rank);
+    if (status != GP_EPEER)
+        return status;
+    runner_read(exec,
+                place.rank); /* answers sent before it exited, then its end: it is DOWN and found no more */
+    if (exec->pool != NULL && ++r->failures >= FAILURES_MAX)
+        return gp_fail(
+            err, GP_EIO,
+            "worker %" PRIu32 " cannot run commands: %d of its runners exited before they answered; "
+            "see %s",
+            gp_exec_slot(exec, place.rank)->index, FAILURES_MAX, gp_exec_slot(exec, place.rank)->log);
     return status;
 }
 
@@ -340,6 +376,7 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
     exec_runner *r = &exec->runners[rank];
     uint32_t slot = 0;
 
+    r->failures = 0;
     while (slot < exec->slots && (r->running[slot].job == 0 || r->running[slot].job != answer->job))
         slot++;
     if (slot == exec->slots || (answer->kind == GP_RUNNER_STARTED && r->running[slot].started))
@@ -360,9 +397,20 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
         place_free(exec, rank, slot);
 }
 
+/* Return whether the worker outlived its runner. A runner whose worker exits first kills all processes of its
+ * commands and only then closes its socket, so the end of file never precedes the worker's own exit. */
+static bool worker_is_alive(const gp_slot *slot)
+{
+    gp_proc_stat stat;
+
+    return gp_proc_stat_read(&stat, (pid_t)slot->pid) && stat.start_time == slot->start_time &&
+           stat.state != 'Z' && stat.state != 'X';
+}
+
 static void runner_lose(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
+    bool worker_alive = exec->pool != NULL && worker_is_alive(gp_exec_slot(exec, rank));
 
     close(r->socket);
     r->socket = -1;
@@ -370,9 +418,7 @@ static void runner_lose(gp_exec *exec, uint32_t rank)
     r->again_ms = gp_now_ms() + AGAIN_MS; /* by then it is known whether the worker lives */
     for (uint32_t slot = 0; slot < exec->slots; slot++)
         if (r->running[slot].job != 0) {
-            exec_event *event = event_add(exec, EXEC_LOST, rank, slot);
-
-            snprintf(event->text, sizeof(event->text), "the runner at rank %" PRIu32 " was lost", rank);
+            event_add(exec, EXEC_LOST, rank, slot)->worker_alive = worker_alive;
             place_free(exec, rank, slot);
         }
 }
@@ -458,7 +504,6 @@ static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming
     if (status != GP_OK)
         return runner_refused(exec, rank, &why, err);
     r->state = RUNNER_UP;
-    r->failures = 0;
     return GP_OK;
 }
 

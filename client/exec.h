@@ -2,9 +2,10 @@
  *
  *   open -> [ wait -> next... -> start, kill ]... -> close
  *
- * All is driven by exec_wait(), which also sees what becomes of the pool.  A worker that dies loses what ran there
- * (EXEC_LOST, one event a command); its successor gets a new runner when the scheduler has granted it, and the other
- * workers' commands are not touched meanwhile.  Whether a lost command is run again is the caller's to decide.
+ * gp_exec_wait() drives everything and also receives the pool's notifications.  When a runner exits, alone or with its
+ * worker, every command handed to it is lost: one EXEC_LOST each, whether or not the runner had reported its start.  A
+ * command can kill its runner before that report is sent, so a missing report does not prove that nothing ran.  The
+ * caller decides whether to start a lost command again.  A new runner follows; commands on other workers continue.
  *
  * Not for threads; the process must not fork without exec while a pool is open. */
 #ifndef GP_EXEC_H
@@ -25,20 +26,21 @@ typedef struct exec_place {
 typedef struct exec_command {
     gp_runner_spec spec;
     int in, out, err; /* copied to the command; the caller's */
+    bool alone;       /* no other command may run on its worker meanwhile; needs gp_exec_find_alone() */
 } exec_command;
 
 typedef enum exec_kind {
     EXEC_STARTED, /* pid */
     EXEC_ENDED,   /* exit_code, signal, ... */
     EXEC_FAILED,  /* it could not be started: text says why; exit_code is a shell's, 126 or 127 */
-    EXEC_LOST,    /* its worker died, or its runner; started says whether it had begun */
+    EXEC_LOST,    /* the runner exited, alone or with its worker; the command may or may not have begun */
 } exec_kind;
 
 typedef struct exec_event {
     exec_kind kind;
     uint64_t job;
     exec_place place;
-    bool started;
+    bool worker_alive; /* EXEC_LOST: only the runner exited */
     pid_t pid;
     int exit_code; /* -1 = by signal */
     int signal;    /* 0 = none */
@@ -61,17 +63,23 @@ gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err);
 /* gp_exec_close -- kills what still runs; the lease remains.  Accepts NULL. */
 void gp_exec_close(gp_exec *exec);
 
-/* A free place on the worker with the fewest commands; false: none now. */
+/* Find a free place on the worker with the fewest commands; false: there is none now. Skips workers that run a
+ * command alone or that gp_exec_find_alone() drains. */
 bool gp_exec_find(const gp_exec *exec, exec_place *place);
 /* The same on one worker. */
 bool gp_exec_find_on(const gp_exec *exec, uint32_t rank, exec_place *place);
+/* Find a worker that runs nothing. false: all are busy; the one with the fewest commands then gets no new ones, so
+ * that it becomes idle. Call again until it succeeds. */
+bool gp_exec_find_alone(gp_exec *exec, exec_place *place);
 
 uint32_t gp_exec_workers(const gp_exec *exec);
 const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank);
 
-/* gp_exec_start -- job: not 0, of no command that runs; all events were taken before.  GP_EPEER: the worker has just
- * died, nothing was started, no event comes of this job, and its places are free again when it is replaced.
- * GP_ELIMIT, GP_EINVAL: the command can never be started. */
+/* gp_exec_start -- hand a command to the runner at `place`.
+ *   job   not 0, not the number of a running command; the caller has taken all events
+ * GP_EPEER: the runner has exited; nothing was started, no event of this job follows, and the place is free again
+ * when the runner is replaced.  GP_ELIMIT, GP_EINVAL: the command can never be started.  GP_EIO: the worker's
+ * runners exit again and again before they answer. */
 gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exec_command *command,
                         gp_error *err);
 

@@ -1,10 +1,18 @@
 /* crew.c -- the life of a job:
  *
- *   inputs ---a place is free---> RUNNING ---success, or no attempt is left---> ended: told, printed in its turn
- *                ^------------------|  its worker died, or it failed and may again
+ *   inputs ---free place-------> RUNNING ---success, last failure, CREW_LOSSES_MAX losses---> ended, printed in order
+ *   again ----free place--------->  |  |
+ *     ^----failed, retries left-----|  |
+ *     ^----lost at most once-----------|
+ *   suspects ---idle worker------> RUNNING ALONE        a job lost CREW_LOSSES_SHARED times waits in `suspects`
  *
- * One loop: give work to free places, wait (exec.h sees to the pool), take what has ended.  A stop has three steps:
- * no new jobs, SIGTERM to those that run, SIGKILL. */
+ * When a runner exits, all jobs on its worker are lost, and nothing tells which of them caused it.  Every loss counts,
+ * whether or not a start was reported, so a command that kills its runner at once is started at most CREW_LOSSES_MAX
+ * times.  Running suspects alone keeps that command from taking its neighbours along a third time: they end by
+ * themselves, and a loss that makes a job fail is its own.
+ *
+ * One loop: give jobs to free places, wait (exec.h follows the pool), handle events.  A stop has three steps: no new
+ * jobs, SIGTERM to running ones, SIGKILL. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -79,11 +87,30 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
     return GP_OK;
 }
 
+crew_job *crew_queue_take(crew_queue *queue)
+{
+    crew_job *job = queue->first;
+
+    if (job != NULL)
+        queue->first = job->next;
+    return job;
+}
+
+static bool job_is_suspect(const crew_job *job)
+{
+    return job->losses >= CREW_LOSSES_SHARED;
+}
+
 static void job_again(crew *c, crew_job *job)
 {
+    crew_queue *queue = job_is_suspect(job) ? &c->suspects : &c->again;
+
     job->next = NULL;
-    *c->again_last = job;
-    c->again_last = &job->next;
+    if (queue->first == NULL)
+        queue->first = job;
+    else
+        queue->last->next = job;
+    queue->last = job;
 }
 
 /* The next one of the inputs that is not done yet; NULL: none now. */
@@ -181,7 +208,7 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
 /* Hand a job to a place.  What is wrong with this job alone ends it; what is wrong with all is returned. */
 static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *err)
 {
-    exec_command command = { .in = -1, .out = -1, .err = -1 };
+    exec_command command = { .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
     exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
     gp_error why;
     gp_status status = output_ready(c, job, place, &command.out, &command.err, err);
@@ -259,7 +286,7 @@ static gp_status crew_fill_ranks(crew *c, gp_error *err)
     return status;
 }
 
-/* Work for every place that is free. */
+/* Start jobs on all free places. Suspects come first: each needs an idle worker. */
 static gp_status crew_fill(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -267,16 +294,14 @@ static gp_status crew_fill(crew *c, gp_error *err)
 
     if (c->options->inputs == NULL && c->stop == STOP_NOT)
         status = crew_fill_ranks(c, err);
+    while (status == GP_OK && c->stop == STOP_NOT && c->suspects.first != NULL &&
+           gp_exec_find_alone(c->exec, &place))
+        status = job_start(c, crew_queue_take(&c->suspects), place, err);
     while (status == GP_OK && c->stop == STOP_NOT && gp_exec_find(c->exec, &place)) {
-        crew_job *job = c->again;
+        crew_job *job = crew_queue_take(&c->again);
 
-        if (job != NULL) {
-            c->again = job->next;
-            if (c->again == NULL)
-                c->again_last = &c->again;
-        } else if (c->options->inputs != NULL && output_room(c->output)) {
+        if (job == NULL && c->options->inputs != NULL && output_room(c->output))
             status = job_next(c, &job, err);
-        }
         if (status != GP_OK || job == NULL)
             break;
         status = job_start(c, job, place, err);
@@ -363,23 +388,22 @@ static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_erro
     return status;
 }
 
-/* An attempt has ended: the job for good, or once more. */
+/* Handle the end of one attempt: finish the job or queue it again. */
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
 {
     crew_end end = { .event = *event,
                      .worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index,
                      .timed_out = job->timed_out,
                      .attempts = job->attempts,
+                     .losses = job->losses + (event->kind == EXEC_LOST),
                      .start = job->start };
     bool again;
 
-    if (event->kind == EXEC_LOST) {
-        job->deaths += event->started;
-        again = job->deaths < CREW_ATTEMPTS && c->options->inputs != NULL;
-        job->attempts -= !event->started || again; /* counted apart */
-    } else {
-        again = !crew_end_succeeded(&end) && job->attempts <= c->options->retries;
-    }
+    job->losses = end.losses;
+    if (event->kind == EXEC_LOST)
+        again = job->losses < CREW_LOSSES_MAX && c->options->inputs != NULL;
+    else
+        again = !crew_end_succeeded(&end) && job->attempts - job->losses <= c->options->retries;
     job->deadline_ms = 0;
     if (!again || c->stop != STOP_NOT)
         return job_finish(c, job, &end, err);
@@ -455,7 +479,8 @@ static gp_status crew_wait(crew *c, gp_error *err)
 
 static bool crew_done(const crew *c)
 {
-    return c->running_count == 0 && (c->stop != STOP_NOT || (c->source_ended && c->again == NULL));
+    return c->running_count == 0 &&
+           (c->stop != STOP_NOT || (c->source_ended && c->again.first == NULL && c->suspects.first == NULL));
 }
 
 /* Ctrl-C: the first asks the commands to end, the second does not ask. */
@@ -490,20 +515,19 @@ static gp_status crew_loop(crew *c, gp_error *err)
     return status;
 }
 
-/* Those that were to be run, or run again, and are not: they give up their turns. */
+/* Free the jobs that a stop kept from being started (again), and close their outputs, which others wait for. */
 static gp_status leftovers_end(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
+    crew_job *job;
 
     for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
         if (c->ranked[rank] != NULL) {
             job_again(c, c->ranked[rank]);
             c->ranked[rank] = NULL;
         }
-    while (c->again != NULL && status == GP_OK) {
-        crew_job *job = c->again;
-
-        c->again = job->next;
+    while (status == GP_OK &&
+           ((job = crew_queue_take(&c->again)) != NULL || (job = crew_queue_take(&c->suspects)) != NULL)) {
         if (job->output != NULL)
             status = output_end(job->output, err);
         crew_job_free(job);
@@ -522,7 +546,6 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
     gp_status status;
 
     *result = (crew_result){ 0 };
-    c.again_last = &c.again;
     gp_buffer_init(&c.failures, 1 << 16);
     status = crew_open(&c, err);
     if (status == GP_OK) {

@@ -1,7 +1,8 @@
 /* crew.h -- many commands on a pool's workers: what spmd and parfor have in common.
  *
- * Jobs come from the inputs as places become free, so inputs may be endless.  A job ends for good when its command
- * succeeded, when it failed `retries` times more than once, or when its worker died under it CREW_ATTEMPTS times. */
+ * Jobs come from the inputs as places become free, so inputs may be endless.  A job ends when its command succeeds,
+ * when it has failed `retries` + 1 times, or when it was lost CREW_LOSSES_MAX times because its runner or worker
+ * exited. */
 #ifndef GP_CLI_CREW_H
 #define GP_CLI_CREW_H
 
@@ -12,9 +13,10 @@
 #include "client/cli/template.h"
 
 enum {
-    CREW_ATTEMPTS = 3,    /* deaths of a worker under one job */
-    CREW_GRACE_MS = 2000, /* between SIGTERM and SIGKILL, of a program */
-    CREW_SLOTS_CORES = 0, /* slots: as many as a worker has cores */
+    CREW_LOSSES_MAX = 3,                      /* losses until a job has failed */
+    CREW_LOSSES_SHARED = CREW_LOSSES_MAX - 1, /* losses after which a job is started alone on a worker */
+    CREW_GRACE_MS = 2000,                     /* between SIGTERM and SIGKILL, of a program */
+    CREW_SLOTS_CORES = 0,                     /* slots: as many as a worker has cores */
 };
 
 typedef enum crew_halt {

@@ -171,12 +171,10 @@ void crew_close(crew *c)
         crew_job_free(c->running[i]);
     for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
         crew_job_free(c->ranked[rank]);
-    while (c->again != NULL) {
-        crew_job *job = c->again;
-
-        c->again = job->next;
+    for (crew_job *job; (job = crew_queue_take(&c->again)) != NULL;)
         crew_job_free(job);
-    }
+    for (crew_job *job; (job = crew_queue_take(&c->suspects)) != NULL;)
+        crew_job_free(job);
     gp_exec_close(c->exec);
     output_free(c->output);
     if (c->pool != NULL)

@@ -14,12 +14,18 @@ typedef struct crew_job {
     char **values;            /* of the inputs; one block */
     char *line;               /* the command, for logs */
     output_job *output;
-    int attempts, deaths;
+    int attempts; /* starts handed to a runner */
+    int losses;   /* of these, ended by the exit of the runner or worker */
     double start;
     int64_t deadline_ms; /* 0 = none */
     bool timed_out;
-    struct crew_job *next; /* of those to be run again */
+    struct crew_job *next; /* in a crew_queue */
 } crew_job;
+
+/* Jobs to be started again, first in, first out. */
+typedef struct crew_queue {
+    crew_job *first, *last;
+} crew_queue;
 
 typedef enum crew_stop { STOP_NOT, STOP_NEW, STOP_TERM, STOP_KILL } crew_stop;
 
@@ -32,7 +38,9 @@ typedef struct crew {
     uint32_t slots;
     crew_job **running; /* by place */
     uint32_t running_count;
-    crew_job *again, **again_last;
+    crew_queue again; /* may share a worker with other jobs */
+    crew_queue
+        suspects; /* lost CREW_LOSSES_SHARED times: each may be what killed the runner, so it is run alone */
     uint64_t numbers, attempts;       /* given out */
     crew_job *ranked[GP_MEMBERS_MAX]; /* spmd: the jobs of ranks that have not begun */
     bool ranks_made;
@@ -66,6 +74,7 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
 void crew_job_free(crew_job *job); /* accepts NULL */
 
 /* crew.c */
-void crew_wipe(void *context); /* the line of --progress, before something else is written */
+void crew_wipe(void *context);                /* the line of --progress, before something else is written */
+crew_job *crew_queue_take(crew_queue *queue); /* NULL: empty */
 
 #endif

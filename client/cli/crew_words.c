@@ -24,12 +24,29 @@ int crew_end_code(const crew_end *end)
     return end->timed_out && end->event.exit_code == 0 ? 124 : end->event.exit_code;
 }
 
+/* Name the process that exited: a command that kills its parent takes the runner, not the worker. */
+static void lost_words(const crew_end *end, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    if (end->losses > 1)
+        used = (size_t)snprintf(text, bytes, "lost %d times; the last time ", end->losses);
+    if (end->event.worker_alive)
+        snprintf(
+            text + used, bytes - used,
+            "the runner of worker %u was killed while it ran (the worker is alive; does the command kill its "
+            "parent?)",
+            end->worker);
+    else
+        snprintf(text + used, bytes - used, "worker %u exited while it ran", end->worker);
+}
+
 char *crew_end_words(const crew_end *end, char *text, size_t bytes)
 {
     if (end->timed_out)
         snprintf(text, bytes, "ended after %.3g s (--timeout)", end->event.seconds);
     else if (end->event.kind == EXEC_LOST)
-        snprintf(text, bytes, "worker %u died under it", end->worker);
+        lost_words(end, text, bytes);
     else if (end->event.kind == EXEC_FAILED)
         snprintf(text, bytes, "not started");
     else if (end->event.signal != 0)

@@ -15,7 +15,8 @@ typedef struct crew_end {
     exec_event event; /* of its last attempt */
     uint32_t worker;  /* index, from 1 */
     bool timed_out;
-    int attempts;
+    int attempts; /* starts handed to a runner */
+    int losses;   /* of these, lost because the runner or worker exited */
     double start; /* of the last attempt, seconds since 1970 */
 } crew_end;
 

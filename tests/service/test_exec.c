@@ -391,8 +391,38 @@ TEST(a_job_that_kills_its_worker_fails_after_three_and_the_others_are_done)
         "echo >> n{}; [ {} != 3 ] || { kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); sleep 10; }; echo {}");
     CHECK_TEXT("1\n2\n4\n5\n6\n", out);
     CHECK_INT(3, lines_of("n3"));
-    CHECK_CONTAINS(err, "job 3: worker ");
-    CHECK_CONTAINS(err, "died under it");
+    CHECK_CONTAINS(err, "job 3: lost 3 times; the last time worker ");
+    CHECK_CONTAINS(err, " exited while it ran");
+    pools_end();
+}
+
+/* Job 3 shares its worker with three others whenever it kills the runner, until it is started alone. */
+TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
+{
+    exec_begin();
+    RUN_CODE(1, "parfor", "1:8", "-n", "1", "--slots-per-worker", "4", "--",
+             "echo >> n{}; if [ {} = 3 ]; then until [ -s n4 ]; do sleep 0.01; done; kill -KILL $PPID; fi; "
+             "sleep 0.1; echo {}");
+    CHECK_TEXT("1\n2\n4\n5\n6\n7\n8\n", out);
+    CHECK_INT(3, lines_of("n3"));
+    CHECK(lines_of("n1") <= 3 && lines_of("n2") <= 3 && lines_of("n4") <= 3);
+    CHECK_INT(1, lines_of("n5"));
+    CHECK_CONTAINS(err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while it ran");
+    pools_end();
+}
+
+/* Every runner is killed at its first command: after the start and before its report, or before the start. */
+TEST(starts_that_are_never_reported_are_bounded)
+{
+    exec_begin();
+    exec_faulty("command-started:1:kill");
+    RUN_CODE(2, "parfor", "1:2", "--json", "--", "echo >> n{}; sleep 100");
+    CHECK(lines_of("n1") <= 3 && lines_of("n2") <= 3);
+    CHECK_CONTAINS(out, "\"attempts\": 3");
+    exec_faulty("command-begin:1:kill");
+    RUN_CODE(2, "parfor", "1:2", "--", "echo >> m{}");
+    CHECK_INT(0, lines_of("m1"));
+    CHECK_CONTAINS(err, "job 2: lost 3 times");
     pools_end();
 }
 
@@ -473,7 +503,7 @@ TEST(nothing_outlives_a_killed_worker)
     REQUIRE(wait_for_lines("pids", 6));
     kill(victim, SIGKILL);
     FINISH_CODE(255, child);
-    CHECK_CONTAINS(err, "on worker 1: worker 1 died under it");
+    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while it ran");
     CHECK_INT(0, alive_of("pids", true)); /* the others were ended, as one failed */
     pools_end();
 }
