@@ -15,7 +15,10 @@
 
 enum { SETTLED_SECONDS = 2 };
 
-/* The file: this, then the arrays in the order of parts_of(). */
+/* The file: this header, then the arrays in the order of parts_of().
+ *
+ * The paths of places and stamps are relative to the source: each is "" or begins with a slash. Processes name one source in
+ * different ways (the client "photos", its workers "/home/me/photos"), and each expects names that begin with its own. */
 typedef struct index_header {
     char magic[8];
     uint64_t others, text_bytes;
@@ -23,7 +26,7 @@ typedef struct index_header {
     uint32_t sum, unused; /* CRC32C of the arrays */
 } index_header;
 
-static const char index_magic[8] = "gpimg 1\n";
+static const char index_magic[8] = "gpimg 2\n";
 
 typedef struct index_part {
     void **data;
@@ -63,6 +66,39 @@ static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role 
     return fits;
 }
 
+/* Add the path of the source and `rest`, a path below it, to the text; set *at to its offset. */
+static gp_status path_join(gp_buffer *text, const char *directory, size_t length, uint64_t *at)
+{
+    const char *rest = (const char *)text->data + *at; /* stays valid: there is room for all paths */
+    uint64_t joined = text->bytes;
+    gp_status status = gp_buffer_append(text, directory, length, NULL);
+
+    if (status == GP_OK)
+        status = gp_buffer_append(text, rest, strlen(rest) + 1, NULL);
+    *at = joined;
+    return status;
+}
+
+/* Turn the relative paths of a loaded list into paths that begin with the directory. */
+static bool paths_extend(gp_image_list *list, const char *directory)
+{
+    size_t length = strlen(directory), more = 0;
+    const char *text = (const char *)list->text.data;
+    gp_status status;
+
+    for (uint32_t i = 0; i < list->place_count; i++)
+        more += length + strlen(text + list->places[i]) + 1;
+    for (uint32_t i = 0; i < list->stamp_count; i++)
+        more += length + strlen(text + list->stamps[i].path) + 1;
+    status = gp_buffer_reserve(&list->text, more, NULL);
+    for (uint32_t i = 0; i < list->place_count && status == GP_OK; i++)
+        status = path_join(&list->text, directory, length, &list->places[i]);
+    for (uint32_t i = 0; i < list->stamp_count && status == GP_OK; i++)
+        status = path_join(&list->text, directory, length, &list->stamps[i].path);
+    gp_image_list_trim(list);
+    return status == GP_OK;
+}
+
 static bool stamps_hold(const gp_image_list *list)
 {
     struct stat stat_;
@@ -96,7 +132,7 @@ static bool is_sound(const gp_image_list *list)
     return sound;
 }
 
-static bool index_read(gp_image_list *list, FILE *file)
+static bool index_read(gp_image_list *list, const char *directory, FILE *file)
 {
     index_header header;
     index_part parts[PARTS];
@@ -126,7 +162,7 @@ static bool index_read(gp_image_list *list, FILE *file)
     list->class_count = list->class_capacity = header.class_count;
     list->stamp_count = list->stamp_capacity = header.stamp_count;
     list->others = header.others;
-    return sum == header.sum && is_sound(list) && stamps_hold(list);
+    return sum == header.sum && is_sound(list) && paths_extend(list, directory) && stamps_hold(list);
 }
 
 bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_role role)
@@ -138,7 +174,7 @@ bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_rol
     gp_image_list_init(list);
     if (file == NULL)
         return false;
-    valid = index_read(list, file);
+    valid = index_read(list, directory, file);
     fclose(file);
     if (!valid) {
         gp_image_list_deinit(list);
@@ -148,9 +184,11 @@ bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_rol
     return valid;
 }
 
-static bool index_write(const gp_image_list *list, FILE *file)
+/* Write the list with paths that have lost their first `length` bytes, the path of the source: the offset of a path moves to
+ * what follows the source's. */
+static bool index_write(const gp_image_list *list, size_t length, FILE *file)
 {
-    gp_image_list shown = *list; /* parts_of() wants to be able to write */
+    gp_image_list shown = *list;
     index_header header = { .others = list->others,
                             .text_bytes = list->text.bytes,
                             .count = list->count,
@@ -160,14 +198,38 @@ static bool index_write(const gp_image_list *list, FILE *file)
     index_part parts[PARTS];
     bool good;
 
+    shown.places = gp_calloc(list->place_count + 1, sizeof(*shown.places));
+    shown.stamps = gp_calloc(list->stamp_count + 1, sizeof(*shown.stamps));
+    good = shown.places != NULL && shown.stamps != NULL;
+    for (uint32_t i = 0; good && i < list->place_count; i++)
+        shown.places[i] = list->places[i] + length;
+    for (uint32_t i = 0; good && i < list->stamp_count; i++) {
+        shown.stamps[i] = list->stamps[i];
+        shown.stamps[i].path += length;
+    }
     memcpy(header.magic, index_magic, 8);
     parts_of(parts, &shown, &header);
-    for (int i = 0; i < PARTS; i++)
+    for (int i = 0; i < PARTS && good; i++)
         header.sum = gp_crc32c(header.sum, *parts[i].data, parts[i].bytes);
-    good = fwrite(&header, sizeof(header), 1, file) == 1;
+    good = good && fwrite(&header, sizeof(header), 1, file) == 1;
     for (int i = 0; i < PARTS && good; i++)
         good = fwrite(*parts[i].data, 1, parts[i].bytes, file) == parts[i].bytes;
+    gp_free(shown.places);
+    gp_free(shown.stamps);
     return good;
+}
+
+/* Whether all paths of the list begin with the directory. */
+static bool is_below(const gp_image_list *list, const char *directory, size_t length)
+{
+    const char *text = (const char *)list->text.data;
+    bool below = true;
+
+    for (uint32_t i = 0; i < list->place_count && below; i++)
+        below = strncmp(text + list->places[i], directory, length) == 0;
+    for (uint32_t i = 0; i < list->stamp_count && below; i++)
+        below = strncmp(text + list->stamps[i].path, directory, length) == 0;
+    return below;
 }
 
 void gp_image_index_save(const gp_image_list *list, const char *directory, gp_data_role role)
@@ -178,7 +240,8 @@ void gp_image_index_save(const gp_image_list *list, const char *directory, gp_da
     bool good;
     int fd;
 
-    if (list->count < GP_IMAGE_INDEX_COUNT_MIN || list->left_out > 0)
+    if (list->count < GP_IMAGE_INDEX_COUNT_MIN || list->left_out > 0 ||
+        !is_below(list, directory, strlen(directory)))
         return;
     clock_gettime(CLOCK_REALTIME, &now);
     for (uint32_t i = 0; i < list->stamp_count; i++)
@@ -194,7 +257,7 @@ void gp_image_index_save(const gp_image_list *list, const char *directory, gp_da
             close(fd);
         return;
     }
-    good = index_write(list, file);
+    good = index_write(list, strlen(directory), file);
     good = fclose(file) == 0 && good;
     if (!good || rename(temporary, path) != 0)
         unlink(temporary);

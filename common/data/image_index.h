@@ -1,8 +1,9 @@
-/* image_index.h -- lists of images kept on disk, so that a folder of a million files is listed once.
+/* image_index.h -- image lists cached on disk, so that a folder of a million files is listed only once.
  *
- * A list is taken for valid as long as every directory that was read has the time of change and the inode that it had.
- * It is only kept if they were all older than two seconds then: a file that is added within the same tick of the clock
- * would not be seen.  An index that is damaged, or of another version, is as good as none. */
+ * A cached list is valid as long as every directory that was read still has its modification time and inode. A list is saved
+ * only if all directories were older than two seconds: a file added within the same tick of the clock would go unnoticed.
+ * A damaged index, or one of another version, is ignored. Paths in it are relative to the source, so a list serves every
+ * process, whichever way it names the source. */
 #ifndef GP_IMAGE_INDEX_H
 #define GP_IMAGE_INDEX_H
 
@@ -10,10 +11,10 @@
 
 enum { GP_IMAGE_INDEX_COUNT_MIN = 20000 }; /* shorter lists are made faster than a file is written */
 
-/* The list for a source and role, if a valid one is kept; else false, and the list is as gp_image_list_init() leaves it. */
+/* Load the list of a source and role; its paths begin with `directory`. False: no valid list is cached, and the list is empty. */
 bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_role role);
 
-/* Keep the list, if it is long enough and can be: nothing depends on it, so there is no error. */
+/* Cache a list made with the same `directory`, if it is long enough. Nothing depends on success, so no error is returned. */
 void gp_image_index_save(const gp_image_list *list, const char *directory, gp_data_role role);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "common/data/image.h"
 #include "common/data/image_index.h"
+#include "common/data/image_reader.h"
 #include "common/data/image_store.h"
 #include "common/data/resample.h"
 #include "common/data/store.h"
@@ -987,7 +988,34 @@ static void folders_age(void)
         abort();
 }
 
-TEST(a_long_list_is_kept_and_made_anew_when_a_folder_changes)
+/* The cached list of in_folder("data"), opened by the source's name, has paths that begin with that name. */
+static void cached_list_check(const char *source, const char *first_path)
+{
+    const gp_store_options options = { 0 };
+    gp_image_list list;
+    char path[500];
+    gp_error err;
+
+    REQUIRE_OK(gp_folder_list(&list, source, GP_DATA_TRAIN, &options, &err), err);
+    CHECK(list.from_index);
+    gp_image_list_path(&list, 0, path, sizeof(path));
+    CHECK_TEXT(first_path, path);
+    gp_image_list_deinit(&list);
+}
+
+/* A long list is cached by a process that names the source by its absolute path; others use a relative one. */
+static void cached_lists_check(void)
+{
+    char here[400];
+
+    REQUIRE(getcwd(here, sizeof(here)) != NULL && chdir(folder) == 0);
+    cached_list_check("data", "data/a/00000.jpg");
+    cached_list_check("./data/", "./data//a/00000.jpg");
+    cached_list_check(in_folder("data"), in_folder("data/a/00000.jpg"));
+    REQUIRE(chdir(here) == 0);
+}
+
+TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
 {
     const gp_store_options options = { 0 };
     gp_image_list list;
@@ -1013,12 +1041,13 @@ TEST(a_long_list_is_kept_and_made_anew_when_a_folder_changes)
         gp_image_list_deinit(&list);
         folders_age();
     }
+    cached_lists_check();
     close(open(in_folder("data/b/new.jpg"), O_CREAT | O_WRONLY, 0644));
     REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
     CHECK(!list.from_index);
     CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN + 1, list.count);
     gp_image_list_deinit(&list);
-    /* An index that was cut is as good as none. */
+    /* A truncated index is ignored. */
     folders_age();
     REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
     gp_image_list_deinit(&list);
