@@ -80,6 +80,7 @@ static void part_print_json(const data_part *part, gp_json_writer *writer)
     gp_json_put_text(writer, "targets",
                      gp_targets_format(info->targets, info->target_count, targets, sizeof(targets)));
     gp_json_put_integer(writer, "passed_over", (int64_t)info->passed_over);
+    gp_json_put_integer(writer, "left_out", (int64_t)info->left_out);
     gp_json_begin_array(writer, "classes");
     for (uint32_t i = 0; i < info->class_count; i++) {
         gp_json_begin_object(writer, NULL);
@@ -133,7 +134,7 @@ static void show_text(const data_part *parts, int count)
     printf("%s: %s\n", first->kind, first->source);
     for (int i = 0; i < count; i++) {
         const gp_store_info *info = parts[i].store == NULL ? NULL : gp_store_get_info(parts[i].store);
-        char targets[160];
+        char targets[160], left_out[400];
 
         if (info == NULL) {
             printf("%s: none\n", parts[i].name);
@@ -146,6 +147,8 @@ static void show_text(const data_part *parts, int count)
         if (info->passed_over > 0)
             printf(", %" PRIu64 " files passed over", info->passed_over);
         printf("\n");
+        if (info->left_out > 0)
+            printf("%s\n", gp_store_left_out(parts[i].store, left_out, sizeof(left_out)));
     }
     if (first->class_count == 0)
         return;

@@ -116,8 +116,10 @@ gp_status gp_csv_next(gp_csv *csv, gp_csv_row *row, gp_error *err)
         csv->at++;
     }
     row->line = csv->line;
+    row->first = !csv->any;
     if (csv->at == csv->bytes)
         return GP_OK;
+    csv->any = true;
     while (!last) {
         gp_status status;
 

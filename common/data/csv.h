@@ -1,8 +1,9 @@
 /* csv.h -- rows of a CSV file (RFC 4180): commas, quotes, doubled quotes, LF or CRLF, a byte order mark.
- * Empty lines are passed over.  Everything has a ceiling. */
+ * Blank lines are not rows.  Everything has a ceiling. */
 #ifndef GP_CSV_H
 #define GP_CSV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,10 +11,11 @@
 
 enum { GP_CSV_FIELDS_MAX = 16, GP_CSV_BYTES_MAX = 1 << 30 };
 
-/* One row; the texts are the reader's until it is closed. */
+/* One row; its texts are valid until the file is closed. */
 typedef struct gp_csv_row {
-    uint32_t line; /* where it begins, from 1 */
-    uint32_t count;
+    uint32_t line;  /* line of the file where the row begins, from 1 */
+    bool first;     /* first row of the file: column names, if it has any */
+    uint32_t count; /* number of fields */
     char *fields[GP_CSV_FIELDS_MAX];
 } gp_csv_row;
 
@@ -22,6 +24,7 @@ typedef struct gp_csv {
     char *text;       /* the file and a NUL; rows are cut out of it in place */
     size_t bytes, at;
     uint32_t line;
+    bool any; /* a row has been read */
 } gp_csv;
 
 /* gp_csv_open -- read a file whole.  GP_ENOENT, GP_EIO, GP_ELIMIT.  Closed by gp_csv_close() after a success. */

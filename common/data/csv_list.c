@@ -8,7 +8,7 @@
 #include "common/data/image_store.h"
 #include "common/data/objects.h"
 
-/* Names of columns, so that the first line is told from data. */
+/* Whether the fields of a row are column names rather than data. */
 static bool is_header(const gp_csv_row *row)
 {
     static const char *const paths[] = { "path", "file", "filename", "image" };
@@ -31,7 +31,7 @@ static gp_status row_take(gp_image_list *list, uint32_t place, const gp_csv *csv
     if (row->count != 2)
         return gp_fail(err, GP_ECORRUPT, "%s: line %u has %u fields; it should be path,label", csv->name,
                        row->line, row->count);
-    if (row->line == 1 && is_header(row))
+    if (row->first && is_header(row))
         return GP_OK;
     if (row->fields[0][0] == '\0')
         return gp_fail(err, GP_ECORRUPT, "%s: line %u has no path", csv->name, row->line);

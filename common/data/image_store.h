@@ -33,16 +33,25 @@ gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
 gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
                       const gp_store_options *options, gp_error *err);
 
-/* Everything that all archives have: names first, since they decide what is part, class and common root. */
+/* A hard link among the images of an archive. */
+typedef struct gp_tar_link {
+    uint64_t name, target; /* offsets into the text of the links */
+    uint32_t place;        /* the archive */
+} gp_tar_link;
+
+/* The images of all archives. Names are read first, since they decide about parts, classes and the common root. */
 typedef struct gp_tar_index {
-    gp_image_list all; /* members with their whole names, no labels */
-    uint32_t place;    /* of the archive in hand */
+    gp_image_list all; /* members with their whole names, without labels */
+    uint32_t place;    /* the archive being read */
+    gp_buffer links;   /* gp_tar_link, resolved when all archives have been read */
+    gp_buffer text;    /* names and targets of the links */
 } gp_tar_index;
 
 /* Add each archive to index->all as a place and take its members, by gp_tar_walk() with gp_tar_index_take(). */
 typedef gp_status (*gp_tar_fill)(void *context, gp_tar_index *index, gp_error *err);
 
-gp_status gp_tar_index_take(void *index, const char *name, uint64_t offset, uint64_t bytes, gp_error *err);
+struct gp_tar_entry;
+gp_status gp_tar_index_take(void *index, const struct gp_tar_entry *entry, gp_error *err);
 gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
                            void *context, gp_error *err);
 

@@ -200,7 +200,7 @@ static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const 
     uint32_t value = labels->value_count;
     bool colour = row->count == 4 && colour_parse(labels->colours[value], row->fields + 1);
 
-    if (row->line == 1 && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
+    if (row->first && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
         return GP_OK; /* the header */
     if (row->count != 1 && !colour)
         return gp_fail(err, GP_ECORRUPT,

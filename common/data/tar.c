@@ -1,4 +1,5 @@
-/* tar.c -- POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU's "L" for long names. */
+/* tar.c -- POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU's "L" and "K" for long names and
+ * long link targets. */
 #include "common/data/tar.h"
 
 #include <stdbool.h>
@@ -27,6 +28,7 @@ typedef struct tar_walk {
     const char *name;
     uint64_t at, bytes;                        /* of the file */
     char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* for the next member; "" = none */
+    char long_link[GP_TAR_NAME_BYTES_MAX + 1]; /* link target of the next member; "" = none */
     uint64_t long_size;                        /* the same from pax; UINT64_MAX = none */
 } tar_walk;
 
@@ -79,33 +81,43 @@ static bool sum_is_right(const tar_header *header)
     return number_parse(header->sum, sizeof(header->sum), &wanted) && sum == wanted;
 }
 
-/* "LENGTH KEY=VALUE\n" ...: path and size are taken. */
+static gp_status name_copy(const tar_walk *walk, char to[GP_TAR_NAME_BYTES_MAX + 1], const char *name,
+                           gp_error *err)
+{
+    if (strlen(name) > GP_TAR_NAME_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
+                       GP_TAR_NAME_BYTES_MAX);
+    strcpy(to, name);
+    return GP_OK;
+}
+
+/* Read a pax header, records of "LENGTH KEY=VALUE\n", for path, linkpath and size. */
 static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *err)
 {
-    for (size_t at = 0; at < bytes;) {
+    gp_status status = GP_OK;
+
+    for (size_t at = 0; at < bytes && status == GP_OK;) {
         char *end, *key, *value;
         unsigned long length = strtoul(text + at, &end, 10);
 
         if (end == text + at || *end != ' ' || length > bytes - at ||
             length < (size_t)(end - text - (ptrdiff_t)at) + 3 || text[at + length - 1] != '\n')
-            return tar_damaged(walk, "an extended header that is none", err);
+            return tar_damaged(walk, "a malformed extended header", err);
         text[at + length - 1] = '\0';
         key = end + 1;
         value = strchr(key, '=');
-        if (value != NULL && strncmp(key, "path=", 5) == 0) {
-            if (strlen(value + 1) > GP_TAR_NAME_BYTES_MAX)
-                return gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
-                               GP_TAR_NAME_BYTES_MAX);
-            strcpy(walk->long_name, value + 1);
-        } else if (value != NULL && strncmp(key, "size=", 5) == 0) {
+        if (value != NULL && strncmp(key, "path=", 5) == 0)
+            status = name_copy(walk, walk->long_name, value + 1, err);
+        else if (value != NULL && strncmp(key, "linkpath=", 9) == 0)
+            status = name_copy(walk, walk->long_link, value + 1, err);
+        else if (value != NULL && strncmp(key, "size=", 5) == 0)
             walk->long_size = strtoull(value + 1, NULL, 10);
-        }
         at += length;
     }
-    return GP_OK;
+    return status;
 }
 
-/* A header that says something of the next member. */
+/* Read a header that describes the next member: pax ("x"), GNU's long name ("L") or long link target ("K"). */
 static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_error *err)
 {
     char *text;
@@ -119,14 +131,10 @@ static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_err
         return gp_fail(err, GP_ENOMEM, "%s: no memory for a header", walk->name);
     status = tar_read(walk, walk->at + BLOCK, text, bytes, err);
     text[status == GP_OK ? bytes : 0] = '\0';
-    if (status == GP_OK && type == 'x') {
+    if (status == GP_OK && type == 'x')
         status = pax_take(walk, text, bytes, err);
-    } else if (status == GP_OK && strlen(text) > GP_TAR_NAME_BYTES_MAX) {
-        status = gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
-                         GP_TAR_NAME_BYTES_MAX);
-    } else if (status == GP_OK) {
-        strcpy(walk->long_name, text);
-    }
+    else if (status == GP_OK)
+        status = name_copy(walk, type == 'L' ? walk->long_name : walk->long_link, text, err);
     gp_free(text);
     return status;
 }
@@ -143,29 +151,54 @@ static void member_name(const tar_walk *walk, const tar_header *header, char nam
         snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.100s", header->name);
 }
 
+static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint64_t bytes,
+                            gp_tar_member member, void *context, gp_error *err)
+{
+    char name[GP_TAR_NAME_BYTES_MAX + 1], link[GP_TAR_NAME_BYTES_MAX + 1];
+    gp_tar_entry entry = { .name = name };
+
+    member_name(walk, header, name);
+    if (header->type == '1' || header->type == '2') {
+        if (walk->long_link[0] != '\0')
+            strcpy(link, walk->long_link);
+        else
+            snprintf(link, sizeof(link), "%.100s", header->link);
+        entry.link = link;
+        entry.symbolic = header->type == '2';
+    } else {
+        entry.offset = walk->at + BLOCK;
+        entry.bytes = bytes;
+    }
+    return member(context, &entry, err);
+}
+
 static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_member member, void *context,
                           gp_error *err)
 {
-    char name[GP_TAR_NAME_BYTES_MAX + 1];
-    bool file = header->type == '0' || header->type == '\0' || header->type == '7';
+    const char type = header->type;
+    const bool file = type == '0' || type == '\0' || type == '7';
+    /* Links, devices, directories and FIFOs have no contents, so their size field is ignored: some archivers store the size of
+     * the target there for a hard link, or the space reserved for a directory. */
+    const bool empty = type >= '1' && type <= '6';
     uint64_t bytes;
     gp_status status = GP_OK;
 
     if (!sum_is_right(header))
-        return tar_damaged(walk, "a header with a wrong check sum", err);
+        return tar_damaged(walk, "a header with a wrong checksum", err);
     if (!number_parse(header->size, sizeof(header->size), &bytes))
-        return tar_damaged(walk, "a size that is no number", err);
+        return tar_damaged(walk, "a size field that is not a number", err);
     if (file && walk->long_size != UINT64_MAX)
         bytes = walk->long_size;
+    if (empty)
+        bytes = 0;
     if (bytes > walk->bytes - walk->at - BLOCK)
         return tar_damaged(walk, "a member that is longer than the rest", err);
-    if (header->type == 'x' || header->type == 'L') {
-        status = extended_take(walk, header->type, bytes, err);
-    } else if (header->type != 'g' && header->type != 'K') {
-        member_name(walk, header, name);
-        if (file)
-            status = member(context, name, walk->at + BLOCK, bytes, err);
-        walk->long_name[0] = '\0';
+    if (type == 'x' || type == 'L' || type == 'K') {
+        status = extended_take(walk, type, bytes, err);
+    } else if (type != 'g') {
+        if (file || type == '1' || type == '2')
+            status = entry_give(walk, header, bytes, member, context, err);
+        walk->long_name[0] = walk->long_link[0] = '\0';
         walk->long_size = UINT64_MAX;
     }
     walk->at += BLOCK + (bytes + BLOCK - 1) / BLOCK * BLOCK;

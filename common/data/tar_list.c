@@ -14,24 +14,125 @@
 #include "common/data/image_store.h"
 #include "common/data/tar.h"
 
-enum { ARCHIVES_MAX = 65536 };
+#define LINKS_BYTES_MAX ((size_t)4 << 30)
 
-gp_status gp_tar_index_take(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
+/* A name without the "./" that many archives put in front. */
+static const char *plain_name(const char *name)
 {
-    gp_tar_index *index = context;
-    const char *last = strrchr(name, '/');
-
-    last = last == NULL ? name : last + 1;
     while (strncmp(name, "./", 2) == 0)
         name += 2;
+    return name;
+}
+
+static gp_status link_add(gp_tar_index *index, const char *name, const char *target, gp_error *err)
+{
+    gp_tar_link link = { .name = index->text.bytes, .place = index->place };
+    gp_status status = gp_buffer_append(&index->text, name, strlen(name) + 1, err);
+
+    link.target = index->text.bytes;
+    if (status == GP_OK)
+        status = gp_buffer_append(&index->text, target, strlen(target) + 1, err);
+    return status == GP_OK ? gp_buffer_append(&index->links, &link, sizeof(link), err) : status;
+}
+
+static void link_leave_out(gp_image_list *list, const char *archive, const char *name, const char *target,
+                           const char *cause)
+{
+    gp_error said;
+
+    gp_fail(&said, GP_ENOENT, "%s: %.80s is a link to %.80s%s", archive, name, target, cause);
+    gp_image_list_leave_out(list, said.message);
+}
+
+gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *err)
+{
+    gp_tar_index *index = context;
+    const char *name = plain_name(entry->name), *slash = strrchr(name, '/');
+    const char *last = slash == NULL ? name : slash + 1;
+
     if (*last == '.' || !gp_image_list_wants(last)) {
-        index->all.others++;
+        index->all.others += entry->link == NULL;
         return GP_OK;
     }
-    if (bytes > GP_IMAGE_FILE_BYTES_MAX)
+    if (entry->symbolic)
+        link_leave_out(&index->all, gp_image_list_place(&index->all, index->place), name, entry->link,
+                       "; symbolic links in archives are not followed");
+    else if (entry->link != NULL)
+        return link_add(index, name, plain_name(entry->link), err);
+    if (entry->link != NULL)
+        return GP_OK;
+    if (entry->bytes > GP_IMAGE_FILE_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", name,
-                       (unsigned long long)bytes, GP_IMAGE_FILE_BYTES_MAX);
-    return gp_image_list_add_member(&index->all, index->place, name, -1, offset, (uint32_t)bytes, err);
+                       (unsigned long long)entry->bytes, GP_IMAGE_FILE_BYTES_MAX);
+    return gp_image_list_add_member(&index->all, index->place, name, -1, entry->offset,
+                                    (uint32_t)entry->bytes, err);
+}
+
+static int member_compare(const gp_image_list *all, uint32_t index, uint32_t place, const char *name)
+{
+    uint32_t own = all->entries[index].place;
+
+    return own != place ? (own < place ? -1 : 1) : strcmp(gp_image_list_name(all, index), name);
+}
+
+/* Order members by archive and name; equal names by their position. */
+static int member_order(const void *left, const void *right, void *list)
+{
+    const gp_image_list *all = list;
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    int order = member_compare(all, a, all->entries[b].place, gp_image_list_name(all, b));
+
+    return order != 0 ? order : (a < b ? -1 : 1);
+}
+
+/* Return the last of the sorted members that has this archive and name. UINT32_MAX: not found. */
+static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, uint32_t count, uint32_t place,
+                            const char *name)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (member_compare(all, sorted[middle], place, name) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && member_compare(all, sorted[low - 1], place, name) == 0 ? sorted[low - 1] : UINT32_MAX;
+}
+
+/* Add each hard link as a member that has its target's contents. */
+static gp_status links_resolve(gp_tar_index *index, gp_error *err)
+{
+    gp_image_list *all = &index->all;
+    const gp_tar_link *links = (const gp_tar_link *)(const void *)index->links.data;
+    const size_t link_count = index->links.bytes / sizeof(*links);
+    const uint32_t count = all->count;
+    uint32_t *sorted = link_count == 0 ? NULL : gp_calloc(count + 1, sizeof(*sorted));
+    gp_status status = GP_OK;
+
+    if (link_count == 0)
+        return GP_OK;
+    if (sorted == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %u images", count);
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i] = i;
+    qsort_r(sorted, count, sizeof(*sorted), member_order, all);
+    for (size_t i = 0; i < link_count && status == GP_OK; i++) {
+        const char *name = (const char *)index->text.data + links[i].name;
+        const char *target = (const char *)index->text.data + links[i].target;
+        uint32_t found = member_find(all, sorted, count, links[i].place, target);
+
+        if (found == UINT32_MAX)
+            link_leave_out(all, gp_image_list_place(all, links[i].place), name, target,
+                           ", which is not an image in the archive");
+        else
+            status = gp_image_list_add_member(all, links[i].place, name, -1, all->offsets[found],
+                                              all->sizes[found], err);
+    }
+    gp_free(sorted);
+    return status;
 }
 
 static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *err)
@@ -226,7 +327,11 @@ gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role r
 
     gp_image_list_init(list);
     gp_image_list_init(&index.all);
+    gp_buffer_init(&index.links, LINKS_BYTES_MAX);
+    gp_buffer_init(&index.text, LINKS_BYTES_MAX);
     status = fill(context, &index, err);
+    if (status == GP_OK)
+        status = links_resolve(&index, err);
     if (status == GP_OK && index.all.count == 0)
         status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
     if (status == GP_OK) {
@@ -242,7 +347,12 @@ gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role r
     if (status == GP_OK)
         status = gp_image_list_sort_classes(list, err);
     list->others = index.all.others;
+    list->left_out = index.all.left_out;
+    list->left_out_first = index.all.left_out_first;
+    index.all.left_out_first = NULL;
     gp_image_list_deinit(&index.all);
+    gp_buffer_deinit(&index.links);
+    gp_buffer_deinit(&index.text);
     if (status == GP_OK)
         gp_image_list_trim(list);
     return status;

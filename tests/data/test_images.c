@@ -824,7 +824,7 @@ TEST(label_images_are_paired_by_name_and_void_is_no_class)
             folder_make();
             scene_put(layouts[i][0], layouts[i][1], 6, coloured);
             scene_put(layouts[i][2], layouts[i][3], 6, coloured);
-            text_put("classes.csv", "name,r,g,b\nroad,10,20,30\nVoid,0,0,0\n\"sky, blue\",200,0,0\n");
+            text_put("classes.csv", "\nname,r,g,b\nroad,10,20,30\nVoid,0,0,0\n\"sky, blue\",200,0,0\n");
             for (int role = GP_DATA_TRAIN; role <= GP_DATA_GIVEN; role++) {
                 REQUIRE_OK(open_with(&store, "", (gp_data_role)role, (gp_store_options){ 0 }, &err), err);
                 CHECK_TEXT("pixels", gp_store_get_info(store)->kind);

@@ -41,12 +41,15 @@ typedef struct tar_bounds {
     uint64_t bytes, members;
 } tar_bounds;
 
-static gp_status member_check(void *context, const char *name, uint64_t offset, uint64_t bytes, gp_error *err)
+static gp_status member_check(void *context, const gp_tar_entry *entry, gp_error *err)
 {
     tar_bounds *bounds = context;
 
     (void)err;
-    if (strlen(name) > GP_TAR_NAME_BYTES_MAX || offset > bounds->bytes || bytes > bounds->bytes - offset)
+    if (strlen(entry->name) > GP_TAR_NAME_BYTES_MAX || entry->offset > bounds->bytes ||
+        entry->bytes > bounds->bytes - entry->offset)
+        abort();
+    if (entry->link != NULL && (strlen(entry->link) > GP_TAR_NAME_BYTES_MAX || entry->bytes != 0))
         abort();
     bounds->members++;
     return GP_OK;
