@@ -372,7 +372,7 @@ static void run_look_around(gp_run *run)
         gp_run_fail(run, &err);
     }
     if (wanted >= 2 && run->failure.code == GP_OK && working) { /* answer or not */
-        gp_fail(&err, GP_ECANCELED, "stopped at once; the last step that was told is %" PRIu64,
+        gp_fail(&err, GP_ECANCELED, "stopped at once; the last reported step is %" PRIu64,
                 run->training->summary.steps);
         gp_run_fail(run, &err);
     }

@@ -283,25 +283,28 @@ void control_client(control *c, gp_incoming *in)
 
 /* ---- what compute says ---- */
 
-/* false: the client's queue is full; the message stays and is tried again.  Everything else is settled: a client
- * that is gone does not get it, and one that reads nothing does not hold up the end of its lease. */
-static bool pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
-                    const void *message, gp_blob *const *blobs, uint32_t count)
+/* Send a message of the compute thread to a client. A client that is gone counts as served, and one
+ * that reads nothing does not delay the end of its lease.
+ * GP_EBUSY: the client's queue is full; send the message again later.
+ * Other codes: the message cannot be sent at all, for example because a payload is over the frame
+ * limit. */
+static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope,
+                         const gp_message_type *type, const void *message, gp_blob *const *blobs,
+                         uint32_t count, gp_error *err)
 {
     gp_payload payloads[GP_REPLY_PAYLOADS] = { 0 };
-    gp_error err;
     gp_status status;
 
     for (uint32_t i = 0; i < count; i++)
         payloads[i] = gp_blob_payload(blobs[i]);
-    status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, &err);
-    if (status == GP_EBUSY && !c->resetting)
-        return false;
-    if (status == GP_EPEER || status == GP_EBUSY)
-        c->unheard++; /* told once, when the lease ends: it may be thousands */
-    else if (status != GP_OK)
-        gp_log(GP_LOG_ERROR, "message-unsent", "%s could not be sent: %s", type->name, err.message);
-    return true;
+    status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
+    if (status == GP_EPEER || (status == GP_EBUSY && c->resetting)) {
+        c->unheard++; /* logged once, when the lease ends: there may be thousands */
+        return GP_OK;
+    }
+    if (status != GP_OK && status != GP_EBUSY)
+        gp_log(GP_LOG_ERROR, "message-unsent", "cannot send %s to the client: %s", type->name, err->message);
+    return status;
 }
 
 /* The oldest news; false when none is left or the client takes none. */
@@ -310,6 +313,7 @@ static bool news_pass_on(control *c)
     const gp_message_type *type = &gp_msg_train_steps;
     const void *message = &c->steps;
     gp_train_validation validation;
+    gp_error err;
 
     switch (gp_mailbox_peek_news(c->mailbox, &c->steps, &validation)) {
     case GP_NEWS_NONE:
@@ -321,7 +325,7 @@ static bool news_pass_on(control *c)
         message = &validation;
         break;
     }
-    if (!pass_on(c, &c->work_peer, &c->work_envelope, type, message, NULL, 0)) {
+    if (pass_on(c, &c->work_peer, &c->work_envelope, type, message, NULL, 0, &err) == GP_EBUSY) {
         c->blocked = true;
         return false;
     }
@@ -350,10 +354,26 @@ static void error_explain(const control *c, gp_error_reply *reply)
     snprintf(reply->message, sizeof(reply->message), "worker %u was lost: %s", c->lost_index, c->lost_cause);
 }
 
+/* Send an error_reply in place of a reply that cannot be sent, so that the client does not wait for
+ * ever.
+ * err: in, why the reply cannot be sent; out, why the error_reply cannot. */
+static gp_status reply_replace(control *c, const gp_reply *unsent, gp_error *err)
+{
+    gp_error_reply reply = { .code = err->code, .worker = c->options->index };
+    gp_status status;
+
+    snprintf(reply.message, sizeof(reply.message), "cannot send %s: %.200s", unsent->type->name,
+             err->message);
+    status = pass_on(c, &unsent->peer, &unsent->envelope, &gp_msg_error_reply, &reply, NULL, 0, err);
+    return status == GP_ENOMEM ? GP_EBUSY : status;
+}
+
 static bool reply_pass_on(control *c)
 {
     const gp_reply *reply = gp_mailbox_peek_reply(c->mailbox);
     gp_reply told;
+    gp_error err;
+    gp_status status;
     bool idle;
 
     if (reply == NULL)
@@ -373,7 +393,11 @@ static bool reply_pass_on(control *c)
         done_explain(c, &told.body.train_done);
     if (told.type == &gp_msg_error_reply)
         error_explain(c, &told.body.error);
-    if (!pass_on(c, &told.peer, &told.envelope, told.type, &told.body, told.payloads, told.payload_count)) {
+    status = pass_on(c, &told.peer, &told.envelope, told.type, &told.body, told.payloads, told.payload_count,
+                     &err);
+    if (status != GP_OK && status != GP_EBUSY && told.type != &gp_msg_train_note)
+        status = reply_replace(c, &told, &err);
+    if (status == GP_EBUSY) {
         c->blocked = true;
         return false;
     }

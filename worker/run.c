@@ -443,10 +443,12 @@ static void run_predict_begin(gp_run *run, gp_command *command)
 
     if (status == GP_OK && gp_predictor_left_out(run->predictor, left_out, sizeof(left_out))[0] != '\0')
         status = reply_add(&reply, left_out, strlen(left_out), &err);
-    if (status != GP_OK)
+    if (status != GP_OK) {
+        run_forget(run);
         reply_error(run, command, &err, true);
-    else
+    } else {
         gp_mailbox_reply(run->options.mailbox, &reply);
+    }
 }
 
 static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_ask *ask, gp_error *err)

@@ -171,9 +171,14 @@ uint32_t cli_verbose_frequency(const cli_call *call);
 /* argv[1] and what follows as a command that is not run: CLI_OK, or the exit code after an error was shown. */
 int cli_check_words(int argc, char **argv);
 
-/* First Ctrl-C: 1, second: 2.  Installed once by commands that run long. */
+/* Stop level: 0 run, 1 stop at the next boundary, 2 stop at once. */
 extern volatile sig_atomic_t cli_stop;
+/* Let SIGINT and SIGTERM raise cli_stop instead of ending the process. Commands that run long call
+ * it once. After SIGTERM cli_stop rises a second time when the grace period ends:
+ * GRADPOOL_TERM_GRACE seconds, or 8. */
 void cli_catch_interrupts(void);
+/* Raise the grace period to at least `seconds`, unless GRADPOOL_TERM_GRACE is set. */
+void cli_term_grace_raise(double seconds);
 
 /* A count that moves on a terminal's standard error; nothing in the first two seconds, nor with --quiet. */
 typedef struct cli_progress {

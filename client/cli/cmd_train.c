@@ -14,6 +14,7 @@
 #include "client/cli/run_folder.h"
 #include "client/cli/show.h"
 #include "client/cli/view.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/model/train_options.h"
 
@@ -99,6 +100,9 @@ static const gp_param train_params[] = {
 enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
 
 /* What the callbacks need. */
+/* A checkpoint, per parameter: weights, the state of Adam and the best weights; and a slow disk. */
+enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
+
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
@@ -109,7 +113,9 @@ typedef struct gp_session {
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
     advice_watch advice;
-    bool reported; /* report.json was written */
+    bool reported;          /* report.json was written */
+    int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
+    double passes, state_s; /* see term_grace_update() */
 } gp_session;
 
 /* As given and, where they depend on workers or solver, as they came out. */
@@ -225,6 +231,9 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
         return;
     }
     run_folder_facts(&session->folder, facts);
+    session->passes = 3.0 + (facts->batch > 0 ? (double)facts->validation_samples / facts->batch : 0);
+    session->state_s = (double)facts->parameters * STATE_BYTES / DISK_BYTES_PER_S;
+    cli_term_grace_raise(8 + session->state_s);
     bool silent = options->common.quiet || options->common.json;
     char warning[400];
 
@@ -243,12 +252,27 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
         view_begin(session->view, facts);
 }
 
+/* Give a soft stop by SIGTERM enough time: to end the step in progress, to validate, and to write
+ * the last checkpoint and the model. The longest time between two steps stands for the time of a
+ * step. */
+static void term_grace_update(gp_session *session)
+{
+    int64_t now_ms = gp_now_ms();
+
+    if (session->stepped_ms != 0 && cli_stop == 0)
+        cli_term_grace_raise((double)(now_ms - session->stepped_ms) * 1e-3 * session->passes +
+                             session->state_s);
+    session->stepped_ms = now_ms;
+}
+
 static void train_step_event(void *context, const gp_train_step *step)
 {
     gp_session *session = context;
 
-    if (step->rank == 0)
+    if (step->rank == 0) {
         run_folder_step(&session->folder, step);
+        term_grace_update(session);
+    }
     advice_watch_step(&session->advice, step);
     if (session->view == NULL)
         return;

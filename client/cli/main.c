@@ -1,8 +1,10 @@
 /* main.c -- the gradpool command: find the subcommand, read its options, run it. */
+#include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/home.h"
@@ -25,7 +27,11 @@ const cli_command *const cli_commands[] = {
     NULL
 };
 
+enum { TERM_GRACE_S = 8 }; /* below the 10 s after which a canceled job is killed */
+
 volatile sig_atomic_t cli_stop;
+static volatile sig_atomic_t term_grace_s = TERM_GRACE_S;
+static bool term_grace_given;
 
 static void interrupt_handler(int number);
 
@@ -35,21 +41,41 @@ static void interrupts_catch(int flags)
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGALRM, &action, NULL);
 }
 
+/* Count SIGINT and SIGTERM: the first asks for a soft stop, the second for a hard one. A user at a
+ * terminal sends the second one if nothing happens; timeout(1) and service managers do not, so
+ * after SIGTERM the alarm takes its place. */
 static void interrupt_handler(int number)
 {
-    (void)number;
     if (cli_stop < 2)
         cli_stop = cli_stop + 1;
+    if (number == SIGTERM)
+        alarm((unsigned)term_grace_s);
     interrupts_catch(0);
 }
 
-/* The first ends what waits (poll() is never restarted) and tears no line that is being written: stdio takes that for an
- * output that fails.  The second ends a write, too, that nobody reads. */
 void cli_catch_interrupts(void)
 {
+    const char *text = getenv("GRADPOOL_TERM_GRACE");
+    char *end;
+    long seconds = text == NULL ? 0 : strtol(text, &end, 10);
+
+    if (seconds > 0 && seconds <= INT_MAX && *end == '\0') {
+        term_grace_s = (sig_atomic_t)seconds;
+        term_grace_given = true;
+    }
+    /* SA_RESTART: the first signal does not cut a line that stdio is writing; poll() returns in any
+     * case. The handler drops the flag, so that the second signal also ends a write to a reader
+     * that has stopped reading. */
     interrupts_catch(SA_RESTART);
+}
+
+void cli_term_grace_raise(double seconds)
+{
+    if (!term_grace_given && seconds > term_grace_s)
+        term_grace_s = seconds < INT_MAX ? (sig_atomic_t)seconds : INT_MAX;
 }
 
 /* ---- errors ---- */

@@ -227,6 +227,7 @@ const char *gp_trainer_classes(const gp_trainer *trainer)
 /* ---- the predictor: sample i has scores i, i + 0.25, i + 0.5 and label i % 3 ---- */
 
 struct gp_predictor {
+    bool exhausts; /* the reply to predict_begin finds no memory */
     float *scores;
     int32_t *labels;
 };
@@ -241,6 +242,7 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
     predictor = gp_calloc(1, sizeof(*predictor));
     if (predictor == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory");
+    predictor->exhausts = strcmp(setup->begin->data, "/exhausts") == 0;
     *ready = (gp_predict_ready){ .samples = 100, .classes = 3, .has_labels = true, .micro_batch = 1 };
     *out = predictor;
     return GP_OK;
@@ -257,8 +259,9 @@ void gp_predictor_free(gp_predictor *predictor)
 
 char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes)
 {
-    (void)predictor;
-    snprintf(text, bytes, "%s", "");
+    snprintf(text, bytes, "%s", predictor->exhausts ? "1 image was left out" : "");
+    if (predictor->exhausts)
+        gp_alloc_fail_nth(1);
     return text;
 }
 

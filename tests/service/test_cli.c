@@ -602,6 +602,33 @@ TEST(the_second_interrupt_ends_a_training_at_once)
     pools_end();
 }
 
+TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
+{
+    cli_begin();
+    setenv("GRADPOOL_FAULT", "done:1:hang@1.1", 1);
+    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    unsetenv("GRADPOOL_FAULT");
+    unsetenv("GRADPOOL_FAULT_TOLD");
+    setenv("GRADPOOL_TERM_GRACE", "1", 1);
+    pid_t child =
+        START("train", "--network", "lenet", "--data", "digits:128", "--epochs", "1", "--out", "m.onnx");
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    unsetenv("GRADPOOL_TERM_GRACE");
+    while (!there_is("told") && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    kill(child, SIGTERM);
+    while (process_alive(child) && gp_now_ms() < deadline)
+        gp_sleep_ms(5);
+    CHECK(!process_alive(child));
+    kill(child, SIGKILL);
+    FINISH_CODE(130, child);
+    CHECK_CONTAINS(err, "stopped at once; the last reported step is 1");
+    CHECK(!there_is("w/m.onnx"));
+    pools_end();
+}
+
 TEST(a_reader_that_goes_away_harms_neither_the_model_nor_the_pool)
 {
     int ends[2];

@@ -146,6 +146,26 @@ TEST(samples_that_no_worker_survives_end_the_call_and_are_named)
 
 enum { WIDE = 1000, WIDE_SAMPLES = 60000 };
 
+TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
+{
+    pools_begin(NULL);
+    REQUIRE(mkdir(in_root("w"), 0700) == 0);
+    write_file("w/net.json", "{\"name\": \"small\", \"input\": [1, 8, 8], \"layers\": ["
+                             "{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": 10},"
+                             "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
+    setenv("GRADPOOL_FRAME_BYTES", "8192", 1); /* the scores of 500 samples take 20000 */
+    RUN_CODE(0, "up", "--workers", "1");
+    unsetenv("GRADPOOL_FRAME_BYTES");
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "synthetic:8x8x1:10:256", "--epochs", "1",
+             "--quiet", "--out", "m.onnx");
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "synthetic:8x8x1:10:4000", "--out", "p.csv");
+    CHECK_CONTAINS(err, "cannot send predict_part: payload 1 has ");
+    CHECK(access(in_w("p.csv"), F_OK) != 0);
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data",
+             "synthetic:8x8x1:10:4000"); /* the worker is free */
+    pools_end();
+}
+
 TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
 {
     static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "

@@ -624,6 +624,25 @@ TEST(parts_of_a_prediction_are_answered_in_order_several_at_a_time)
     stage_close();
 }
 
+TEST(failed_predict_begin_leaves_no_prediction_open)
+{
+    gp_predict_begin begin = { .data = "/exhausts", .batch = 10 };
+    float weights[4] = { 0 };
+    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
+    worker *w = &s.workers[0];
+    gp_predict_ready ready;
+
+    if (lease_begin(1)) {
+        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        check_refused(w, GP_ENOMEM, "no memory");
+        strcpy(begin.data, "/data");
+        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        if (await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL))
+            CHECK_INT(100, ready.samples);
+    }
+    stage_close();
+}
+
 TEST(revoke_in_a_prediction_frees_it)
 {
     gp_predict_begin begin = { .data = "/data", .batch = 10 };
