@@ -247,6 +247,10 @@ typedef struct gp_train_request {
     const char *classes;
     double head_learn_rate_factor[2]; /* of a new head's weights and biases; 0 = 1 */
     const char *freeze_up_to;         /* this layer and all before it do not learn */
+
+    /* How pixels become network input: "0..1", "0..255", "imagenet" or "MEAN,STD" (docs/onnx.md). NULL: as the model
+     * states. Needed for byte data and a model of another program that does not state it. */
+    const char *image_normalization;
 } gp_train_request;
 
 typedef struct gp_training gp_training; /* what a training leaves: weights, network, numbers */
@@ -354,7 +358,7 @@ typedef enum gp_fit {
 } gp_fit;
 
 typedef struct gp_predict_request {
-    const char *model;     /* FILE.onnx */
+    const char *model;     /* FILE.onnx, or a name that `gradpool net get` has fetched */
     const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
     const char *precision; /* "f32", "tf32", "bf16", "fp16", as in training options; NULL = "f32" */
     /* "error": an image that cannot be read ends the call.  "skip": it is passed over: no result is of it, nothing is compared
@@ -383,6 +387,7 @@ typedef struct gp_predict_request {
     uint32_t image_size[2];
     gp_fit fit;
     uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */
+    const char *image_normalization; /* as in gp_train_request; also for `samples` of bytes */
 } gp_predict_request;
 
 typedef struct gp_evaluation {

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "client/predict_fan.h"
+#include "client/transfer.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/data/store.h"
+#include "common/model/normalization.h"
 #include "common/model/train_options.h"
 
 enum { BYTE_CLASSES_MAX = 256 };
@@ -270,10 +272,9 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
     gp_status status = read_options(p, err);
 
     if (status == GP_OK)
-        status = gp_network_load(&p->network, request->model, NULL, 0, err);
-    if (status == GP_OK && p->network.weights == NULL)
-        status = gp_fail(err, GP_EINVAL, "%s has no weights; give a model that was trained (FILE.onnx)",
-                         request->model);
+        status = gp_network_pretrained(&p->network, request->model, err);
+    if (status == GP_OK)
+        status = gp_normalization_apply(p->network.spec, request->image_normalization, true, err);
     if (status == GP_OK)
         status = read_graph(p, err);
     if (status == GP_OK)

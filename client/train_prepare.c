@@ -8,6 +8,7 @@
 #include "client/transfer.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/model/normalization.h"
 
 /* Workers have another current directory. */
 static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
@@ -155,23 +156,6 @@ static void run_tell_changes(const gp_run *run, const gp_edited *edited)
     }
 }
 
-/* A file from elsewhere does not say what its input was scaled by. */
-static void run_tell_scale(const gp_run *run, const gp_store_info *info)
-{
-    const gp_netspec *spec = run->training->network.spec;
-    const gp_train_events *events = &run->request->events;
-    char text[320];
-
-    if (info->dtype != GP_U8 || spec->scale[0] != 1.0 || spec->offset[0] != 0.0 || events->note == NULL)
-        return;
-    snprintf(text, sizeof(text),
-             "network %s takes the bytes 0 to 255 as they are; if it was trained on other numbers, give them "
-             "first: "
-             "gradpool net edit FILE --set input.scale=0.00392157 --set input.offset=0 -o OUT.onnx",
-             spec->name);
-    events->note(events->context, text);
-}
-
 static gp_status run_transfer(gp_run *run, const gp_store_info *info, gp_error *err)
 {
     const gp_train_request *request = run->request;
@@ -203,7 +187,10 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
 
     if (!run_has_network(run))
         status = gp_network_load(network, run->request->network, &sample, info->class_count, err);
-    else if (run->request->pretrained != NULL)
+    if (status == GP_OK)
+        status = gp_normalization_apply(network->spec, run->request->image_normalization,
+                                        network->weights != NULL, err);
+    if (status == GP_OK && run->request->pretrained != NULL)
         status = run_transfer(run, info, err);
     if (status == GP_OK)
         status = gp_run_weigh_classes(run, err);
@@ -211,8 +198,6 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
         status = gp_graph_new(&run->training->graph, network->spec, err);
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, info, err);
-    if (status == GP_OK && network->weights != NULL)
-        run_tell_scale(run, info);
     return status;
 }
 

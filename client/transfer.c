@@ -11,6 +11,7 @@
 #include "common/base/spell.h"
 #include "common/data/get.h"
 #include "common/data/store.h"
+#include "common/model/normalization.h"
 
 gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *source, uint32_t data_classes,
                               gp_error *err)
@@ -136,16 +137,28 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
         name, path);
 }
 
-/* The file of a published network does not say what its input was scaled by; our network of that name does. */
+/* Set the normalization of a published network: its file does not state it, our network of that name does. */
 static void pretrained_normalize(gp_network *network, const char *name)
 {
     gp_netspec *spec = network->spec, *ours;
 
-    if (spec->scale[0] != 1.0 || spec->offset[0] != 0.0 || spec->normalize_count != 1 ||
-        gp_zoo_build(&ours, name, &spec->input, 0, NULL) != GP_OK)
+    if (!spec->scale_unknown || gp_zoo_build(&ours, name, &spec->input, 0, NULL) != GP_OK)
         return;
     gp_netspec_normalize(spec, ours->scale, ours->offset, ours->normalize_count, NULL);
     gp_netspec_free(ours);
+}
+
+/* Return the name of the published network that `gradpool net get` has put at this path; NULL: another file. */
+static const char *published_name(const char *path)
+{
+    char known[PATH_MAX];
+    bool can_fetch;
+
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+        if (pretrained_path(known, sizeof(known), set->name, &can_fetch, NULL) == GP_OK &&
+            strcmp(known, path) == 0)
+            return set->name;
+    return NULL;
 }
 
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err)
@@ -170,7 +183,9 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
             "%.100s has no weights: nothing in it is trained; --network %.100s trains it from the beginning",
             name, name);
     }
-    if (known)
+    if (file)
+        name = published_name(name);
+    if (known || (file && name != NULL))
         pretrained_normalize(&network, name);
     *out = network;
     return GP_OK;
@@ -180,15 +195,10 @@ gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info
 {
     const gp_netspec *spec = graph->spec;
     const gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    char have[64], want[64];
+    gp_status status = gp_netspec_check_samples(spec, &sample, info->dtype, info->source, err);
 
-    if (!gp_netspec_takes(spec, &sample))
-        return gp_fail(
-            err, GP_EINVAL,
-            "the samples of %.60s are %s (channels x height x width), network %s takes %s; folders of images "
-            "are brought to that by themselves, or: gradpool net edit FILE --set input.size=%s",
-            info->source, gp_shape_format(&sample, have, sizeof(have)), spec->name,
-            gp_shape_format(&spec->input, want, sizeof(want)), have);
+    if (status != GP_OK)
+        return status;
     if (gp_store_has_class(info) && graph->end_count == 1 && graph->class_count != 0 &&
         graph->ends[0].target.shape.rank == 0 && info->class_count != graph->class_count)
         return gp_fail(err, GP_EINVAL,

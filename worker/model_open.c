@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/model/normalization.h"
 #include "common/model/own.h"
 #include "worker/model_state.h"
 
@@ -94,18 +95,15 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
                            : status;
 }
 
-/* Whether the network takes what the data give. */
+/* Check that the network takes the samples and targets of the data. */
 static gp_status data_check(const gp_model *model, const gp_data *data, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(data->store);
     gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    char have[64], want[64];
+    gp_status status = gp_netspec_check_samples(model->graph->spec, &sample, info->dtype, info->source, err);
 
-    if (!gp_netspec_takes(model->graph->spec, &sample))
-        return gp_fail(err, GP_EINVAL,
-                       "the samples of %s are %s (channels x height x width); network %s takes %s",
-                       info->source, gp_shape_format(&sample, have, sizeof(have)), model->graph->spec->name,
-                       gp_shape_format(&model->graph->spec->input, want, sizeof(want)));
+    if (status != GP_OK)
+        return status;
     if (model->loss != NULL)
         return GP_OK;
     return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->source, err);

@@ -16,6 +16,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/data/loader.h"
+#include "common/model/normalization.h"
 #include "worker/last_words.h"
 #include "worker/stitch.h"
 
@@ -109,17 +110,14 @@ static gp_status weights_check(const gp_predictor *predictor, size_t weights_cou
                          predictor->graph->blob_count);
 }
 
-static gp_status sample_check(const gp_predictor *predictor, gp_error *err)
+/* Check that the model takes the samples of the data. */
+static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, uint32_t height,
+                              uint32_t width, gp_error *err)
 {
-    const gp_store_info *info = &predictor->shape;
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    char have[64], want[64];
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+    const gp_shape sample = gp_shape3(channels, height, width);
 
-    if (gp_netspec_takes(predictor->spec, &sample))
-        return GP_OK;
-    return gp_fail(err, GP_EINVAL, "the samples of %s are %s (channels x height x width); the model takes %s",
-                   info->source, gp_shape_format(&sample, have, sizeof(have)),
-                   gp_shape_format(&predictor->spec->input, want, sizeof(want)));
+    return gp_netspec_check_samples(predictor->spec, &sample, info->dtype, info->source, err);
 }
 
 /* Whether the data's targets can be compared with; the number of classes may differ. */
@@ -275,7 +273,8 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         predictor->sample_dtype = begin->floats ? GP_F32 : GP_U8;
         predictor->sample_bytes =
             (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
-        return GP_OK;
+        return gp_netspec_check_samples(predictor->spec, &predictor->spec->input, predictor->sample_dtype,
+                                        "the array of samples", err);
     }
     gp_status status = view_take(predictor, begin, err);
 
@@ -292,11 +291,11 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     predictor->micro_batch = micro_batch_of(info->count, predictor->part_max);
     status = gp_augment_shape(&predictor->shape, &predictor->view, info, err);
     if (status == GP_OK && !begin->whole)
-        status = sample_check(predictor, err);
-    if (status == GP_OK && begin->whole && info->channels != predictor->spec->input.dim[0])
-        status =
-            gp_fail(err, GP_EINVAL, "the samples of %s have %" PRIu32 " channels; the model takes %" PRId64,
-                    info->source, info->channels, predictor->spec->input.dim[0]);
+        status = sample_check(predictor, predictor->shape.channels, predictor->shape.height,
+                              predictor->shape.width, err);
+    if (status == GP_OK && begin->whole) /* windows have the input's size */
+        status = sample_check(predictor, info->channels, (uint32_t)predictor->spec->input.dim[1],
+                              (uint32_t)predictor->spec->input.dim[2], err);
     if (status != GP_OK)
         return status;
     predictor->sample_dtype = predictor->shape.dtype;

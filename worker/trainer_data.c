@@ -6,21 +6,19 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/model/normalization.h"
 #include "worker/exact.h"
 #include "worker/trainer_state.h"
 
-/* Whether the network takes what the store gives. */
+/* Check that the network takes the samples and targets of a store. */
 static gp_status store_check(const gp_store_info *info, const gp_graph *graph, gp_error *err)
 {
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    char have[64], want[64];
+    const gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    gp_status status = gp_netspec_check_samples(graph->spec, &sample, info->dtype, info->source, err);
 
-    if (!gp_netspec_takes(graph->spec, &sample))
-        return gp_fail(err, GP_EINVAL,
-                       "the samples of %s are %s (channels x height x width); network %s takes %s",
-                       info->source, gp_shape_format(&sample, have, sizeof(have)), graph->spec->name,
-                       gp_shape_format(&graph->spec->input, want, sizeof(want)));
-    return gp_graph_check_targets(graph, info->targets, info->target_count, info->source, err);
+    return status == GP_OK
+               ? gp_graph_check_targets(graph, info->targets, info->target_count, info->source, err)
+               : status;
 }
 
 /* validation_data "" means none, "=" the test split of the training source. */

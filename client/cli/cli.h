@@ -136,6 +136,16 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
                 "score pixels) windows are cut; 0,0: as the model was trained"                               \
     }
 
+/* The option of commands that read images with a model. The options have a `char image_normalization[160]`. */
+#define CLI_NORMALIZATION_PARAM(options_type)                                                                \
+    {                                                                                                        \
+        .name = "image-normalization", .type = GP_PARAM_TEXT,                                                \
+        .offset = offsetof(options_type, image_normalization), .count = 160,                                 \
+        .help = "how pixels are scaled: 0..1, 0..255, imagenet or MEAN,STD in units of pixel/255 (one "      \
+                "number, or one per channel with colons); needed for models of other programs that do not "  \
+                "state it"                                                                                   \
+    }
+
 /* Of commands that have something to say in JSON. */
 #define CLI_JSON_PARAM(options_type)                                                                         \
     {                                                                                                        \

@@ -14,6 +14,7 @@ typedef struct evaluate_options {
     cli_common common;
     char model[512], data[512], confusion[1024];
     bool per_class;
+    char image_normalization[160];
     int64_t image_size[2];
     fit_options fit;
     int precision; /* gp_precision */
@@ -42,6 +43,7 @@ static const gp_param evaluate_params[] = {
       .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
     CLI_IMAGE_SIZE_PARAM(evaluate_options),
     CLI_FIT_PARAMS(evaluate_options),
+    CLI_NORMALIZATION_PARAM(evaluate_options),
     CLI_PRECISION_PARAM(evaluate_options),
     CLI_ON_BAD_PARAM(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
@@ -204,6 +206,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     const evaluate_options *options = call->options;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
+                                   .image_normalization = options->image_normalization,
                                    .precision = gp_precision_names[options->precision],
                                    .image_size = { (uint32_t)options->image_size[0],
                                                    (uint32_t)options->image_size[1] },

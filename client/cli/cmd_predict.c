@@ -17,6 +17,7 @@ typedef struct predict_options {
     char model[512], data[512], out[512], overlays[512], class_file[512];
     double opacity;
     int64_t top;
+    char image_normalization[160];
     int64_t image_size[2];
     fit_options fit;
     int precision; /* gp_precision */
@@ -67,6 +68,7 @@ static const gp_param predict_params[] = {
       .help = "the best classes and their scores; default 0: the scores of all" },
     CLI_IMAGE_SIZE_PARAM(predict_options),
     CLI_FIT_PARAMS(predict_options),
+    CLI_NORMALIZATION_PARAM(predict_options),
     CLI_PRECISION_PARAM(predict_options),
     CLI_ON_BAD_PARAM(predict_options),
     CLI_JSON_PARAM(predict_options),
@@ -157,6 +159,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
     drawing d = { .left_out = images };
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
+                                   .image_normalization = options->image_normalization,
                                    .precision = gp_precision_names[options->precision],
                                    .on_bad = gp_on_bad_words[options->on_bad],
                                    .each = draw_one,
@@ -195,6 +198,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     rows_form form;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
+                                   .image_normalization = options->image_normalization,
                                    .precision = gp_precision_names[options->precision],
                                    .image_size = { (uint32_t)options->image_size[0],
                                                    (uint32_t)options->image_size[1] },

@@ -21,7 +21,7 @@
 typedef struct train_options {
     cli_common common;
     char network[512], data[512], validation_data[512], out[512], metrics[512];
-    char pretrained[512], classes[24], freeze_up_to[64];
+    char pretrained[512], classes[24], freeze_up_to[64], image_normalization[160];
     double head_factor[2];
     int lint, plots;
 } train_options;
@@ -59,6 +59,7 @@ static const gp_param train_params[] = {
       .offset = offsetof(train_options, freeze_up_to),
       .count = 64,
       .help = "of --pretrained: this layer and all before it do not learn" },
+    CLI_NORMALIZATION_PARAM(train_options),
     { .name = "data",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(train_options, data),
@@ -431,7 +432,8 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                             .pretrained = given_or_null(options->pretrained),
                             .classes = given_or_null(options->classes),
                             .head_learn_rate_factor = { options->head_factor[0], options->head_factor[1] },
-                            .freeze_up_to = given_or_null(options->freeze_up_to) };
+                            .freeze_up_to = given_or_null(options->freeze_up_to),
+                            .image_normalization = given_or_null(options->image_normalization) };
     return gp_training_new(training, &session->request, err);
 }
 

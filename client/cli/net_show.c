@@ -6,6 +6,7 @@
 #include "client/cli/show.h"
 #include "client/transfer.h"
 #include "common/model/network.h"
+#include "common/model/normalization.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/model/cost.h"
@@ -108,6 +109,14 @@ static void show_view(const gp_netspec *spec)
                spec->input.dim[2]);
 }
 
+static void show_normalization(const gp_netspec *spec)
+{
+    char text[GP_NORMALIZATION_TEXT];
+
+    printf("image normalization: %s%s\n", gp_normalization_format(spec, text),
+           spec->scale_unknown ? "; images need --image-normalization" : "");
+}
+
 static void show_text(const net_view *view)
 {
     const double forward = (double)view->sum.forward_macs, backward = (double)view->sum.backward_macs;
@@ -116,6 +125,7 @@ static void show_text(const net_view *view)
     show_layers(view);
     printf("\n%zu parameters (%.1f KiB), %" PRIu32 " classes\n", view->graph->learned_count,
            (double)view->graph->learned_count * 4 / 1024, view->graph->class_count);
+    show_normalization(view->graph->spec);
     show_view(view->graph->spec);
     printf("one sample: %s multiply-adds forward, %s backward; %s FLOPs to predict, %s to train\n",
            count_format(forward, one, sizeof(one)), count_format(backward, two, sizeof(two)),
@@ -161,13 +171,14 @@ static gp_status show_json(const net_view *view, gp_error *err)
     const gp_graph *graph = view->graph;
     gp_buffer text;
     gp_json_writer writer;
-    char shape[64];
+    char shape[64], normalization[GP_NORMALIZATION_TEXT];
 
     gp_buffer_init(&text, GP_JSON_BYTES_MAX);
     gp_json_writer_init(&writer, &text, true);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "name", graph->spec->name);
     gp_json_put_text(&writer, "input", gp_shape_format(&graph->spec->input, shape, sizeof(shape)));
+    gp_json_put_text(&writer, "image_normalization", gp_normalization_format(graph->spec, normalization));
     gp_json_put_integer(&writer, "parameters", (int64_t)graph->learned_count);
     gp_json_put_integer(&writer, "forward_macs", view->sum.forward_macs);
     gp_json_put_integer(&writer, "backward_macs", view->sum.backward_macs);

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
 #include "common/model/edit_state.h"
+#include "common/model/normalization.h"
 
 enum { TEXT_BYTES = GP_LAYER_SETTINGS_BYTES + 2 * GP_NAME_MAX, LAST_SHOWN = 4 };
 
@@ -459,8 +460,11 @@ static gp_status input_set(gp_edit *edit, const char *setting, const char *value
         spec->input = size;
         return GP_OK;
     }
+    if (strcmp(setting, "normalization") == 0)
+        return gp_normalization_set(spec, value, err);
     if (!is_scale && strcmp(setting, "offset") != 0)
-        return gp_fail(err, GP_EINVAL, "the input has no '%.40s'; it has scale, offset and size", setting);
+        return gp_fail(err, GP_EINVAL,
+                       "the input has no '%.40s'; it has normalization, scale, offset and size", setting);
     count = numbers_parse(value, given, GP_NORMALIZE_MAX);
     if (count == 0)
         return gp_fail(err, GP_EINVAL,

@@ -48,7 +48,8 @@ gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *er
 uint32_t gp_edit_classes(const gp_edit *edit);
 
 /* gp_edit_set -- "LAYER.setting=value", a setting of the layer's kind or a factor; or of the input:
- * "input.scale=N", "input.offset=N" (a number, or one per channel), "input.size=CxHxW". */
+ * "input.scale=N", "input.offset=N" (a number, or one per channel), "input.size=CxHxW",
+ * "input.normalization=TEXT" (normalization.h). */
 gp_status gp_edit_set(gp_edit *edit, const char *text, gp_error *err);
 
 /* gp_edit_freeze -- learn-rate factors of 0 for a layer and all before it in the order of `net show`.  Statistics of batch

@@ -132,8 +132,9 @@ static void change_input(gp_edited *out, const gp_netspec *before)
     gp_edit_change *change = &out->changes[out->change_count];
     size_t used = 0, bytes = now->normalize_count * sizeof(double);
 
-    if (gp_shape_equal(&before->input, &now->input) && before->normalize_count == now->normalize_count &&
-        memcmp(before->scale, now->scale, bytes) == 0 && memcmp(before->offset, now->offset, bytes) == 0)
+    if (gp_shape_equal(&before->input, &now->input) && before->scale_unknown == now->scale_unknown &&
+        before->normalize_count == now->normalize_count && memcmp(before->scale, now->scale, bytes) == 0 &&
+        memcmp(before->offset, now->offset, bytes) == 0)
         return;
     *change =
         (gp_edit_change){ .action = GP_EDIT_CHANGED, .layer = "input", .kind = "", .output = now->input };

@@ -126,6 +126,7 @@ gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const doub
                            "scale %g and offset %g of channel %zu; both must be finite, the scale not 0",
                            scale[i], offset[i], i + 1);
     spec->normalize_count = (uint32_t)count;
+    spec->scale_unknown = false;
     for (size_t i = 0; i < count; i++) {
         spec->scale[i] = scale[i];
         spec->offset[i] = offset[i] + 0.0; /* -0 becomes 0: equal networks, equal bytes */

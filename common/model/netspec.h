@@ -5,6 +5,7 @@
  *   {"name": "lenet", "input": [1, 28, 28], "scale": [0.00392156862745098], "offset": [0],
  *    "layers": [{"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 20, "kernel": [3, 3]},
  *               ...]}
+ * "scale_unknown": true marks a network from a file that does not say how pixels are scaled.
  * "inputs" may be left out: the layer before.  Settings equal to their default are not written.  "windows": [height, width]
  * says that it was trained on parts of images, "fitted": true that it was on windows scaled to its input.
  *
@@ -54,6 +55,10 @@ typedef struct gp_netspec {
     uint32_t normalize_count; /* 1, or one per channel; at most 16 */
     double scale[GP_NORMALIZE_MAX],
         offset[GP_NORMALIZE_MAX]; /* network input = stored value * scale + offset */
+
+    /* The file came from another program and does not say how pixels are scaled: scale 1 and offset 0
+     * are a guess. Byte samples are refused until gp_netspec_normalize() sets both. */
+    bool scale_unknown;
     /* What of images it saw in training, and has to see in prediction; no layer knows of it.
      * windows: parts of the input's size, after the images were brought to window_image, height and width; 0, 0: as they are.
      * fitted: windows of any size with the input's proportions, scaled to it; in the middle where nothing is left to chance.
@@ -71,7 +76,8 @@ gp_status gp_netspec_copy(gp_netspec **out, const gp_netspec *spec, gp_error *er
 /* Whether samples of that shape fit: the input's own, or of an input K x 1 x 1 any of K numbers. */
 bool gp_netspec_takes(const gp_netspec *spec, const gp_shape *sample);
 
-/* Network input = stored value * scale + offset; count is 1 or the number of channels, scales are not 0. */
+/* Set the normalization: network input = stored value * scale + offset. count is 1 or the number of channels, and no
+ * scale is 0. Clears scale_unknown. */
 gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const double *offset, size_t count,
                                gp_error *err);
 

@@ -13,8 +13,8 @@
 
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
-    static const char *const keys[] = { "name",   "input",   "inputs", "scale",
-                                        "offset", "windows", "fitted", "layers" };
+    static const char *const keys[] = { "name",          "input",   "inputs", "scale", "offset",
+                                        "scale_unknown", "windows", "fitted", "layers" };
     const char *near = NULL;
     unsigned distance = 0;
 
@@ -70,6 +70,7 @@ static gp_status read_numbers(double *out, size_t *count, const gp_json *documen
 
 static gp_status read_normalization(gp_netspec *spec, const gp_json *document, gp_error *err)
 {
+    const gp_json *unknown = gp_json_member(document, "scale_unknown");
     double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
     size_t scales, offsets;
     gp_status status = read_numbers(scale, &scales, document, "scale", err);
@@ -87,7 +88,11 @@ static gp_status read_normalization(gp_netspec *spec, const gp_json *document, g
         scale[i] = 1.0;
     for (size_t i = offsets; i < count; i++)
         offset[i] = 0.0;
-    return count == 0 ? GP_OK : gp_netspec_normalize(spec, scale, offset, count, err);
+    if (unknown != NULL && !gp_json_is_bool(unknown))
+        return gp_fail(err, GP_EINVAL, "\"scale_unknown\" must be true or false");
+    status = count == 0 ? GP_OK : gp_netspec_normalize(spec, scale, offset, count, err);
+    spec->scale_unknown = gp_json_bool(unknown, false);
+    return status;
 }
 
 static gp_status read_inputs(gp_netspec *spec, const gp_json *value, gp_error *err)
@@ -368,6 +373,8 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
     gp_json_end_array(&writer);
     write_numbers(&writer, "scale", spec->scale, spec->normalize_count);
     write_numbers(&writer, "offset", spec->offset, spec->normalize_count);
+    if (spec->scale_unknown)
+        gp_json_put_bool(&writer, "scale_unknown", true);
     if (spec->windows) {
         gp_json_one_line(&writer);
         gp_json_begin_array(&writer, "windows");

@@ -272,6 +272,22 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
     return status;
 }
 
+/* Return whether no layer so far computes anything: they only move numbers. */
+static bool is_in_front(const gp_onnx_mapping *m)
+{
+    static const char *const moving[] = { "crop", "reshape", "flatten", "transpose", "concat", "pad" };
+
+    for (uint32_t i = 0; i < m->spec->layer_count; i++) {
+        bool moves = false;
+
+        for (size_t k = 0; k < sizeof(moving) / sizeof(moving[0]); k++)
+            moves = moves || strcmp(m->spec->layers[i].kind->name, moving[k]) == 0;
+        if (!moves)
+            return false;
+    }
+    return true;
+}
+
 static gp_status map_affine(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
                             const affine *by, gp_error *err)
 {
@@ -279,6 +295,9 @@ static gp_status map_affine(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     char settings[64] = "";
     bool done;
     gp_status status = into_normalization(m, x, by, &done, err);
+
+    if (is_in_front(m)) /* the model normalizes its input itself */
+        m->spec->scale_unknown = false;
 
     if (status == GP_OK && !done && by->count == 1 && by->shift.data == NULL) {
         gp_onnx_put_number(settings, sizeof(settings), "factor", gp_onnx_real_at(&by->scale, 0));

@@ -551,6 +551,7 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
         status = gp_netspec_new(&m->spec, "network", &shape, err);
     if (status != GP_OK)
         return status;
+    m->spec->scale_unknown = true; /* until arithmetic in front of the first layer states it */
     layer_name(m, graph->name, "network", name);
     strcpy(m->spec->name, name);
     status = mapping_allocate(m, err);

@@ -446,7 +446,7 @@ TEST(what_cannot_be_done_is_refused_in_words)
         { NULL, SET, "input.scale=1,2,3", "3 numbers of scale and offset for 2 channels" },
         { NULL, SET, "input.scale=1;2", "it must be a number, or one per channel" },
         { NULL, SET, "input.size=3x3", "CHANNELSxHEIGHTxWIDTH" },
-        { NULL, SET, "input.color=3", "it has scale, offset and size" },
+        { NULL, SET, "input.color=3", "it has normalization, scale, offset and size" },
         { "r relu | f fc outputs=3 | l crossentropy", FREEZE, "r", "nothing to freeze" },
         { NULL, FREEZE, "conv", "no layer 'conv'" },
     };

@@ -1,4 +1,5 @@
 /* A network as data: building, canonical JSON, and what hostile JSON meets. */
+#include "common/model/normalization.h"
 #include "common/model/netspec.h"
 
 #include <dirent.h>
@@ -145,6 +146,89 @@ TEST(a_network_of_images_that_were_scaled_to_fit_says_so)
         GP_EINVAL,
         parse(&spec, "{\"input\": [3, 8, 8], \"fitted\": true, \"windows\": [8, 8], \"layers\": []}", &err));
     CHECK_CONTAINS(err.message, "not both");
+}
+
+TEST(normalization_text_sets_scale_and_offset_and_is_printed_again)
+{
+    static const struct {
+        const char *text, *shown;
+        double scale, offset; /* of the last channel */
+    } good[] = {
+        { "0..1", "0..1", 1.0 / 255, 0 },
+        { "0..255", "0..255", 1, 0 },
+        { "imagenet", "imagenet", 1 / (255 * 0.225), -0.406 / 0.225 },
+        { "0.45,1", "0.45,1", 1.0 / 255, -0.45 },
+        { "0,1", "0..1", 1.0 / 255, 0 },
+        { "0.1:0.2:0.3,0.5", "0.1:0.2:0.3,0.5", 1 / (255 * 0.5), -0.6 },
+        { "0.485:0.456:0.406,0.229:0.224:0.225", "imagenet", 1 / (255 * 0.225), -0.406 / 0.225 },
+    };
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        { "0-1", "MEAN,STD" },
+        { "0.5", "MEAN,STD" },
+        { "0.5,0.5,0.5", "MEAN,STD" },
+        { "0.5,0", "must be above 0" },
+        { "nan,1", "MEAN,STD" },
+        { "0.5:0.5,1", "is of 2 channels" },
+        { "1:2,1:2:3", "2 means and 3" },
+        { "", "MEAN,STD" },
+    };
+    const gp_shape input = gp_shape3(3, 8, 8);
+    char text[GP_NORMALIZATION_TEXT];
+    gp_netspec *spec;
+    gp_error err;
+
+    REQUIRE_OK(gp_netspec_new(&spec, "net", &input, &err), err);
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        REQUIRE_OK(gp_normalization_set(spec, good[i].text, &err), err);
+        CHECK_TEXT(good[i].shown, gp_normalization_format(spec, text));
+        CHECK_NEAR(good[i].scale, spec->scale[spec->normalize_count - 1], 1e-12);
+        CHECK_NEAR(good[i].offset, spec->offset[spec->normalize_count - 1], 1e-12);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        CHECK_STATUS(GP_EINVAL, gp_normalization_set(spec, bad[i].text, &err));
+        CHECK_CONTAINS(err.message, bad[i].message);
+    }
+
+    /* A trained network keeps what its file states, and a file may state the same in fewer digits. */
+    REQUIRE_OK(gp_normalization_set(spec, "0.45,1", &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_normalization_apply(spec, "0..1", true, &err));
+    CHECK_CONTAINS(err.message, "states 0.45,1");
+    spec->scale[0] = 0.00392157;
+    REQUIRE_OK(gp_normalization_apply(spec, "0.45,1", true, &err), err);
+    CHECK_NEAR(0.00392157, spec->scale[0], 0);
+    REQUIRE_OK(gp_normalization_apply(spec, "0..1", false, &err), err);
+    CHECK_TEXT("0..1", gp_normalization_format(spec, text));
+    gp_netspec_free(spec);
+}
+
+TEST(bytes_are_refused_while_the_scale_of_a_network_is_unknown)
+{
+    static const char text[] =
+        "{\"name\": \"far\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
+        "\"scale_unknown\": true, \"layers\": [{\"name\": \"r\", \"kind\": \"relu\"}]}";
+    const gp_shape colour = gp_shape3(3, 8, 8), grey = gp_shape3(1, 8, 8);
+    char shown[GP_NORMALIZATION_TEXT];
+    gp_netspec *spec;
+    gp_error err;
+
+    REQUIRE_OK(parse(&spec, text, &err), err);
+    check_json(text, spec);
+    CHECK_TEXT("unknown", gp_normalization_format(spec, shown));
+    REQUIRE_OK(gp_netspec_check_samples(spec, &colour, GP_F32, "floats", &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_netspec_check_samples(spec, &colour, GP_U8, "photos", &err));
+    CHECK_CONTAINS(err.message, "photos has bytes from 0 to 255; give --image-normalization 0..1");
+    REQUIRE_OK(gp_normalization_apply(spec, NULL, true, &err), err);
+    CHECK(spec->scale_unknown);
+    REQUIRE_OK(gp_normalization_apply(spec, "0..255", true, &err), err);
+    REQUIRE_OK(gp_netspec_check_samples(spec, &colour, GP_U8, "photos", &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_netspec_check_samples(spec, &grey, GP_U8, "photos", &err));
+    CHECK_CONTAINS(err.message, "are 1x8x8 (channels x height x width), network far takes 3x8x8");
+    gp_netspec_free(spec);
+    CHECK_STATUS(GP_EINVAL,
+                 parse(&spec, "{\"input\": [3, 8, 8], \"scale_unknown\": 1, \"layers\": []}", &err));
+    CHECK_CONTAINS(err.message, "true or false");
 }
 
 TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)

@@ -198,14 +198,14 @@ TEST(a_foreign_file_is_read_by_its_nodes)
     REQUIRE_OK(load(&l, &file, &err), err);
     char *json = json_of(l.spec);
 
-    CHECK_TEXT(
-        "{\"name\": \"net_from_afar\", \"input\": [2, 4, 4], \"scale\": [1], \"offset\": [0], \"layers\": ["
-        "{\"name\": \"/conv_1/Conv\", \"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [3, 3]}, "
-        "{\"name\": \"maxpool2\", \"kind\": \"maxpool\", \"kernel\": [2, 2], \"stride\": [2, 2]}, "
-        "{\"name\": \"flat\", \"kind\": \"flatten\"}, "
-        "{\"name\": \"head\", \"kind\": \"fc\", \"outputs\": 3}, "
-        "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
-        json);
+    CHECK_TEXT("{\"name\": \"net_from_afar\", \"input\": [2, 4, 4], \"scale\": [1], \"offset\": [0], "
+               "\"scale_unknown\": true, \"layers\": ["
+               "{\"name\": \"/conv_1/Conv\", \"kind\": \"conv2d\", \"channels\": 4, \"kernel\": [3, 3]}, "
+               "{\"name\": \"maxpool2\", \"kind\": \"maxpool\", \"kernel\": [2, 2], \"stride\": [2, 2]}, "
+               "{\"name\": \"flat\", \"kind\": \"flatten\"}, "
+               "{\"name\": \"head\", \"kind\": \"fc\", \"outputs\": 3}, "
+               "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
+               json);
     CHECK(l.class_names == NULL && l.class_count == 0);
     REQUIRE_OK(gp_graph_new(&graph, l.spec, &err), err);
     const float *conv = l.blob + graph->parameters[0].offset, *head = l.blob + graph->parameters[2].offset;

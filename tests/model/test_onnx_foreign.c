@@ -62,6 +62,58 @@ static void check_kinds(const char *wanted, gp_buffer *graph, int64_t opset)
     gp_buffer_deinit(&file);
 }
 
+/* ---- the scale of the input ---- */
+
+static void check_scale_unknown(bool wanted, gp_buffer *graph)
+{
+    gp_buffer file = model_of(graph, 13);
+    loaded l = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(load(&l, &file, &err), err);
+    CHECK_INT(wanted, l.spec->scale_unknown);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
+TEST(the_scale_of_pixels_is_unknown_unless_arithmetic_in_front_states_it)
+{
+    static const struct {
+        const char *type, *constant; /* of the node in front */
+        bool unknown;
+    } cases[] = { { "Sub", "one", false },
+                  { "Div", "one", false },
+                  { "Mul", "each", false },
+                  { "Relu", "", true },
+                  { "Dropout", "", true } };
+    gp_buffer graph;
+    char inputs[16];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        graph = graph_of();
+        put_tensor(&graph, "one", "1", 1, 0); /* even arithmetic that changes nothing states the scale */
+        put_tensor(&graph, "each", "1 2 1 1", 2, 1);
+        snprintf(inputs, sizeof(inputs), "x %s", cases[i].constant);
+        put_node(&graph, cases[i].type, "first", inputs, "a", "");
+        put_node(&graph, "Flatten", "flat", "a", "y", "");
+        check_scale_unknown(cases[i].unknown, &graph);
+    }
+
+    /* Behind a transposition it is still in front; behind a layer that computes it is not. */
+    graph = graph_of();
+    put_tensor(&graph, "half", "1", 0.5, 0);
+    put_node(&graph, "Transpose", "t", "x", "t", "perm=0,2,3,1");
+    put_node(&graph, "Mul", "half", "t half", "a", "");
+    put_node(&graph, "Flatten", "flat", "a", "y", "");
+    check_scale_unknown(false, &graph);
+    graph = graph_of();
+    put_tensor(&graph, "half", "1", 0.5, 0);
+    put_node(&graph, "Relu", "r", "x", "r", "");
+    put_node(&graph, "Mul", "half", "r half", "a", "");
+    put_node(&graph, "Flatten", "flat", "a", "y", "");
+    check_scale_unknown(true, &graph);
+}
+
 /* ---- folding ---- */
 
 TEST(a_shape_that_nodes_compute_is_a_reshape_for_any_number_of_samples)

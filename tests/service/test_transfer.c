@@ -1,5 +1,7 @@
 /* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
+#include "common/base/file.h"
 #include "common/model/network.h"
+#include "tests/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
 static char cache[300];
@@ -123,6 +125,7 @@ TEST(a_name_in_the_cache_is_a_pretrained_network)
     REQUIRE(system(line) == 0);
     RUN_CODE(0, "train", "--pretrained", "mine", "--data", "other", "--classes", "10", "--epochs", "1",
              "--quiet");
+    RUN_CODE(0, "evaluate", "--model", "mine", "--data", "digits:200");
     RUN_CODE(1, "train", "--pretrained", "yours", "--data", "other");
     CHECK_CONTAINS(err, "no trained network is called 'yours'");
     RUN_CODE(1, "train", "--pretrained", "resnet18", "--data", "other");
@@ -169,6 +172,72 @@ TEST(what_does_not_fit_is_refused_before_a_pool_is_started)
         CHECK(strstr(err, "started pool") == NULL);
     }
     RUN_CODE(1, "status");
+    pools_end();
+}
+
+/* ---- models of other programs ---- */
+
+/* Write a classifier of 2x4x4 pixels with unnamed outputs, as another program would. */
+static void foreign_write(const char *name, int classes)
+{
+    gp_buffer graph = message(), file;
+    char dims[16];
+    gp_error error;
+
+    put_text(&graph, 2, "far");
+    put_port(&graph, 11, "x", "N 2 4 4");
+    snprintf(dims, sizeof(dims), "N %d", classes);
+    put_port(&graph, 12, "y", dims);
+    snprintf(dims, sizeof(dims), "32 %d", classes);
+    put_tensor(&graph, "w", dims, -0.02f, 0.0005f);
+    put_node(&graph, "Flatten", "flat", "x", "f", "");
+    put_node(&graph, "MatMul", "head", "f w", "y", "");
+    file = model_of(&graph, 13);
+    if (gp_file_write(in_w(name), file.data, file.bytes, &error) != GP_OK)
+        GP_TEST_FAIL("%s", error.message);
+    gp_buffer_deinit(&file);
+}
+
+TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
+{
+#define FAR "--data", "synthetic:4x4x2:3:60"
+    static const char *const refused[][9] = {
+        { "train", "--network", "far.onnx", FAR, NULL },
+        { "train", "--pretrained", "far.onnx", FAR, "--classes", "auto", NULL },
+        { "evaluate", "--model", "far.onnx", FAR, NULL },
+        { "predict", "--model", "far.onnx", FAR, NULL },
+    };
+    double loss;
+
+    exec_begin();
+    foreign_write("far.onnx", 3);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        CHECK_INT(1, finish(start(-1, -1, refused[i])));
+        CHECK_CONTAINS(err, "give --image-normalization 0..1, 0..255, imagenet or MEAN,STD");
+    }
+    RUN_CODE(0, "evaluate", "--model", "far.onnx", FAR, "--image-normalization", "0..1", "--json");
+    loss = told("loss");
+    CHECK(loss > 0);
+    RUN_CODE(0, "evaluate", "--model", "far.onnx", FAR, "--image-normalization", "0..255", "--json");
+    CHECK(told("loss") > loss);
+
+    /* A file that states it needs no option, and no training loses it. */
+    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
+    RUN_CODE(0, "evaluate", "--model", "near.onnx", FAR, "--json");
+    CHECK_NEAR(loss, told("loss"), 0);
+    RUN_CODE(0, "net", "show", "near.onnx");
+    CHECK_CONTAINS(out, "image normalization: 0..1\n");
+    RUN_CODE(0, "net", "show", "far.onnx");
+    CHECK_CONTAINS(out, "image normalization: unknown; images need --image-normalization\n");
+    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
+    RUN_CODE(1, "evaluate", "--model", "edited.onnx", FAR);
+    RUN_CODE(0, "train", "--network", "far.onnx", FAR, "--image-normalization", "0.5,0.25", "--epochs", "1",
+             "--batch-size", "20", "--quiet", "--out", "ours.onnx");
+    RUN_CODE(0, "net", "show", "ours.onnx");
+    CHECK_CONTAINS(out, "image normalization: 0.5,0.25\n");
+    RUN_CODE(0, "predict", "--model", "ours.onnx", FAR);
+    RUN_CODE(1, "predict", "--model", "ours.onnx", FAR, "--image-normalization", "0..1");
+    CHECK_CONTAINS(err, "states 0.5,0.25; leave it out");
     pools_end();
 }
 
