@@ -5,12 +5,13 @@
  *   a ROUTER drops what it cannot send             ROUTER_MANDATORY: GP_EBUSY and GP_EPEER instead
  *   a DEALER queues for nobody                     IMMEDIATE: GP_EBUSY until the link is up
  *   accept() without descriptors aborts            soft limit raised to the hard one; accept.c in our daemons
- *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; one that never ends can only come from
- *                                                  our own uid (0600 in 0700, uid filter), or is cut off (gate.c)
+ *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; a connection whose message never ends is
+ *                                                  closed by gate.c (TCP) and accept.c (unix sockets)
  *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
  *                                                  with a wrong key before it serves
  *   LINGER for ever                                0, or what gp_channel_close() was given
- *   a silent peer                                  HANDSHAKE_IVL 2 s; 30 s where we listen on this host */
+ *   a silent peer                                  HANDSHAKE_IVL 2 s; 30 s for unix sockets, but 2 s when descriptors
+ *                                                  run out (accept.c) */
 #include "proto/channel.h"
 
 #include <errno.h>
@@ -41,8 +42,8 @@ enum {
     REMOTE_QUEUE_MESSAGES = 64, /* of a peer on another host, each way */
     REMOTE_BACKLOG = 256,
     CONNECT_MS = 5000,
-    /* After a pause of the machine timers come before what was said: who dialled and thinks that the link is up has spoken, and would
-     * not be told that it was lost.  On this host only our own uid can be silent. */
+    /* After this process was suspended, ZeroMQ runs its timers before it reads.  A short timer would then end a handshake
+     * that the client has completed, and the first message of that client would be lost without an error. */
     LOCAL_HANDSHAKE_MS = 30000,
     SELF_TEST_MS = 5000,
 };

@@ -54,16 +54,27 @@ static gp_status frame_payload(outgoing *out, const gp_payload *payload, gp_erro
     return GP_OK;
 }
 
+/* Check the payloads against the ceilings of the receiver, which accept.c and MAXMSGSIZE enforce. */
 static gp_status payloads_check(const gp_channel *channel, const gp_payload *payloads, size_t count,
                                 gp_error *err)
 {
+    const size_t message_max = channel->payload_bytes_max > GP_BODY_BYTES_MAX ? GP_BULK_MESSAGE_BYTES_MAX
+                                                                              : GP_MESSAGE_BYTES_MAX,
+                 payloads_max = message_max - GP_BODY_BYTES_MAX - 2 * GP_ENVELOPE_BYTES_MAX;
+    size_t bytes = 0;
+
     if (count > GP_PAYLOADS_MAX)
         return gp_fail(err, GP_ELIMIT, "a message of %zu payloads; at most %u are allowed", count,
                        GP_PAYLOADS_MAX);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (payloads[i].bytes > channel->payload_bytes_max)
             return gp_fail(err, GP_ELIMIT, "payload %zu has %zu bytes; at most %zu are allowed on this link",
                            i + 1, payloads[i].bytes, channel->payload_bytes_max);
+        bytes += payloads[i].bytes;
+    }
+    if (!channel->router && bytes > payloads_max)
+        return gp_fail(err, GP_ELIMIT, "the payloads have %zu bytes; at most %zu are allowed on this link",
+                       bytes, payloads_max);
     return GP_OK;
 }
 

@@ -25,7 +25,6 @@ enum {
     SILENCE_MS = 5000, /* from the connection to the first message */
     LOOK_MS = 50,
     LATE_MS = 500,
-    GROWTH_BYTES_MAX = 4 << 20, /* on a connection since its last message; the largest message has 1.3 MiB */
     MALFORMED_MAX = 10,
     FORGIVEN_MS = 60000, /* without another that is malformed */
     MUTE_MS = 10000,
@@ -445,7 +444,7 @@ static void look_at(gp_gate *gate, gate_link *link)
         return;
     bytes = link_bytes(copy);
     close(copy);
-    if (bytes > link->bytes + GROWTH_BYTES_MAX)
+    if (bytes > link->bytes + GP_MESSAGE_BYTES_MAX)
         link_cut(gate, link, GP_CUT_ENDLESS);
 }
 

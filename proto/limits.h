@@ -14,10 +14,14 @@
 #define GP_PROTOCOL_MAX 65535u /* the largest number a peer may claim */
 
 /* Bytes and frames of one ZeroMQ message. */
-#define GP_ENVELOPE_BYTES_MAX     256u
-#define GP_BODY_BYTES_MAX         (1u << 20)
-#define GP_PAYLOAD_BYTES_MAX      (256u << 20) /* one raw frame: weights, scores */
-#define GP_PAYLOADS_MAX           8u
+#define GP_ENVELOPE_BYTES_MAX 256u
+#define GP_BODY_BYTES_MAX     (1u << 20)
+#define GP_PAYLOAD_BYTES_MAX  (256u << 20) /* one raw frame: weights, scores */
+#define GP_PAYLOADS_MAX       8u
+#define GP_MESSAGE_BYTES_MAX                                                                                 \
+    (4u << 20) /* all frames of a message to the scheduler; the largest has 1.3 MiB */
+#define GP_BULK_MESSAGE_BYTES_MAX                                                                            \
+    (272u << 20) /* all frames of a message to a worker: one large payload and the rest */
 #define GP_REMOTE_FRAME_BYTES_MAX (128u << 10) /* one frame from another host to the scheduler */
 #define GP_JOB_PIECE_BYTES_MAX    (128u << 10) /* of a job's file in one job_piece */
 

@@ -1,4 +1,6 @@
 /* main.c -- gradpool-worker: start.c with the backends that train. */
+#include "proto/accept.h"
+#include "proto/limits.h"
 #include "worker/backend/plugin.h"
 #include "worker/start.h"
 
@@ -22,5 +24,6 @@ static gp_status cuda_source(const gp_backend_ops **out, gp_error *err)
 
 int main(int count, char **arguments)
 {
+    gp_accept_limit(GP_BULK_MESSAGE_BYTES_MAX);
     return gp_worker_main(count, arguments, cpu_source, cuda_source);
 }

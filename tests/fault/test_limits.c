@@ -93,6 +93,19 @@ static int crowd_connect(const char *path, int type, int *fds, int count)
     return made;
 }
 
+/* Whether a new client is admitted within the time. */
+static bool await_open(int64_t timeout_ms)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+    gp_pool *pool = NULL;
+
+    while (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK &&
+           gp_now_ms() < deadline)
+        gp_sleep_ms(20);
+    gp_pool_close(pool);
+    return pool != NULL;
+}
+
 /* libzmq's ipc listener ends the process at the first connection for which there is no descriptor (proto/accept.c). */
 TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
 {
@@ -125,6 +138,7 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
         CHECK_INT(1, reply->workers[0].slot.incarnation);
         CHECK(process_alive((pid_t)reply->workers[0].slot.pid));
         gp_free(reply);
+        CHECK(await_open(15000)); /* while the crowd stays connected: it is closed after 2 s of silence */
         gp_pool_close(pool);
         for (int f = 0; f < 2 * CROWD; f++)
             close(fds[f]);
@@ -133,6 +147,80 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
         check_logs_have_no("signal 6");
         end_well();
     }
+}
+
+/* ---- messages ---- */
+
+/* A raw connection to a ZeroMQ socket that has finished its handshake as a DEALER. */
+static int zmtp_connect(const char *path)
+{
+    static const uint8_t ready[] = "\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06"
+                                   "DEALER";
+    uint8_t greeting[64] = { [0] = 0xff, [8] = 1, [9] = 0x7f, [10] = 3, [12] = 'N', 'U', 'L', 'L' },
+            answer[64];
+    int fd;
+
+    CHECK_INT(1, crowd_connect(path, SOCK_STREAM, &fd, 1));
+    fcntl(fd, F_SETFL, 0);
+    CHECK_INT(sizeof(greeting), send(fd, greeting, sizeof(greeting), MSG_NOSIGNAL));
+    CHECK_INT(sizeof(answer), recv(fd, answer, sizeof(answer), MSG_WAITALL));
+    CHECK_INT(sizeof(ready) - 1, send(fd, ready, sizeof(ready) - 1, MSG_NOSIGNAL));
+    return fd;
+}
+
+/* Send frames that promise more frames until the daemon closes the connection, or `bytes_max` are sent. */
+static size_t endless_send(int fd, uint32_t frame_bytes, size_t bytes_max)
+{
+    uint8_t *frame = calloc(1, frame_bytes + 9);
+    size_t sent = 0;
+    ssize_t part = 1;
+
+    frame[0] = 1 | 2; /* more, long */
+    for (int i = 0; i < 4; i++)
+        frame[5 + i] = (uint8_t)(frame_bytes >> (8 * (3 - i)));
+    for (; part > 0 && sent<bytes_max; sent += part> 0 ? (size_t)part : 0)
+        part = send(fd, frame + sent % (frame_bytes + 9), frame_bytes + 9 - sent % (frame_bytes + 9),
+                    MSG_NOSIGNAL);
+    free(frame);
+    return sent;
+}
+
+/* libzmq 4.3 keeps the frames of a message until its last one has arrived. */
+TEST(a_local_message_that_never_ends_does_not_grow_a_daemon)
+{
+    enum { SENT_MAX = 200 << 20, GROWTH_KIB_MAX = 16 << 10 };
+    static const struct {
+        const char *socket;
+        uint32_t frame_bytes;
+    } cases[] = {
+        { "run/default/scheduler", 60000 },  /* too many frames */
+        { "run/default/scheduler", 900000 }, /* too many bytes */
+        { "run/default/w1.1", 60000 },
+    };
+
+    stage_begin();
+    REQUIRE(STAGE_RUN("up", "--workers", "1") == 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gp_error err;
+        gp_pool *pool;
+        gp_status_reply *reply;
+
+        REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+        REQUIRE_OK(pool_status(pool, &reply, &err), err);
+        pid_t pid = (pid_t)(i < 2 ? pool->scheduler_pid : reply->workers[0].slot.pid);
+        long before = pools_own_kib(pid);
+        int fd = zmtp_connect(in_root(cases[i].socket));
+        size_t sent = endless_send(fd, cases[i].frame_bytes, SENT_MAX);
+
+        CHECK(sent < SENT_MAX);
+        CHECK(pools_own_kib(pid) - before < GROWTH_KIB_MAX);
+        close(fd);
+        gp_free(reply);
+        REQUIRE_OK(pool_status(pool, &reply, &err), err); /* other clients are served */
+        gp_free(reply);
+        gp_pool_close(pool);
+    }
+    end_well();
 }
 
 /* ---- clients ---- */
