@@ -6,6 +6,7 @@
  * which has a ceiling.  The number of samples, which a graph does not know, is GP_ONNX_SAMPLES: it may be moved and put
  * into shapes, but not computed with.  One file, although long: one function per operator, on the
  * same few helpers for strides and broadcasting. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -27,19 +28,16 @@ static gp_status input_of(const gp_onnx_mapping *m, const Onnx__NodeProto *node,
     return status;
 }
 
-/* The tensor in other dimensions of as many elements. */
+/* Give the tensor other dimensions with the same number of elements. */
 static gp_status redimension(gp_onnx_tensor *tensor, uint32_t rank, const int64_t *dims, gp_error *err)
 {
-    int64_t count = 1;
+    int64_t count;
 
     if (rank > GP_ONNX_RANK_MAX)
         return gp_fail(err, GP_EUNSUPPORTED, "over %d dimensions are not supported", GP_ONNX_RANK_MAX);
-    for (uint32_t i = 0; i < rank; i++) {
-        if (dims[i] < 0 || (dims[i] != 0 && count > ((int64_t)1 << 31) / dims[i]))
-            return gp_fail(err, GP_EINVAL, "its dimensions do not fit the %" PRId64 " numbers",
-                           tensor->count);
-        count *= tensor->dims[i] = dims[i];
-    }
+    if (!gp_onnx_dims_count(&count, rank, dims))
+        return gp_fail(err, GP_EINVAL, "its dimensions do not fit the %" PRId64 " numbers", tensor->count);
+    memcpy(tensor->dims, dims, rank * sizeof(*dims));
     tensor->rank = rank;
     if (count != tensor->count)
         return gp_fail(err, GP_EINVAL, "its dimensions make %" PRId64 " numbers of %" PRId64, count,
@@ -148,11 +146,8 @@ gp_status gp_onnx_fold_constant_of_shape(gp_onnx_mapping *m, const Onnx__NodePro
     if (out->count != 1)
         return gp_fail(err, GP_ECORRUPT, "its value is not one number");
     out->splat = true;
-    for (size_t i = 0; i < rank; i++)
-        if (dims[i] < 0 || (dims[i] != 0 && out->count > ((int64_t)1 << 31) / dims[i]))
-            return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", (int64_t)1 << 31);
-        else
-            out->count *= dims[i];
+    if (!gp_onnx_dims_count(&out->count, (uint32_t)rank, dims))
+        return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
     return redimension(out, (uint32_t)rank, dims, err);
 }
 
@@ -321,7 +316,7 @@ gp_status gp_onnx_fold_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
             for (uint32_t k = 0; k < indices->rank; k++)
                 dims[rank++] = indices->dims[k];
     for (uint32_t i = 0; i < x->rank; i++)
-        if (i != axis) /* with an axis of 0 between, each is at most 2^31 still */
+        if (i != axis) /* each product is at most 2^31: gp_onnx_dims_count() counts a size of 0 as 1 */
             *(i < axis ? &outer : &inner) *= x->dims[i];
     status = gp_onnx_tensor_new(out, m->store, x->type, rank, dims, &data, err);
     if (status != GP_OK || out->count == 0)
@@ -349,12 +344,13 @@ gp_status gp_onnx_fold_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
 gp_status gp_onnx_fold_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
                               gp_error *err)
 {
-    const gp_onnx_tensor *x[GP_LAYER_INPUTS_MAX];
+    const gp_onnx_tensor *x[GP_ONNX_CONCAT_MAX];
     int64_t number, dims[GP_ONNX_RANK_MAX], at = 0, strides[GP_ONNX_RANK_MAX];
     uint32_t axis = 0;
     void *data;
     gp_status status = gp_onnx_node_int(node, "axis", 0, &number, err);
 
+    assert(node->n_input <= GP_ONNX_CONCAT_MAX); /* checked against the operator's table */
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
         status = input_of(m, node, k, &x[k], err);
         if (status == GP_OK && k == 0) {

@@ -472,14 +472,11 @@ static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)
     return GP_OK;
 }
 
-static int64_t sample_count(const gp_onnx_value *input)
+static gp_shape input_image(const gp_onnx_value *input)
 {
-    int64_t count = 1;
+    const int64_t *dims = input->dims;
 
-    for (uint32_t i = 0; i < input->rank;
-         i++) /* each is at most 2^31: the shape's check comes before overflow */
-        count = count > GP_ONNX_SAMPLE_MAX ? count : count * input->dims[i];
-    return count;
+    return gp_shape3(dims[0], input->rank < 2 ? 1 : dims[1], input->rank < 3 ? 1 : dims[2]);
 }
 
 /* Several inputs lie packed behind each other in one sample; layers of their own take them out of it. */
@@ -489,7 +486,8 @@ static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t
     int64_t first = 0;
 
     for (size_t i = 0; i < count && status == GP_OK; i++) {
-        const int64_t numbers = sample_count(&inputs[i]);
+        const gp_shape image = input_image(&inputs[i]);
+        const int64_t numbers = gp_shape_count(&image); /* checked by input_shape() */
         gp_onnx_value part = { .role = GP_ONNX_VALUE_INPUT,
                                .layer = GP_INPUT_LAYER,
                                .rank = 3,
@@ -511,20 +509,19 @@ static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t
     return status;
 }
 
-/* What a sample is: the one input's shape, or all numbers of all inputs. */
+/* Set the shape of a sample: that of the only input, or a vector of the numbers of all inputs. */
 static gp_status input_shape(gp_shape *out, const gp_onnx_value *inputs, size_t count, gp_error *err)
 {
     gp_status status = GP_OK;
     int64_t all = 0;
 
     for (size_t i = 0; i < count && status == GP_OK; i++) {
-        const int64_t *dims = inputs[i].dims;
-
-        *out = gp_shape3(dims[0], inputs[i].rank < 2 ? 1 : dims[1], inputs[i].rank < 3 ? 1 : dims[2]);
+        *out = input_image(&inputs[i]);
         status = gp_shape_check(out, GP_ONNX_SAMPLE_MAX, err);
-        all += sample_count(&inputs[i]);
+        if (status == GP_OK)
+            all += gp_shape_count(out);
     }
-    if (count > 1)
+    if (status == GP_OK && count > 1)
         *out = gp_shape3(all, 1, 1);
     return status;
 }

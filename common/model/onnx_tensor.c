@@ -178,20 +178,34 @@ double gp_onnx_real_at(const gp_onnx_tensor *tensor, int64_t index)
     return gp_onnx_is_whole(tensor) ? (double)int_from(tensor, index) : real_from(tensor, index);
 }
 
+bool gp_onnx_dims_count(int64_t *count, uint32_t rank, const int64_t *dims)
+{
+    int64_t product = 1, zero = 1;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        if (dims[i] < 0 || (dims[i] != 0 && product > GP_ONNX_ELEMENTS_MAX / dims[i]))
+            return false;
+        if (dims[i] == 0)
+            zero = 0;
+        else
+            product *= dims[i];
+    }
+    *count = product * zero;
+    return true;
+}
+
 gp_status gp_onnx_tensor_new(gp_onnx_tensor *out, gp_onnx_store *store, int32_t type, uint32_t rank,
                              const int64_t *dims, void **data, gp_error *err)
 {
-    const int64_t count_max = (int64_t)1 << 31;
-    gp_onnx_tensor tensor = { .name = "", .type = type, .rank = rank, .count = 1 };
+    gp_onnx_tensor tensor = { .name = "", .type = type, .rank = rank };
 
     if (rank > GP_ONNX_RANK_MAX)
         return gp_fail(err, GP_ELIMIT, "a constant of %" PRIu32 " dimensions; at most %d", rank,
                        GP_ONNX_RANK_MAX);
-    for (uint32_t i = 0; i < rank; i++) {
-        if (dims[i] < 0 || dims[i] > count_max || (dims[i] != 0 && tensor.count > count_max / dims[i]))
-            return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", count_max);
-        tensor.count *= tensor.dims[i] = dims[i];
-    }
+    if (!gp_onnx_dims_count(&tensor.count, rank, dims))
+        return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
+    if (rank > 0)
+        memcpy(tensor.dims, dims, rank * sizeof(*dims));
     gp_status status =
         gp_onnx_store_take(store, (size_t)tensor.count * gp_onnx_type_bytes(type) + 1, data, err);
 

@@ -5,6 +5,7 @@
 #include "common/model/onnx_proto.h"
 
 enum { GP_ONNX_RANK_MAX = 8 };
+#define GP_ONNX_ELEMENTS_MAX ((int64_t)1 << 31) /* of one tensor */
 
 /* What a folded number means for "as many as there are samples": ONNX counts the samples among the dimensions, a netspec
  * does not, so the number is not known when a graph is read. */
@@ -14,7 +15,7 @@ typedef struct gp_onnx_tensor {
     const char *name; /* borrowed, "" when it has none */
     int32_t type;     /* Onnx__TensorProto__DataType */
     uint32_t rank;
-    int64_t dims[GP_ONNX_RANK_MAX], count; /* count: their product, at most 2^31 */
+    int64_t dims[GP_ONNX_RANK_MAX], count; /* count: their product */
     const void
         *data;  /* little-endian, aligned to nothing, borrowed or of a store; NULL: there is no such tensor */
     bool splat; /* data is one element, which stands for all */
@@ -48,6 +49,10 @@ static inline bool gp_onnx_is_float(const gp_onnx_tensor *tensor)
 int64_t gp_onnx_int_at(const gp_onnx_tensor *tensor, int64_t index);
 double gp_onnx_real_at(const gp_onnx_tensor *tensor, int64_t index);
 bool gp_onnx_is_whole(const gp_onnx_tensor *tensor); /* of int64, int32 or bool */
+
+/* Multiply dimensions. False: one is negative, or the product of those that are not 0 exceeds GP_ONNX_ELEMENTS_MAX.
+ * Strides and partial products of accepted dimensions therefore never overflow, even where one of them is 0. */
+bool gp_onnx_dims_count(int64_t *count, uint32_t rank, const int64_t *dims);
 
 /* A tensor of that type and shape with data from the store, to be filled through *data. */
 gp_status gp_onnx_tensor_new(gp_onnx_tensor *out, gp_onnx_store *store, int32_t type, uint32_t rank,

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/model/onnx_proto.h"
+#include "common/model/onnx_tensor.h"
 
 enum {
     DEPTH_MAX = 16,
@@ -18,7 +18,6 @@ enum {
     ATTRIBUTES_MAX = 131072,
     RANK_MAX = 8,
 };
-#define ELEMENTS_MAX ((int64_t)1 << 31) /* of one tensor */
 
 enum { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_BYTES = 2, WIRE_32BIT = 5 };
 
@@ -26,7 +25,8 @@ enum { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_BYTES = 2, WIRE_32BIT = 5 };
 typedef struct tensor_tally {
     const uint8_t *name;
     size_t name_bytes, raw_bytes, values; /* values: elements in any of the typed lists */
-    int64_t elements;                     /* product of the dims */
+    int64_t elements;                     /* product of the dims that are not 0 */
+    bool empty;                           /* a dim is 0 */
     uint32_t rank;
     uint64_t type;
     bool raw, external;
@@ -201,10 +201,14 @@ static gp_status tally_dim(walk *w, uint64_t value, gp_error *err)
 
     if (++tensor->rank > RANK_MAX)
         return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %d dimensions", w->at, RANK_MAX);
-    if (value > (uint64_t)ELEMENTS_MAX || (value != 0 && tensor->elements > ELEMENTS_MAX / (int64_t)value))
+    if (value > (uint64_t)GP_ONNX_ELEMENTS_MAX ||
+        (value != 0 && tensor->elements > GP_ONNX_ELEMENTS_MAX / (int64_t)value))
         return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %" PRId64 " elements", w->at,
-                       ELEMENTS_MAX);
-    tensor->elements *= (int64_t)value;
+                       GP_ONNX_ELEMENTS_MAX);
+    if (value == 0)
+        tensor->empty = true;
+    else
+        tensor->elements *= (int64_t)value;
     return GP_OK;
 }
 
@@ -284,7 +288,7 @@ static size_t element_bytes(uint64_t type)
 static gp_status check_tensor(const tensor_tally *tensor, gp_error *err)
 {
     char name[GP_ONNX_SHOWN_BYTES];
-    size_t size = element_bytes(tensor->type), elements = (size_t)tensor->elements;
+    size_t size = element_bytes(tensor->type), elements = tensor->empty ? 0 : (size_t)tensor->elements;
 
     gp_onnx_show(name, (const char *)tensor->name, tensor->name_bytes);
     if (tensor->external && (tensor->raw || tensor->values != 0))

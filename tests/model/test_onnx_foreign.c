@@ -223,7 +223,8 @@ TEST(weights_of_one_number_have_a_ceiling)
     gp_buffer_deinit(&file);
 }
 
-static void check_fold_refused(const char *part, const char *type, const char *inputs, const char *attributes)
+static void check_fold_refused_as(gp_status status, const char *part, const char *type, const char *inputs,
+                                  const char *attributes)
 {
     gp_buffer graph = graph_of();
 
@@ -233,8 +234,14 @@ static void check_fold_refused(const char *part, const char *type, const char *i
     put_list(&graph, "nine", "1 1 1 1 1 1 1 1 1");
     put_list(&graph, "far", "9223372036854775807");
     put_list(&graph, "minus", "-3");
+    put_list(&graph, "void", "0 4611686018427387904 4611686018427387904");
     put_node(&graph, type, "odd one", inputs, "o", attributes);
-    check_refused_model(GP_EINVAL, part, &graph);
+    check_refused_model(status, part, &graph);
+}
+
+static void check_fold_refused(const char *part, const char *type, const char *inputs, const char *attributes)
+{
+    check_fold_refused_as(GP_EINVAL, part, type, inputs, attributes);
 }
 
 TEST(constants_that_make_no_sense_are_refused)
@@ -250,6 +257,49 @@ TEST(constants_that_make_no_sense_are_refused)
     check_fold_refused("axis 0 is named twice", "Unsqueeze", "list", "axes=0,0");
     check_fold_refused("its perm has axis 0 twice", "Transpose", "w", "perm=0,0,1,1");
     check_fold_refused("its inputs differ", "Concat", "w b", "axis=0");
+}
+
+TEST(a_concat_of_more_constants_than_a_layer_has_inputs_is_computed)
+{
+    gp_buffer graph = graph_of();
+    char inputs[256] = "";
+
+    put_list(&graph, "s", "0");
+    put_list(&graph, "i", "1");
+    put_list(&graph, "n", "32");
+    for (int i = 0; i < 63; i++)
+        strcat(inputs, i == 0 ? "s" : " i");
+    strcat(inputs, " n");
+    put_node(&graph, "Concat", "c", inputs, "c", "axis=0");
+    put_list(&graph, "ends", "0 63");
+    put_node(&graph, "Gather", "g", "c ends", "to", "axis=0");
+    put_node(&graph, "Reshape", "r", "x to", "y", "");
+    check_kinds("flatten crossentropy", &graph, 13);
+}
+
+TEST(dimensions_beside_one_of_zero_do_not_overflow)
+{
+    check_fold_refused_as(GP_ELIMIT, "over 2147483648 elements", "ConstantOfShape", "void", "");
+    check_fold_refused_as(GP_EINVAL, "do not fit", "Reshape", "none void", "allowzero=1");
+}
+
+TEST(inputs_larger_than_a_sample_may_be_are_refused)
+{
+    static const char *const dims[] = { "1 3 32 4611686018427387904",
+                                        "1 3 4611686018427387904 4611686018427387904",
+                                        "N 4611686018427387904 32 32", "1 3 16384 16384" };
+
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (int more = 0; more < 2; more++) {
+            gp_buffer graph = message();
+
+            put_port(&graph, 11, "x", dims[i]);
+            if (more != 0)
+                put_port(&graph, 11, "z", dims[i]);
+            put_port(&graph, 12, "y", "N 3");
+            put_node(&graph, "Relu", "r", "x", "y", "");
+            check_refused_model(GP_ELIMIT, "a tensor of more than 268435456 elements", &graph);
+        }
 }
 
 /* ---- dimensions ---- */
