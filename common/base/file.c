@@ -61,18 +61,39 @@ bool gp_directory_sync(const char *directory)
     return synced;
 }
 
-gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
+gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
 {
+    /* Without O_NONBLOCK, opening a FIFO waits for a writer. On a regular file the flag has no effect. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat facts;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    gp_status status = GP_OK;
 
     if (fd < 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || (size_t)facts.st_size > bytes_max) {
+    if (fstat(fd, &facts) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    else if (!S_ISREG(facts.st_mode))
+        status = gp_fail(err, GP_ELIMIT, "%s is not a regular file", path);
+    else if ((uintmax_t)facts.st_size > bytes_max)
+        status = gp_fail(err, GP_ELIMIT, "%s has %jd bytes; at most %zu are read", path,
+                         (intmax_t)facts.st_size, bytes_max);
+    if (status != GP_OK) {
         close(fd);
-        return gp_fail(err, GP_ELIMIT, "%s is not a file of at most %zu bytes", path, bytes_max);
+        return status;
     }
-    size_t size = (size_t)facts.st_size;
+    *out = fd;
+    *bytes = (size_t)facts.st_size;
+    return GP_OK;
+}
+
+gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
+{
+    size_t size;
+    int fd;
+    gp_status status = gp_file_open(&fd, &size, path, bytes_max, err);
+
+    if (status != GP_OK)
+        return status;
     uint8_t *buffer = gp_malloc(size);
     ssize_t got = buffer != NULL ? gp_read_at(fd, buffer, size, 0) : 0;
 

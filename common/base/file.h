@@ -9,8 +9,11 @@
 
 #include "common/base/error.h"
 
-/* gp_file_read -- the whole file; *data is freed with gp_free().
- * GP_ENOENT, GP_EIO.  GP_ELIMIT: no regular file, or longer than bytes_max. */
+/* gp_file_open -- open a regular file for reading; *bytes is its size. Never waits for the writer of a FIFO.
+ * GP_ENOENT, GP_EIO.  GP_ELIMIT: not a regular file, or larger than bytes_max. */
+gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
+
+/* gp_file_read -- read a whole regular file; *data is freed with gp_free(). Errors as of gp_file_open(). */
 gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
 
 /* gp_file_write -- beside path, synced and renamed over it: whole or not at all.  GP_EIO; GP_ELIMIT: the path is too long. */

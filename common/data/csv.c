@@ -1,12 +1,12 @@
 #include "common/data/csv.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 
 void gp_csv_init(gp_csv *csv, const char *name, char *text, size_t bytes)
 {
@@ -17,28 +17,27 @@ void gp_csv_init(gp_csv *csv, const char *name, char *text, size_t bytes)
 
 gp_status gp_csv_open(gp_csv *csv, const char *path, gp_error *err)
 {
-    FILE *file = fopen(path, "re");
-    struct stat stat_;
-    gp_status status = GP_OK;
-    char *text = NULL;
-    size_t got = 0;
+    char *text;
+    size_t bytes;
+    ssize_t got;
+    int fd;
+    gp_status status = gp_file_open(&fd, &bytes, path, GP_CSV_BYTES_MAX, err);
 
-    if (file == NULL || fstat(fileno(file), &stat_) != 0)
-        status = gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    else if (!S_ISREG(stat_.st_mode) || stat_.st_size > GP_CSV_BYTES_MAX)
-        status = gp_fail(err, GP_ELIMIT, "%s is not a file of at most %d bytes", path, GP_CSV_BYTES_MAX);
-    else if ((text = gp_malloc((size_t)stat_.st_size + 1)) == NULL)
+    if (status != GP_OK)
+        return status;
+    text = gp_malloc(bytes + 1);
+    got = text == NULL ? 0 : gp_read_at(fd, text, bytes, 0);
+    if (text == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
-    else if ((got = fread(text, 1, (size_t)stat_.st_size, file)) < (size_t)stat_.st_size && ferror(file))
+    else if (got < 0)
         status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-    if (file != NULL)
-        fclose(file);
+    close(fd);
     if (status != GP_OK) {
         gp_free(text);
         return status;
     }
     text[got] = '\0';
-    gp_csv_init(csv, path, text, got);
+    gp_csv_init(csv, path, text, (size_t)got);
     return GP_OK;
 }
 

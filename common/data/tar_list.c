@@ -1,7 +1,5 @@
 /* tar_list.c -- images inside tar archives as a list: [...]/[train|test/]CLASS/.../NAME.jpg. */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/data/image.h"
 #include "common/data/image_store.h"
 #include "common/data/tar.h"
@@ -137,11 +136,12 @@ static gp_status links_resolve(gp_tar_index *index, gp_error *err)
 
 static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    gp_status status;
+    size_t bytes;
+    int fd;
+    gp_status status = gp_file_open(&fd, &bytes, path, SIZE_MAX, err);
 
-    if (fd < 0)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    if (status != GP_OK)
+        return status;
     status = gp_image_list_add_place(&index->all, path, &index->place, err);
     if (status == GP_OK)
         status = gp_tar_walk(fd, path, gp_tar_index_take, index, err);

@@ -326,6 +326,31 @@ TEST(who_was_held_up_while_he_waited_counts_two_turns_of_it)
     CHECK_INT(0, gp_patience_turn(&patience));
 }
 
+/* ---- files ---- */
+
+TEST(a_file_that_is_not_regular_is_refused_at_once)
+{
+    char root[] = "/tmp/gpt-XXXXXX", path[PATH_MAX];
+    uint8_t *data;
+    size_t bytes;
+    gp_error err;
+
+    REQUIRE(leftovers_make(root) != NULL);
+    snprintf(path, sizeof(path), "%s/pipe", root);
+    REQUIRE(mkfifo(path, 0600) == 0);
+    CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, path, 100, &err)); /* nobody writes to it */
+    CHECK_CONTAINS(err.message, "pipe is not a regular file");
+    CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, root, 100, &err));
+    CHECK_CONTAINS(err.message, "is not a regular file");
+    snprintf(path, sizeof(path), "%s/file", root);
+    REQUIRE_OK(gp_file_write(path, "1234", 4, &err), err);
+    CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, path, 3, &err));
+    CHECK_CONTAINS(err.message, "file has 4 bytes; at most 3 are read");
+    REQUIRE_OK(gp_file_read(&data, &bytes, path, 4, &err), err);
+    CHECK_INT(4, bytes);
+    gp_free(data);
+}
+
 /* ---- directories ---- */
 
 TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
