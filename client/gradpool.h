@@ -234,7 +234,9 @@ typedef struct gp_train_request {
     const char *network;         /* "lenet", FILE.onnx, FILE.json; NULL where pretrained is given */
     const char *data;            /* SOURCE, as on the command line: a folder, a known name, "digits:6000" */
     const char *validation_data; /* NULL = the test split of data where it has one; "none" = no validation */
-    const char *const *options;  /* "name=value", NULL-terminated, of `gradpool options`; NULL = defaults */
+    /* "name=value", NULL-terminated, of `gradpool options`; NULL = defaults.  checkpoint-path, resume and run-id are
+     * described in docs/gradpool.md, "Checkpoints". */
+    const char *const *options;
     gp_lease_request lease;
     gp_train_events events;
     /* Looked at all the time, may be set from a signal handler: 1 = stop at a step boundary and keep the model,
@@ -276,7 +278,8 @@ typedef struct gp_training_summary {
 /* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what
  * can be refused is refused.
  *   request  must stay valid until gp_training_run() has returned; its lease is not looked at
- * GP_ENOENT, GP_EINVAL: the network, the data or an option, named, with what would do. */
+ * GP_ENOENT, GP_EINVAL: the network, the data or an option, named, with what would do.  GP_EBUSY: checkpoint-path has
+ * checkpoints that the training would mix with its own. */
 GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp_error *err);
 
 /* gp_training_run -- train it on the pool's workers and wait for it, once.

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/train_run.h"
 #include "common/base/alloc.h"
@@ -256,6 +255,10 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
         status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
                          run->facts.worker_index[rank], done.message);
     } else if (status == GP_OK && rank == 0) {
+        if (run->training->summary.steps == 0 && run->early.count == 0) { /* a complete run was resumed */
+            run->training->summary.steps = done.step;
+            run->training->summary.epochs = done.epoch;
+        }
         run->training->summary.stopped = done.stop_reason == GP_STOP_STOPPED;
         run->training->summary.out_of_patience = done.stop_reason == GP_STOP_PATIENCE;
         status = run_take_result(run, in, &err);
@@ -452,7 +455,6 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
 {
     gp_training *training = gp_calloc(1, sizeof(*training));
     gp_run *run = gp_calloc(1, sizeof(*run));
-    struct timespec now;
     gp_status status;
 
     if (training == NULL || run == NULL) {
@@ -466,8 +468,6 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     training->run = run;
     run->training = training;
     run->request = request;
-    clock_gettime(CLOCK_REALTIME, &now);
-    run->begun_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
     status = gp_run_prepare(run, err);
     if (status != GP_OK) {
         gp_training_free(training);

@@ -65,7 +65,8 @@ static void say_lost(const gp_run *run, gp_error *err)
                                 : "the last step that all workers finished is",
                 run->training->summary.steps,
                 run->lost_alone ? " (with min-workers 2 a training waits for another one)" : "",
-                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+                checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
+                checkpoint);
 }
 
 static void fail_lost(gp_run *run, reform_why why)
@@ -99,7 +100,8 @@ static void fail(gp_run *run, reform_why why)
     case REFORM_WHY_STATE:
         gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
                 run->cause, run->reform.told,
-                checkpoint[0] == '\0' ? "" : "; go on from the last checkpoint with --resume ", checkpoint);
+                checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
+                checkpoint);
         run->lost = true;
         break;
     case REFORM_WHY_NOT_REPLACED:

@@ -5,11 +5,9 @@
  *
  * Steps and validations that were told are not told again.  It may happen max-restarts times in a row without a new step
  * between: a worker that always dies in the same step ends it. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "client/train_run.h"
 #include "common/base/clock.h"
@@ -39,42 +37,17 @@ bool gp_run_may_begin_anew(gp_run *run)
     return true;
 }
 
-/* The step of the newest checkpoint in the folder, up to `last`, that was written since this training was made; 0 = none.  An
- * older one may be of another training. */
-static uint64_t newest_own(const gp_run *run, uint64_t last)
-{
-    DIR *folder = opendir(run->options.checkpoint_path);
-    const struct dirent *entry;
-    uint64_t newest = 0;
-
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        struct stat facts;
-        uint64_t step;
-        int length = 0;
-
-        if (sscanf(entry->d_name, "%20" SCNu64 ".json%n", &step, &length) == 1 && length > 0 &&
-            entry->d_name[length] == '\0' && step > newest && step <= last &&
-            fstatat(dirfd(folder), entry->d_name, &facts, 0) == 0 &&
-            facts.st_mtim.tv_sec * INT64_C(1000000000) + facts.st_mtim.tv_nsec >= run->begun_ns)
-            newest = step;
-    }
-    if (folder != NULL)
-        closedir(folder);
-    return newest;
-}
-
-/* Where it begins: what its request says, or a checkpoint of its own. */
+/* Point options.resume at the newest checkpoint of this run; without one it stays as the request has it.
+ *
+ * A worker that died may have written a checkpoint after the last step that it reported.  An older checkpoint is
+ * preferred, so that each step is reported; but a later one is better than starting from the beginning. */
 static gp_status choose_beginning(gp_run *run, gp_error *err)
 {
-    uint64_t step = 0;
     char path[sizeof(run->options.resume) + 32];
+    uint64_t step = gp_run_newest_checkpoint(run, run->training->summary.steps);
 
-    /* Who died may have written one of a step that it could not tell any more: not after that one, or its steps would be told by
-     * nobody; but rather so than from the beginning. */
-    if (run->options.checkpoint_path[0] != '\0')
-        step = newest_own(run, run->training->summary.steps);
-    if (run->options.checkpoint_path[0] != '\0' && step == 0)
-        step = newest_own(run, UINT64_MAX);
+    if (step == 0)
+        step = gp_run_newest_checkpoint(run, UINT64_MAX);
     if (step == 0 || run->options_text == NULL)
         return GP_OK;
     if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=

@@ -63,7 +63,7 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
 
     if (status == GP_OK)
         status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
-    if (status == GP_OK)
+    if (status == GP_OK && strcmp(run->options.resume, "auto") != 0)
         status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
     return status;
 }
@@ -267,6 +267,8 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     gp_store_close(store);
     if (status == GP_OK)
         status = run_check_validation(run, err);
+    if (status == GP_OK)
+        status = gp_run_choose_checkpoint(run, err);
     run->begin.seed = (uint64_t)run->options.seed;
     if (status == GP_OK)
         run_note_view(run);

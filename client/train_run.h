@@ -1,4 +1,4 @@
-/* train_run.h -- a training and its one run.  Private to train.c, train_again.c, train_anew.c, train_join.c and train_prepare.c. */
+/* train_run.h -- a training and its one run.  Private to the files client/train*.c. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 
@@ -71,7 +71,6 @@ typedef struct gp_run {
     uint64_t lost_at; /* the last step that was told before the last of them */
     bool anew;        /* it was begun anew, and that was not told yet */
     uint64_t checked; /* the step of the last validation that was told */
-    int64_t begun_ns; /* when this training was made, by the clock of files */
     /* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
      * not sent yet, they are the same of any rank. */
     gp_step_list spare;
@@ -126,6 +125,15 @@ bool gp_run_lost_lease(const gp_run *run, gp_status status);
 bool gp_run_may_begin_anew(gp_run *run);
 /* Everything as before the first lease but what was told; it begins after the newest checkpoint of its own, if there is one. */
 gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err);
+
+/* ---- train_checkpoints.c ---- */
+
+/* Resolve resume and run-id: find the checkpoint to continue from, or make a new run id.  The graph is known.
+ * GP_EBUSY: checkpoint-path has checkpoints that the training would mix with its own.  GP_EINVAL: the checkpoint does not
+ * fit the network or the options, or which run to continue is ambiguous.  GP_ENOENT, GP_ECORRUPT: no usable checkpoint. */
+gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err);
+/* Return the step of the newest checkpoint of this run in checkpoint-path, up to step `last`; 0: none. */
+uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last);
 
 /* ---- train_join.c ---- */
 

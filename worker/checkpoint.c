@@ -19,15 +19,13 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/fault.h"
+#include "common/model/checkpoint_record.h"
 #include "worker/loss_scale.h"
 
 enum {
-    FORMAT = 1,
     BLOCK_BYTES = 4 << 20,
     BLOCKS_MAX = 1 << 16,
     HEADER_BYTES_MAX = 16 << 20,
-    RECORD_BYTES_MAX = 4 << 20,
-    LISTED_MAX = 4096,
     KEPT = 2,
 };
 
@@ -205,42 +203,18 @@ static void put_hex(gp_json_writer *writer, const char *key, uint64_t value, int
     gp_json_put_text(writer, key, text);
 }
 
-/* A record has a checksum of its own: of its text with zeros where the checksum stands. */
-enum { CHECK_DIGITS = 8 };
-
-static char *check_find(const gp_buffer *record)
-{
-    static const char key[] = "\"check\": \"";
-    char *at = strstr(gp_buffer_text(record), key);
-
-    return at != NULL && strlen(at) > sizeof(key) + CHECK_DIGITS ? at + sizeof(key) - 1 : NULL;
-}
-
-/* found: what stands there now.  The text has zeros there afterwards. */
-static uint32_t record_sum(const gp_buffer *record, char found[CHECK_DIGITS + 1])
-{
-    char *digits = check_find(record);
-
-    found[0] = '\0';
-    if (digits == NULL)
-        return 0;
-    snprintf(found, CHECK_DIGITS + 1, "%.*s", CHECK_DIGITS, digits);
-    memset(digits, '0', CHECK_DIGITS);
-    return gp_crc32c(0, record->data, record->bytes);
-}
-
 static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
                              const gp_checkpoint *checkpoint, const block_sums *sums, uint64_t bytes,
                              gp_error *err)
 {
     gp_json_writer writer;
-    char sum[CHECK_DIGITS + 1], found[CHECK_DIGITS + 1];
+    char zeros[GP_CHECKSUM_DIGITS + 1];
 
-    gp_buffer_init(out, RECORD_BYTES_MAX);
+    gp_buffer_init(out, GP_CHECKPOINT_RECORD_BYTES_MAX);
     gp_json_writer_init(&writer, out, true);
     gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "format", FORMAT);
-    put_hex(&writer, "check", 0, 8);
+    gp_json_put_integer(&writer, "format", GP_CHECKPOINT_FORMAT);
+    put_hex(&writer, "check", 0, GP_CHECKSUM_DIGITS);
     gp_json_put_integer(&writer, "step", (int64_t)checkpoint->step);
     gp_json_put_integer(&writer, "epoch", checkpoint->epoch);
     gp_json_put_integer(&writer, "first", checkpoint->first);
@@ -272,93 +246,11 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_status status = gp_json_writer_finish(&writer, err);
 
     if (status == GP_OK)
-        snprintf(sum, sizeof(sum), "%08" PRIx32, record_sum(out, found));
-    if (status == GP_OK)
-        memcpy(check_find(out), sum, CHECK_DIGITS);
+        gp_checkpoint_set_checksum(out, gp_checkpoint_checksum(out, zeros));
     return status;
 }
 
-/* ---- which are there ---- */
-
-typedef struct listing {
-    uint64_t step[LISTED_MAX]; /* newest first */
-    uint32_t count;
-} listing;
-
-static int newest_first(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x > y ? -1 : x < y;
-}
-
-static bool step_of(const char *name, const char *suffix, uint64_t *step)
-{
-    char *end;
-
-    if (name[0] < '0' || name[0] > '9')
-        return false;
-    *step = strtoull(name, &end, 10);
-    return strcmp(end, suffix) == 0;
-}
-
-static gp_status list_steps(listing *out, const char *directory, gp_error *err)
-{
-    DIR *folder = opendir(directory);
-
-    out->count = 0;
-    if (folder == NULL)
-        return gp_fail_errno(err, GP_ENOENT, "no checkpoints in %s", directory);
-    for (struct dirent *entry = readdir(folder); entry != NULL && out->count < LISTED_MAX;
-         entry = readdir(folder))
-        if (step_of(entry->d_name, ".json", &out->step[out->count]))
-            out->count++;
-    closedir(folder);
-    qsort(out->step, out->count, sizeof(out->step[0]), newest_first);
-    return GP_OK;
-}
-
-static gp_status record_load(gp_json **out, const char *directory, uint64_t step, gp_error *err)
-{
-    char path[1200];
-    gp_buffer text;
-    FILE *file;
-    gp_status status = GP_OK;
-
-    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return gp_fail_errno(err, GP_ENOENT, "%s could not be opened", path);
-    gp_buffer_init(&text, RECORD_BYTES_MAX);
-    for (char part[4096]; status == GP_OK && !feof(file) && !ferror(file);)
-        status = gp_buffer_append(&text, part, fread(part, 1, sizeof(part), file), err);
-    fclose(file);
-    if (status == GP_ELIMIT)
-        status = gp_fail(err, GP_ECORRUPT, "it is damaged: no record is so long");
-    char found[CHECK_DIGITS + 1], wanted[CHECK_DIGITS + 1];
-
-    snprintf(wanted, sizeof(wanted), "%08" PRIx32, record_sum(&text, found));
-    if (status == GP_OK && strcmp(found, wanted) != 0)
-        status = gp_fail(err, GP_ECORRUPT, "it is damaged: its own checksum is another");
-    if (status == GP_OK)
-        status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
-    gp_buffer_deinit(&text);
-    if (status != GP_OK)
-        gp_error_prefix(err, "%s", path);
-    return status;
-}
-
-static bool step_is_best(const char *directory, uint64_t step)
-{
-    gp_json *record;
-    bool best;
-
-    if (record_load(&record, directory, step, NULL) != GP_OK)
-        return false;
-    best = gp_json_bool(gp_json_member(record, "is_best"), false);
-    gp_json_free(record);
-    return best;
-}
+/* ---- pruning ---- */
 
 static void step_remove(const char *directory, uint64_t step)
 {
@@ -392,23 +284,51 @@ static void prune_scratch(const char *directory)
         closedir(folder);
 }
 
-static void prune(const char *directory)
+/* Remove the checkpoints of this run that are no longer needed.  Kept are the newest two up to `step`, which was
+ * just written, and the newest best.  Later steps of this run are left over from before it went back to an older
+ * checkpoint; the run replaces them when it reaches them.  Checkpoints of other runs, and damaged ones, stay. */
+static void prune(const char *directory, const char *run, uint64_t step)
 {
-    listing *steps = gp_malloc(sizeof(*steps));
+    gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
+    uint32_t kept = 0;
     bool best_seen = false;
 
     if (steps == NULL)
-        return; /* the next one prunes */
-    if (list_steps(steps, directory, NULL) == GP_OK)
-        for (uint32_t i = 0; i < steps->count; i++) {
-            bool best = !best_seen && step_is_best(directory, steps->step[i]);
+        return; /* the next checkpoint prunes */
+    if (gp_checkpoint_list_steps(steps, directory, NULL) != GP_OK)
+        steps->count = 0;
+    for (uint32_t i = 0; i < steps->count; i++) {
+        gp_json *record;
 
-            best_seen = best_seen || best;
-            if (i >= KEPT && !best)
-                step_remove(directory, steps->step[i]);
-        }
+        if (steps->step[i] > step ||
+            gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
+            continue;
+        bool own = strcmp(gp_checkpoint_record_run(record), run) == 0;
+        bool best = own && !best_seen && gp_json_bool(gp_json_member(record, "is_best"), false);
+
+        gp_json_free(record);
+        best_seen = best_seen || best;
+        if (own && ++kept > KEPT && !best)
+            step_remove(directory, steps->step[i]);
+    }
     gp_free(steps);
     prune_scratch(directory);
+}
+
+/* Refuse to replace the checkpoint of another run, which began to use the directory at the same time. */
+static gp_status check_owner(const char *directory, const char *run, uint64_t step, gp_error *err)
+{
+    gp_json *record;
+    gp_status status = GP_OK;
+
+    if (gp_checkpoint_read_record(&record, directory, step, NULL) != GP_OK)
+        return GP_OK;
+    if (strcmp(gp_checkpoint_record_run(record), run) != 0)
+        status = gp_fail(err, GP_EBUSY,
+                         "%s/%" PRIu64 ".json belongs to another run (%s); use another checkpoint-path",
+                         directory, step, gp_checkpoint_record_run(record));
+    gp_json_free(record);
+    return status;
 }
 
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
@@ -418,10 +338,13 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     gp_buffer header, record;
     block_sums sums = { 0 };
     char name[40];
+    const char *run = frame->options->run_id;
     gp_status status = gp_directory_make(directory, 0777, err);
 
     gp_buffer_init(&record, 0);
     gp_buffer_init(&header, 0);
+    if (status == GP_OK)
+        status = check_owner(directory, run, checkpoint->step, err);
     if (status == GP_OK)
         status = header_make(&header, frame->graph, checkpoint, err);
     uint32_t count = status == GP_OK ? pieces_of(pieces, frame->graph, checkpoint, &header) : 0;
@@ -438,7 +361,7 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     if (status == GP_OK)
         status = file_commit(directory, name, &(piece){ record.data, record.bytes }, 1, NULL, err);
     if (status == GP_OK)
-        prune(directory);
+        prune(directory, run, checkpoint->step);
     gp_free(sums.sum);
     gp_buffer_deinit(&record);
     gp_buffer_deinit(&header);
@@ -503,51 +426,18 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
     return status;
 }
 
-/* Options that the state in a checkpoint depends on. */
-static const char *const fixed[] = { "solver", "mini-batch-size", "shuffle", "seed" };
-
-static gp_status options_check(const gp_json *record, const gp_checkpoint_frame *frame, const char *path,
-                               gp_error *err)
-{
-    gp_train_options then;
-    gp_status status;
-
-    gp_params_default(gp_train_options_table, &then);
-    status = gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), err);
-    if (status != GP_OK)
-        return damaged(err, path, "its options");
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-        const gp_param *param = gp_params_find(gp_train_options_table, fixed[i]);
-        char was[80], is[80];
-
-        gp_params_format(param, &then, was, sizeof(was));
-        gp_params_format(param, frame->options, is, sizeof(is));
-        if (strcmp(was, is) != 0)
-            return gp_fail(err, GP_EINVAL,
-                           "%s was written with %s %s; this training has %s: resume with --%s %s", path,
-                           fixed[i], was, is, fixed[i], was);
-    }
-    return GP_OK;
-}
-
 static gp_status record_check(const gp_json *record, const gp_checkpoint_frame *frame, const char *path,
                               gp_error *err)
 {
-    char layout[20], data[20];
+    char data[20];
+    gp_status status = gp_checkpoint_check_record(record, frame->graph, frame->options, path, err);
 
-    if (gp_json_integer(gp_json_member(record, "format"), 0) != FORMAT)
-        return gp_fail(err, GP_EVERSION, "%s has format %lld; this program reads %d", path,
-                       (long long)gp_json_integer(gp_json_member(record, "format"), 0), FORMAT);
-    snprintf(layout, sizeof(layout), "%016" PRIx64, gp_graph_layout_hash(frame->graph));
     snprintf(data, sizeof(data), "%016" PRIx64, frame->data_fingerprint);
-    if (strcmp(layout, gp_json_text(gp_json_member(record, "layout"), "")) != 0)
-        return gp_fail(err, GP_EINVAL, "%s is of network %s, whose tensors are not those of %s", path,
-                       gp_json_text(gp_json_member(record, "network"), "?"), frame->graph->spec->name);
-    if (strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
+    if (status == GP_OK && strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
         return gp_fail(err, GP_EINVAL,
                        "%s was trained on other data: its fingerprint is %s, that of these is %s", path,
                        gp_json_text(gp_json_member(record, "data"), "?"), data);
-    return options_check(record, frame, path, err);
+    return status;
 }
 
 static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
@@ -574,7 +464,7 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     gp_buffer header;
     char path[1200];
     gp_error why;
-    gp_status status = record_load(&record, directory, step, &why);
+    gp_status status = gp_checkpoint_read_record(&record, directory, step, &why);
 
     if (status == GP_ENOMEM || status == GP_ELIMIT) /* it may be whole: an older one is no answer */
         return gp_fail(err, status, "%s", why.message);
@@ -614,43 +504,49 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     return status;
 }
 
-/* A directory and perhaps one step of it. */
-static bool path_split(const char *path, char directory[1024], uint64_t *step)
+/* Whether the directory's checkpoint belongs to another run.  Without a run id all are read; a record that cannot be
+ * read is not known to be of another run. */
+static bool is_foreign(const char *directory, uint64_t step, const char *run)
 {
-    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    gp_json *record;
 
-    snprintf(directory, 1024, "%s", path);
-    if (!step_of(name, ".json", step))
+    if (run[0] == '\0' || gp_checkpoint_read_record(&record, directory, step, NULL) != GP_OK)
         return false;
-    snprintf(directory, 1024, "%.*s", slash == NULL ? 1 : (int)(slash - path), slash == NULL ? "." : path);
-    return true;
+    bool foreign = strcmp(gp_checkpoint_record_run(record), run) != 0;
+
+    gp_json_free(record);
+    return foreign;
 }
 
 gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame, const char *path,
-                             char passed_over[240], gp_error *err)
+                             char damaged[240], gp_error *err)
 {
-    listing *steps = gp_malloc(sizeof(*steps));
+    gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
     char directory[1024];
     gp_status status = GP_OK;
+    bool one;
 
-    passed_over[0] = '\0';
+    damaged[0] = '\0';
     if (steps == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to look for checkpoints");
     steps->count = 1;
-    if (!path_split(path, directory, &steps->step[0]))
-        status = list_steps(steps, directory, err);
-    if (status == GP_OK && steps->count == 0)
+    one = gp_checkpoint_split_path(path, directory, &steps->step[0]);
+    if (!one)
+        status = gp_checkpoint_list_steps(steps, directory, err);
+    if (status == GP_OK)
         status = gp_fail(err, GP_ENOENT, "no checkpoint in %s", directory);
     for (uint32_t i = 0; i < steps->count; i++) {
         gp_error why;
 
+        if (!one && is_foreign(directory, steps->step[i], frame->options->run_id))
+            continue;
         status = checkpoint_load(checkpoint, frame, directory, steps->step[i], &why);
         if (status != GP_OK)
             gp_fail(err, status, "%s", why.message);
         if (status != GP_ECORRUPT)
             break;
-        if (passed_over[0] == '\0')
-            snprintf(passed_over, 240, "%.239s", why.message);
+        if (damaged[0] == '\0')
+            snprintf(damaged, 240, "%.239s", why.message);
     }
     gp_free(steps);
     return status;

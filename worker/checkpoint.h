@@ -6,9 +6,10 @@
  *                                   of each 4 MiB of the tensors' file
  *
  * Writing: the tensors' file is allocated at its full size first, so that a full disk is met before a byte of it is
- * written, then written, synced and renamed; the .json after it, the same way: its rename is the commit.  Then what is
- * no longer kept is removed: the last two stay, and the newest whose weights had the lowest validation loss.
- * A reader takes the newest that is whole; one that is damaged is named and the one before it is used. */
+ * written, then written, synced and renamed; the .json after it, the same way: its rename is the commit.  Then the
+ * writer prunes the checkpoints of its own run: the last two stay, and the newest whose weights had the lowest
+ * validation loss.  A run never removes or replaces the checkpoints of another run (common/model/checkpoint_record.h).
+ * A reader takes the newest that is whole; it names a damaged one and uses the one before. */
 #ifndef GP_CHECKPOINT_H
 #define GP_CHECKPOINT_H
 
@@ -46,16 +47,17 @@ typedef struct gp_checkpoint_frame {
     const char *plans; /* of writing; NULL: none */
 } gp_checkpoint_frame;
 
-/* gp_checkpoint_write -- into directory (made if it is not there), then prune.
- * GP_EIO with the reason (no space left: how many bytes were needed); older checkpoints are as they were. */
+/* gp_checkpoint_write -- write into the directory, which is made if it does not exist, then prune.
+ * GP_EIO with the reason (no space left: how many bytes were needed); older checkpoints are unchanged.
+ * GP_EBUSY: the directory has a checkpoint of another run for this step. */
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
                               const gp_checkpoint *checkpoint, gp_error *err);
 
-/* gp_checkpoint_read -- the newest that is whole, into the blobs that *checkpoint points to.
- *   path     a directory, or one <step>.json of it
- *   damaged  room for a sentence that names those that were passed over; "" = none
- * GP_ENOENT: none there.  GP_ECORRUPT: none is whole.  GP_EINVAL: of another network, other data, or with an option that
- * the state depends on (solver, mini-batch-size, shuffle, seed) of another value: both values are named. */
+/* gp_checkpoint_read -- read the newest checkpoint that is whole into the blobs that *checkpoint points to.
+ *   path     a directory: only checkpoints with the options' run-id are read ("": all); or one <step>.json
+ *   damaged  the first damaged checkpoint that was skipped, and why; "": none
+ * GP_ENOENT: no checkpoint.  GP_ECORRUPT: all are damaged.  GP_EINVAL: the checkpoint is of another network or other
+ * data, or an option that the state depends on (solver, mini-batch-size, shuffle, seed) differs. */
 gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame, const char *path,
                              char damaged[240], gp_error *err);
 

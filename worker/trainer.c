@@ -133,16 +133,13 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
     if (status != GP_OK)
         return status;
     trainer->plans = checkpoint.plans;
-    if (checkpoint.epoch >= trainer->options.max_epochs)
-        return gp_fail(err, GP_EINVAL,
-                       "the checkpoint of step %" PRIu64 " has all of its %" PRIu32
-                       " epochs; raise max-epochs (%" PRId64 ") to go on",
-                       checkpoint.step, checkpoint.epoch, trainer->options.max_epochs);
     if (checkpoint.first >= trainer->shape.count)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
                        checkpoint.step, checkpoint.first, trainer->shape.count);
     gp_trainer_stand(trainer, &checkpoint);
+    /* A run that is complete takes no step: it validates once more, so that its result has the numbers. */
+    trainer->owes_validation = checkpoint.epoch >= trainer->options.max_epochs && trainer->validation != NULL;
     snprintf(trainer->resumed, sizeof(trainer->resumed), "%s%sresumed after step %" PRIu64 " of %.200s",
              damaged, damaged[0] == '\0' ? "" : "; ", trainer->step, trainer->options.resume);
     return GP_OK;

@@ -517,7 +517,8 @@ static gp_status trainer_after_step(gp_trainer *trainer, const step_part *last, 
         done->stop_reason = GP_STOP_PATIENCE;
         *ends = true;
     }
-    if (trainer->saver != NULL && (last != NULL || *ends))
+    /* Without a step and not in a new group, a complete run was resumed: its checkpoint exists. */
+    if (trainer->saver != NULL && (last != NULL || (*ends && trainer->again)))
         trainer_save(trainer, last, *ends, sink);
     return GP_OK;
 }

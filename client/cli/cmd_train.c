@@ -14,8 +14,11 @@
 #include "client/cli/run_folder.h"
 #include "client/cli/show.h"
 #include "client/cli/view.h"
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/model/checkpoint_record.h"
 #include "common/model/train_options.h"
 
 typedef struct train_options {
@@ -343,13 +346,14 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         show_json_print(&writer, &text, NULL);
         return;
     }
-    printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s; loss %.4f",
-           session->options->common.quiet ? "" : "\n",
+    printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s", session->options->common.quiet ? "" : "\n",
            summary->stopped           ? "stopped"
            : summary->out_of_patience ? "out of patience"
                                       : "finished",
            summary->steps, cli_duration(summary->seconds, time, sizeof(time)),
-           summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0, summary->loss);
+           summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0);
+    if (!isnan(summary->loss))
+        printf("; loss %.4f", summary->loss);
     if (!isnan(summary->validation_accuracy))
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
     if (!isnan(summary->validation_rmse))
@@ -409,6 +413,44 @@ static gp_status train_check_file(const char *option, const char *path, gp_error
 static const char *given_or_null(const char *text)
 {
     return text[0] != '\0' ? text : NULL;
+}
+
+/* Let another attempt of a background job continue from the checkpoints of the one before.
+ *
+ * An attempt that may use its checkpoint directory leaves a mark in the job's folder. So the next attempt knows that the
+ * checkpoints there are the job's own. */
+static void job_mark(char path[600])
+{
+    snprintf(path, 600, "%s/checkpoints", job_self_folder());
+}
+
+static void train_continue_job(cli_call *call)
+{
+    gp_checkpoint_list *steps;
+    gp_train_options given;
+    char path[600];
+
+    gp_train_options_from_words(&given, call->train);
+    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0' || call->train_count == CLI_WORDS_MAX)
+        return;
+    job_mark(path);
+    steps = access(path, F_OK) != 0 ? NULL : gp_malloc(sizeof(*steps));
+    if (steps != NULL && gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL) == GP_OK &&
+        steps->count > 0)
+        call->train[call->train_count++] = gp_strdup("resume=auto"); /* the last value counts */
+    gp_free(steps);
+}
+
+static gp_status train_mark_job(const cli_call *call, gp_error *err)
+{
+    gp_train_options given;
+    char path[600];
+
+    gp_train_options_from_words(&given, call->train);
+    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0')
+        return GP_OK;
+    job_mark(path);
+    return gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
 }
 
 /* Whatever can be refused is, before a pool is looked for. */
@@ -515,8 +557,13 @@ static int train_run(cli_call *call)
     gp_training *training = NULL;
     gp_training_summary summary = { 0 };
     gp_error err;
-    gp_status status = train_prepare(&session, &training, &err);
+    gp_status status;
     int code = CLI_OK;
+
+    train_continue_job(call);
+    status = train_prepare(&session, &training, &err);
+    if (status == GP_OK)
+        status = train_mark_job(call, &err);
 
     if (status == GP_OK)
         code = lint_transfer(call, options->lint == 1, &session.changes);

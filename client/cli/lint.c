@@ -16,6 +16,7 @@ static const rule rules[] = {
     { "learn-rate-power", "learn-rate-schedule", { "polynomial" } },
     { "checkpoint-frequency", "checkpoint-path", { NULL } },
     { "checkpoint-frequency-unit", "checkpoint-path", { NULL } },
+    { "run-id", "checkpoint-path", { NULL } },
     { "momentum", "solver", { "sgdm" } },
     { "gradient-decay-factor", "solver", { "adam", "adamw" } },
     { "squared-gradient-decay-factor", "solver", { "adam", "adamw", "rmsprop" } },

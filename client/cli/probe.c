@@ -21,6 +21,7 @@ static const char *const replaced[] = {
     "checkpoint-path",
     "checkpoint-frequency",
     "resume",
+    "run-id",
     "output-network",
     "worker-load",
     "batch-norm-statistics",

@@ -253,7 +253,15 @@ const gp_param gp_train_options_table[] = {
       .count = 512,
       .seed_name = "trainnet(checkpoint)",
       .torch_name = "load_state_dict",
-      .help = "go on from the newest whole checkpoint of a directory, or from one STEP.json" },
+      .help = "continue from the newest undamaged checkpoint of a directory, from one STEP.json, or "
+              "(auto) from --checkpoint-path if it has checkpoints" },
+    { .name = "run-id",
+      .type = GP_PARAM_TEXT,
+      AT(run_id),
+      .count = 40,
+      .help =
+          "id of the run, stored in its checkpoints (default: random, or that of --resume); with the id of "
+          "an earlier run, continue its checkpoints" },
     { .name = "seed",
       .type = GP_PARAM_I64,
       AT(seed),

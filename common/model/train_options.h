@@ -49,8 +49,9 @@ typedef struct gp_train_options {
     char checkpoint_path[512];     /* a directory; "" = no checkpoints */
     int64_t checkpoint_frequency;  /* every so many of checkpoint_frequency_unit */
     int checkpoint_frequency_unit; /* gp_period */
-    char resume[512];              /* a directory of checkpoints or one STEP.json; "" = from the start */
-    int64_t verbose_frequency;     /* steps between two lines of the table */
+    char resume[512];          /* a directory of checkpoints, one STEP.json or "auto"; "" = from the start */
+    char run_id[40];           /* of the checkpoints; "": none, or chosen by the client */
+    int64_t verbose_frequency; /* steps between two lines of the table */
     int64_t seed;
     int precision;     /* gp_precision */
     double loss_scale; /* of fp16, at first */

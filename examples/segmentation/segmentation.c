@@ -54,6 +54,7 @@ static gp_status learn(gp_pool *pool, const char *const *argv, gp_error *err)
                                     "shuffle=every-epoch",
                                     "validation-patience=4",
                                     "checkpoint-path=checkpoints",
+                                    "resume=auto",
                                     NULL };
     gp_train_request request = { .network = argv[2],
                                  .data = argv[1],

@@ -22,7 +22,7 @@ rotation=-20,20 x-translation=-10,10 y-translation=-10,10" --class-weights auto 
     --epochs "${EPOCHS:-10}" --mini-batch-size "${BATCH:-20}" --shuffle every-epoch --seed 1 \
     --solver sgdm --momentum 0.9 --l2-regularization 0.001 \
     --lr "${RATE:-0.03}" --learn-rate-schedule piecewise --learn-rate-drop-period 3 --learn-rate-drop-factor 0.2 \
-    --validation-patience 4 --checkpoint-path "$out/checkpoints" --verbose-frequency 2 --out "$out/model.onnx"
+    --validation-patience 4 --checkpoint-path "$out/checkpoints" --resume auto --verbose-frequency 2 --out "$out/model.onnx"
 
 # A label image and an overlay of each test image, at its own size; then how right they are, each pixel once.
 gradpool predict --model "$out/model.onnx" --data "$source" --out "$out/labels/" --overlays "$out/overlays"

@@ -24,8 +24,9 @@ typedef struct outcome {
     uint64_t kill_all_at;   /* the step; 0 = never */
     bool kill_always;       /* and whenever it goes on */
     const char *kill_saved; /* all of them at step 14, once a checkpoint stands in this folder */
-    uint64_t anew_at;       /* the step after which it went on last */
-    double longest;         /* of the pauses */
+    void (*saved)(const char *directory); /* called before that kill; may be NULL */
+    uint64_t anew_at;                     /* the step after which it went on last */
+    double longest;                       /* of the pauses */
     uint32_t checks, checked_twice;
     uint64_t checked;
     const char *network; /* JSON; NULL: lenet */
@@ -50,6 +51,8 @@ static void kill_all_saved(const outcome *o)
     if (found.gl_pathc == 0)
         GP_TEST_FAIL("no checkpoint in %s", o->kill_saved);
     globfree(&found);
+    if (o->saved != NULL)
+        o->saved(o->kill_saved);
     kill_all(o);
 }
 

@@ -75,8 +75,11 @@ static void tiles_begin(s3_server *server)
 
 static int train(const char *data, const char *metrics)
 {
+    char checkpoints[80];
+
+    snprintf(checkpoints, sizeof(checkpoints), "%s-checkpoints", metrics);
     return RUN("train", "--network", "lenet", "--data", data, "--max-epochs", "2", "--mini-batch-size", "4",
-               "--seed", "3", "--metrics", metrics, "--checkpoint-path", "checkpoints",
+               "--seed", "3", "--metrics", metrics, "--checkpoint-path", checkpoints,
                "--checkpoint-frequency", "1", "--lint", "warn", "--out", "model.onnx");
 }
 

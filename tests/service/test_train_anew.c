@@ -39,35 +39,57 @@ static void remove_own_folder(void)
     nftw(own_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TEST(a_training_that_begins_anew_goes_on_from_the_newest_checkpoint_of_its_own)
+/* Another run's checkpoints appear in the directory while the training runs: the restart must not continue from them. */
+static void plant_foreign(const char *into)
 {
-    char path[100];
-    const char *const options[] = { "max-epochs=1",
-                                    "mini-batch-size=64",
-                                    "seed=3",
-                                    "checkpoint-frequency=4",
-                                    "checkpoint-frequency-unit=iteration",
-                                    path,
-                                    NULL };
+    char command[200];
+
+    snprintf(command, sizeof(command), "cp %s/foreign/13.* %s/", own_folder, into);
+    if (system(command) != 0)
+        GP_TEST_FAIL("%s", command);
+}
+
+TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
+{
+    char path[100], foreign[100];
+    const char *options[] = { "max-epochs=1",
+                              "mini-batch-size=64",
+                              "seed=3",
+                              "checkpoint-frequency=4",
+                              "checkpoint-frequency-unit=iteration",
+                              path,
+                              NULL };
+    const char *const other[] = { "max-epochs=1",
+                                  "mini-batch-size=64",
+                                  "seed=4",
+                                  "checkpoint-frequency=13",
+                                  "checkpoint-frequency-unit=iteration",
+                                  foreign,
+                                  NULL };
     outcome undisturbed, got;
 
     strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
     REQUIRE(mkdtemp(own_folder) != NULL);
     leftovers_watch(own_folder);
-    snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
-    run(&undisturbed, 1, NULL, options); /* what it leaves is not of the next one */
+    snprintf(foreign, sizeof(foreign), "checkpoint-path=%s/foreign", own_folder);
+    run(&got, 1, NULL, other);
+    REQUIRE_OK(got.status, got.err);
+    outcome_free(&got);
+    snprintf(path, sizeof(path), "checkpoint-path=%s/undisturbed", own_folder);
+    run(&undisturbed, 1, NULL, options);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     REQUIRE(undisturbed.model.bytes > 0 && undisturbed.next > 20);
+    snprintf(path, sizeof(path), "checkpoint-path=%s/before", own_folder);
     run(&got, 1, "forward:3:kill@1.1", options);
     check_same("before the first", &undisturbed, &got);
     CHECK_INT(0, got.anew_at);
     outcome_free(&got);
-    remove_own_folder();
-    got = (outcome){ .kill_saved = own_folder };
+    snprintf(path, sizeof(path), "checkpoint-path=%s/after", own_folder);
+    got = (outcome){ .kill_saved = path + strlen("checkpoint-path="), .saved = plant_foreign };
     run_on(&got, 1, "forward:15:hang@1.1", options);
     check_same("after the first", &undisturbed, &got);
     if (got.anew_at < 4 || got.anew_at > 12 || got.anew_at % 4 != 0)
-        GP_TEST_FAIL("it went on after step %d", (int)got.anew_at);
+        GP_TEST_FAIL("it continued after step %d", (int)got.anew_at);
     outcome_free(&got);
     outcome_free(&undisturbed);
     remove_own_folder();

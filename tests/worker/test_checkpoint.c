@@ -214,6 +214,51 @@ TEST(the_last_two_and_the_best_are_kept)
     stage_close(&s);
 }
 
+TEST(a_run_prunes_its_own_checkpoints_only_and_never_the_one_that_it_just_wrote)
+{
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    strcpy(s.options.run_id, "long");
+    stage_write(&s, 100, true);
+    stage_write(&s, 110, false);
+    strcpy(s.options.run_id, "short");
+    for (uint64_t step = 1; step <= 4; step++) {
+        stage_write(&s, step, false);
+        CHECK(there(&s, step));
+    }
+    CHECK(there(&s, 100) && there(&s, 110));
+    CHECK(!there(&s, 1) && !there(&s, 2) && there(&s, 3));
+    /* A run that went back to an older checkpoint keeps what it writes from there. */
+    strcpy(s.options.run_id, "long");
+    stage_write(&s, 50, false);
+    stage_write(&s, 60, false);
+    stage_write(&s, 70, false);
+    CHECK(!there(&s, 50) && there(&s, 60) && there(&s, 70));
+    stage_close(&s);
+}
+
+TEST(a_checkpoint_of_another_run_is_neither_replaced_nor_resumed)
+{
+    char damaged[240];
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    strcpy(s.options.run_id, "first");
+    stage_write(&s, 10, false);
+    strcpy(s.options.run_id, "second");
+    stage_write(&s, 5, false);
+    stage_fill(&s, 10);
+    CHECK_STATUS(GP_EBUSY, gp_checkpoint_write(s.directory, &s.frame, &s.state, &err));
+    CHECK_CONTAINS(err.message, "10.json belongs to another run (first)");
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(5, s.state.step);
+    strcpy(s.options.run_id, "third");
+    CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
+    stage_close(&s);
+}
+
 TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
 {
     static const struct {

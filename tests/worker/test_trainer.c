@@ -1124,7 +1124,7 @@ TEST(a_full_disk_stops_no_training)
     job_free(job);
 }
 
-TEST(resuming_a_training_that_is_complete_says_what_to_raise)
+TEST(a_complete_training_that_is_resumed_takes_no_step_and_has_its_weights)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
@@ -1137,8 +1137,10 @@ TEST(resuming_a_training_that_is_complete_says_what_to_raise)
     train_job *second = resume_job(more);
 
     run_ranks(1, rank_body);
-    CHECK_STATUS(GP_EINVAL, (gp_status)second->results[0].done.status);
-    CHECK_CONTAINS(second->results[0].done.message, "raise max-epochs (3)");
+    CHECK_STATUS(GP_OK, (gp_status)second->results[0].done.status);
+    CHECK_INT(first->results[0].done.step, second->results[0].done.step);
+    CHECK(memcmp(first->results[0].weights, second->results[0].weights, sizeof(first->results[0].weights)) ==
+          0);
     job_free(first);
     job_free(second);
     nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);

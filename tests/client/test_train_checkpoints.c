@@ -1,0 +1,215 @@
+/* Which checkpoint a training begins with, and which directories it refuses.  No pool is involved. */
+#include <ftw.h>
+#include <sys/stat.h>
+
+#include "client/train_run.h"
+#include "common/base/alloc.h"
+#include "common/base/file.h"
+#include "common/model/checkpoint_record.h"
+#include "tests/gp_test.h"
+#include "tests/leftovers.h"
+#include "worker/checkpoint.h"
+
+static char directory[64];
+static gp_training *training;
+static gp_error err;
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static void remove_directory(void)
+{
+    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void begin(void)
+{
+    strcpy(directory, "/tmp/gp-runs-XXXXXX");
+    if (leftovers_make(directory) == NULL)
+        abort();
+}
+
+/* Make a training of that network with the options ("name=value", NULL-terminated), and free the one before. */
+static gp_status prepare_network(const char *network, const char *const *options)
+{
+    gp_train_request request = { .network = network, .data = "digits:60", .options = options };
+
+    gp_training_free(training);
+    training = NULL;
+    err = (gp_error){ 0 };
+    gp_status status = gp_training_new(&training, &request, &err);
+
+    if (status == GP_OK)
+        training->run->request = NULL; /* it was a local variable */
+    return status;
+}
+
+static const char *path_option(void)
+{
+    static char text[100];
+
+    snprintf(text, sizeof(text), "checkpoint-path=%s", directory);
+    return text;
+}
+
+#define PREPARE(...) prepare_network("lenet", (const char *const[]){ path_option(), __VA_ARGS__ NULL })
+#define RUN_ID       (training->run->options.run_id)
+
+static const char *resume_option(uint64_t step)
+{
+    static char text[120];
+
+    snprintf(text, sizeof(text), "resume=%s/%llu.json", directory, (unsigned long long)step);
+    return text;
+}
+
+/* Write a checkpoint of the prepared training, as a worker does, under that run id. */
+static void write_step(uint64_t step, const char *run)
+{
+    size_t count = training->graph->blob_count;
+    gp_train_options options = training->run->options;
+    gp_checkpoint_frame frame = { .graph = training->graph, .options = &options, .world = 1 };
+    gp_checkpoint state = { .step = step, .epoch = 1, .parameters = gp_calloc(count, sizeof(float)) };
+
+    snprintf(options.run_id, sizeof(options.run_id), "%s", run);
+    REQUIRE_OK(gp_checkpoint_write(directory, &frame, &state, &err), err);
+    gp_free(state.parameters);
+}
+
+static void end(void)
+{
+    gp_training_free(training);
+    training = NULL;
+    remove_directory();
+}
+
+TEST(resume_auto_starts_in_an_empty_directory_and_continues_the_one_run_there)
+{
+    char first[40];
+
+    begin();
+    REQUIRE_OK(PREPARE("resume=auto", ), err);
+    CHECK_TEXT("", training->run->options.resume);
+    CHECK_INT(16, strlen(RUN_ID));
+    strcpy(first, RUN_ID);
+    write_step(4, first);
+    write_step(8, first);
+    REQUIRE_OK(PREPARE("resume=auto", ), err);
+    CHECK_TEXT(directory, training->run->options.resume);
+    CHECK_TEXT(first, RUN_ID);
+    REQUIRE_OK(prepare_network("lenet", (const char *const[]){ NULL }), err);
+    CHECK(strcmp(first, RUN_ID) != 0); /* each new run has an id of its own */
+    CHECK_STATUS(GP_EINVAL, prepare_network("lenet", (const char *const[]){ "resume=auto", NULL }));
+    CHECK_CONTAINS(err.message, "needs checkpoint-path");
+    end();
+}
+
+TEST(a_used_directory_is_refused_unless_its_run_is_continued)
+{
+    begin();
+    REQUIRE_OK(PREPARE(), err);
+    write_step(4, "mine");
+    write_step(8, "mine");
+    CHECK_STATUS(GP_EBUSY, PREPARE());
+    CHECK_CONTAINS(err.message, "already has checkpoints (step 8)");
+    CHECK_CONTAINS(err.message, "--resume auto");
+    REQUIRE_OK(PREPARE("run-id=mine", ), err); /* the caller knows whose they are */
+    CHECK_TEXT(directory, training->run->options.resume);
+    CHECK_STATUS(GP_EBUSY, PREPARE("run-id=yours", ));
+    CHECK_STATUS(GP_EINVAL, PREPARE("run-id=a/b", ));
+    CHECK_CONTAINS(err.message, "run-id is 'a/b'");
+    /* An older step: the later one would be the newest for whoever resumes next. */
+    CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(4), ));
+    CHECK_CONTAINS(err.message, "later checkpoint of this run (step 8, resumed is step 4)");
+    REQUIRE_OK(PREPARE(resume_option(8), ), err);
+    CHECK_TEXT("mine", RUN_ID);
+    end();
+}
+
+static void write_network(char *path, size_t bytes)
+{
+    static const char text[] =
+        "{\"name\": \"tiny\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": "
+        "[{\"name\": \"f\", \"kind\": \"fc\", \"outputs\": 10}, {\"name\": \"l\", \"kind\": "
+        "\"crossentropy\"}]}";
+
+    snprintf(path, bytes, "%s/tiny.json", directory);
+    REQUIRE_OK(gp_file_write(path, text, strlen(text), &err), err);
+}
+
+TEST(resume_refuses_two_runs_another_network_and_finished_runs)
+{
+    char network[100];
+
+    begin();
+    REQUIRE_OK(PREPARE(), err);
+    write_step(4, "first");
+    write_step(9, "second");
+    CHECK_STATUS(GP_EINVAL, PREPARE("resume=auto", ));
+    CHECK_CONTAINS(err.message, "two runs: second (step 9) and first (step 4)");
+    CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(9), ));
+    CHECK_CONTAINS(err.message, "another run (step 4, run first)");
+    REQUIRE_OK(prepare_network("lenet", (const char *const[]){ resume_option(4), NULL }), err);
+    CHECK_TEXT("first", RUN_ID);
+    remove_directory();
+    REQUIRE(mkdir(directory, 0700) == 0);
+    write_step(4, "first");
+    write_network(network, sizeof(network));
+    CHECK_STATUS(GP_EINVAL,
+                 prepare_network(network, (const char *const[]){ path_option(), "resume=auto", NULL }));
+    CHECK_CONTAINS(err.message, "is of network lenet");
+    CHECK_STATUS(GP_EINVAL, PREPARE("resume=auto", "seed=7", ));
+    CHECK_CONTAINS(err.message, "resume with --seed 1");
+    REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with its model */
+    CHECK_STATUS(GP_EINVAL, PREPARE(resume_option(4), "max-epochs=1", ));
+    CHECK_CONTAINS(err.message, "has all of its 1 epochs");
+    REQUIRE_OK(PREPARE("resume=auto", "mini-batch-size-per-worker=32", ), err); /* compared on the worker */
+    end();
+}
+
+/* Directories that an earlier release wrote: one run, whose id is empty. */
+TEST(checkpoints_without_a_run_id_are_one_run_and_stay_one)
+{
+    begin();
+    REQUIRE_OK(PREPARE(), err);
+    write_step(4, "");
+    CHECK_STATUS(GP_EBUSY, PREPARE());
+    REQUIRE_OK(PREPARE("resume=auto", ), err);
+    CHECK_TEXT("", RUN_ID);
+    CHECK_TEXT(directory, training->run->options.resume);
+    CHECK_INT(4, gp_run_newest_checkpoint(training->run, UINT64_MAX));
+    end();
+}
+
+TEST(a_restart_looks_for_checkpoints_of_its_own_run_only)
+{
+    begin();
+    REQUIRE_OK(PREPARE("run-id=mine", ), err);
+    write_step(4, "mine");
+    write_step(6, "mine");
+    write_step(8, "other"); /* of a training that began to use the directory at the same time */
+    CHECK_INT(6, gp_run_newest_checkpoint(training->run, UINT64_MAX));
+    CHECK_INT(4, gp_run_newest_checkpoint(training->run, 5));
+    CHECK_INT(0, gp_run_newest_checkpoint(training->run, 3));
+    end();
+}
+
+TEST(damaged_records_are_no_reason_to_start_again)
+{
+    char path[100];
+    FILE *file;
+
+    begin();
+    snprintf(path, sizeof(path), "%s/8.json", directory);
+    file = fopen(path, "w");
+    REQUIRE(file != NULL && fputs("{}", file) >= 0 && fclose(file) == 0);
+    CHECK_STATUS(GP_ECORRUPT, PREPARE("resume=auto", ));
+    CHECK_CONTAINS(err.message, "8.json: it is damaged");
+    CHECK_STATUS(GP_EBUSY, PREPARE());
+    end();
+}
