@@ -1,6 +1,7 @@
 #include "client/cli/predict_rows.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +51,33 @@ static const char *name_of(const rows *r)
     return r->path[0] != '\0' ? r->path : "standard output";
 }
 
-/* FILE.index.npy, where it will be when it is whole. */
+/* Open a draft as a stream. The duplicate lets fclose() report errors before the draft gets its name. */
+static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path, gp_error *err)
+{
+    gp_status status = gp_file_draft_open(draft, path, err);
+    int fd = status == GP_OK ? fcntl(draft->fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    if (status != GP_OK)
+        return status;
+    *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (*file != NULL)
+        return GP_OK;
+    status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
+    gp_file_draft_discard(draft);
+    return status;
+}
+
+/* FILE.index.npy beside FILE.npy. */
 static gp_status index_open(rows *r, gp_error *err)
 {
     snprintf(r->index_path, sizeof(r->index_path), "%.*s.index.npy", (int)(strlen(r->path) - strlen(".npy")),
              r->path);
-    snprintf(r->index_temporary, sizeof(r->index_temporary), "%s.tmp-%d", r->index_path, (int)getpid());
-    r->index = fopen(r->index_temporary, "we");
-    if (r->index == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
+    gp_status status = draft_open(&r->index, &r->index_draft, r->index_path, err);
+
+    if (status != GP_OK)
+        return status;
     return fseek(r->index, ARRAY_HEADER, SEEK_SET) == 0
                ? GP_OK
                : gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
@@ -66,19 +85,23 @@ static gp_status index_open(rows *r, gp_error *err)
 
 gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err)
 {
-    *out = (rows){ .file = stdout, .form = form, .top = top };
+    *out = (rows){
+        .file = stdout, .form = form, .top = top, .draft = { .fd = -1 }, .index_draft = { .fd = -1 }
+    };
     gp_buffer_init(&out->line, LINE_BYTES_MAX);
     snprintf(out->path, sizeof(out->path), "%s", path);
     if (path[0] == '\0')
         return GP_OK;
-    if (!is_special(path))
-        snprintf(out->temporary, sizeof(out->temporary), "%s.tmp-%d", path, (int)getpid());
-    out->file = fopen(out->temporary[0] != '\0' ? out->temporary : path, "we");
-    if (out->file == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot write --out %s", path);
-    setvbuf(out->file, NULL, _IOFBF, FILE_BUFFER);
-    gp_status status = gaps && form == ROWS_ARRAY ? index_open(out, err) : GP_OK;
+    gp_status status = draft_open(&out->file, &out->draft, path, err);
 
+    if (status != GP_OK) {
+        gp_error_prefix(err, "--out");
+        gp_buffer_deinit(&out->line);
+        return status;
+    }
+    setvbuf(out->file, NULL, _IOFBF, FILE_BUFFER);
+    if (gaps && form == ROWS_ARRAY)
+        status = index_open(out, err);
     return status == GP_OK ? GP_OK : rows_close(out, status, err);
 }
 
@@ -336,15 +359,13 @@ gp_status rows_close(rows *r, gp_status status, gp_error *err)
         status = r->error.code;
         *err = r->error;
     }
-    /* The index first: who finds an array finds its own. */
-    if (status == GP_OK && r->index != NULL && rename(r->index_temporary, r->index_path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", r->index_temporary, r->index_path);
-    if (status == GP_OK && r->temporary[0] != '\0' && rename(r->temporary, r->path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", r->temporary, r->path);
-    if (status != GP_OK && r->temporary[0] != '\0')
-        unlink(r->temporary);
-    if (status != GP_OK && r->index_temporary[0] != '\0')
-        unlink(r->index_temporary);
+    /* The index gets its name first: an array that is there has its own index. */
+    if (status == GP_OK && r->index != NULL)
+        status = gp_file_draft_commit(&r->index_draft, err);
+    if (status == GP_OK && r->path[0] != '\0')
+        status = gp_file_draft_commit(&r->draft, err);
+    gp_file_draft_discard(&r->index_draft);
+    gp_file_draft_discard(&r->draft);
     gp_buffer_deinit(&r->line);
     gp_free(r->classes);
     return status;

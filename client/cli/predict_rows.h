@@ -7,16 +7,17 @@
 #include <gradpool/gradpool.h>
 
 #include "common/base/buffer.h"
+#include "common/base/file.h"
 
 enum { ROWS_TOP_MAX = 100 };
 
 typedef enum rows_form { ROWS_CSV, ROWS_JSON, ROWS_ARRAY } rows_form;
 
-/* Where rows go.  A regular file is written beside its name and renamed when it is complete: it is whole or not there.
- * A pipe or a device gets the rows as they come. */
+/* The destination of rows: standard output, or a draft (file.h), which is either complete or not there. */
 typedef struct rows {
-    char path[512], temporary[560]; /* "": standard output; "": written in place */
-    FILE *file;
+    char path[512]; /* "": standard output */
+    gp_file_draft draft;
+    FILE *file; /* buffers writes to a duplicate of draft.fd */
     rows_form form;
     uint32_t top;   /* classes in a row, best first; 0: the scores of all */
     uint64_t count; /* rows written */
@@ -28,7 +29,8 @@ typedef struct rows {
     uint64_t size[2]; /* height and width of them */
     /* The sample of each row, beside an array some of whose samples may be missing; NULL: none may. */
     FILE *index;
-    char index_path[520], index_temporary[560];
+    char index_path[520];
+    gp_file_draft index_draft;
 } rows;
 
 /* The form that the suffix of `path` names; "" and what is no regular file: CSV.

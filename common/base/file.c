@@ -109,52 +109,124 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
     return GP_OK;
 }
 
-/* In the folder of path, without a name: should we die, it is gone.  *named: not every file system has that. */
-static int file_create(const char *path, const char *temporary, bool *named)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    int fd;
+/* ---- drafts ---- */
 
-    snprintf(folder, sizeof(folder), "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
-             slash == NULL ? "." : path);
-    fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    *named = fd < 0;
-    return fd >= 0 ? fd : open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* The path that a write to `path` reaches. stat() follows links under the kernel's rules (fs.protected_symlinks), which
+ * realpath() alone does not ask for. */
+static gp_status path_resolve(gp_file_draft *draft, const char *path, gp_error *err)
+{
+    struct stat link, target;
+
+    if (strlen(path) + sizeof(".tmp-2147483647") > sizeof(draft->path))
+        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
+    strcpy(draft->path, path);
+    draft->in_place = false;
+    if (lstat(path, &link) != 0)
+        return GP_OK;
+    draft->in_place = !S_ISREG(link.st_mode) && !S_ISDIR(link.st_mode);
+    if (!S_ISLNK(link.st_mode))
+        return GP_OK;
+    if (stat(path, &target) != 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO,
+                             "%s is a symbolic link whose target cannot be written", path);
+    draft->in_place = !S_ISREG(target.st_mode) && !S_ISDIR(target.st_mode);
+    if (!draft->in_place && (realpath(path, draft->path) == NULL ||
+                             strlen(draft->path) + sizeof(".tmp-2147483647") > sizeof(draft->path)))
+        return gp_fail_errno(err, GP_EIO, "cannot follow the symbolic link %s", path);
+    return GP_OK;
 }
 
-static bool file_name(int fd, const char *temporary)
+static void temporary_name(char name[PATH_MAX], const gp_file_draft *draft)
+{
+    size_t bytes = strlen(draft->path);
+
+    memcpy(name, draft->path, bytes);
+    snprintf(name + bytes, PATH_MAX - bytes, ".tmp-%d", (int)getpid());
+}
+
+gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err)
+{
+    char name[PATH_MAX];
+    gp_status status = path_resolve(out, path, err);
+
+    out->fd = -1;
+    out->named = false;
+    if (status != GP_OK)
+        return status;
+    if (out->in_place) {
+        out->fd = open(out->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    } else {
+        const char *slash = strrchr(out->path, '/');
+
+        snprintf(name, sizeof(name), "%.*s", slash == NULL ? 1 : (int)(slash - out->path + 1),
+                 slash == NULL ? "." : out->path);
+        out->fd = open(name, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+        out->named = out->fd < 0; /* not every file system has O_TMPFILE */
+        temporary_name(name, out);
+        if (out->named)
+            out->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
+    return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+}
+
+/* Give a file without a name its temporary one. */
+static gp_status draft_name(gp_file_draft *draft, const char *name, gp_error *err)
 {
     char self[40];
 
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-    unlink(temporary);
-    return linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) == 0;
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", draft->fd);
+    unlink(name);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot give %s its name", draft->path);
+    draft->named = true;
+    return GP_OK;
+}
+
+gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
+{
+    char name[PATH_MAX];
+    gp_status status = GP_OK;
+
+    temporary_name(name, draft);
+    if (fsync(draft->fd) != 0 && !draft->in_place) /* pipes and devices have nothing to sync */
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
+    gp_fault_point("file-written");
+    if (status == GP_OK && !draft->in_place && !draft->named)
+        status = draft_name(draft, name, err);
+    if (close(draft->fd) != 0 && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
+    draft->fd = -1;
+    if (status == GP_OK && draft->named && rename(name, draft->path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", name, draft->path);
+    if (status != GP_OK && draft->named)
+        unlink(name);
+    return status;
+}
+
+void gp_file_draft_discard(gp_file_draft *draft)
+{
+    char name[PATH_MAX];
+
+    if (draft->fd < 0)
+        return;
+    close(draft->fd);
+    draft->fd = -1;
+    temporary_name(name, draft);
+    if (draft->named)
+        unlink(name);
 }
 
 gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
 {
-    char temporary[PATH_MAX];
-    bool named;
+    gp_file_draft draft;
+    gp_status status = gp_file_draft_open(&draft, path, err);
 
-    if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid()) >= sizeof(temporary))
-        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
-    int fd = file_create(path, temporary, &named);
-
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot create %s", path);
-    gp_status status = gp_write_all(fd, data, bytes) && fsync(fd) == 0
-                           ? GP_OK
-                           : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-
-    gp_fault_point("file-written");
-    if (status == GP_OK && !named && !file_name(fd, temporary))
-        status = gp_fail_errno(err, GP_EIO, "cannot give %s its name", path);
-    if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    if (status == GP_OK && rename(temporary, path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", temporary, path);
     if (status != GP_OK)
-        unlink(temporary);
-    return status;
+        return status;
+    if (!gp_write_all(draft.fd, data, bytes)) {
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        gp_file_draft_discard(&draft);
+        return status;
+    }
+    return gp_file_draft_commit(&draft, err);
 }

@@ -351,6 +351,31 @@ TEST(a_file_that_is_not_regular_is_refused_at_once)
     gp_free(data);
 }
 
+TEST(a_symbolic_link_stays_and_its_target_is_replaced)
+{
+    char root[] = "/tmp/gpt-XXXXXX", target[100], link[100], dangling[100];
+    uint8_t *data = NULL;
+    size_t bytes;
+    struct stat facts;
+    gp_error err;
+
+    REQUIRE(leftovers_make(root) != NULL);
+    snprintf(target, sizeof(target), "%s/target", root);
+    snprintf(link, sizeof(link), "%s/link", root);
+    snprintf(dangling, sizeof(dangling), "%s/dangling", root);
+    REQUIRE_OK(gp_file_write(target, "old", 3, &err), err);
+    REQUIRE(symlink("target", link) == 0 && symlink("nothing", dangling) == 0);
+    REQUIRE_OK(gp_file_write(link, "new", 3, &err), err);
+    CHECK(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    REQUIRE_OK(gp_file_read(&data, &bytes, target, 100, &err), err);
+    CHECK(bytes == 3 && memcmp(data, "new", 3) == 0);
+    gp_free(data);
+    CHECK_STATUS(GP_ENOENT, gp_file_write(dangling, "new", 3, &err));
+    CHECK_CONTAINS(err.message, "symbolic link");
+    REQUIRE_OK(gp_file_write("/dev/null", "new", 3, &err), err);
+    CHECK(lstat("/dev/null", &facts) == 0 && S_ISCHR(facts.st_mode));
+}
+
 /* ---- directories ---- */
 
 TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)

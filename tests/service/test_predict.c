@@ -262,7 +262,7 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     CHECK_CONTAINS(err, "cannot write /dev/full behind ");
     CHECK_CONTAINS(err, "No space left on device");
     RUN_CODE(1, "predict", "--model", "m.onnx", "--data", MANY, "--out", "nowhere/p.csv");
-    CHECK_CONTAINS(err, "cannot write --out nowhere/p.csv");
+    CHECK_CONTAINS(err, "--out: cannot create nowhere/p.csv: No such file or directory");
     RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.xls");
     CHECK_CONTAINS(err, "FILE.csv, FILE.jsonl");
     RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.npy", "--top-k", "3");
@@ -271,18 +271,43 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     pools_end();
 }
 
-/* Ctrl-C when rows are on disk and both workers have stopped: it has all its samples before it, and cannot end by itself. */
-static void interrupt(pid_t child, const char *path, pair *workers)
+/* Return the size of the open file without a name that the process writes its rows to; 0: there is none. */
+static off_t draft_bytes(pid_t child)
+{
+    char folder[40], path[300];
+    off_t bytes = 0;
+
+    snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)child);
+    DIR *fds = opendir(folder);
+
+    for (struct dirent *entry; fds != NULL && (entry = readdir(fds)) != NULL;) {
+        struct stat facts;
+
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        if (stat(path, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_nlink == 0 && facts.st_size > bytes)
+            bytes = facts.st_size;
+    }
+    if (fds != NULL)
+        closedir(fds);
+    return bytes;
+}
+
+/* Send a signal when rows are on disk and both workers have stopped: the prediction cannot end by itself before.
+ * path: NULL = rows go to a draft */
+static void interrupt(pid_t child, const char *path, pair *workers, int number, int code)
 {
     struct stat facts = { 0 };
 
     pair_await(workers);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; facts.st_size == 0 && gp_now_ms() < until;)
-        if (stat(path, &facts) != 0 || facts.st_size == 0)
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; facts.st_size == 0 && gp_now_ms() < until;) {
+        if (path == NULL)
+            facts.st_size = draft_bytes(child);
+        if ((path != NULL && stat(path, &facts) != 0) || facts.st_size == 0)
             gp_sleep_ms(2);
+    }
     CHECK(facts.st_size > 0);
-    kill(child, SIGINT);
-    FINISH_CODE(130, child);
+    kill(child, number);
+    FINISH_CODE(code, child);
     for (int i = 0; i < 2 && workers->stopped; i++)
         kill(workers->pids[i], SIGCONT);
 }
@@ -291,7 +316,6 @@ TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whol
 {
     static const char data[] = "synthetic:28x28x1:10:100000";
     uint32_t before;
-    char part[40];
 
     predict_begin(
         "predict:16:stop,predict:40:stop"); /* each worker, with more rows told than a file's buffer */
@@ -299,19 +323,31 @@ TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whol
     pair workers = { 0 };
     pid_t child = START("predict", "--model", "m.onnx", "--data", data, "--out", "p.csv");
 
-    snprintf(part, sizeof(part), "p.csv.tmp-%d", (int)child);
-    interrupt(child, in_w(part), &workers);
+    interrupt(child, NULL, &workers, SIGINT, 130);
     CHECK_CONTAINS(err, "stopped after ");
     CHECK_INT(before, pools_entries("w"));
     workers.before = 2;
     child = START("predict", "--model", "m.onnx", "--data", data);
-    interrupt(child, in_root("out"), &workers);
+    interrupt(child, in_root("out"), &workers, SIGINT, 130);
     CHECK_CONTAINS(err, "stopped after ");
     FILE *rows = fopen(in_root("out"), "r");
 
     REQUIRE(rows != NULL && fseek(rows, -1, SEEK_END) == 0);
     CHECK(ftell(rows) > 100 && fgetc(rows) == '\n');
     fclose(rows);
+    pools_end();
+}
+
+TEST(a_prediction_that_is_killed_leaves_no_file)
+{
+    predict_begin("predict:16:stop,predict:40:stop");
+    uint32_t before = pools_entries("w");
+    pair workers = { 0 };
+    pid_t child =
+        START("predict", "--model", "m.onnx", "--data", "synthetic:28x28x1:10:100000", "--out", "p.csv");
+
+    interrupt(child, NULL, &workers, SIGKILL, -1);
+    CHECK_INT(before, pools_entries("w"));
     pools_end();
 }
 
