@@ -84,7 +84,7 @@ int cli_fail(const cli_call *call, const gp_error *error)
 {
     fprintf(stderr, "gradpool %s: %s\n", call->command->name, error->message);
     job_self_error(error);
-    if (error->code == GP_ECANCELED)
+    if (error->code == GP_ECANCELED && cli_stop != 0) /* a lease that the pool ended has the same code */
         return CLI_INTERRUPTED;
     return call->command->error_code != 0 ? call->command->error_code : CLI_FAILED;
 }

@@ -558,6 +558,20 @@ TEST(what_commands_leave_behind_ends_with_the_lease)
     pools_end();
 }
 
+TEST(a_pool_that_is_shut_down_ends_commands_with_255_not_as_interrupted)
+{
+    exec_begin();
+    pid_t child = START("parfor", "1:20", "--", "echo >> begun; sleep 100");
+
+    REQUIRE(wait_for_lines("begun", 2));
+    pid_t down = start(-1, open("/dev/null", O_WRONLY), (const char *const[]){ "down", NULL });
+
+    CHECK(waitpid(down, NULL, 0) == down);
+    FINISH_CODE(255, child);
+    CHECK_CONTAINS(err, "the pool is shutting down");
+    pools_end();
+}
+
 /* ---- Ctrl-C ---- */
 
 TEST(the_first_interrupt_asks_the_commands_to_end)
