@@ -58,7 +58,8 @@ gp_status gp_journal_start(gp_journal *journal, gp_error *err);
 /* gp_journal_close -- what was asked is done first.  Accepts NULL. */
 void gp_journal_close(gp_journal *journal);
 
-/* Each copies what it is given; numbers never decrease.  GP_ENOMEM.  GP_EBUSY: gp_journal_full(). */
+/* Queue an operation; its data is copied, and numbers never decrease. The queue has no limit of its own: callers refuse
+ * new jobs while gp_journal_full(), and updates and deletes of known jobs are always queued.  GP_ENOMEM. */
 gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,
                             const gp_journal_words *words, gp_error *err);
 gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err);

@@ -68,7 +68,9 @@ static const gp_param train_params[] = {
       .offset = offsetof(train_options, data),
       .count = 512,
       .help =
-          "a folder with IDX files, a known name (fashion-mnist), digits, synthetic:HxWxC:CLASSES:COUNT" },
+          "training data: a folder (IDX files, class folders, images with label images, tar or npy files), "
+          "FILE.csv, FILE.tar, FILE.npy, s3://BUCKET/PREFIX, a name (fashion-mnist), digits[:COUNT] or "
+          "synthetic:HxWxC:CLASSES:COUNT; see docs/data.md" },
     { .name = "validation-data",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(train_options, validation_data),
