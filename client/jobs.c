@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/printable.h"
 #include "common/base/secret.h"
 
 extern char **environ;
@@ -144,6 +145,9 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
     memcpy(submit.submitter, drawn ? parcel->key : request->key, sizeof(submit.submitter));
     submit.seq = drawn ? index : request->seq;
     snprintf(submit.name, sizeof(submit.name), "%s", request->name != NULL ? request->name : "");
+    status = gp_printable_check("job name", submit.name, err);
+    if (status != GP_OK)
+        return status;
     gp_buffer_clear(&parcel->words);
     gp_buffer_clear(&parcel->environment);
     gp_buffer_clear(&parcel->directory);

@@ -9,6 +9,7 @@
 
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "scheduler/shell_jobs.h"
 #include "scheduler/shell_remote.h"
 
@@ -240,13 +241,12 @@ static void summarize(char *out, size_t bytes, const gp_frame *words)
     size_t used = 0;
 
     for (size_t i = 0; i + 1 < words->bytes && used + 1 < bytes; i++) {
-        uint8_t c = words->data[i];
-
-        out[used++] = c == '\0' ? ' ' : c < ' ' || c == 127 ? '?' : (char)c;
+        out[used++] = words->data[i] == '\0' ? ' ' : (char)words->data[i];
     }
     while (used > 0 && used + 1 == bytes && ((uint8_t)out[used - 1] & 0x80) != 0)
         used--; /* no half of a character at the cut */
     out[used] = '\0';
+    gp_printable(out);
 }
 
 static void *unconst(const uint8_t *data)
@@ -267,6 +267,8 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_buffer_init(&environment, GP_JOB_ENVIRONMENT_BYTES_MAX);
     if (status == GP_OK)
         status = check_words(in, &err);
+    if (status == GP_OK)
+        status = gp_printable_check("job name", message.name, &err);
     if (status == GP_OK && in->peer.remote)
         status = shell_remote_environment(&in->payloads[1], &environment, &err);
     if (status == GP_OK && s->core->stopping != GP_CORE_RUNNING)

@@ -9,6 +9,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/report.h"
+#include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
@@ -49,13 +50,34 @@ static const char *text_of(const gp_json *object, const char *key)
     return value != NULL ? gp_json_text(value, "") : "";
 }
 
+static void show_field(const char *name, const char *text)
+{
+    printf("%-10s", name);
+    show_line(stdout, text);
+}
+
+/* Print text of several lines, each of them cleaned. */
+static void show_lines(const char *text)
+{
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, "\n");
+        char line[4096];
+
+        snprintf(line, sizeof(line), "%.*s", bytes < sizeof(line) ? (int)bytes : (int)sizeof(line) - 1, text);
+        show_line(stdout, line);
+        text += bytes + (text[bytes] == '\n');
+    }
+}
+
 static void show_arguments(const gp_json *run)
 {
     const gp_json *words = run != NULL && gp_json_is_object(run) ? gp_json_member(run, "arguments") : NULL;
+    char word[1024];
 
     printf("command:  ");
     for (size_t i = 0; words != NULL && i < gp_json_count(words); i++)
-        printf("%s%s", i == 0 ? "" : " ", gp_json_text(gp_json_element(words, i), "?"));
+        printf("%s%s", i == 0 ? "" : " ",
+               show_clean(word, sizeof(word), gp_json_text(gp_json_element(words, i), "?")));
     printf("\n");
 }
 
@@ -103,15 +125,17 @@ static void show(const gp_json *report)
     const gp_json *run = gp_json_member(report, "run"), *exchange = gp_json_member(report, "exchange");
     const gp_json *logs = gp_json_member(report, "logs"), *topology = gp_json_member(report, "topology");
     const char *what = text_of(error, "message");
+    char made[200];
 
     if (*what == '\0' && run != NULL && gp_json_is_object(run) && gp_json_member(run, "exit") != NULL)
         what = text_of(gp_json_member(run, "exit"), "message");
-    printf("folder:   %s\nmade:     %s by %s\n", text_of(report, "folder"), text_of(report, "made"),
-           text_of(gp_json_member(report, "versions"), "gradpool"));
+    show_field("folder:", text_of(report, "folder"));
+    snprintf(made, sizeof(made), "%s by %s", text_of(report, "made"),
+             text_of(gp_json_member(report, "versions"), "gradpool"));
+    show_field("made:", made);
     show_arguments(run);
-    printf("state:    %s\nerror:    %s\n",
-           end != NULL && gp_json_is_object(end) ? text_of(end, "state") : "it has not said how it ended",
-           *what != '\0' ? what : "none was told");
+    show_field("state:", end != NULL && gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
+    show_field("error:", *what != '\0' ? what : "none");
     if (topology != NULL && gp_json_is_object(topology))
         printf("workers:  %" PRId64 ", batch %" PRId64 ", %" PRId64 " steps an epoch\n",
                gp_json_integer(gp_json_member(topology, "workers"), 0),
@@ -121,10 +145,12 @@ static void show(const gp_json *report)
     if (exchange != NULL && gp_json_count(exchange) > 0)
         printf("\n");
     for (size_t i = 0; exchange != NULL && i < gp_json_count(exchange); i++)
-        printf("%s\n", gp_json_text(gp_json_element(exchange, i), ""));
-    for (size_t i = 0; logs != NULL && i < gp_json_count(logs); i++)
-        printf("\n== %s\n%s", text_of(gp_json_element(logs, i), "name"),
-               last_lines(text_of(gp_json_element(logs, i), "tail"), SHOWN_LINES));
+        show_line(stdout, gp_json_text(gp_json_element(exchange, i), ""));
+    for (size_t i = 0; logs != NULL && i < gp_json_count(logs); i++) {
+        printf("\n== ");
+        show_line(stdout, text_of(gp_json_element(logs, i), "name"));
+        show_lines(last_lines(text_of(gp_json_element(logs, i), "tail"), SHOWN_LINES));
+    }
 }
 
 /* ---- as an archive: POSIX.1-1988 ustar ---- */

@@ -7,6 +7,7 @@
 #include "client/cli/cli.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/base/spell.h"
 
 extern char **environ;
@@ -52,12 +53,15 @@ static const char *const job_commands[] = { "train", "predict", "evaluate", "spm
 /* The command itself, as far as its words go: a wrong one is told now, not to the job's log. */
 static int submit_check(cli_call *call)
 {
+    const submit_options *options = call->options;
     char *words[CLI_WORDS_MAX + 2] = { call->argv[0] };
     const char *near = NULL;
     unsigned distance = 0;
     bool known = false, elsewhere;
     gp_error err;
 
+    if (gp_printable_check("job name", options->name, &err) != GP_OK)
+        return cli_usage(call, "--name: %s", err.message);
     if (call->word_count == 0)
         return cli_usage(call, "what is to run is missing; usage: gradpool submit %s", call->command->usage);
     for (size_t i = 0; job_commands[i] != NULL; i++) {

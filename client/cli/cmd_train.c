@@ -221,7 +221,7 @@ static void train_note_event(void *context, const char *sentence)
     const gp_session *session = context;
 
     if (!session->options->common.quiet)
-        fprintf(stderr, "%s\n", sentence);
+        show_line(stderr, sentence);
 }
 
 /* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */

@@ -98,7 +98,8 @@ static void up_note(void *context, const char *sentence)
     if (strncmp(sentence, "started", 7) == 0)
         story->started = true;
     else if (!story->quiet)
-        fprintf(stderr, "gradpool up: %s\n", sentence);
+        fprintf(stderr, "gradpool up: ");
+    show_line(stderr, sentence);
 }
 
 /* A door is opened when a pool begins, or never: a running one says where it listens. */

@@ -131,7 +131,8 @@ static void show_text(const data_part *parts, int count)
     bool classes = gp_store_has_class(first);
     show_table *table;
 
-    printf("%s: %s\n", first->kind, first->source);
+    printf("%s: ", first->kind);
+    show_line(stdout, first->source);
     for (int i = 0; i < count; i++) {
         const gp_store_info *info = parts[i].store == NULL ? NULL : gp_store_get_info(parts[i].store);
         char targets[160], left_out[400];

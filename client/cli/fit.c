@@ -1,5 +1,7 @@
 #include "client/cli/fit.h"
 
+#include "client/cli/show.h"
+
 /* In the order of gp_fit. */
 const char *const fit_words[] = { "model", "input", "resize", "windows", "crop", NULL };
 
@@ -15,7 +17,7 @@ int fit_check(cli_call *call, const fit_options *fit, const int64_t image_size[2
 static void fit_note(void *context, const char *text)
 {
     (void)context;
-    fprintf(stderr, "%s\n", text);
+    show_line(stderr, text);
 }
 
 void fit_request(const cli_call *call, gp_predict_request *request, const fit_options *fit)

@@ -1,5 +1,7 @@
 #include "client/cli/job_wait.h"
 
+#include "client/cli/show.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,15 +69,16 @@ gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint
 
 void job_say_end(FILE *out, const gp_job_info *info)
 {
-    char time[40];
+    char time[40], name[sizeof(info->name)], reason[sizeof(info->reason)];
 
-    fprintf(out, "job %" PRIu64 "%s%s%s: %s", info->id, info->name[0] != '\0' ? " (" : "", info->name,
-            info->name[0] != '\0' ? ")" : "", gp_job_state_word(info->state));
+    fprintf(out, "job %" PRIu64 "%s%s%s: %s", info->id, info->name[0] != '\0' ? " (" : "",
+            show_clean(name, sizeof(name), info->name), info->name[0] != '\0' ? ")" : "",
+            gp_job_state_word(info->state));
     if (info->attempts > 0)
         fprintf(out, " after %s", cli_duration(info->run_seconds, time, sizeof(time)));
     if (info->exit_code > 0)
         fprintf(out, ", exit code %d", info->exit_code);
     if (info->reason[0] != '\0')
-        fprintf(out, ": %s", info->reason);
+        fprintf(out, ": %s", show_clean(reason, sizeof(reason), info->reason));
     fprintf(out, "\n");
 }

@@ -10,6 +10,7 @@
 #include "client/cli/home.h"
 #include "client/remote.h"
 #include "client/cli/job_self.h"
+#include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/fault.h"
 #include "common/base/spell.h"
@@ -82,7 +83,8 @@ void cli_term_grace_raise(double seconds)
 
 int cli_fail(const cli_call *call, const gp_error *error)
 {
-    fprintf(stderr, "gradpool %s: %s\n", call->command->name, error->message);
+    fprintf(stderr, "gradpool %s: ", call->command->name);
+    show_line(stderr, error->message);
     job_self_error(error);
     if (error->code == GP_ECANCELED && cli_stop != 0) /* a lease that the pool ended has the same code */
         return CLI_INTERRUPTED;
@@ -364,7 +366,7 @@ uint32_t cli_verbose_frequency(const cli_call *call)
 static void note_print(void *context, const char *sentence)
 {
     (void)context;
-    fprintf(stderr, "%s\n", sentence);
+    show_line(stderr, sentence);
 }
 
 gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err)

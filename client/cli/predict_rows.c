@@ -90,6 +90,7 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
     };
     gp_buffer_init(&out->line, LINE_BYTES_MAX);
     snprintf(out->path, sizeof(out->path), "%s", path);
+    out->terminal = path[0] == '\0' && isatty(STDOUT_FILENO);
     if (path[0] == '\0')
         return GP_OK;
     gp_status status = draft_open(&out->file, &out->draft, path, err);
@@ -160,6 +161,14 @@ static bool csv_header(rows *r, const gp_prediction *p)
     return fputc('\n', r->file) != EOF || write_failed(r);
 }
 
+/* Names come from data sets: on a terminal they must not act. A file gets them as they are. */
+static void csv_name(const rows *r, const char *name)
+{
+    char clean[1024];
+
+    show_csv_field(r->file, r->terminal ? show_clean(clean, sizeof(clean), name) : name);
+}
+
 static bool csv_row(rows *r, const gp_prediction *p)
 {
     best top[ROWS_TOP_MAX];
@@ -167,10 +176,10 @@ static bool csv_row(rows *r, const gp_prediction *p)
     if (r->count == 0 && !csv_header(r, p))
         return false;
     fprintf(r->file, "%" PRIu64 ",", p->index);
-    show_csv_field(r->file, p->name);
+    csv_name(r, p->name);
     if (p->class_name != NULL) {
         fputc(',', r->file);
-        show_csv_field(r->file, p->class_name);
+        csv_name(r, p->class_name);
     }
     for (uint32_t k = 0; k < p->score_count && r->top == 0; k++)
         fprintf(r->file, ",%.9g", (double)p->scores[k]);
@@ -179,7 +188,7 @@ static bool csv_row(rows *r, const gp_prediction *p)
     for (uint32_t i = 0; i < count; i++) {
         if (i > 0) {
             fputc(',', r->file);
-            show_csv_field(r->file, p->class_names[top[i].class_index]);
+            csv_name(r, p->class_names[top[i].class_index]);
         }
         fprintf(r->file, ",%.9g", (double)top[i].score);
     }

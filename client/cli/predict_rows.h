@@ -17,7 +17,8 @@ typedef enum rows_form { ROWS_CSV, ROWS_JSON, ROWS_ARRAY } rows_form;
 typedef struct rows {
     char path[512]; /* "": standard output */
     gp_file_draft draft;
-    FILE *file; /* buffers writes to a duplicate of draft.fd */
+    bool terminal; /* standard output is one: names are cleaned */
+    FILE *file;    /* buffers writes to a duplicate of draft.fd */
     rows_form form;
     uint32_t top;   /* classes in a row, best first; 0: the scores of all */
     uint64_t count; /* rows written */

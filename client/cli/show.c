@@ -8,14 +8,28 @@
 #include "client/cli/cli.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 
-enum { COLUMNS_MAX = 24, CELL_BYTES = 120 };
+enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 
 struct show_table {
     uint32_t columns, rows, capacity;
     int width[COLUMNS_MAX];
     char (*cells)[CELL_BYTES]; /* rows * columns; the titles are row 0 */
 };
+
+char *show_clean(char *out, size_t bytes, const char *text)
+{
+    snprintf(out, bytes, "%s", text);
+    return gp_printable(out);
+}
+
+void show_line(FILE *file, const char *text)
+{
+    char clean[LINE_BYTES];
+
+    fprintf(file, "%s\n", show_clean(clean, sizeof(clean), text));
+}
 
 show_table *show_table_new(uint32_t columns, const char *const *titles)
 {
@@ -44,7 +58,7 @@ void show_row(show_table *table, const char *const *cells)
     for (uint32_t i = 0; i < table->columns; i++) {
         char *cell = table->cells[(size_t)table->rows * table->columns + i];
 
-        snprintf(cell, CELL_BYTES, "%s", cells[i]);
+        show_clean(cell, CELL_BYTES, cells[i]);
         if ((int)strlen(cell) > table->width[i])
             table->width[i] = (int)strlen(cell);
     }

@@ -10,14 +10,20 @@
 #include "common/base/json.h"
 #include "proto/messages.h"
 
-/* Columns as wide as their widest cell.  Cells are copied, at most 120 bytes. */
+/* Copy text from outside (names of jobs, classes and files, messages of other processes) into out, cut to `bytes` and
+ * without characters that a terminal acts on (printable.h).  Returns out. */
+char *show_clean(char *out, size_t bytes, const char *text);
+/* Print text from outside as one clean line. */
+void show_line(FILE *file, const char *text);
+
+/* A table whose columns are as wide as their widest cell.  Cells are copied, cut to 119 bytes and cleaned. */
 typedef struct show_table show_table;
 show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: no memory */
 void show_row(show_table *table, const char *const *cells);
 void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */
 
-/* One field of a CSV file, quoted where it has to be. */
+/* Write one field of a CSV file, quoted where necessary. */
 void show_csv_field(FILE *file, const char *text);
 
 /* The text that the writer wrote, as a line; it is released.  Nothing is shown of one that failed. */

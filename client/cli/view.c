@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
@@ -483,9 +484,9 @@ void view_regroup(gp_view *view, const gp_train_regroup *regroup)
 
 void view_say(gp_view *view, const char *sentence)
 {
-    snprintf(view->sentence, sizeof(view->sentence), "%s", sentence);
+    show_clean(view->sentence, sizeof(view->sentence), sentence);
     if (view->options.live)
         draw(view, true);
     else
-        fprintf(stderr, "%s\n", sentence);
+        show_line(stderr, sentence);
 }

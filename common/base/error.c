@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/printable.h"
+
 static const struct {
     gp_status code;
     const char *name, *text;
@@ -16,14 +18,15 @@ static const struct {
 
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]) };
 
-/* One line, always: a newline in a message would break logs and the one-event-per-line rule. */
+/* Cut a message that is too long and make it one line of printable characters: it may quote names from outside. */
 static void message_finish(char *message, int written)
 {
     if (written >= GP_ERROR_MESSAGE_MAX)
         memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
     for (char *c = message; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20)
-            *c = ' ';
+        if (*c == '\n' || *c == '\r' || *c == '\t')
+            *c = ' '; /* of messages of several lines, as libraries have them */
+    gp_printable(message);
 }
 
 gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/printable.h"
 #include "common/base/utf8.h"
 
 static const char cut_mark[] = "...";
@@ -24,17 +25,6 @@ static bool bare_value(const char *value, size_t bytes_max)
     return bytes > 0 && value[bytes] == '\0' && bytes <= bytes_max;
 }
 
-/* Controls (C0, C1, delete), line and paragraph separator, and what turns the direction of writing. */
-static bool obeyed(const uint8_t *c, size_t length)
-{
-    if (length == 1)
-        return c[0] < ' ' || c[0] == 0x7f;
-    if (length == 2)
-        return c[0] == 0xc2 && c[1] < 0xa0;
-    return length == 3 && c[0] == 0xe2 &&
-           ((c[1] == 0x80 && c[2] >= 0xa8 && c[2] <= 0xae) || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9));
-}
-
 /* The next character of value, as it stands in quotes; returns how many bytes of value that is. */
 static size_t quote_next(char out[20], const char *value)
 {
@@ -46,7 +36,7 @@ static size_t quote_next(char out[20], const char *value)
         snprintf(out, 20, "\\%c", letters[plain - special]);
         return 1;
     }
-    if (length > 0 && !obeyed(c, length)) {
+    if (length > 0 && !gp_character_is_control(c, length)) {
         memcpy(out, value, length);
         out[length] = '\0';
         return length;

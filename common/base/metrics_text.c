@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/metrics.h"
 #include "common/base/metrics_put.h"
+#include "common/base/printable.h"
 
 enum { TABLE_CLASSES_MAX = 32, CONFUSIONS_MAX = 20, NAME_COLUMNS_MAX = 24, NUMBER_TEXT = 24 };
 
@@ -25,9 +26,11 @@ static int columns_of(const char *text)
     return columns;
 }
 
-/* At most NAME_COLUMNS_MAX characters of it, behind or before blanks up to `width`. */
+/* Append at most NAME_COLUMNS_MAX characters of a number or a class name, padded with blanks to `width`. Class names
+ * come from data sets, and these tables go to terminals. */
 static gp_status cell_put(gp_buffer *text, const char *cell, int width, bool to_the_right, gp_error *err)
 {
+    char clean[4 * NAME_COLUMNS_MAX + 1];
     int bytes = 0, columns = 0;
 
     while (cell[bytes] != '\0') {
@@ -36,11 +39,12 @@ static gp_status cell_put(gp_buffer *text, const char *cell, int width, bool to_
             break;
         bytes++;
     }
+    snprintf(clean, sizeof(clean), "%.*s", bytes, cell);
     columns = columns > NAME_COLUMNS_MAX ? NAME_COLUMNS_MAX : columns;
     const int blanks = width - columns;
 
-    return gp_buffer_printf(text, err, "%*s%.*s%*s", to_the_right && blanks > 0 ? blanks : 0, "", bytes, cell,
-                            !to_the_right && blanks > 0 ? blanks : 0, "");
+    return gp_buffer_printf(text, err, "%*s%s%*s", to_the_right && blanks > 0 ? blanks : 0, "",
+                            gp_printable(clean), !to_the_right && blanks > 0 ? blanks : 0, "");
 }
 
 static int width_of(const char *cell, int width)
@@ -121,9 +125,14 @@ static gp_status confusions_put(gp_buffer *text, const gp_confusion *matrix, gp_
         }
     if (count == 0)
         return gp_buffer_printf(text, err, "no sample was taken for another class\n");
-    for (size_t i = 0; i < count && status == GP_OK; i++)
+    for (size_t i = 0; i < count && status == GP_OK; i++) {
+        char truth[400], predicted[400];
+
+        snprintf(truth, sizeof(truth), "%s", matrix->class_names[top[i].truth]);
+        snprintf(predicted, sizeof(predicted), "%s", matrix->class_names[top[i].predicted]);
         status = gp_buffer_printf(text, err, "%10" PRIu64 "  %s taken for %s\n", top[i].count,
-                                  matrix->class_names[top[i].truth], matrix->class_names[top[i].predicted]);
+                                  gp_printable(truth), gp_printable(predicted));
+    }
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "common/base/json.h"
 #include "common/base/params.h"
 #include "common/base/patience.h"
+#include "common/base/printable.h"
 #include "common/base/rng.h"
 #include "common/base/spell.h"
 #include "common/base/tensor.h"
@@ -324,6 +325,41 @@ TEST(who_was_held_up_while_he_waited_counts_two_turns_of_it)
         gp_sleep_ms(1);
     }
     CHECK_INT(0, gp_patience_turn(&patience));
+}
+
+/* ---- text from outside ---- */
+
+TEST(printable_text_keeps_utf8_and_loses_what_a_terminal_acts_on)
+{
+    static const char *const pairs[][2] = {
+        { "plain, K\xc3\xa4tzchen \xe2\x82\xac \xf0\x9f\x90\x88",
+          "plain, K\xc3\xa4tzchen \xe2\x82\xac \xf0\x9f\x90\x88" },
+        { "\033]0;title\007", "?]0;title?" },
+        { "two\nlines\r", "two?lines?" },
+        { "a\tb", "a b" },
+        { "delete\x7f", "delete?" },
+        { "C1 \xc2\x9b"
+          "31m",
+          "C1 ?31m" },
+        { "right to left \xe2\x80\xae", "right to left ?" },
+        { "line separator \xe2\x80\xa8.", "line separator ?." },
+        { "not UTF-8 \xff\xc3", "not UTF-8 ??" },
+        { "", "" },
+    };
+    gp_error err;
+
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        char text[80];
+
+        snprintf(text, sizeof(text), "%s", pairs[i][0]);
+        CHECK_STATUS(strcmp(pairs[i][0], pairs[i][1]) == 0 ? GP_OK : GP_EINVAL,
+                     gp_printable_check("name", text, &err));
+        CHECK_TEXT(pairs[i][1], gp_printable(text));
+    }
+    gp_printable_check("job name", "ab\033", &err);
+    CHECK_CONTAINS(err.message, "the job name has a control character or invalid UTF-8 (0x1b at byte 3)");
+    gp_fail(&err, GP_EIO, "cannot read %s", "a\x7f\xc2\x9b.npy");
+    CHECK_TEXT("cannot read a??.npy", err.message);
 }
 
 /* ---- files ---- */

@@ -268,6 +268,20 @@ TEST(long_and_foreign_names_keep_the_columns_and_quotes_keep_the_fields)
     gp_confusion_free(matrix);
 }
 
+TEST(names_of_classes_cannot_act_on_a_terminal_or_add_lines)
+{
+    static const char *const names[] = { "a\033[31m", "b\nforged  1  1" };
+    gp_confusion *matrix = NULL;
+    gp_error err;
+
+    REQUIRE_OK(gp_confusion_new(&matrix, 2, names, &err), err);
+    CHECK_FORMAT(matrix, GP_CONFUSION_TABLE,
+                 "true \\ predicted  a?[31m  b?forged  1  1\n"
+                 "a?[31m                 0               0\n"
+                 "b?forged  1  1         0               0\n");
+    gp_confusion_free(matrix);
+}
+
 TEST(of_many_classes_the_table_lists_the_most_frequent_confusions)
 {
     gp_confusion *matrix = NULL;

@@ -206,7 +206,7 @@ TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
     REQUIRE(RUN_WITH("train-step:3:kill", "submit", "--", TRAIN) == 0);
     CHECK(STAGE_RUN("wait", "2") != 0);
     CHECK_INT(0, STAGE_RUN("report", "2"));
-    CHECK_CONTAINS(stage_out, "it has not said how it ended");
+    CHECK_CONTAINS(stage_out, "state:    not recorded");
     CHECK_CONTAINS(stage_out, "== scheduler.log");
     end();
 }

@@ -465,6 +465,23 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
     unsetenv("XDG_CACHE_HOME");
 }
 
+/* ---- names from outside ---- */
+
+TEST(names_of_folders_and_jobs_cannot_act_on_the_terminal)
+{
+    cli_begin();
+    RUN_OK("data", "preview", "digits:60", "--rows", "1", "--columns", "1", "--out", "x.png");
+    REQUIRE(mkdir(in_root("w/cls"), 0700) == 0 && mkdir(in_root("w/cls/a\033[31m\nb"), 0700) == 0);
+    REQUIRE(rename(in_w("x.png"), in_root("w/cls/a\033[31m\nb/x.png")) == 0);
+    RUN_OK("data", "show", "cls");
+    CHECK_CONTAINS(out, "\na?[31m?b ");
+    CHECK(strchr(out, '\033') == NULL);
+    RUN_CODE(2, "submit", "--name", "a\033]0;title\007", "--", "spmd", "--", "true");
+    CHECK_CONTAINS(err, "--name: the job name has a control character");
+    CHECK(strchr(err, '\033') == NULL);
+    pools_end();
+}
+
 /* ---- listings ---- */
 
 TEST(the_listings_in_json_are_complete)

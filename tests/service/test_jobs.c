@@ -37,6 +37,38 @@ TEST(a_job_has_the_directory_umask_and_variables_of_its_submitter)
     stage_end();
 }
 
+/* The library refuses such a name itself, so the scheduler is asked with a message of our own. */
+TEST(a_job_name_with_control_characters_is_refused)
+{
+    static const gp_payload payloads[] = { { .data = "train", .bytes = 6 },
+                                           { .data = "", .bytes = 0 },
+                                           { .data = "/tmp", .bytes = 5 } };
+    gp_job_put put = { .seq = 1, .name = "a\n9  root  done  forged" };
+    uint64_t job, correlation = 0;
+    pool_message reply = { .from = POOL_NOBODY };
+    gp_error e;
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    CHECK_STATUS(GP_EINVAL, gp_job_submit(&job, pool,
+                                          &(gp_job_request){ .words = (const char *const[]){ "train", NULL },
+                                                             .name = put.name },
+                                          &e));
+    CHECK_CONTAINS(e.message, "the job name has a control character");
+    REQUIRE_OK(pool_tell_with(pool, &gp_msg_job_put, &put, payloads, 3, &correlation, &e), e);
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+         (reply.from == POOL_NOBODY || reply.in.envelope.correlation != correlation) &&
+         gp_now_ms() < until;) {
+        pool_message_close(&reply);
+        REQUIRE_OK(pool_next(pool, &reply, 1000, &e), e);
+    }
+    REQUIRE(reply.from != POOL_NOBODY && reply.in.type == &gp_msg_error_reply);
+    CHECK_STATUS(GP_EINVAL, pool_error_from(&reply.in, &e));
+    CHECK_CONTAINS(e.message, "the job name has a control character");
+    pool_message_close(&reply);
+    stage_end();
+}
+
 TEST(how_a_job_ended_is_told)
 {
     gp_job_info info;

@@ -333,7 +333,7 @@ TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
     kill(job_pid(), SIGKILL);
     CHECK(RUN("wait", "1", "--pool", "box") != 0);
     RUN_CODE(0, "report", "1", "--pool", "look");
-    CHECK_CONTAINS(out, "it has not said how it ended");
+    CHECK_CONTAINS(out, "state:    not recorded");
     CHECK_CONTAINS(out, "last steps");
     CHECK_CONTAINS(out, "== scheduler.log\n");
     CHECK_CONTAINS(out, "== worker-2.log\n");

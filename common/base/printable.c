@@ -1,0 +1,64 @@
+#include "common/base/printable.h"
+
+#include <string.h>
+
+#include "common/base/utf8.h"
+
+bool gp_character_is_control(const uint8_t *character, size_t length)
+{
+    const uint8_t *c = character;
+
+    if (length == 1)
+        return c[0] < ' ' || c[0] == 0x7f;
+    if (length == 2)
+        return c[0] == 0xc2 && c[1] < 0xa0;
+    return length == 3 && c[0] == 0xe2 &&
+           ((c[1] == 0x80 && c[2] >= 0xa8 && c[2] <= 0xae) || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9));
+}
+
+/* Return the length of the character at text; *printable: whether it is kept. An invalid byte is one character. */
+static size_t character_next(const char *text, bool *printable)
+{
+    const uint8_t *c = (const uint8_t *)text;
+    size_t length = gp_utf8_length(c, strnlen(text, 4));
+
+    *printable = length > 0 && !gp_character_is_control(c, length);
+    return length > 0 ? length : 1;
+}
+
+char *gp_printable(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at != '\0';) {
+        bool printable;
+        size_t length = character_next(at, &printable);
+
+        if (printable)
+            memmove(to, at, length);
+        else
+            *to = *at == '\t' ? ' ' : '?';
+        to += printable ? length : 1;
+        at += length;
+    }
+    *to = '\0';
+    return text;
+}
+
+gp_status gp_printable_check(const char *what, const char *text, gp_error *err)
+{
+    bool printable;
+
+    for (size_t at = 0; text[at] != '\0';) {
+        size_t length = character_next(text + at, &printable);
+
+        if (!printable)
+            return gp_fail(
+                err, GP_EINVAL,
+                "the %s has a control character or invalid UTF-8 (0x%02x at byte %zu); use printable "
+                "characters",
+                what, (unsigned char)text[at], at + 1);
+        at += length;
+    }
+    return GP_OK;
+}
