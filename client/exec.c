@@ -445,20 +445,11 @@ static void runner_read(gp_exec *exec, uint32_t rank)
 static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
 {
     const gp_slot *slot = gp_exec_slot(exec, rank);
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_CLIENT,
-                            .pid = (uint32_t)getpid() };
-    gp_door_request request = {
-        .what = GP_RUNNER_WHAT, .lease = exec->pool->lease, .generation = exec->pool->generation, .rank = rank
-    };
-    gp_door_reply reply;
+    gp_door_request request = pool_door_request(exec->pool, GP_RUNNER_WHAT);
     int door = -1, socket = -1;
-    gp_status status;
+    gp_status status = pool_knock_worker(exec->pool, rank, &door, DOOR_MS, err);
 
-    memcpy(hello.session, exec->pool->session, sizeof(hello.session));
-    memcpy(request.token, exec->pool->grant.token, sizeof(request.token));
-    status = gp_door_connect(&door, &reply, slot->door, &hello, DOOR_MS, err);
+    request.rank = rank;
     if (status == GP_OK)
         status = gp_door_send_fd(door, &request, -1, err);
     if (status == GP_OK)

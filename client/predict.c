@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/predict_fan.h"
 #include "client/transfer.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/seal.h"
 #include "common/data/store.h"
 #include "common/model/normalization.h"
 #include "common/model/train_options.h"
@@ -42,6 +44,8 @@ static void predicting_deinit(gp_predicting *p)
     gp_free(p->class_names);
     gp_free(p->numbers);
     gp_free(p->pixels);
+    if (p->plan.weights_fd >= 0)
+        close(p->plan.weights_fd);
     gp_network_deinit(&p->network);
 }
 
@@ -230,8 +234,7 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
         return status;
     const gp_end *end = &graph->ends[0];
 
-    p->plan.weights = p->network.weights;
-    p->plan.weights_count = graph->blob_count;
+    p->plan.weights_bytes = graph->blob_count * sizeof(float);
     p->scores = graph->score_count;
     p->plan.score_count = p->scores;
     p->output = graph->outputs[end->layer];
@@ -239,7 +242,10 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
     p->places = end->target.dtype == GP_I32 ? (uint32_t)gp_shape_count(&end->target.shape) : 0;
     p->by_pixel = gp_graph_scores_pixels(graph);
     gp_graph_free(graph);
-    return GP_OK;
+    status = gp_seal_new(&p->plan.weights_fd, p->network.weights, p->plan.weights_bytes, err);
+    if (status == GP_OK)
+        gp_network_set_weights(&p->network, NULL, 0);
+    return status;
 }
 
 /* From the data by its name, or from the caller's memory. */
@@ -266,7 +272,7 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
 {
     gp_buffer buffer;
 
-    *p = (gp_predicting){ .request = request, .plan = { .request = request } };
+    *p = (gp_predicting){ .request = request, .plan = { .request = request, .weights_fd = -1 } };
     gp_buffer_init(&p->class_json, GP_JSON_BYTES_MAX);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
     gp_status status = read_options(p, err);

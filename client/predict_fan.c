@@ -97,7 +97,7 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .on_bad = plan->on_bad };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
-        { .data = plan->weights, .bytes = plan->weights_count * sizeof(float) },
+        { .data = &plan->weights_bytes, .bytes = sizeof(plan->weights_bytes) },
         { .data = plan->class_names, .bytes = plan->class_names_bytes },
     };
 
@@ -108,9 +108,11 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
         if (part_at(fan, i)->state == PART_ASKED)
             part_at(fan, i)->state = PART_TODO;
     for (uint32_t rank = 0; rank < fan->pool->grant.slots_count; rank++) {
-        gp_status status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
-                                            plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
+        gp_status status = pool_send_weights(fan->pool, rank, plan->weights_fd, err);
 
+        if (status == GP_OK)
+            status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
+                                      plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
         if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
             return status; /* a worker that is gone is told of by the scheduler */
     }

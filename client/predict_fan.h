@@ -33,8 +33,8 @@ typedef struct gp_fan_plan {
     const char *data;    /* as the workers find it; "" = request->samples */
     const char *netspec; /* JSON */
     size_t netspec_bytes;
-    const float *weights;
-    size_t weights_count;
+    int weights_fd; /* sealed weights of the model */
+    uint64_t weights_bytes;
     const char *class_names; /* JSON; NULL = none */
     size_t class_names_bytes;
     uint32_t precision;

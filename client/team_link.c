@@ -286,23 +286,13 @@ static gp_status worker_dial(gp_team *team, uint32_t w, gp_error *err)
 static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
 {
     team_worker *worker = worker_of(team, w);
-    const gp_slot *slot = &team->pool->grant.slots[w - 1];
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_CLIENT,
-                            .pid = (uint32_t)getpid() };
-    gp_door_request request = { .what = GP_DOOR_SEGMENT,
-                                .lease = team->pool->lease,
-                                .generation = team->pool->generation };
+    gp_door_request request = pool_door_request(team->pool, GP_DOOR_SEGMENT);
     gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
-    gp_door_reply reply;
     int segment = -1;
 
-    memcpy(hello.session, team->pool->session, sizeof(hello.session));
-    memcpy(request.token, team->pool->grant.token, sizeof(request.token));
     team_worker_close(team, w);
-    memory_kills_begin(&worker->kills, slot->pid);
-    gp_status status = gp_door_connect(&worker->door, &reply, slot->door, &hello, TEAM_DOOR_MS, err);
+    memory_kills_begin(&worker->kills, team->pool->grant.slots[w - 1].pid);
+    gp_status status = pool_knock_worker(team->pool, w - 1, &worker->door, TEAM_DOOR_MS, err);
 
     if (status == GP_OK)
         status = gp_link_new(&worker->link, &segment, err);

@@ -10,12 +10,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/train_run.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/file.h"
+#include "common/base/seal.h"
 #include "common/model/onnx.h"
 
 enum {
@@ -186,20 +188,24 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
                                                                                     .seconds = v->seconds });
 }
 
-/* The weights of rank 0 and the class names, which its data told. */
+/* Take the trained weights and the class names from the train_done of rank 0. */
 static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *err)
 {
     gp_network *network = &run->training->network;
     size_t bytes = run->training->graph->blob_count * sizeof(float);
+    uint64_t sent = 0;
+    float *weights;
+    gp_status status;
 
-    if (in->payload_count < 2 || in->payloads[0].bytes != bytes)
-        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent no weights of this network",
-                       run->facts.worker_index[0]);
-    if (network->weights == NULL)
-        network->weights = gp_malloc(bytes);
-    if (network->weights == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of weights", bytes);
-    memcpy(network->weights, in->payloads[0].data, bytes);
+    if (in->payload_count >= 2 && in->payloads[0].bytes == sizeof(sent))
+        memcpy(&sent, in->payloads[0].data, sizeof(sent));
+    if (sent != bytes)
+        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent weights of %" PRIu64 " bytes; expected %zu",
+                       run->facts.worker_index[0], sent, bytes);
+    status = pool_receive_weights(run->pool, 0, bytes, &weights, err);
+    if (status != GP_OK)
+        return status;
+    gp_network_set_weights(network, weights, bytes);
     return gp_network_set_classes(network, (const char *)in->payloads[1].data, in->payloads[1].bytes, err);
 }
 
@@ -316,21 +322,52 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 /* ---- the loop ---- */
 
-gp_status gp_run_begin(gp_run *run, gp_error *err)
+/* Move the weights that the training begins with into a sealed memory file, for all ranks and all
+ * groups. */
+static gp_status run_seal_weights(gp_run *run, gp_error *err)
 {
-    const uint32_t world = run->reform.world;
-    gp_status written = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
+    gp_network *network = &run->training->network;
+    gp_status status;
 
-    if (written != GP_OK)
-        return written;
+    if (network->weights == NULL || run->weights_fd >= 0)
+        return GP_OK;
+    status = gp_seal_new(&run->weights_fd, network->weights, run->training->graph->blob_count * sizeof(float),
+                         err);
+    if (status == GP_OK)
+        gp_network_set_weights(network, NULL, 0);
+    return status;
+}
+
+/* Send train_begin to one rank. After the first reported step a rank has the state, or the training
+ * cannot continue: the weights that it began with are of no use then. */
+static gp_status run_begin_rank(gp_run *run, uint32_t rank, gp_error *err)
+{
+    const bool with_weights = run->weights_fd >= 0 && run->reform.told == 0;
+    const uint64_t weights_bytes = run->training->graph->blob_count * sizeof(float);
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
         { .data = run->options_text, .bytes = run->options_bytes },
-        { .data = run->training->network.weights, .bytes = run->training->graph->blob_count * sizeof(float) },
+        { .data = &weights_bytes, .bytes = sizeof(weights_bytes) },
     };
-    /* Once a step was told somebody has the state, or nobody can go on: what it began with is of no use. */
-    size_t payload_count = run->training->network.weights != NULL && run->reform.told == 0 ? 3 : 2;
+    gp_status status = GP_OK;
 
+    if (with_weights || rank == 0) /* rank 0 sends the trained weights */
+        status = pool_send_weights(run->pool, rank, with_weights ? run->weights_fd : -1, err);
+    if (status == GP_OK)
+        status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
+                                  with_weights ? 3 : 2, NULL, err);
+    return status;
+}
+
+gp_status gp_run_begin(gp_run *run, gp_error *err)
+{
+    const uint32_t world = run->reform.world;
+    gp_status prepared = run->options_text != NULL ? GP_OK : gp_run_write_options(run, err);
+
+    if (prepared == GP_OK)
+        prepared = run_seal_weights(run, err);
+    if (prepared != GP_OK)
+        return prepared;
     run->begun_ms = gp_now_ms();
     run->facts.initial_learn_rate = run->options.initial_learn_rate;
     run->facts.workers = world;
@@ -338,8 +375,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     for (uint32_t rank = 0; rank < world; rank++)
         run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
     for (uint32_t rank = 0; rank < world; rank++) {
-        gp_status status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
-                                            payload_count, NULL, err);
+        gp_status status = run_begin_rank(run, rank, err);
 
         if (status == GP_EPEER || status == GP_EBUSY) { /* it died: the scheduler tells how */
             run_failing(run);
@@ -444,6 +480,8 @@ static void run_free(gp_run *run)
 {
     if (run == NULL)
         return;
+    if (run->weights_fd >= 0)
+        close(run->weights_fd);
     gp_free(run->netspec);
     gp_free(run->options_text);
     gp_free(run->spare.records);
@@ -465,6 +503,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     training->summary.validation_loss = training->summary.validation_accuracy = NAN;
     training->summary.validation_rmse = NAN;
     training->summary.loss = NAN;
+    run->weights_fd = -1;
     training->run = run;
     run->training = training;
     run->request = request;

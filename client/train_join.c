@@ -19,8 +19,7 @@ static void hang_up(gp_run *run, uint32_t place)
 {
     uint32_t rank = rank_of(run, place);
 
-    gp_channel_close(run->pool->workers[rank], 0);
-    run->pool->workers[rank] = NULL;
+    pool_close_worker(run->pool, rank);
     run->joiners[place] = (gp_joiner){ 0 };
 }
 

@@ -38,6 +38,7 @@ typedef struct gp_run {
     gp_train_options options;
     gp_augment augment;
     gp_train_begin begin;
+    int weights_fd; /* sealed weights that the training begins with; -1: none */
     char *netspec, *options_text;
     size_t netspec_bytes, options_bytes;
     reform reform; /* ranks of the group, which of them are ready and have ended, and what comes next */

@@ -92,9 +92,8 @@ gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_ed
     if (status != GP_OK)
         return status;
     gp_netspec_free(network->spec);
-    gp_free(network->weights);
     network->spec = edited->spec;
-    network->weights = edited->weights;
+    gp_network_set_weights(network, edited->weights, 0);
     edited->spec = NULL;
     edited->weights = NULL;
     gp_graph_free(edited->graph);

@@ -141,6 +141,7 @@ typedef struct gp_incoming {
     gp_frame body;
     gp_frame payloads[GP_PAYLOADS_MAX];
     uint32_t payload_count;
+    int fd;               /* a descriptor that belongs to the message, set by its receiver; -1: none */
     uint32_t frame_count; /* private from here on */
     struct {
         _Alignas(void *) unsigned char bytes[64];

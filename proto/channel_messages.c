@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "proto/channel_parts.h"
@@ -322,6 +323,7 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
     in->peer.remote = false;
     in->owner = (gp_allowed){ .role = GP_KEY_NOBODY };
     in->type = NULL;
+    in->fd = -1;
     in->frame_count = in->payload_count = 0;
     if (channel->router)
         status = peer_receive(channel, in, &why);
@@ -377,6 +379,9 @@ void gp_incoming_close(gp_incoming *in)
 {
     for (uint32_t i = 0; i < in->frame_count; i++)
         zmq_msg_close(incoming_frame(in, i));
+    if (in->fd >= 0)
+        close(in->fd);
+    in->fd = -1;
     in->frame_count = in->payload_count = 0;
     in->body = (gp_frame){ NULL, 0 };
 }
@@ -387,6 +392,8 @@ void gp_incoming_move(gp_incoming *to, gp_incoming *from)
     to->owner = from->owner;
     to->envelope = from->envelope;
     to->type = from->type;
+    to->fd = from->fd;
+    from->fd = -1;
     to->frame_count = from->frame_count;
     for (uint32_t i = 0; i < from->frame_count; i++) {
         zmq_msg_init(incoming_frame(to, i));

@@ -16,7 +16,7 @@
 /* Bytes and frames of one ZeroMQ message. */
 #define GP_ENVELOPE_BYTES_MAX 256u
 #define GP_BODY_BYTES_MAX     (1u << 20)
-#define GP_PAYLOAD_BYTES_MAX  (256u << 20) /* one raw frame: weights, scores */
+#define GP_PAYLOAD_BYTES_MAX  (256u << 20) /* one raw frame: scores, samples */
 #define GP_PAYLOADS_MAX       8u
 #define GP_MESSAGE_BYTES_MAX                                                                                 \
     (4u << 20) /* all frames of a message to the scheduler; the largest has 1.3 MiB */

@@ -1,12 +1,12 @@
 /* messages.h -- the messages as plain values: no pointers, texts and lists inline.
- *
- * The struct of message NAME is gp_NAME, its type (for the codec and the channel) gp_msg_NAME.  Two names have
- * "_reply" so that they do not take gp_error and gp_status from the rest of the program.  `none` stands where a
- * message has no fields, because C has no empty struct; it is not on the wire.
- *
- * Ranges are in the tables (msg_<family>.c) and PROTOCOL.md.  Texts are NUL-terminated UTF-8; char x[108] holds
- * 107 bytes.  A list is an array and <list>_count.  gp_status_reply is about 250 KiB: keep it off small stacks.
- * Long texts and tensors (netspec, options, weights, scores) travel as payload frames, listed at each message. */
+ * The struct of message NAME is gp_NAME, its type (for the codec and the channel) gp_msg_NAME.  Two
+ * names have "_reply" so that they do not take gp_error and gp_status from the rest of the program.
+ * `none` stands where a message has no fields, because C has no empty struct; it is not on the
+ * wire.
+ * Ranges are in the tables (msg_<family>.c) and PROTOCOL.md.  Texts are NUL-terminated UTF-8; char
+ * x[108] holds 107 bytes.  A list is an array and <list>_count.  gp_status_reply is about 250 KiB:
+ * keep it off small stacks. Long texts and tensors (netspec, options, scores) travel as payload
+ * frames, listed at each message. */
 #ifndef GP_MESSAGES_H
 #define GP_MESSAGES_H
 
@@ -341,8 +341,8 @@ typedef struct gp_attach {
     uint32_t client_pid;
 } gp_attach;
 
-/* Payloads: [0] netspec JSON, [1] options JSON, [2] optional initial weights (one f32 blob, logical order).
- * Answered by train_ready or error_reply. */
+/* Payloads: [0] netspec JSON, [1] options JSON, [2] optional initial weights (their size;
+ * PROTOCOL.md, "Weights"). Answered by train_ready or error_reply. */
 typedef struct gp_train_begin {
     char data[512];            /* absolute path, or a name the worker can find */
     char validation_data[512]; /* "" = none */
@@ -418,7 +418,7 @@ typedef enum gp_stop_reason {
     GP_STOP_PAUSED = 4,   /* to go on in another group of the lease */
 } gp_stop_reason;
 
-/* Payloads, from rank 0 when status is GP_OK: [0] weights (one f32 blob), [1] class names JSON. */
+/* Payloads, from rank 0 when status is GP_OK: [0] weights (their size), [1] class names JSON. */
 typedef struct gp_train_done {
     uint32_t status; /* gp_status */
     char message[480];
@@ -438,8 +438,8 @@ typedef enum gp_predict_answer {
     GP_ANSWER_COUNT
 } gp_predict_answer;
 
-/* Payloads: [0] netspec JSON, [1] weights (one f32 blob), [2] class names JSON or none.  Answered by predict_ready or
- * error_reply. */
+/* Payloads: [0] netspec JSON, [1] weights (their size), [2] class names JSON or none.  Answered by
+ * predict_ready or error_reply. */
 typedef struct gp_predict_begin {
     char data[512]; /* empty: each predict_ask brings its samples */
     uint32_t batch;

@@ -34,6 +34,11 @@ enum {
     /* Client to scheduler: a memfd of secrets (common/base/secret.h) for the pool; back: the same, `lease` a gp_status.
      * Worker to a scheduler that calls it: the pool's secrets, which the one that died has taken with it. */
     GP_DOOR_SECRETS = 103,
+    /* Client to worker, with lease, generation and token of the grant: a memfd of weights for the
+     * message that follows, or no descriptor, so that the worker can send weights over this
+     * connection. Worker to client: a memfd of weights for the message that follows. Sealed against
+     * writing, growing and shrinking. */
+    GP_DOOR_WEIGHTS = 104,
 };
 
 enum {

@@ -135,6 +135,7 @@ static void control_close(control *c)
     }
     gp_runner_link_close(c->runner);
     control_tasks_drop(c);
+    control_weights_drop(c);
     gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);
     gp_door_close(c->door);
@@ -250,7 +251,7 @@ void control_doors(control *c)
                 gp_door_admit(c->door, event.id, c->epoch);
             break;
         case GP_DOOR_REQUEST:
-            if (control_tasks_request(c, &event))
+            if (control_tasks_request(c, &event) || control_weights_request(c, &event))
                 break;
             if (event.fd >= 0)
                 close(event.fd); /* peers send us none: we fetch */
@@ -263,6 +264,7 @@ void control_doors(control *c)
         case GP_DOOR_GONE:
             gp_rendezvous_forget(c->group, event.id);
             control_tasks_gone(c, event.id);
+            control_weights_gone(c, event.id);
             break;
         case GP_DOOR_NOTHING:
             break;
@@ -372,7 +374,7 @@ int gp_control_run(const gp_control_options *options)
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
-    c->scheduler_door = c->signals = c->client_pidfd = -1;
+    c->scheduler_door = c->signals = c->client_pidfd = c->weights_fd = -1;
     for (int i = 0; i < TASK_OFFERS_MAX; i++)
         c->offers[i].segment = c->offers[i].bell = -1;
     if (control_open(c, &err) == GP_OK) {

@@ -144,8 +144,11 @@ static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
     gp_peer peer = in->peer;
     gp_train_begin begin = { .workers = 0 };
     gp_error err;
-    gp_status status = work_check(c, in, &err);
+    gp_status status;
 
+    if (works[kind].begins != WORK_IDLE)
+        in->fd = control_weights_take(c);
+    status = work_check(c, in, &err);
     if (status == GP_OK && kind == GP_COMMAND_TRAIN)
         status = gp_incoming_decode(in, &begin, &err);
     if (status != GP_OK) {
@@ -293,11 +296,15 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
                          uint32_t count, gp_error *err)
 {
     gp_payload payloads[GP_REPLY_PAYLOADS] = { 0 };
-    gp_status status;
+    gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        if (gp_blob_fd(blobs[i]) >= 0)
+            status = control_weights_send(c, gp_blob_fd(blobs[i]), err);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
         payloads[i] = gp_blob_payload(blobs[i]);
-    status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
+    if (status == GP_OK)
+        status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
     if (status == GP_EPEER || (status == GP_EBUSY && c->resetting)) {
         c->unheard++; /* logged once, when the lease ends: there may be thousands */
         return GP_OK;

@@ -31,6 +31,7 @@ static void lease_drop(control *c)
             "the client of the lease did not get some messages");
     c->unheard = 0;
     control_tasks_drop(c);
+    control_weights_drop(c);
     gp_run_assign(c->run, NULL);
     gp_rendezvous_free(c->older);
     gp_rendezvous_free(c->group);

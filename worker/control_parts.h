@@ -82,6 +82,10 @@ typedef struct control {
     uint64_t seat_door;
     bool recycle; /* code or values of a lease are in this process: it must not serve another */
 
+    /* Weights (control_weights.c). */
+    uint64_t weights_door; /* the client's connection; 0: none */
+    int weights_fd;        /* sent for the next train_begin or predict_begin; -1: none */
+
     control_work work;
     gp_peer work_peer;
     gp_envelope work_envelope;
@@ -137,6 +141,13 @@ void control_run_watch(control *c);
 void control_client(control *c, gp_incoming *in);
 void control_outbound(control *c);
 bool control_token_equal(const uint8_t *a, const uint8_t *b);
+
+/* control_weights.c: descriptors of weights */
+bool control_weights_request(control *c, const gp_door_event *event); /* false: another kind of request */
+void control_weights_gone(control *c, uint64_t door_id);              /* a connection at the door ended */
+int control_weights_take(control *c);                              /* the caller closes it; -1: none came */
+gp_status control_weights_send(control *c, int fd, gp_error *err); /* GP_EBUSY: try again later */
+void control_weights_drop(control *c);                             /* the lease ends */
 
 /* control_tasks.c: the link of tasks */
 bool control_tasks_request(control *c, const gp_door_event *event); /* false: not ours */

@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/seal.h"
 
 enum { EXTRA = 2 }; /* places for RESET and QUIT */
 
@@ -195,6 +196,7 @@ void gp_command_close(gp_command *command)
 
 struct gp_blob {
     _Atomic uint32_t references;
+    int fd; /* -1: none */
     size_t bytes;
     unsigned char data[];
 };
@@ -206,6 +208,7 @@ gp_status gp_blob_new(gp_blob **out, const void *data, size_t bytes, gp_error *e
     if (blob == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a reply of %zu bytes", bytes);
     atomic_init(&blob->references, 1);
+    blob->fd = -1;
     blob->bytes = bytes;
     if (bytes > 0)
         memcpy(blob->data, data, bytes);
@@ -213,10 +216,34 @@ gp_status gp_blob_new(gp_blob **out, const void *data, size_t bytes, gp_error *e
     return GP_OK;
 }
 
+gp_status gp_blob_new_sealed(gp_blob **out, const float *weights, size_t count, gp_error *err)
+{
+    const uint64_t bytes = count * sizeof(float);
+    gp_blob *blob = NULL;
+    gp_status status = gp_blob_new(&blob, &bytes, sizeof(bytes), err);
+
+    if (status == GP_OK)
+        status = gp_seal_new(&blob->fd, weights, bytes, err);
+    if (status != GP_OK) {
+        gp_blob_unref(blob);
+        return status;
+    }
+    *out = blob;
+    return GP_OK;
+}
+
+int gp_blob_fd(const gp_blob *blob)
+{
+    return blob->fd;
+}
+
 void gp_blob_unref(gp_blob *blob)
 {
-    if (blob != NULL && atomic_fetch_sub(&blob->references, 1) == 1)
-        gp_free(blob);
+    if (blob == NULL || atomic_fetch_sub(&blob->references, 1) != 1)
+        return;
+    if (blob->fd >= 0)
+        close(blob->fd);
+    gp_free(blob);
 }
 
 static void blob_release(void *data, void *hint)

@@ -81,6 +81,10 @@ typedef struct gp_blob gp_blob;
 gp_status gp_blob_new(gp_blob **out, const void *data, size_t bytes,
                       gp_error *err); /* a copy; one reference */
 void gp_blob_unref(gp_blob *blob);    /* any thread; accepts NULL */
+/* A sealed copy of weights, one reference. The payload has their size, a u64; the descriptor goes
+ * through the door before the message. */
+gp_status gp_blob_new_sealed(gp_blob **out, const float *weights, size_t count, gp_error *err);
+int gp_blob_fd(const gp_blob *blob); /* of the sealed copy; -1: the blob has none */
 /* A payload that takes a reference of its own, given back by its release(). */
 gp_payload gp_blob_payload(gp_blob *blob);
 

@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "common/base/alloc.h"
@@ -36,6 +37,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics_put.h"
 #include "common/base/fault.h"
+#include "common/base/seal.h"
 #include "common/data/store.h"
 #include "worker/last_words.h"
 #include "worker/object.h"
@@ -136,29 +138,46 @@ gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **b
     return GP_OK;
 }
 
-/* A frame as float32 elements.  Frames lie anywhere in ZeroMQ's buffers: what is not aligned is copied into *copy,
- * which the caller frees. */
-static gp_status weights_get(const gp_frame *frame, const float **out, size_t *count, void **copy,
-                             gp_error *err)
+/* Weights of a message: mapped from the descriptor that came before it. */
+typedef struct weights {
+    const float *data; /* NULL: none */
+    size_t bytes;
+} weights;
+
+/* Map the weights whose size is payload `index`. GP_EVERSION: the payload is not a size, because an
+ * older client put the weights themselves there. */
+static gp_status weights_open(weights *out, const gp_incoming *in, uint32_t index, gp_error *err)
 {
-    *copy = NULL;
-    *out = NULL;
-    *count = frame->bytes / sizeof(float);
-    if (frame->bytes % sizeof(float) != 0)
-        return gp_fail(err, GP_EPROTO, "weights of %zu bytes; expected float32 elements of 4 bytes",
-                       frame->bytes);
-    if (frame->bytes == 0)
+    const gp_frame *frame = &in->payloads[index];
+    const void *data;
+    uint64_t bytes;
+
+    if (frame->bytes != sizeof(bytes))
+        return gp_fail(err, GP_EVERSION,
+                       "%s brought weights in a frame of %zu bytes; this worker takes them as a descriptor; "
+                       "install the same version of gradpool on both sides",
+                       in->type->name, frame->bytes);
+    memcpy(&bytes, frame->data, sizeof(bytes));
+    if (bytes == 0) /* a network without parameters */
         return GP_OK;
-    if ((uintptr_t)frame->data % _Alignof(float) == 0) {
-        *out = (const float *)(const void *)frame->data;
-        return GP_OK;
-    }
-    *copy = gp_malloc(frame->bytes);
-    if (*copy == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for weights of %zu bytes", frame->bytes);
-    memcpy(*copy, frame->data, frame->bytes);
-    *out = *copy;
-    return GP_OK;
+    if (bytes % sizeof(float) != 0)
+        return gp_fail(err, GP_EPROTO, "weights of %llu bytes; expected float32 elements of 4 bytes",
+                       (unsigned long long)bytes);
+    if (in->fd < 0)
+        return gp_fail(err, GP_EPROTO, "no descriptor of weights came through the door before %s",
+                       in->type->name);
+    gp_status status = gp_seal_map(&data, in->fd, bytes, err);
+
+    if (status == GP_OK)
+        *out = (weights){ .data = data, .bytes = bytes };
+    return status;
+}
+
+static void weights_close(weights *w)
+{
+    if (w->data != NULL)
+        munmap((void *)(uintptr_t)w->data, w->bytes);
+    *w = (weights){ 0 };
 }
 
 static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char *what, gp_error *err)
@@ -199,13 +218,13 @@ static void sink_note(void *context, const char *text, bool warning)
     gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
-/* The weights and class names of a finished training, from the rank that sends them. */
+/* Add the trained weights and the class names to train_done. */
 static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_error *err)
 {
     const char *classes = gp_trainer_classes(trainer);
     size_t count;
-    const float *weights = gp_trainer_weights(trainer, &count);
-    gp_status status = gp_blob_new(&reply->payloads[0], weights, count * sizeof(float), err);
+    const float *trained = gp_trainer_weights(trainer, &count);
+    gp_status status = gp_blob_new_sealed(&reply->payloads[0], trained, count, err);
 
     if (status != GP_OK)
         return status;
@@ -244,17 +263,21 @@ static gp_trainer_setup train_setup(const gp_run *run, const gp_command *command
 
 static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
                            const gp_command *command, const gp_train_begin *begin,
-                           const gp_comm_rendezvous *group, void **copy, gp_error *err)
+                           const gp_comm_rendezvous *group, gp_error *err)
 {
     const gp_incoming *in = &command->message;
     gp_trainer_setup setup = train_setup(run, command, begin, group);
+    weights initial = { 0 };
     gp_status status = run_warm(run, err);
 
     setup.backend = run->backend;
     if (status == GP_OK && in->payload_count > 2)
-        status = weights_get(&in->payloads[2], &setup.weights, &setup.weights_count, copy, err);
+        status = weights_open(&initial, in, 2, err);
+    setup.weights = initial.data;
+    setup.weights_count = initial.bytes / sizeof(float);
     if (status == GP_OK)
         status = gp_trainer_new(trainer, ready, &setup, err);
+    weights_close(&initial);
     if (status == GP_OK)
         ready->ready_ms = (double)(gp_now_ns() - command->posted_ns) * 1e-6;
     return status;
@@ -307,7 +330,6 @@ static void run_train(gp_run *run, gp_command *command)
     gp_comm_rendezvous group;
     gp_train_begin begin;
     gp_trainer *trainer;
-    void *copy = NULL; /* of the initial weights; the trainer borrows all that it is given */
     gp_error err;
     gp_status status;
 
@@ -329,7 +351,7 @@ static void run_train(gp_run *run, gp_command *command)
     if (status == GP_OK)
         status = gp_rendezvous_begin(rendezvous, begin.workers, !run->options.device->shared, &group, &err);
     if (status == GP_OK)
-        status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &copy, &err);
+        status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &err);
     if (status != GP_OK) {
         run_check_device(run, "before the first step", &err);
         gp_rendezvous_end(rendezvous);
@@ -341,7 +363,6 @@ static void run_train(gp_run *run, gp_command *command)
         run->training = command;
         train_steps(run, trainer, rendezvous, command, group.rank);
     }
-    gp_free(copy);
 }
 
 /* What an earlier preparation kept is used again, also where this one is stopped or fails. */
@@ -402,7 +423,7 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
 {
     const gp_incoming *in = &command->message;
     gp_predict_begin begin;
-    void *copy = NULL;
+    weights model = { 0 };
     gp_predictor_setup setup = { .begin = &begin, .backend_ops = run->options.backend_ops };
     gp_status status = gp_incoming_decode(in, &begin, err);
 
@@ -411,8 +432,10 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
     if (status == GP_OK)
         status = run_warm(run, err);
     if (status == GP_OK)
-        status = weights_get(&in->payloads[1], &setup.weights, &setup.weights_count, &copy, err);
+        status = weights_open(&model, in, 1, err);
     if (status == GP_OK) {
+        setup.weights = model.data;
+        setup.weights_count = model.bytes / sizeof(float);
         setup.backend = run->backend;
         setup.netspec = (const char *)in->payloads[0].data;
         setup.netspec_bytes = in->payloads[0].bytes;
@@ -424,7 +447,7 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
         if (status != GP_OK)
             run_check_device(run, "in a prediction", err);
     }
-    gp_free(copy);
+    weights_close(&model);
     return status;
 }
 

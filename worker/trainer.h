@@ -55,7 +55,8 @@ void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_
 /* From any thread: stop at once and end every wait of the exchange. */
 void gp_train_control_abort(gp_train_control *control);
 
-/* Everything is borrowed and must live until gp_trainer_free(). */
+/* Everything is borrowed and must live until gp_trainer_free(), but for the weights: until
+ * gp_trainer_new() returns. */
 typedef struct gp_trainer_setup {
     const gp_train_begin *begin;
     const char *netspec, *options; /* JSON texts */

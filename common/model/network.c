@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/base/alloc.h"
 #include "common/base/file.h"
@@ -103,11 +104,21 @@ static void network_free_classes(gp_network *network)
     network->class_count = 0;
 }
 
+void gp_network_set_weights(gp_network *network, float *weights, size_t mapped_bytes)
+{
+    if (network->mapped_bytes != 0)
+        munmap(network->weights, network->mapped_bytes);
+    else
+        gp_free(network->weights);
+    network->weights = weights;
+    network->mapped_bytes = mapped_bytes;
+}
+
 void gp_network_deinit(gp_network *network)
 {
     network_free_classes(network);
     gp_netspec_free(network->spec);
-    gp_free(network->weights);
+    gp_network_set_weights(network, NULL, 0);
     *network = (gp_network){ 0 };
 }
 

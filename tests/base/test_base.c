@@ -3,7 +3,9 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/buffer.h"
 #include "common/base/directory.h"
@@ -13,6 +15,7 @@
 #include "common/base/patience.h"
 #include "common/base/printable.h"
 #include "common/base/rng.h"
+#include "common/base/seal.h"
 #include "common/base/spell.h"
 #include "common/base/tensor.h"
 #include "tests/leftovers.h"
@@ -442,4 +445,27 @@ TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
     path[PATH_MAX] = '\0';
     CHECK_STATUS(GP_ELIMIT, gp_directory_make(path, 0700, &err));
     CHECK_CONTAINS(err.message, "has 4096 bytes; at most 4095");
+}
+
+/* ---- sealed memory files ---- */
+
+TEST(sealed_file_keeps_its_bytes_and_is_mapped_only_at_its_size)
+{
+    const char text[] = "sealed";
+    const void *data = NULL;
+    gp_error err;
+    int fd;
+
+    REQUIRE_OK(gp_seal_new(&fd, text, sizeof(text), &err), err);
+    CHECK(pwrite(fd, "x", 1, 0) < 0 && ftruncate(fd, 1) != 0 && ftruncate(fd, 100) != 0);
+    CHECK_STATUS(GP_EPROTO, gp_seal_map(&data, fd, sizeof(text) + 1, &err));
+    CHECK_CONTAINS(err.message, "has 7 bytes; expected 8");
+    REQUIRE_OK(gp_seal_map(&data, fd, sizeof(text), &err), err);
+    CHECK_TEXT(text, (const char *)data);
+    munmap((void *)(uintptr_t)data, sizeof(text));
+    close(fd);
+    REQUIRE_OK(gp_seal_new(&fd, text, 0, &err), err);
+    CHECK_STATUS(GP_OK, gp_seal_map(&data, fd, 0, &err));
+    CHECK(data == NULL);
+    close(fd);
 }

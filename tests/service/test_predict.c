@@ -166,6 +166,30 @@ TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
     pools_end();
 }
 
+/* tests/soak/large_models does the same with models whose weights fit no frame at all. */
+TEST(weights_larger_than_a_frame_reach_workers_and_come_back)
+{
+    const char *workers[] = { "1", "2" };
+
+    pools_begin(NULL);
+    REQUIRE(mkdir(in_root("w"), 0700) == 0);
+    setenv("GRADPOOL_FRAME_BYTES", "16384", 1); /* lenet has 516,272 bytes of weights */
+    RUN_CODE(0, "up", "--workers", "2");
+    for (int i = 0; i < 2; i++) {
+        RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:256", "--epochs", "1", "--workers",
+                 workers[i], "--checkpoint-path", workers[i], "--quiet", "--out", "a.onnx");
+        RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:256", "--epochs", "2", "--workers",
+                 workers[i], "--resume", workers[i], "--quiet", "--out", "b.onnx");
+        RUN_CODE(0, "train", "--pretrained", "b.onnx", "--data", "digits:256", "--epochs", "1", "--workers",
+                 workers[i], "--quiet", "--out", "c.onnx");
+        RUN_CODE(0, "predict", "--model", "c.onnx", "--data", "digits:256", "--workers", workers[i], "--out",
+                 "p.csv");
+        RUN_CODE(0, "evaluate", "--model", "c.onnx", "--data", "digits:256", "--workers", workers[i]);
+    }
+    unsetenv("GRADPOOL_FRAME_BYTES");
+    pools_end();
+}
+
 TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
 {
     static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "

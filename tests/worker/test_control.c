@@ -327,9 +327,9 @@ TEST(a_training_answers_ready_then_every_step_in_order_then_done_with_its_weight
                 float weights[4] = { 0 };
 
                 CHECK_INT(2, in.payload_count);
-                CHECK_INT(sizeof(weights), in.payloads[0].bytes);
-                if (in.payloads[0].bytes == sizeof(weights))
-                    memcpy(weights, in.payloads[0].data, sizeof(weights));
+                CHECK_INT(8, in.payloads[0].bytes);
+                CHECK_INT(sizeof(weights), in.payloads[0].data[0]);
+                weights_receive(w, weights, sizeof(weights));
                 CHECK_NEAR(200, weights[3], 0);
                 CHECK_INT(13, in.payloads[1].bytes);
             }
@@ -402,6 +402,61 @@ TEST(every_rank_tells_its_steps_and_only_rank_0_sends_validations_and_weights)
         }
         CHECK(told && ended);
     }
+    stage_close();
+}
+
+/* train_begin with initial weights: payload 2 is of that many bytes, and begins with their size. */
+static void train_with(worker *w, uint64_t weights_bytes, size_t payload_bytes)
+{
+    gp_train_begin begin = { .data = "/data", .workers = 1 };
+    gp_payload payloads[] = { { .data = "{}", .bytes = 2 },
+                              { .data = "\"steps\":1", .bytes = 9 },
+                              { .data = &weights_bytes, .bytes = payload_bytes } };
+
+    ask(w, of(7, 1), &gp_msg_train_begin, &begin, payloads, 3);
+}
+
+TEST(weights_are_taken_only_from_a_sealed_descriptor_of_the_present_lease)
+{
+    float weights[4] = { 1, 2, 3, 4 }, got[4] = { 0 };
+    worker *w = &s.workers[0];
+    gp_train_ready ready;
+    gp_train_done done;
+    gp_error err;
+    int sealed, open;
+
+    REQUIRE_OK(gp_seal_new(&sealed, weights, sizeof(weights), &err), err);
+    open = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(write(open, weights, sizeof(weights)) == sizeof(weights));
+    if (lease_begin(1)) {
+        weights_send(w, 7, 1, sealed);
+        train_with(w, sizeof(weights), 4);
+        check_refused(w, GP_EVERSION, "install the same version of gradpool on both sides");
+        train_with(w, sizeof(weights), 8); /* the descriptor went with the first message */
+        check_refused(w, GP_EPROTO, "no descriptor of weights");
+        weights_send(w, 7, 2, sealed);
+        train_with(w, sizeof(weights), 8);
+        check_refused(w, GP_EPROTO, "no descriptor of weights");
+        weights_send(w, 7, 1, open);
+        train_with(w, sizeof(weights), 8);
+        check_refused(w, GP_EPROTO, "not sealed against writing");
+        weights_send(w, 7, 1, sealed);
+        train_with(w, 12, 8);
+        check_refused(w, GP_EPROTO, "a memory file has 16 bytes; expected 12");
+        weights_send(w, 7, 1, open);
+        weights_send(w, 7, 1, sealed); /* the last one counts */
+        train_with(w, sizeof(weights), 8);
+        if (await_decoded(w->client, &gp_msg_train_ready, &ready, NULL))
+            CHECK_INT(4, ready.parameters);
+        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL) && weights_receive(w, got, sizeof(got)))
+            CHECK_NEAR(1, got[3], 0);
+        close(w->door); /* a client that cannot take the result gets an error instead of silence */
+        w->door = -1;
+        train_with(w, 0, 8);
+        check_refused(w, GP_ESTATE, "no connection for weights");
+    }
+    close(sealed);
+    close(open);
     stage_close();
 }
 
@@ -595,7 +650,6 @@ TEST(parts_of_a_prediction_are_answered_in_order_several_at_a_time)
 {
     gp_predict_begin begin = { .data = "/data", .batch = 10 };
     float weights[4] = { 0 };
-    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
     worker *w = &s.workers[0];
     gp_predict_ready ready;
     gp_ok_reply ok;
@@ -604,7 +658,7 @@ TEST(parts_of_a_prediction_are_answered_in_order_several_at_a_time)
     if (lease_begin(1)) {
         ask(w, of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 0, .count = 1 }, NULL, 0);
         check_refused(w, GP_ESTATE, "begin one first");
-        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        predict_open(w, 7, &begin, "{}", weights, sizeof(weights));
         if (await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL))
             CHECK_INT(100, ready.samples);
         for (uint32_t first = 0; first < 100; first += 25)
@@ -628,15 +682,14 @@ TEST(failed_predict_begin_leaves_no_prediction_open)
 {
     gp_predict_begin begin = { .data = "/exhausts", .batch = 10 };
     float weights[4] = { 0 };
-    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
     worker *w = &s.workers[0];
     gp_predict_ready ready;
 
     if (lease_begin(1)) {
-        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        predict_open(w, 7, &begin, "{}", weights, sizeof(weights));
         check_refused(w, GP_ENOMEM, "no memory");
         strcpy(begin.data, "/data");
-        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        predict_open(w, 7, &begin, "{}", weights, sizeof(weights));
         if (await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL))
             CHECK_INT(100, ready.samples);
     }
@@ -647,19 +700,18 @@ TEST(revoke_in_a_prediction_frees_it)
 {
     gp_predict_begin begin = { .data = "/data", .batch = 10 };
     float weights[4] = { 0 };
-    gp_payload payloads[] = { { .data = "{}", .bytes = 2 }, { .data = weights, .bytes = sizeof(weights) } };
     worker *w = &s.workers[0];
     gp_predict_ready ready;
     gp_revoked revoked;
 
     if (lease_begin(1)) {
-        ask(w, of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        predict_open(w, 7, &begin, "{}", weights, sizeof(weights));
         await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL);
         tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
         await_decoded(s.scheduler, &gp_msg_revoked, &revoked, NULL);
         grant_send(1, 8, 1);
         if (grant_acked(1, 8, 1) && attach(w, 8, 1)) {
-            ask(w, of(8, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+            predict_open(w, 8, &begin, "{}", weights, sizeof(weights));
             await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL);
         }
     }

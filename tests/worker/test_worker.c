@@ -44,9 +44,7 @@ static bool await_done(worker *w, gp_train_done *done, bool *has_weights)
     if (!await(w->client, GP_ID(train_done), &in))
         return false;
     CHECK_STATUS(GP_OK, gp_incoming_decode(&in, done, &err));
-    *has_weights = in.payload_count == 2 && in.payloads[0].bytes == sizeof(weights);
-    if (*has_weights)
-        memcpy(weights, in.payloads[0].data, sizeof(weights));
+    *has_weights = in.payload_count == 2 && weights_receive(w, weights, sizeof(weights));
     gp_incoming_close(&in);
     return true;
 }
@@ -81,10 +79,7 @@ TEST(two_workers_train_lenet_and_predict_with_its_weights)
         }
         CHECK(done[0].loss == done[1].loss); /* the reduced sums are bit-equal */
 
-        gp_payload payloads[] = { { .data = lenet, .bytes = strlen(lenet) },
-                                  { .data = weights, .bytes = sizeof(weights) } };
-
-        ask(&s.workers[1], of(7, 1), &gp_msg_predict_begin, &begin, payloads, 2);
+        predict_open(&s.workers[1], 7, &begin, lenet, weights, sizeof(weights));
         if (await_decoded(s.workers[1].client, &gp_msg_predict_ready, &predict, NULL))
             CHECK_INT(600, predict.samples);
         ask(&s.workers[1], of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 500, .count = 100 },
