@@ -16,7 +16,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
-#include "common/base/file.h"
 #include "common/base/seal.h"
 #include "common/model/onnx.h"
 
@@ -610,14 +609,7 @@ void gp_training_summarize(const gp_training *training, gp_training_summary *sum
 gp_status gp_training_save(const gp_training *training, const char *path, gp_error *err)
 {
     const gp_network *network = &training->network;
-    gp_buffer buffer;
 
-    gp_buffer_init(&buffer, (size_t)2 << 30);
-    gp_status status = gp_onnx_write(&buffer, network->spec, training->graph, network->weights,
-                                     (const char *const *)network->class_names, network->class_count, err);
-
-    if (status == GP_OK)
-        status = gp_file_write(path, buffer.data, buffer.bytes, err);
-    gp_buffer_deinit(&buffer);
-    return status;
+    return gp_onnx_save(path, network->spec, training->graph, network->weights,
+                        (const char *const *)network->class_names, network->class_count, 0, err);
 }

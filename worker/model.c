@@ -376,20 +376,35 @@ gp_status gp_model_pass(gp_model *model, const gp_samples *samples, bool gradien
     return status;
 }
 
-gp_status gp_model_onnx(gp_model *model, const void **data, size_t *bytes, gp_error *err)
+/* Write the model as ONNX: to a file, or into model->onnx if path is NULL. */
+static gp_status onnx_put(gp_model *model, const char *path, gp_error *err)
 {
-    gp_graph *graph = NULL;
+    const gp_network *network = &model->network;
+    const char *const *names = (const char *const *)network->class_names;
+    gp_graph *own = NULL;
+    const gp_graph *graph = model->graph;
     gp_status status = GP_OK;
 
     /* A loss of the user's is not in the file, so its graph is not the file's. */
-    if (model->loss != NULL)
-        status = gp_graph_new(&graph, model->network.spec, err);
+    if (model->loss != NULL) {
+        status = gp_graph_new(&own, network->spec, err);
+        graph = own;
+    }
+    if (status == GP_OK && path != NULL)
+        status =
+            gp_onnx_save(path, network->spec, graph, model->parameters, names, network->class_count, 0, err);
+    else if (status == GP_OK)
+        status = gp_onnx_write(&model->onnx, network->spec, graph, model->parameters, names,
+                               network->class_count, err);
+    gp_graph_free(own);
+    return status;
+}
+
+gp_status gp_model_onnx(gp_model *model, const void **data, size_t *bytes, gp_error *err)
+{
     gp_buffer_clear(&model->onnx);
-    if (status == GP_OK)
-        status = gp_onnx_write(&model->onnx, model->network.spec, graph != NULL ? graph : model->graph,
-                               model->parameters, (const char *const *)model->network.class_names,
-                               model->network.class_count, err);
-    gp_graph_free(graph);
+    gp_status status = onnx_put(model, NULL, err);
+
     if (status != GP_OK)
         return status;
     *data = model->onnx.data;
@@ -399,9 +414,5 @@ gp_status gp_model_onnx(gp_model *model, const void **data, size_t *bytes, gp_er
 
 gp_status gp_model_save(gp_model *model, const char *path, gp_error *err)
 {
-    const void *data;
-    size_t bytes;
-    gp_status status = gp_model_onnx(model, &data, &bytes, err);
-
-    return status == GP_OK ? gp_file_write(path, data, bytes, err) : status;
+    return onnx_put(model, path, err);
 }

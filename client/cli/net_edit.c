@@ -158,16 +158,15 @@ static gp_status edit_write(const net_knife *knife, gp_error *err)
     gp_buffer buffer;
     gp_status status;
 
-    gp_buffer_init(&buffer, (size_t)2 << 30);
-    if (strcmp(strrchr(out, '.'), ".json") == 0) {
-        status = gp_netspec_to_json(edited->spec, &buffer, true, err);
-    } else if (edited->weights == NULL) {
-        status = gp_fail(err, GP_EINVAL, "%.100s has no weights, and an ONNX file has; write -o FILE.json",
-                         knife->call->words[1]);
-    } else {
+    if (strcmp(strrchr(out, '.'), ".json") != 0) {
+        if (edited->weights == NULL)
+            return gp_fail(err, GP_EINVAL, "%.100s has no weights, and an ONNX file has; write -o FILE.json",
+                           knife->call->words[1]);
         edit_names(knife, &names, &count);
-        status = gp_onnx_write(&buffer, edited->spec, edited->graph, edited->weights, names, count, err);
+        return gp_onnx_save(out, edited->spec, edited->graph, edited->weights, names, count, 0, err);
     }
+    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
+    status = gp_netspec_to_json(edited->spec, &buffer, true, err);
     if (status == GP_OK)
         status = gp_file_write(out, buffer.data, buffer.bytes, err);
     gp_buffer_deinit(&buffer);

@@ -9,8 +9,8 @@
 #include "common/base/alloc.h"
 #include "common/model/lower.h"
 
-#define ELEMENTS_MAX   ((int64_t)1 << 28) /* of one sample's activation */
-#define PARAMETERS_MAX ((int64_t)1 << 31) /* of a network: 8 GiB */
+#define ELEMENTS_MAX   ((int64_t)1 << 28)   /* of one sample's activation */
+#define PARAMETERS_MAX ((int64_t)INT32_MAX) /* of a network: 8 GiB */
 
 static gp_status layer_fail(const gp_layer *layer, gp_status status, gp_error *err)
 {
@@ -86,8 +86,9 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
         if (need->statistic == GP_STATISTIC_NONE)
             graph->learned_count += (size_t)parameter->count;
         if (graph->blob_count > (size_t)PARAMETERS_MAX)
-            return gp_fail(err, GP_ELIMIT, "the network has over %" PRId64 " parameters up to here",
-                           PARAMETERS_MAX);
+            return gp_fail(err, GP_ELIMIT,
+                           "the network has %zu parameters up to here; at most %" PRId64 " are possible",
+                           graph->blob_count, PARAMETERS_MAX);
         status = gp_graph_add_value(graph, GP_VALUE_PARAMETER, GP_F32, &need->shape, index, &parameter->value,
                                     err);
         if (status == GP_OK)

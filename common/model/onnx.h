@@ -12,6 +12,13 @@
 #include "common/model/graph.h"
 #include "common/model/netspec.h"
 
+/* gp_onnx_save -- write the model to a file. A model of more than bytes_max bytes keeps its weights in
+ * PATH.data (ONNX external data), and the two files must stay together.
+ *   bytes_max  0: 2 GiB, where protobuf ends; less for tests
+ * The other parameters and the errors are those of gp_onnx_write(). GP_EIO: a file cannot be written. */
+gp_status gp_onnx_save(const char *path, const gp_netspec *spec, const gp_graph *graph, const float *blob,
+                       const char *const *class_names, uint32_t class_count, size_t bytes_max, gp_error *err);
+
 /* gp_onnx_write -- append the model to buffer.
  *   graph        made by gp_graph_new(spec)
  *   blob         graph->blob_count weights in the graph's layout

@@ -1,47 +1,52 @@
-/* onnx_write.c -- a network as an ONNX file: its draft, and the metadata that gives it back as it was. */
+/* onnx_write.c -- a network as an ONNX file: its draft, and the metadata that gives it back as it was.
+ *
+ * protobuf ends at 2 GiB. A larger model keeps its weights in a second file (ONNX external data): the blob as it is in
+ * memory, in which each tensor has its offset. */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "common/base/alloc.h"
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/onnx.h"
 #include "common/model/onnx_draft.h"
 
-static gp_status pack_model(gp_buffer *buffer, Onnx__GraphProto *graph, int64_t version, const char *network,
-                            const char *classes, gp_error *err)
+/* A model that is about to be packed. */
+typedef struct packing {
+    gp_onnx_draft *draft;
+    gp_buffer network, classes; /* JSON texts */
+    Onnx__ModelProto model;
+    Onnx__OperatorSetIdProto opset, *opsets[1];
+    Onnx__StringStringEntryProto pair[2], *pairs[2];
+} packing;
+
+static void packing_fill(packing *p, bool has_classes)
 {
-    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
-    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = { &opset };
-    Onnx__StringStringEntryProto pair[2], *pairs[] = { &pair[0], &pair[1] };
-    const char *const keys[] = { GP_ONNX_KEY_NETWORK, GP_ONNX_KEY_CLASSES };
-
+    onnx__model_proto__init(&p->model);
+    onnx__operator_set_id_proto__init(&p->opset);
     for (int i = 0; i < 2; i++) {
-        onnx__string_string_entry_proto__init(&pair[i]);
-        pair[i].key = gp_onnx_text(keys[i]);
-        pair[i].value = gp_onnx_text(i == 0 ? network : classes);
+        onnx__string_string_entry_proto__init(&p->pair[i]);
+        p->pairs[i] = &p->pair[i];
     }
-    opset.domain = gp_onnx_text("");
-    opset.has_version = model.has_ir_version = true;
-    opset.version = version;
-    model.ir_version = ONNX__VERSION__IR_VERSION;
-    model.producer_name = gp_onnx_text("gradpool");
-    model.producer_version = gp_onnx_text(GP_VERSION);
-    model.opset_import = opsets;
-    model.n_opset_import = 1;
-    model.graph = graph;
-    model.metadata_props = pairs;
-    model.n_metadata_props = classes == NULL ? 1 : 2;
-    size_t bytes = onnx__model_proto__get_packed_size(&model);
-
-    if (bytes > GP_ONNX_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "the model has %zu bytes; an ONNX file ends at %zu (2 GiB)", bytes,
-                       GP_ONNX_BYTES_MAX);
-    gp_status status = gp_buffer_reserve(buffer, bytes, err);
-
-    if (status != GP_OK)
-        return status;
-    onnx__model_proto__pack(&model, buffer->data + buffer->bytes);
-    buffer->bytes += bytes;
-    buffer->data[buffer->bytes] = '\0';
-    return GP_OK;
+    p->pair[0].key = gp_onnx_text(GP_ONNX_KEY_NETWORK);
+    p->pair[0].value = gp_onnx_text(gp_buffer_text(&p->network));
+    p->pair[1].key = gp_onnx_text(GP_ONNX_KEY_CLASSES);
+    p->pair[1].value = gp_onnx_text(gp_buffer_text(&p->classes));
+    p->opset.domain = gp_onnx_text("");
+    p->opset.has_version = p->model.has_ir_version = true;
+    p->opset.version = p->draft->opset;
+    p->opsets[0] = &p->opset;
+    p->model.ir_version = ONNX__VERSION__IR_VERSION;
+    p->model.producer_name = gp_onnx_text("gradpool");
+    p->model.producer_version = gp_onnx_text(GP_VERSION);
+    p->model.opset_import = p->opsets;
+    p->model.n_opset_import = 1;
+    p->model.graph = gp_onnx_draft_graph(p->draft);
+    p->model.metadata_props = p->pairs;
+    p->model.n_metadata_props = has_classes ? 2 : 1;
 }
 
 static gp_status write_classes(gp_buffer *json, const char *const *names, uint32_t count, gp_error *err)
@@ -56,28 +61,160 @@ static gp_status write_classes(gp_buffer *json, const char *const *names, uint32
     return gp_json_writer_finish(&writer, err);
 }
 
-gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_graph *graph, const float *blob,
-                        const char *const *class_names, uint32_t class_count, gp_error *err)
+static void packing_deinit(packing *p)
 {
-    gp_onnx_draft *draft = NULL;
-    gp_buffer network, classes;
+    gp_onnx_draft_free(p->draft);
+    gp_buffer_deinit(&p->network);
+    gp_buffer_deinit(&p->classes);
+}
+
+/* After a failure there is nothing to deinit. */
+static gp_status packing_init(packing *p, const gp_netspec *spec, const gp_graph *graph, const float *blob,
+                              const char *const *class_names, uint32_t class_count, gp_error *err)
+{
     gp_status status;
 
     if (class_count != 0 && class_count != graph->class_count)
         return gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
                        class_count, graph->class_count);
-    gp_buffer_init(&network, GP_NETSPEC_BYTES_MAX);
-    gp_buffer_init(&classes, GP_JSON_BYTES_MAX);
-    status = gp_netspec_to_json(spec, &network, false, err);
+    *p = (packing){ .draft = NULL };
+    gp_buffer_init(&p->network, GP_NETSPEC_BYTES_MAX);
+    gp_buffer_init(&p->classes, GP_JSON_BYTES_MAX);
+    status = gp_netspec_to_json(spec, &p->network, false, err);
     if (status == GP_OK && class_count != 0)
-        status = write_classes(&classes, class_names, class_count, err);
+        status = write_classes(&p->classes, class_names, class_count, err);
     if (status == GP_OK)
-        status = gp_onnx_draft_new(&draft, spec, graph, blob, err);
+        status = gp_onnx_draft_new(&p->draft, spec, graph, blob, err);
     if (status == GP_OK)
-        status = pack_model(buffer, gp_onnx_draft_graph(draft), draft->opset, gp_buffer_text(&network),
-                            class_count == 0 ? NULL : gp_buffer_text(&classes), err);
-    gp_onnx_draft_free(draft);
-    gp_buffer_deinit(&network);
-    gp_buffer_deinit(&classes);
+        packing_fill(p, class_count != 0);
+    else
+        packing_deinit(p);
+    return status;
+}
+
+/* Append the model to the buffer. */
+static gp_status pack(const packing *p, gp_buffer *buffer, gp_error *err)
+{
+    size_t bytes = onnx__model_proto__get_packed_size(&p->model);
+
+    if (bytes > GP_ONNX_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "the model has %zu bytes; at most %zu (2 GiB) fit one ONNX file, so save it to a path",
+                       bytes, GP_ONNX_BYTES_MAX);
+    gp_status status = gp_buffer_reserve(buffer, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    onnx__model_proto__pack(&p->model, buffer->data + buffer->bytes);
+    buffer->bytes += bytes;
+    buffer->data[buffer->bytes] = '\0';
+    return GP_OK;
+}
+
+gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_graph *graph, const float *blob,
+                        const char *const *class_names, uint32_t class_count, gp_error *err)
+{
+    packing p;
+    gp_status status = packing_init(&p, spec, graph, blob, class_names, class_count, err);
+
+    if (status != GP_OK)
+        return status;
+    status = pack(&p, buffer, err);
+    packing_deinit(&p);
+    return status;
+}
+
+/* ---- files ---- */
+
+/* The place of a tensor in the file of weights. */
+typedef struct external {
+    Onnx__StringStringEntryProto entry[3], *list[3];
+    char offset[24], bytes[24];
+} external;
+
+static void external_set(external *e, Onnx__TensorProto *tensor, const char *location, size_t offset)
+{
+    const char *const keys[] = { "location", "offset", "length" }, *const values[] = { location, e->offset,
+                                                                                       e->bytes };
+
+    snprintf(e->offset, sizeof(e->offset), "%zu", offset);
+    snprintf(e->bytes, sizeof(e->bytes), "%zu", tensor->raw_data.len);
+    for (int i = 0; i < 3; i++) {
+        onnx__string_string_entry_proto__init(&e->entry[i]);
+        e->entry[i].key = gp_onnx_text(keys[i]);
+        e->entry[i].value = gp_onnx_text(values[i]);
+        e->list[i] = &e->entry[i];
+    }
+    tensor->has_raw_data = false;
+    tensor->external_data = e->list;
+    tensor->n_external_data = 3;
+    tensor->has_data_location = true;
+    tensor->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+/* Let all tensors of the blob point into the file `location`. *out is freed after packing. */
+static gp_status externalize(external **out, const packing *p, const char *location, gp_error *err)
+{
+    const Onnx__GraphProto *graph = p->model.graph;
+    const uint8_t *blob = (const uint8_t *)p->draft->blob;
+    size_t blob_bytes = p->draft->graph->blob_count * sizeof(float);
+    external *all = gp_calloc(graph->n_initializer + 1, sizeof(*all));
+
+    if (all == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the places of %zu tensors", graph->n_initializer);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        Onnx__TensorProto *tensor = graph->initializer[i];
+
+        if (tensor->has_raw_data && tensor->raw_data.data >= blob &&
+            tensor->raw_data.data < blob + blob_bytes)
+            external_set(&all[i], tensor, location, (size_t)(tensor->raw_data.data - blob));
+    }
+    *out = all;
+    return GP_OK;
+}
+
+/* The old model goes first: it must never be found beside the new weights. */
+static gp_status save_weights(const packing *p, const char *path, const char *data_path, gp_error *err)
+{
+    unlink(path);
+    return gp_file_write(data_path, p->draft->blob, p->draft->graph->blob_count * sizeof(float), err);
+}
+
+static gp_status save(const packing *p, const char *path, bool apart, gp_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char data_path[PATH_MAX];
+    external *places = NULL;
+    gp_buffer buffer;
+    gp_status status = GP_OK;
+
+    if ((size_t)snprintf(data_path, sizeof(data_path), "%s.data", path) >= sizeof(data_path))
+        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
+    gp_buffer_init(&buffer, GP_ONNX_BYTES_MAX);
+    if (apart)
+        status = save_weights(p, path, data_path, err);
+    if (status == GP_OK && apart)
+        status = externalize(&places, p, slash == NULL ? data_path : data_path + (slash + 1 - path), err);
+    if (status == GP_OK)
+        status = pack(p, &buffer, err);
+    if (status == GP_OK)
+        status = gp_file_write(path, buffer.data, buffer.bytes, err);
+    gp_buffer_deinit(&buffer);
+    gp_free(places);
+    return status;
+}
+
+gp_status gp_onnx_save(const char *path, const gp_netspec *spec, const gp_graph *graph, const float *blob,
+                       const char *const *class_names, uint32_t class_count, size_t bytes_max, gp_error *err)
+{
+    packing p;
+    gp_status status = packing_init(&p, spec, graph, blob, class_names, class_count, err);
+
+    if (status != GP_OK)
+        return status;
+    status = save(
+        &p, path,
+        onnx__model_proto__get_packed_size(&p.model) > (bytes_max == 0 ? GP_ONNX_BYTES_MAX : bytes_max), err);
+    packing_deinit(&p);
     return status;
 }

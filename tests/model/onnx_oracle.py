@@ -72,6 +72,19 @@ def check_ours(net, shape, folder, opset=13):
         compare(f"{net}: converted to opset {version}", oracle(path, x), scores)
 
 
+def check_external(net, shape, folder):
+    """A model that keeps its weights in a second file."""
+    path = os.path.join(folder, "apart.onnx")
+    subprocess.run([TOOL, "save", net, path], check=True)
+    onnx.checker.check_model(path, full_check=True)
+    weights = [t for t in onnx.load(path, load_external_data=False).graph.initializer if t.external_data]
+    assert weights and all(e.value == "apart.onnx.data" for t in weights for e in t.external_data if e.key == "location")
+    assert os.path.getsize(path) < os.path.getsize(path + ".data")
+    x = rng.uniform(0, 255, (SAMPLES, *shape)).astype(np.float32)
+    compare(f"{net}: external data in onnxruntime", oracle(net, x), runtime(path, x))
+    compare(f"{net}: external data read back", oracle(path, x), runtime(path, x))
+
+
 def backend(net, x):
     """The CPU backend's scores of all ends, or why not."""
     out = subprocess.run([TOOL, "infer", net, str(len(x))], input=x.tobytes(), capture_output=True)
@@ -195,6 +208,7 @@ def foreign(folder):
 
 with tempfile.TemporaryDirectory() as temporary:
     check_ours("lenet", (1, 28, 28), temporary)
+    check_external("lenet", (1, 28, 28), temporary)
     check_ours("mixed", (4, 13, 11), temporary)
     check_ours("residual", (3, 14, 11), temporary)
     check_ours("branches", (2, 10, 9), temporary)

@@ -1,6 +1,7 @@
 /* onnx_tool.c -- the C half of onnx_oracle.py.
  *
  *   onnx_tool write NET FILE     a network of onnx_nets.h, by gp_onnx_write()
+ *   onnx_tool save NET FILE      the same by gp_onnx_save(), with external data
  *   onnx_tool scores NET COUNT   the float64 oracle's scores of COUNT samples (float32, stored values) on stdin;
  *                                NET may be FILE.onnx, read by gp_onnx_read()
  *   onnx_tool infer NET COUNT    the CPU backend's scores
@@ -58,6 +59,14 @@ static gp_status file_load(net *n, const char *path, const char *loss, gp_error 
         gp_free(names[i]);
     gp_free(names);
     return gp_graph_new(&n->graph, n->spec, err);
+}
+
+/* With its weights in FILE.data, whatever its size. */
+static int save_net(const net *n, const char *path)
+{
+    gp_error err;
+
+    return gp_onnx_save(path, n->spec, n->graph, n->blob, NULL, 0, 1, &err) == GP_OK ? 0 : failed(&err);
 }
 
 static int write_net(const net *n, const char *path)
@@ -160,7 +169,7 @@ int main(int count, char **arguments)
     net n;
 
     if (count != 4) {
-        fprintf(stderr, "usage: onnx_tool write NET FILE | onnx_tool scores|infer|values NET COUNT\n");
+        fprintf(stderr, "usage: onnx_tool write|save NET FILE | onnx_tool scores|infer|values NET COUNT\n");
         return 2;
     }
     const char *verb = arguments[1], *name = arguments[2], *loss = strcmp(verb, "values") == 0 ? "mse" : NULL;
@@ -168,7 +177,9 @@ int main(int count, char **arguments)
 
     if ((file ? file_load(&n, name, loss, &err) : net_new(&n, name, &err)) != GP_OK)
         return failed(&err);
-    int rc = strcmp(verb, "write") == 0 ? write_net(&n, arguments[3]) : run(verb, &n, atoi(arguments[3]));
+    int rc = strcmp(verb, "write") == 0  ? write_net(&n, arguments[3])
+             : strcmp(verb, "save") == 0 ? save_net(&n, arguments[3])
+                                         : run(verb, &n, atoi(arguments[3]));
 
     net_free(&n);
     return rc;

@@ -328,6 +328,22 @@ TEST(gradients_of_branched_networks_equal_finite_differences)
     }
 }
 
+TEST(network_has_at_most_2147483647_parameters)
+{
+    gp_graph *graph = NULL;
+    gp_error err;
+
+    REQUIRE_OK(net_graph(&graph, &image, "f fc outputs=46000 | g fc outputs=46000 | l crossentropy", &err),
+               err);
+    CHECK_INT(2120508000, graph->blob_count);
+    gp_graph_free(graph);
+    graph = NULL;
+    CHECK_STATUS(GP_ELIMIT,
+                 net_graph(&graph, &image, "f fc outputs=46294 | g fc outputs=46294 | l crossentropy", &err));
+    CHECK_CONTAINS(err.message, "the network has 2147624954 parameters up to here; at most 2147483647");
+    CHECK(graph == NULL);
+}
+
 TEST(a_network_that_cannot_be_is_refused_in_words)
 {
     static const struct {

@@ -1,9 +1,12 @@
 #include <inttypes.h>
+#include <sys/stat.h>
 
 #include "common/base/buffer.h"
 #include "common/base/rng.h"
+#include "common/model/network.h"
 #include "common/model/onnx.h"
 #include "tests/gp_test.h"
+#include "tests/leftovers.h"
 #include "tests/model/onnx_bytes.h"
 #include "tests/model/onnx_nets.h"
 
@@ -183,6 +186,36 @@ TEST(a_file_over_the_buffers_ceiling_leaves_the_buffer_as_it_was)
     CHECK_STATUS(GP_ELIMIT, gp_onnx_write(&file, n.spec, n.graph, n.blob, NULL, 0, &err));
     CHECK_TEXT("abc", gp_buffer_text(&file));
     gp_buffer_deinit(&file);
+    net_free(&n);
+}
+
+TEST(model_over_the_limit_keeps_its_weights_in_a_second_file)
+{
+    char root[] = "/tmp/gpt-XXXXXX", path[64];
+    const char *const names[] = { "a", "b" };
+    gp_network network = { 0 };
+    struct stat one, two;
+    gp_error err;
+    net n;
+
+    REQUIRE(leftovers_make(root) != NULL);
+    snprintf(path, sizeof(path), "%s/m.onnx", root);
+    REQUIRE_OK(net_new(&n, "tiny", &err), err);
+    REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, 0, &err), err);
+    REQUIRE(stat(path, &one) == 0);
+    strcat(path, ".data");
+    CHECK(stat(path, &two) != 0); /* one file where it fits */
+    path[strlen(path) - strlen(".data")] = '\0';
+    REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, (size_t)one.st_size - 1, &err), err);
+    strcat(path, ".data");
+    REQUIRE(stat(path, &two) == 0);
+    CHECK_INT(n.graph->blob_count * sizeof(float), two.st_size);
+    path[strlen(path) - strlen(".data")] = '\0';
+    REQUIRE_OK(gp_network_load(&network, path, NULL, 0, &err), err);
+    check_same_network(n.spec, network.spec);
+    CHECK(memcmp(n.blob, network.weights, n.graph->blob_count * sizeof(float)) == 0);
+    CHECK_TEXT("b", network.class_names[1]);
+    gp_network_deinit(&network);
     net_free(&n);
 }
 

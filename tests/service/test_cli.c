@@ -191,6 +191,20 @@ TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
     pools_end();
 }
 
+TEST(network_that_is_too_large_is_refused_before_a_pool_is_started)
+{
+    cli_begin();
+    write_file("w/large.json", "{\"input\": [1, 8, 8], \"layers\": ["
+                               "{\"name\": \"a\", \"kind\": \"fc\", \"outputs\": 50000},"
+                               "{\"name\": \"b\", \"kind\": \"fc\", \"outputs\": 50000},"
+                               "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
+    RUN_CODE(1, "train", "--network", "large.json", "--data", "synthetic:8x8x1:10:256");
+    CHECK_CONTAINS(err, "more than 2147483647 elements");
+    RUN_CODE(1, "status"); /* no pool was started for it */
+    CHECK_CONTAINS(err, "start one with: gradpool up");
+    pools_end();
+}
+
 static void overwrite(const char *path, const void *data, size_t bytes)
 {
     FILE *file = fopen(in_root(path), "w");
