@@ -79,35 +79,12 @@ static bool run_user_usable(const char *path, uid_t uid)
            (seen.st_mode & 077) == 0 && user_lingers(uid);
 }
 
-static gp_status runtime_find(gp_places *places, gp_error *err)
+/* The part of the state's path that names this host, which may share its home directories with others. */
+static void host_name(char out[65])
 {
-    char run_user[64];
-    uid_t uid = geteuid();
-    const char *chosen;
-    gp_status status = variable_get("GRADPOOL_RUNTIME_DIR", &chosen, err);
-    bool fits;
-
-    if (status != GP_OK)
-        return status;
-    snprintf(run_user, sizeof(run_user), "/run/user/%u", (unsigned)uid);
-    if (chosen != NULL)
-        fits = path_set(places->runtime, sizeof(places->runtime), "%s", chosen);
-    else if (run_user_usable(run_user, uid))
-        fits = path_set(places->runtime, sizeof(places->runtime), "%s/gradpool", run_user);
-    else
-        fits = path_set(places->runtime, sizeof(places->runtime), "/tmp/gradpool-%u", (unsigned)uid);
-    slashes_strip(places->runtime);
-    fits =
-        fits && path_set(places->pool_dir, sizeof(places->pool_dir), "%s/%s", places->runtime, places->pool);
-    /* The longest name we make there is a worker's door. */
-    if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
-        return gp_fail(
-            err, GP_ELIMIT,
-            "sockets under '%.120s/%s' would have paths over %d bytes; set GRADPOOL_RUNTIME_DIR to a "
-            "shorter directory (its path plus the pool's name may have %d bytes)",
-            chosen != NULL ? chosen : places->runtime, places->pool, GP_SOCKET_PATH_MAX,
-            GP_SOCKET_PATH_MAX - (int)strlen("//w256.4294967295.door"));
-    return GP_OK;
+    memset(out, 0, 65);
+    if (gethostname(out, 64) != 0 || out[0] == '\0' || out[0] == '.' || strchr(out, '/') != NULL)
+        snprintf(out, 65, "localhost");
 }
 
 /* $GRADPOOL_STATE_DIR, $XDG_STATE_HOME/gradpool or ~/.local/state/gradpool; without a home, beside the runtime. */
@@ -139,16 +116,14 @@ static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
 
 static gp_status state_find(gp_places *places, gp_error *err)
 {
-    char host[65] = "";
+    char host[65];
     bool fits = false;
     gp_status status = state_root_find(places, &fits, err);
 
     if (status != GP_OK)
         return status;
     slashes_strip(places->state_root);
-    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0' || strchr(host, '/') != NULL ||
-        host[0] == '.')
-        snprintf(host, sizeof(host), "localhost");
+    host_name(host);
     fits =
         fits &&
         path_set(places->state_dir, sizeof(places->state_dir), "%s/%s/%s", places->state_root, host,
@@ -165,6 +140,69 @@ static gp_status state_find(gp_places *places, gp_error *err)
     return GP_OK;
 }
 
+/* Choose the directory of this user that holds runtime directories and device claims: /tmp/gradpool-UID, or
+ * STATE/.run.HOST if another user owns that name in /tmp.  Once the second one exists it is used for good: else whoever
+ * owns the name could hide a running pool by removing it.  No host name begins with '.', so the name is free in STATE.
+ * GP_ELIMIT: /tmp/gradpool-UID belongs to another user, and the other path is too long. */
+static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
+{
+    char host[65], fallback[GP_TEXT_ENDPOINT];
+    struct stat seen;
+
+    host_name(host);
+    path_set(out, GP_TEXT_ENDPOINT, "/tmp/gradpool-%u", (unsigned)geteuid());
+    bool taken = lstat(out, &seen) == 0 && seen.st_uid != geteuid();
+    unsigned owner = taken ? (unsigned)seen.st_uid : 0;
+    bool fits = path_set(fallback, sizeof(fallback), "%s/.run.%s", places->state_root, host);
+
+    if (taken && !fits)
+        return gp_fail(err, GP_ELIMIT,
+                       "%s belongs to user %u, and '%.100s/.run.%s' is too long for sockets; set "
+                       "GRADPOOL_RUNTIME_DIR to a short directory of yours",
+                       out, owner, places->state_root, host);
+    if (fits && (taken || lstat(fallback, &seen) == 0))
+        path_set(out, GP_TEXT_ENDPOINT, "%s", fallback);
+    return GP_OK;
+}
+
+static gp_status runtime_find(gp_places *places, gp_error *err)
+{
+    char run_user[64], user_dir[GP_TEXT_ENDPOINT];
+    uid_t uid = geteuid();
+    const char *chosen;
+    gp_status status = variable_get("GRADPOOL_RUNTIME_DIR", &chosen, err);
+    bool fits;
+
+    if (status == GP_OK)
+        status = user_dir_find(places, user_dir, err);
+    if (status != GP_OK)
+        return status;
+    snprintf(run_user, sizeof(run_user), "/run/user/%u", (unsigned)uid);
+    if (chosen != NULL)
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s", chosen);
+    else if (run_user_usable(run_user, uid))
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s/gradpool", run_user);
+    else
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s", user_dir);
+    slashes_strip(places->runtime);
+    fits =
+        fits && path_set(places->pool_dir, sizeof(places->pool_dir), "%s/%s", places->runtime, places->pool);
+    /* The longest name in a pool's directory is that of a worker's door. */
+    if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "sockets under '%.120s/%s' would have paths over %d bytes; set GRADPOOL_RUNTIME_DIR to a "
+            "shorter directory (its path plus the pool's name may have %d bytes)",
+            chosen != NULL ? chosen : places->runtime, places->pool, GP_SOCKET_PATH_MAX,
+            GP_SOCKET_PATH_MAX - (int)strlen("//w256.4294967295.door"));
+    if (!path_set(places->device_dir, sizeof(places->device_dir), "%s/devices", user_dir))
+        return gp_fail(err, GP_ELIMIT,
+                       "'%s/devices' is longer than %zu bytes; set GRADPOOL_STATE_DIR to a "
+                       "shorter directory",
+                       user_dir, sizeof(places->device_dir) - 1);
+    return GP_OK;
+}
+
 gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
 {
     gp_places places = { 0 };
@@ -176,21 +214,20 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
     if (status != GP_OK)
         return status;
     memcpy(places.pool, pool, strlen(pool) + 1);
-    status = runtime_find(&places, err);
+    status = state_find(&places, err);
     if (status == GP_OK)
-        status = state_find(&places, err);
+        status = runtime_find(&places, err);
     if (status != GP_OK)
         return status;
-    /* These fit: they are shorter than a worker's door, which runtime_find() has tried. */
+    /* These fit: they are shorter than a worker's door, which runtime_find() has checked. */
     path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
     path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
     path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
     path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
-    /* And these are shorter than a worker's log, which state_find() has tried. */
+    /* And these are shorter than a worker's log, which state_find() has checked. */
     path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);
     path_set(places.server_key, sizeof(places.server_key), "%s/server.key", places.key_dir);
     path_set(places.allowed, sizeof(places.allowed), "%s/allowed", places.key_dir);
-    path_set(places.device_dir, sizeof(places.device_dir), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
     *out = places;
     return GP_OK;
 }

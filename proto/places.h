@@ -1,15 +1,16 @@
-/* places.h -- where a pool's sockets, locks, logs and state are, for every process the same.
+/* places.h -- the paths of a pool's sockets, locks, logs and state; every process of a user derives the same ones.
  *
- *   runtime   $GRADPOOL_RUNTIME_DIR; else /run/user/$UID/gradpool if that directory is ours and the user lingers
- *             (/var/lib/systemd/linger/NAME; without lingering, logout removes it); else /tmp/gradpool-$UID
+ *   user_dir  /tmp/gradpool-UID; or STATE/.run.HOST if that exists or another user owns /tmp/gradpool-UID
+ *   runtime   $GRADPOOL_RUNTIME_DIR; else /run/user/UID/gradpool if that directory is ours and the user lingers
+ *             (/var/lib/systemd/linger/NAME; without lingering, logout removes it); else user_dir
  *   pool_dir  runtime/POOL: lock, sockets
  *   state     $GRADPOOL_STATE_DIR, else $XDG_STATE_HOME/gradpool, else ~/.local/state/gradpool
  *   state_dir state/HOST/POOL: journal, epoch, jobs; log_dir is state_dir/log
  *   key_dir   state/HOST/POOL/keys, for links to other hosts
- *   devices   /tmp/gradpool-$UID/devices, whatever the environment says: claims hold across all pools of the user
+ *   devices   user_dir/devices, whatever GRADPOOL_RUNTIME_DIR is: claims hold across all pools of the user
  *
- * Directories of ours are 0700, owned by us and no links; anything else is refused, because whoever can write
- * there can answer in our place. */
+ * Our directories have mode 0700, are owned by the user and are no symbolic links; anything else is refused, because a
+ * process that can write there can answer in place of a daemon. */
 #ifndef GP_PLACES_H
 #define GP_PLACES_H
 

@@ -1,4 +1,5 @@
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "proto/places.h"
 #include "tests/gp_test.h"
@@ -121,6 +122,85 @@ static int mode_of(const char *path)
     struct stat seen;
 
     return lstat(path, &seen) != 0 ? -1 : (int)(seen.st_mode & 07777);
+}
+
+/* In a child that becomes a user without a name, because only root can play the user who squats. */
+static void squatted(void (*check)(const char *tmp))
+{
+    enum { VICTIM = 59137 };
+    char tmp[64];
+
+    if (geteuid() != 0)
+        SKIP("only root can make a directory for another user");
+    snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%d", VICTIM);
+    REQUIRE(mkdir(tmp, 0700) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    int state = -1;
+
+    if (child == 0) {
+        environment_set();
+        unsetenv("GRADPOOL_RUNTIME_DIR");
+        if (mkdir(scratch_path("home"), 0700) != 0 || chown(scratch_path("home"), VICTIM, VICTIM) != 0 ||
+            chmod(scratch_dir, 0711) != 0 || setuid(VICTIM) != 0)
+            _exit(99);
+        setenv("GRADPOOL_STATE_DIR", scratch_path("home/s"), 1);
+        check(tmp);
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
+    }
+    waitpid(child, &state, 0);
+    CHECK_INT(0, state);
+    rmdir(tmp);
+}
+
+static void check_fallback(const char *tmp)
+{
+    gp_places places, again;
+    gp_error err;
+    char host[65] = "", expected[GP_TEXT_ENDPOINT];
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(expected, sizeof(expected), "%.80s/.run.%.20s", scratch_path("home/s"), host);
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(expected, places.runtime);
+    CHECK_STATUS(GP_ENOPOOL, gp_places_check(&places, &err));
+    REQUIRE_OK(gp_places_create(&places, &err), err);
+    REQUIRE_OK(gp_places_check(&places, &err), err);
+    CHECK_INT(0700, mode_of(places.runtime));
+    CHECK_INT(0700, mode_of(places.device_dir));
+    REQUIRE_OK(gp_places_find(&again, "p", &err), err);
+    CHECK(memcmp(&places, &again, sizeof(places)) == 0);
+
+    char longer[GP_TEXT_PATH];
+
+    snprintf(longer, sizeof(longer), "/%0*d", 100, 0);
+    setenv("GRADPOOL_STATE_DIR", longer, 1);
+    CHECK_STATUS(GP_ELIMIT, gp_places_find(&again, "p", &err));
+    CHECK_CONTAINS(err.message, tmp);
+    CHECK_CONTAINS(err.message, "belongs to user 0");
+    CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
+}
+
+TEST(a_directory_of_another_user_in_tmp_does_not_stop_a_pool)
+{
+    squatted(check_fallback);
+}
+
+TEST(a_pool_that_has_left_tmp_does_not_return)
+{
+    gp_places places;
+    gp_error err;
+    char host[65] = "", fallback[GP_TEXT_PATH];
+
+    environment_set();
+    unsetenv("GRADPOOL_RUNTIME_DIR");
+    setenv("GRADPOOL_STATE_DIR", scratch_path("left"), 1);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(fallback, sizeof(fallback), "%.80s/.run.%.20s", scratch_path("left"), host);
+    REQUIRE(mkdir(scratch_path("left"), 0700) == 0 && mkdir(fallback, 0700) == 0);
+    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    CHECK_TEXT(fallback, places.runtime);
 }
 
 TEST(directories_are_made_private_whatever_the_umask)
