@@ -23,7 +23,7 @@
 #include "proto/limits.h"
 #include "proto/messages.h"
 
-enum { EXIT_LOCK_HELD = 75, RETRY_MS = 5, READY_MS = 2000 };
+enum { RETRY_MS = 5, READY_MS = 2000 };
 
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
                          gp_patience *patience, gp_error *err)
@@ -78,6 +78,29 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     return GP_OK;
 }
 
+/* Move *fd to 16 or above, where posix_spawn's file actions do not put a descriptor of the child.  Closes *fd on failure. */
+static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
+{
+    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 16);
+
+    if (raised < 0 && errno == EINVAL) /* the limit of descriptors is below 16 */
+        errno = EMFILE;
+    close(*fd);
+    *fd = raised;
+    return raised >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
+}
+
+/* Open the scheduler's log for its standard output, whose messages until it has read its arguments go there. */
+static gp_status launch_log(int *out, const gp_places *places, gp_error *err)
+{
+    *out = open(places->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*out < 0 && errno == ELOOP)
+        return gp_fail(err, GP_EPERM, "the scheduler's log %s is a symbolic link; remove it",
+                       places->scheduler_log);
+    return *out < 0 ? gp_fail_errno(err, GP_EIO, "cannot open the scheduler's log %s", places->scheduler_log)
+                    : descriptor_raise(out, "the scheduler's log", err);
+}
+
 /* The secrets of those names, where no child's descriptor will be. */
 static gp_status launch_secrets(int *out, const char *names, gp_error *err)
 {
@@ -88,14 +111,16 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
         return status;
     if (names[0] != '\0')
         status = gp_secrets_set(fd, names, err);
-    *out = status == GP_OK ? fcntl(fd, F_DUPFD_CLOEXEC, 16) : -1;
-    close(fd);
-    if (errno == EINVAL) /* so few are allowed */
-        errno = EMFILE;
-    return status == GP_OK && *out < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for secrets") : status;
+    if (status == GP_OK)
+        status = descriptor_raise(&fd, "secrets", err);
+    else
+        close(fd);
+    *out = fd;
+    return status;
 }
 
-/* Spawn the scheduler; *ready is the read end on which it says "ready" or "error: ...". */
+/* Start the scheduler.  *ready is the read end of a pipe on which it reports "ready" or "error: ..."; *pid is a process
+ * that exits then, launch_reap(); the scheduler itself is no child of this process. */
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
                               gp_error *err)
 {
@@ -107,11 +132,13 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
                   { "--kill-after", options->silence_ms } };
     enum { TIMES = sizeof(times) / sizeof(times[0]) };
     char path[4096], workers[16], texts[TIMES][24];
-    const char *argv[20] = { path, "--pool", places->pool, "--ready-fd", "3", "--workers", workers };
-    size_t count = 7;
+    const char *argv[20] = {
+        path, "--pool", places->pool, "--detach", "--ready-fd", "3", "--workers", workers
+    };
+    size_t count = 8;
     char known[GP_SECRETS_NAMES_BYTES], assignment[GP_SECRETS_ASSIGNMENT_BYTES], **environment;
     const char *names = options->secret_env != NULL ? options->secret_env : gp_secrets_names(known);
-    int pipe_fds[2], secrets;
+    int pipe_fds[2], secrets, log;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t all, none;
@@ -150,15 +177,20 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     status = launch_secrets(&secrets, names, err);
     if (status != GP_OK)
         return status;
+    status = launch_log(&log, places, err);
+    if (status != GP_OK) {
+        close(secrets);
+        return status;
+    }
     if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
         close(secrets);
+        close(log);
         return gp_fail_errno(err, GP_EIO, "no pipe for the scheduler's readiness");
     }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, places->scheduler_log,
-                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 3);
     posix_spawn_file_actions_adddup2(&actions, secrets, 4);
     posix_spawn_file_actions_addclosefrom_np(&actions, 5);
@@ -181,6 +213,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     posix_spawn_file_actions_destroy(&actions);
     close(pipe_fds[1]);
     close(secrets);
+    close(log);
     if (problem != 0) {
         close(pipe_fds[0]);
         errno = problem;
@@ -190,21 +223,30 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     return GP_OK;
 }
 
-/* What the scheduler says on its readiness pipe; GP_EBUSY: another one holds the pool's lock. */
-static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp_places *places,
-                                   gp_patience *patience, gp_error *err)
+/* Wait for the child of launch_spawn(), which exits after its report; end it if it has not reported.  The scheduler
+ * continues without it. */
+static void launch_reap(pid_t pid, bool reported)
+{
+    if (!reported)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+/* Read the scheduler's report from its readiness pipe.  GP_EBUSY: another scheduler holds the pool's lock. */
+static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_patience *patience,
+                                   gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
     size_t used = 0;
 
-    for (;;) {
+    while (strchr(line, '\n') == NULL && used < sizeof(line) - 1) {
         struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
         int64_t left = gp_patience_left(patience);
         int said = poll(&poll_fd, 1, gp_patience_turn(patience));
 
-        if (said <= 0 && left == 0) /* in this order: it may be we who were stopped */
-            return gp_fail(err, GP_ETIMEDOUT,
-                           "the scheduler (pid %d) did not get ready in time; its log is %s", (int)pid,
+        if (said <= 0 && left == 0) /* in this order: this process may have been suspended */
+            return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
                            places->scheduler_log);
         if (said <= 0)
             continue;
@@ -212,28 +254,21 @@ static gp_status launch_wait_ready(int ready, pid_t pid, bool *started, const gp
 
         if (got < 0 && errno == EINTR)
             continue;
-        if (got > 0)
-            used += (size_t)got;
-        line[used] = '\0';
-        if (strchr(line, '\n') != NULL || used == sizeof(line) - 1) {
-            line[strcspn(line, "\n")] = '\0';
-            *started = strcmp(line, "ready") == 0;
-            if (*started || strcmp(line, "adopted") == 0)
-                return GP_OK;
-            return gp_fail(err, GP_EIO, "%s", strncmp(line, "error: ", 7) == 0 ? line + 7 : line);
-        }
         if (got <= 0)
             break;
+        used += (size_t)got;
+        line[used] = '\0';
     }
-    int code = 0;
-
-    while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(code) && WEXITSTATUS(code) == EXIT_LOCK_HELD)
+    line[strcspn(line, "\n")] = '\0';
+    *started = strcmp(line, "ready") == 0;
+    if (*started || strcmp(line, "adopted") == 0)
+        return GP_OK;
+    if (strcmp(line, "busy") == 0)
         return gp_fail(err, GP_EBUSY, "another scheduler holds %s", places->lock);
-    return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s %d); its log is %s",
-                   WIFSIGNALED(code) ? "signal" : "exit code",
-                   WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code), places->scheduler_log);
+    if (strncmp(line, "error: ", 7) == 0)
+        return gp_fail(err, GP_EIO, "%s", line + 7);
+    return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s); its log is %s",
+                   strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", places->scheduler_log);
 }
 
 /* The start lock: starters come one after the other. */
@@ -300,8 +335,9 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         if (status != GP_OK)
             break;
         gp_fault_point("starting");
-        status = launch_wait_ready(ready, pid, started, places, patience, &why);
+        status = launch_wait_ready(ready, started, places, patience, &why);
         close(ready);
+        launch_reap(pid, status != GP_ETIMEDOUT);
         if (status == GP_OK) { /* it is there: time enough to come in */
             if (patience->left_ms < READY_MS)
                 patience->left_ms = READY_MS;

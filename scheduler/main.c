@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -28,7 +29,7 @@ typedef struct arguments {
     int64_t idle_timeout_ms, suspect_ms, silence_ms;
     const char *listen;
     int ready_fd;
-    bool help;
+    bool detach, help;
 } arguments;
 
 static void print_usage(FILE *out)
@@ -44,7 +45,8 @@ static void print_usage(FILE *out)
         "(15000)\n"
         "  --listen ENDPOINT    tcp://ADDRESS:PORT for clients on other hosts whose keys are on the list "
         "(none)\n"
-        "  --ready-fd N         write \"ready\", \"adopted\" or \"error: why\" there\n"
+        "  --ready-fd N         write ready, adopted, busy, error: WHY or ended: HOW there\n"
+        "  --detach             serve in a child process; this one exits when the child is ready\n"
         "Exit codes: 0 ended as told, 1 could not start, 2 wrong arguments, 75 another one holds the pool\n",
         out);
 }
@@ -95,6 +97,9 @@ static gp_status parse_option(arguments *out, int option, gp_error *err)
         status = parse_number(&number, "ready-fd", optarg, 0, 1 << 20, err);
         out->ready_fd = status == GP_OK ? (int)number : -1;
         return status;
+    case 'D':
+        out->detach = true;
+        return GP_OK;
     case 'h':
         out->help = true;
         return GP_OK;
@@ -114,6 +119,7 @@ static gp_status parse_arguments(arguments *out, int count, char **values, gp_er
         { "kill-after", required_argument, NULL, 'k' },
         { "listen", required_argument, NULL, 'l' },
         { "ready-fd", required_argument, NULL, 'r' },
+        { "detach", no_argument, NULL, 'D' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
@@ -264,6 +270,53 @@ static gp_status serve(const arguments *given, gp_error *err)
     return status;
 }
 
+/* ---- detaching ---- */
+
+/* Pass the line that the child writes to `from` on to ready_fd.  False: the child wrote none. */
+static bool line_forward(int from, int ready_fd)
+{
+    char line[GP_ERROR_MESSAGE_MAX + 16];
+    size_t used = 0;
+    ssize_t got;
+
+    while (used < sizeof(line) && (got = read(from, line + used, sizeof(line) - used)) != 0)
+        if (got > 0)
+            used += (size_t)got;
+        else if (errno != EINTR)
+            break;
+    return used > 0 && write(ready_fd, line, used) == (ssize_t)used;
+}
+
+/* Continue in a child, which is no child of the starter: a program that starts a pool through the library has no process
+ * to wait for while the pool runs.  The parent reports how the start ends, then exits, and does not return from here. */
+static gp_status detach(arguments *given, gp_error *err)
+{
+    int fds[2], state = 0;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot make a pipe");
+    pid_t child = fork();
+
+    if (child < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot start the scheduler's process");
+    if (child == 0) {
+        close(fds[0]);
+        if (given->ready_fd >= 0)
+            close(given->ready_fd);
+        given->ready_fd = fds[1];
+        return GP_OK;
+    }
+    close(fds[1]);
+    if (line_forward(fds[0], given->ready_fd))
+        _exit(0);
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
+        ;
+    if (given->ready_fd >= 0)
+        dprintf(given->ready_fd, "ended: %s %d\n", WIFSIGNALED(state) ? "signal" : "exit code",
+                WIFSIGNALED(state) ? WTERMSIG(state) : WEXITSTATUS(state));
+    _exit(1);
+}
+
 int main(int count, char **values)
 {
     arguments given;
@@ -276,6 +329,8 @@ int main(int count, char **values)
         print_usage(stdout);
         return 0;
     }
+    if (status == GP_OK && given.detach)
+        status = detach(&given, &err);
     if (status == GP_OK) {
         gp_surroundings_detach();
         status = gp_secrets_keep(&err);
@@ -285,9 +340,12 @@ int main(int count, char **values)
             return 0;
     }
     gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
-    if (status == GP_EBUSY) /* the starter goes by the exit code: whoever is there answers the door */
-        return EXIT_LOCK_HELD;
-    if (given.ready_fd >= 0)
+    if (given.ready_fd >= 0 &&
+        status == GP_EBUSY) /* the starter connects to the scheduler that holds the lock */
+        dprintf(given.ready_fd, "busy\n");
+    else if (given.ready_fd >= 0)
         dprintf(given.ready_fd, "error: %s\n", err.message);
+    if (status == GP_EBUSY)
+        return EXIT_LOCK_HELD;
     return status == GP_EINVAL ? EXIT_USAGE : 1;
 }

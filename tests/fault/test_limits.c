@@ -552,6 +552,18 @@ TEST(directories_of_others_are_refused_with_the_reason)
         CHECK(chown(in_root("run"), 0, 0) == 0);
     }
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    CHECK_INT(0, STAGE_RUN("down"));
+
+    char log[300], host[65] = "", target[200];
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(log, sizeof(log), "%s/state/%s/default/log/scheduler.log", pools_root, host);
+    snprintf(target, sizeof(target), "%s", in_root("target"));
+    CHECK(unlink(log) == 0 && symlink(target, log) == 0);
+    check_refused("a link in place of the scheduler's log", "is a symbolic link; remove it");
+    CHECK(access(target, F_OK) != 0);
+    unlink(log);
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     end_well();
 }
 

@@ -10,6 +10,8 @@ TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
     pools_begin(NULL);
     CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&first, &(gp_pool_options){ .attach_only = true }, &err));
     REQUIRE_OK(gp_pool_open(&first, &(gp_pool_options){ .workers = 3 }, &err), err);
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 &&
+          errno == ECHILD); /* the scheduler is no child of this process */
     REQUIRE_OK(gp_pool_open(&second, NULL, &err), err);
     CHECK_INT(first->scheduler_pid, second->scheduler_pid);
     gp_free(pools_settled(first));
