@@ -1,5 +1,6 @@
 #include "client/launch.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +18,14 @@
 
 #include "client/pool.h"
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/secret.h"
 #include "proto/curve.h"
 #include "proto/limits.h"
 #include "proto/messages.h"
 
-enum { RETRY_MS = 5, READY_MS = 2000 };
+enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
                          gp_patience *patience, gp_error *err)
@@ -294,16 +296,81 @@ static gp_status launch_lock(int *lock, const gp_places *places, gp_patience *pa
     return GP_OK;
 }
 
+/* ---- finding without starting ---- */
+
+/* Whether a worker of the pool is alive: it waits for the next scheduler for a few seconds after its own has failed. */
+static bool worker_alive(const gp_places *places)
+{
+    DIR *folder = opendir(places->pool_dir);
+    struct dirent *entry;
+    bool alive = false;
+
+    while (folder != NULL && !alive && (entry = readdir(folder)) != NULL) {
+        char path[GP_TEXT_ENDPOINT];
+        size_t bytes = strlen(entry->d_name);
+
+        if (entry->d_name[0] == 'w' && bytes > 5 && strcmp(entry->d_name + bytes - 5, ".door") == 0 &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", places->pool_dir, entry->d_name) < sizeof(path))
+            alive = gp_door_listened(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return alive;
+}
+
+/* Whether a process holds the start lock. */
+static bool is_starting(const gp_places *places)
+{
+    char path[GP_TEXT_ENDPOINT + 16];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+    close(fd);
+    return held;
+}
+
+/* gp_launch_find() for a caller that must not start a scheduler.  A scheduler that failed is replaced by a client that
+ * works in the pool, or by the next command that starts one: wait for that while workers are alive, at most REPLACED_MS. */
+static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
+                               const uint8_t session[16], gp_patience *patience, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + REPLACED_MS;
+
+    if (patience->left_ms < REPLACED_MS)
+        deadline = gp_now_ms() + patience->left_ms;
+    for (;;) {
+        gp_status status = gp_launch_find(door, reply, places, session, patience, err);
+
+        if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
+            !(is_starting(places) || worker_alive(places)))
+            return status;
+        if (gp_now_ms() >= deadline)
+            return gp_fail(err, GP_ENOPOOL,
+                           "the scheduler of pool %s failed, and no client has started the next one; run: "
+                           "gradpool up",
+                           places->pool);
+        gp_sleep_ms(REPLACED_RETRY_MS);
+    }
+}
+
 gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
                     const gp_pool_options *options, const uint8_t session[16], gp_patience *patience,
                     gp_error *err)
 {
     int timeout_ms = (int)patience->left_ms;
     gp_error why = { 0 };
-    gp_status status = gp_launch_find(door, reply, places, session, patience, &why);
+    gp_status status;
 
     *started = false;
-    if (status != GP_ENOPOOL || options->attach_only) {
+    if (options->attach_only)
+        return launch_attach(door, reply, places, session, patience, err);
+    status = gp_launch_find(door, reply, places, session, patience, &why);
+    if (status != GP_ENOPOOL) {
         if (status != GP_OK)
             gp_fail(err, status, "%s", why.message);
         return status;

@@ -120,6 +120,9 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
 gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
                                   const gp_door_hello *hello, gp_patience *patience, gp_error *err);
 
+/* gp_door_listened -- whether a process accepts connections at path; never waits. */
+bool gp_door_listened(const char *path);
+
 /* gp_door_gone -- whether the other end has hung up; a request that waits is left where it is. */
 bool gp_door_gone(int door_fd);
 

@@ -29,7 +29,9 @@ static gp_status connect_until(int fd, const char *path, gp_patience *patience, 
         return status;
     while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         if (errno == ENOENT || errno == ECONNREFUSED)
-            return gp_fail(err, GP_ENOPOOL, "nobody listens at %s; start a pool with: gradpool up", path);
+            return gp_fail(err, GP_ENOPOOL,
+                           "no pool is running: no scheduler listens at %s; start one with: gradpool up",
+                           path);
         if (errno == EACCES || errno == EPERM)
             return gp_fail_errno(err, GP_EPERM, "cannot connect to %s", path);
         if (errno != EAGAIN && errno != EINTR)
@@ -80,6 +82,18 @@ static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_p
     if (reply->status != GP_OK)
         return gp_fail(err, (gp_status)reply->status, "%s", reply->text);
     return GP_OK;
+}
+
+bool gp_door_listened(const char *path)
+{
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool listened = fd >= 0 && gp_unix_address(&address, path, NULL) == GP_OK &&
+                    (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN);
+
+    if (fd >= 0)
+        close(fd);
+    return listened;
 }
 
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,

@@ -1,4 +1,5 @@
 /* test_adopt.c -- the scheduler is killed, stopped, killed again; workers, leases and clients go on with the next one. */
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -203,6 +204,44 @@ TEST(a_handle_starts_the_next_scheduler_itself)
         check_adopted();
     }
     CHECK_INT(3, pool->reunions);
+    end();
+}
+
+static void *attach(void *context)
+{
+    gp_status *status = context;
+    gp_pool *reader = NULL;
+
+    *status = gp_pool_open(&reader, &(gp_pool_options){ .attach_only = true }, NULL);
+    gp_pool_close(reader);
+    return NULL;
+}
+
+TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
+{
+    gp_status status = GP_OK;
+    pthread_t reader;
+    uint32_t count = 0;
+    gp_pool *other = NULL;
+
+    REQUIRE(begin());
+    kill_scheduler();
+    REQUIRE(pthread_create(&reader, NULL, attach, &status) == 0);
+    gp_sleep_ms(100); /* the reader looks meanwhile, and must not give up */
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    pthread_join(reader, NULL);
+    CHECK_STATUS(GP_OK, status);
+    check_adopted();
+
+    /* Without workers there is nothing to wait for. */
+    kill_scheduler();
+    for (int i = 0; i < WORKERS; i++) {
+        kill(workers[i], SIGKILL);
+        CHECK(await_end(workers[i]));
+    }
+    CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&other, &(gp_pool_options){ .attach_only = true }, &err));
+    CHECK_CONTAINS(err.message, "no pool is running");
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
     end();
 }
 
