@@ -203,6 +203,19 @@ static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
     }
 }
 
+/* GP_EPEER: no worker has started. */
+static gp_status up_check_workers(const gp_status_reply *reply, gp_error *err)
+{
+    uint32_t dead = 0;
+
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        dead += reply->workers[i].state == GP_WORKER_DEAD;
+    if (dead == 0 || dead < reply->workers_count)
+        return GP_OK;
+    return gp_fail(err, GP_EPEER, "no worker has started; worker %" PRIu32 ": %s",
+                   reply->workers[0].slot.index, reply->workers[0].reason);
+}
+
 static int up_run(cli_call *call)
 {
     const up_options *options = call->options;
@@ -255,6 +268,7 @@ static int up_run(cli_call *call)
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
+    status = up_check_workers(reply, &err);
     if (options->common.json) {
         gp_buffer text;
 
@@ -266,13 +280,14 @@ static int up_run(cli_call *call)
         char time[40];
 
         show_status(reply);
-        printf("\n%s; ready in %s\n", story.started ? "started" : story.text,
-               cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
+        if (status == GP_OK)
+            printf("\n%s; ready in %s\n", story.started ? "started" : story.text,
+                   cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
         if (cli_given(call, "listen"))
             up_say_listen(call, reply);
     }
     gp_free(reply);
-    return CLI_OK;
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
 extern const cli_command cli_command_up;

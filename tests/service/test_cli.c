@@ -85,6 +85,20 @@ TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
     pools_end();
 }
 
+TEST(up_fails_if_no_worker_starts)
+{
+    cli_begin();
+    write_file("worker", "#!/bin/sh\nexit 7\n");
+    chmod(in_root("worker"), 0700);
+    setenv("GRADPOOL_WORKER", in_root("worker"), 1);
+    RUN_CODE(1, "up", "--workers", "2");
+    CHECK_CONTAINS(err, "no worker has started; worker 1: it died 5 times while starting");
+    CHECK_CONTAINS(out, "dead");
+    CHECK(strstr(out, "ready in") == NULL);
+    RUN_OK("down");
+    pools_end();
+}
+
 TEST(status_in_json_has_the_promised_members)
 {
     cli_begin();
