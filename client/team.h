@@ -26,7 +26,6 @@
 #include <pthread.h>
 
 #include "client/dispatch.h"
-#include "client/memory_kills.h"
 #include "client/pool.h"
 #include "client/shared.h"
 #include "client/team_parts.h"
@@ -74,13 +73,11 @@ typedef struct team_worker {
     uint32_t held, leaving; /* payloads from here, and those of them that it was told to release */
     int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
     int64_t last_ns;  /* when its last call ended */
-    memory_kills kills;
     /* Of the process that died last: */
     bool lost_known;
     bool facts_awaited; /* something waits for them */
     gp_patience facts;
     gp_worker_lost lost;
-    bool out_of_memory;
 } team_worker;
 
 /* A payload that workers have. */

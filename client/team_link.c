@@ -20,10 +20,9 @@ void team_death_words(const gp_team *team, uint32_t worker, const char *doing, c
     if (!w->lost_known)
         snprintf(text, bytes, "worker %" PRIu32 " died%s, how is not known; its log is %s", w->index, doing,
                  team->pool->grant.slots[worker - 1].log);
-    else if (lost->signal == SIGKILL && w->out_of_memory)
-        snprintf(text, bytes,
-                 "worker %" PRIu32 " was killed because memory ran out (signal 9)%s; its log is %s", w->index,
-                 doing, lost->log);
+    else if (lost->out_of_memory != 0)
+        snprintf(text, bytes, "worker %" PRIu32 " was killed because memory ran out%s; its log is %s",
+                 w->index, doing, lost->log);
     else if (lost->signal > 0)
         snprintf(text, bytes, "worker %" PRIu32 " was killed by signal %" PRId32 " (%s)%s; its log is %s",
                  w->index, lost->signal,
@@ -255,7 +254,6 @@ static void worker_down(gp_team *team, uint32_t w)
         team->info.worker_deaths++;
     }
     worker->stage = TEAM_DOWN;
-    worker->out_of_memory = memory_kills_grew(&worker->kills);
     worker->dirty = false;
     worker->down = gp_patience_of(TEAM_REPLACE_MS);
     worker->dial_ms = INT64_MAX; /* when a grant comes */
@@ -291,7 +289,6 @@ static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
     int segment = -1;
 
     team_worker_close(team, w);
-    memory_kills_begin(&worker->kills, team->pool->grant.slots[w - 1].pid);
     gp_status status = pool_knock_worker(team->pool, w - 1, &worker->door, TEAM_DOOR_MS, err);
 
     if (status == GP_OK)

@@ -190,7 +190,8 @@ typedef struct gp_worker_lost {
     int32_t exit_code; /* -1 = not known, or a signal */
     char cause[GP_TEXT_CAUSE];
     char log[GP_TEXT_PATH];
-    uint64_t step; /* the last it reported */
+    uint64_t step;          /* the last it reported */
+    uint32_t out_of_memory; /* 1: killed by the kernel for lack of memory */
 } gp_worker_lost;
 
 /* A member of the client's lease gives no sign of life, or its training makes no step; or it does again. */

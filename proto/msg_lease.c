@@ -107,6 +107,7 @@ const gp_field gp_worker_lost_fields[] = {
     GP_FIELD_PROSE(gp_worker_lost, cause),
     GP_FIELD_PROSE(gp_worker_lost, log),
     GP_FIELD_U64(gp_worker_lost, step, 0, GP_STEPS_MAX),
+    GP_FIELD_U32_OPTIONAL(gp_worker_lost, out_of_memory, 0, 1, 0),
     GP_FIELD_END,
 };
 

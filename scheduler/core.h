@@ -241,6 +241,7 @@ typedef struct gp_core_event {
     int64_t stretch_ms, stretch_max_ms;
     gp_core_death_kind death;
     int number;
+    bool out_of_memory; /* the kernel killed it for lack of memory */
     const char *reason;
 } gp_core_event;
 
@@ -280,6 +281,7 @@ typedef struct gp_core_action {
     uint32_t lost_slot, lost_incarnation;
     gp_core_death_kind lost_death;
     int lost_number;
+    bool lost_out_of_memory;
     uint64_t lost_step;
     uint32_t workers;
     bool asked;

@@ -134,6 +134,7 @@ void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event
         action->lost_incarnation = event->incarnation;
         action->lost_death = event->death;
         action->lost_number = event->number;
+        action->lost_out_of_memory = event->out_of_memory;
         action->lost_step = core->slots[event->slot].step;
         snprintf(action->text, sizeof(action->text), "%s", cause);
     }

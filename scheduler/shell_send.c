@@ -198,7 +198,8 @@ static gp_status send_worker_lost(shell *s, const gp_core_action *action, const 
                             .incarnation = action->lost_incarnation,
                             .signal = -1,
                             .exit_code = -1,
-                            .step = action->lost_step };
+                            .step = action->lost_step,
+                            .out_of_memory = action->lost_out_of_memory };
 
     if (action->lost_death == GP_CORE_DIED_SIGNAL)
         lost.signal = action->lost_number;

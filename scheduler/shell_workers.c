@@ -276,6 +276,7 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
                          "%s", err.message);
             return;
         }
+        gp_memory_kills_watch(&worker->child.kills, (uint32_t)worker->child.pid, gp_now_ms());
         event.kind = GP_CORE_EVENT_WORKER_BEAT;
         event.step = beat.step;
         event.work = (gp_core_work)beat.work;

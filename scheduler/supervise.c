@@ -167,8 +167,10 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     gp_free(environment);
     if (problem == 0) {
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* close-on-exec by itself */
-        if (out->pidfd >= 0)
+        if (out->pidfd >= 0) {
+            gp_memory_kills_begin(&out->kills, (uint32_t)out->pid);
             return GP_OK;
+        }
         problem = errno;
         kill(out->pid, SIGKILL); /* a child that cannot be watched is no worker */
         waitpid(out->pid, NULL, 0);
@@ -197,7 +199,7 @@ void gp_supervise_kill(const gp_child *child)
     kill(child->pid, SIGKILL); /* should it have left its group; unreaped, so the pid is still its own */
 }
 
-/* Its parent, whoever that is now, hears what it died of. */
+/* The exit status goes to the child's parent; the kernel's count of kills is all that is left to see here. */
 static bool reap_adopted(gp_child *child, gp_core_event *event)
 {
     struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
@@ -205,6 +207,7 @@ static bool reap_adopted(gp_child *child, gp_core_event *event)
     if (poll(&ended, 1, 0) <= 0)
         return false;
     event->death = GP_CORE_DIED_UNKNOWN;
+    event->out_of_memory = gp_memory_kills_grew(&child->kills);
     close(child->pidfd);
     *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
     return true;
@@ -223,6 +226,8 @@ bool gp_supervise_reap(gp_child *child, gp_core_event *event)
     waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
     event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
     event->number = info.si_status;
+    event->out_of_memory = event->death == GP_CORE_DIED_SIGNAL && event->number == SIGKILL &&
+                           gp_memory_kills_grew(&child->kills);
     close(child->pidfd);
     *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
     return true;

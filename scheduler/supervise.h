@@ -7,13 +7,15 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
+#include "common/base/memory_kills.h"
 #include "scheduler/core.h"
 
 typedef struct gp_child {
     pid_t pid; /* 0 = none */
     int pidfd; /* readable when it has ended; -1 = none */
     uint32_t incarnation;
-    bool adopted; /* no child of ours, but of a scheduler that died: what it dies of cannot be known */
+    bool adopted;          /* a child of an earlier scheduler: the signal that it dies of cannot be known */
+    gp_memory_kills kills; /* watched with each beat of a worker */
 } gp_child;
 
 /* gp_supervise_program -- the worker's executable: $GRADPOOL_WORKER, or gradpool-worker beside our own, or in
@@ -38,8 +40,8 @@ uint64_t gp_supervise_start_time(pid_t pid);
  * and the number of its group may be another's by now. */
 void gp_supervise_kill(const gp_child *child);
 
-/* gp_supervise_reap -- what it died of, into event->death and event->number; *child is empty afterwards.
- * False: it has not ended. */
+/* gp_supervise_reap -- set event->death, ->number and ->out_of_memory to the cause of its end; *child is empty
+ * afterwards.  False: it has not ended. */
 bool gp_supervise_reap(gp_child *child, gp_core_event *event);
 
 #endif

@@ -50,6 +50,8 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
         name = sigdescr_np(event->number);
         if (slot->process == GP_CORE_DYING && slot->reason[0] != '\0')
             snprintf(how, sizeof(how), "was replaced: %.110s", slot->reason);
+        else if (event->out_of_memory)
+            snprintf(how, sizeof(how), "was killed because memory ran out (signal %d)", event->number);
         else
             snprintf(how, sizeof(how), "was killed by signal %d (%s)", event->number,
                      name == NULL ? "unknown" : name);
@@ -61,7 +63,8 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
         snprintf(how, sizeof(how), "could not be started: %s", strerrordesc_np(event->number));
         break;
     case GP_CORE_DIED_UNKNOWN:
-        snprintf(how, sizeof(how), "died, signal unknown");
+        snprintf(how, sizeof(how), "%s",
+                 event->out_of_memory ? "was killed because memory ran out" : "died, signal unknown");
         break;
     }
     if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN)

@@ -12,6 +12,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/params.h"
+#include "common/base/memory_kills.h"
 #include "common/base/patience.h"
 #include "common/base/printable.h"
 #include "common/base/rng.h"
@@ -363,6 +364,71 @@ TEST(printable_text_keeps_utf8_and_loses_what_a_terminal_acts_on)
     CHECK_CONTAINS(err.message, "the job name has a control character or invalid UTF-8 (0x1b at byte 3)");
     gp_fail(&err, GP_EIO, "cannot read %s", "a\x7f\xc2\x9b.npy");
     CHECK_TEXT("cannot read a??.npy", err.message);
+}
+
+/* ---- kills for lack of memory ---- */
+
+static void counter_write(const char *root, const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    REQUIRE_OK(gp_directory_make_above(path, 0700, &err), err);
+    REQUIRE_OK(gp_file_write(path, text, strlen(text), &err), err);
+}
+
+TEST(kills_are_counted_in_the_memory_control_group_of_the_process)
+{
+    static const struct {
+        const char *cgroups, *path; /* path: under the root, or absolute */
+    } rows[] = {
+        { "0::/pool.slice/a\n", "/pool.slice/a/memory.events" },
+        { "0::/\n", "/memory.events" },
+        { "5:cpu,cpuacct:/x\n4:memory:/old/b\n0::/hybrid\n", "/memory/old/b/memory.oom_control" },
+        { "3:hugetlb,memory:/old/b\n", "/memory/old/b/memory.oom_control" },
+        { "1:memory2:/old/b\n0::/unified-only\n", "/unified/unified-only/memory.events" },
+        { "0::/elsewhere\n", "/proc/vmstat" },
+        { "no line of that form\n:\n", "/proc/vmstat" },
+        { "", "/proc/vmstat" },
+    };
+    char root[] = "/tmp/gpt-XXXXXX", expected[PATH_MAX];
+    gp_memory_kills kills;
+
+    REQUIRE(leftovers_make(root) != NULL);
+    counter_write(root, "pool.slice/a/memory.events", "low 0\noom 2\noom_kill 3\n");
+    counter_write(root, "memory.events", "oom_kill 0\n");
+    counter_write(root, "elsewhere/memory.events", "low 0\n");
+    counter_write(root, "memory/old/b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+    counter_write(root, "unified/unified-only/memory.events", "oom_kill 0\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool counted = rows[i].path[1] != 'p' || strstr(rows[i].path, "slice") != NULL;
+
+        gp_memory_kills_find(&kills, rows[i].cgroups, root);
+        snprintf(expected, sizeof(expected), "%s%s", counted ? root : "", rows[i].path);
+        CHECK_TEXT(expected, kills.path);
+    }
+    gp_memory_kills_find(&kills, rows[0].cgroups, root);
+    kills.earlier = 3;
+    CHECK(!gp_memory_kills_grew(&kills));
+    counter_write(root, "pool.slice/a/memory.events", "oom_kill 4\n");
+    CHECK(gp_memory_kills_grew(&kills));
+    kills.earlier = UINT64_MAX;
+    CHECK(!gp_memory_kills_grew(&kills));
+}
+
+TEST(kills_of_more_than_two_readings_ago_do_not_count)
+{
+    gp_memory_kills kills;
+
+    gp_memory_kills_begin(&kills, (uint32_t)getpid());
+    CHECK(!gp_memory_kills_grew(&kills));
+    kills.earlier = 1;
+    kills.latest = 2;
+    gp_memory_kills_watch(&kills, (uint32_t)getpid(), kills.latest_ms + 999);
+    CHECK_INT(1, kills.earlier);
+    gp_memory_kills_watch(&kills, (uint32_t)getpid(), kills.latest_ms + 1000);
+    CHECK_INT(2, kills.earlier);
 }
 
 /* ---- files ---- */

@@ -437,6 +437,23 @@ TEST(another_session_cannot_release_a_lease)
     pool_free();
 }
 
+TEST(the_client_learns_that_memory_ran_out)
+{
+    gp_core_event event;
+    const gp_core_action *lost;
+
+    REQUIRE(pool_held(2));
+    event = of_worker(GP_CORE_EVENT_WORKER_DIED, 1);
+    event.death = GP_CORE_DIED_SIGNAL;
+    event.number = 9;
+    event.out_of_memory = true;
+    say(event);
+    lost = find(GP_CORE_WORKER_LOST);
+    REQUIRE(lost != NULL && lost->lost_out_of_memory);
+    CHECK_CONTAINS(lost->text, "was killed because memory ran out (signal 9)");
+    pool_free();
+}
+
 TEST(lease_ids_are_never_used_again)
 {
     REQUIRE(pool_held(1));

@@ -493,6 +493,65 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
     unsetenv("XDG_CACHE_HOME");
 }
 
+/* ---- memory ---- */
+
+/* Make a control group with a limit on memory; false: this user or kernel cannot. */
+static bool memory_group_make(char group[100], const char *limit)
+{
+    static const char *const kinds[][2] = { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+                                            { "/sys/fs/cgroup", "memory.max" } };
+
+    for (size_t i = 0; i < 2; i++) {
+        char path[200];
+
+        snprintf(group, 100, "%s/gradpool-test-%d", kinds[i][0], (int)getpid());
+        snprintf(path, sizeof(path), "%s/%s", group, kinds[i][1]);
+        if (mkdir(group, 0700) != 0)
+            continue;
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+        if (fd >= 0 && write(fd, limit, strlen(limit)) == (ssize_t)strlen(limit)) {
+            close(fd);
+            return true;
+        }
+        if (fd >= 0)
+            close(fd);
+        rmdir(group);
+    }
+    return false;
+}
+
+TEST(a_training_whose_worker_the_kernel_kills_for_memory_is_told_so)
+{
+    char group[100], procs[120];
+
+    if (!memory_group_make(group, "100000000"))
+        SKIP("no memory control group can be made here; it takes root");
+    cli_begin();
+    snprintf(procs, sizeof(procs), "%s/cgroup.procs", group);
+    fflush(stdout);
+    pid_t child = fork(); /* `up` and its daemons are in the group, this process is not */
+
+    if (child == 0) {
+        FILE *file = fopen(procs, "w");
+
+        if (file == NULL || fprintf(file, "%d", (int)getpid()) < 0 || fclose(file) != 0)
+            _exit(97);
+        _exit(RUN("up", "--workers", "1"));
+    }
+    int state = -1;
+
+    waitpid(child, &state, 0);
+    CHECK_INT(0, state);
+    RUN_CODE(1, "train", "--network", "alexnet", "--data", "synthetic:224x224x3:10:64", "--mini-batch-size",
+             "64", "--max-restarts", "0");
+    CHECK_CONTAINS(err, "was killed because memory ran out (signal 9)");
+    pools_end();
+    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; rmdir(group) != 0 && gp_now_ms() < until;)
+        gp_sleep_ms(5);
+    CHECK(access(group, F_OK) != 0);
+}
+
 /* ---- names from outside ---- */
 
 TEST(names_of_folders_and_jobs_cannot_act_on_the_terminal)
