@@ -201,6 +201,9 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
     void (*note)(void *context, const char *sentence);
     /* Its number of workers changed, or one of them was replaced.  A sentence about it goes to the pool's note as well. */
     void (*regroup)(void *context, const gp_train_regroup *regroup);
+    /* A failure that does not end the training: a checkpoint that cannot be written, or a damaged one that was skipped.
+     * NULL: the sentence goes to the pool's note. */
+    void (*warning)(void *context, const char *sentence);
 } gp_train_events;
 
 /* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this

@@ -274,6 +274,16 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     run_end_rank(run, rank, status == GP_OK ? REFORM_FINISHED : REFORM_FAILED);
 }
 
+static void run_take_note(gp_run *run, const gp_train_note *note)
+{
+    const gp_train_events *events = &run->request->events;
+
+    if (note->warning && events->warning != NULL)
+        events->warning(events->context, note->text);
+    else
+        pool_note(run->pool, "%s", note->text);
+}
+
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     union {
@@ -307,7 +317,7 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         break;
     case GP_ID(train_note):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            pool_note(run->pool, "%s", message.note.text);
+            run_take_note(run, &message.note);
         break;
     case GP_ID(train_done):
         run_take_done(run, rank, in);

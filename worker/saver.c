@@ -30,7 +30,7 @@ static void saver_write(gp_saver *saver, char text[480], bool *failed)
 
     *failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
     if (*failed)
-        snprintf(text, 480, "checkpoint of step %llu: %.400s; the training goes on",
+        snprintf(text, 480, "no checkpoint of step %llu: %.400s; the training continues",
                  (unsigned long long)saver->copy.step, err.message);
     else
         snprintf(text, 480, "checkpoint of step %llu in %.380s (%.0f ms)",

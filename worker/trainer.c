@@ -124,11 +124,10 @@ void gp_trainer_stand(gp_trainer *trainer, const gp_checkpoint *at)
 static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 {
     gp_checkpoint checkpoint;
-    char damaged[240];
 
     gp_trainer_checkpoint(trainer, &checkpoint);
     gp_status status =
-        gp_checkpoint_read(&checkpoint, &trainer->frame, trainer->options.resume, damaged, err);
+        gp_checkpoint_read(&checkpoint, &trainer->frame, trainer->options.resume, trainer->damaged, err);
 
     if (status != GP_OK)
         return status;
@@ -140,8 +139,8 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
     gp_trainer_stand(trainer, &checkpoint);
     /* A run that is complete takes no step: it validates once more, so that its result has the numbers. */
     trainer->owes_validation = checkpoint.epoch >= trainer->options.max_epochs && trainer->validation != NULL;
-    snprintf(trainer->resumed, sizeof(trainer->resumed), "%s%sresumed after step %" PRIu64 " of %.200s",
-             damaged, damaged[0] == '\0' ? "" : "; ", trainer->step, trainer->options.resume);
+    snprintf(trainer->resumed, sizeof(trainer->resumed), "resumed after step %" PRIu64 " of %.200s",
+             trainer->step, trainer->options.resume);
     return GP_OK;
 }
 
@@ -163,8 +162,8 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
         if (status == GP_OK && trainer->options.resume[0] != '\0')
             status = trainer_resume(trainer, err);
     }
-    if (trainer->again) /* that was told when the first group began */
-        trainer->resumed[0] = '\0';
+    if (trainer->again) /* the first group has reported both */
+        trainer->resumed[0] = trainer->damaged[0] = '\0';
     if (status != GP_OK || trainer->options.checkpoint_path[0] == '\0' || trainer->rank != 0)
         return status;
     gp_trainer_checkpoint(trainer, &now);

@@ -599,6 +599,12 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     gp_error err = { 0 };
 
     *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
+    if (trainer->damaged[0] != '\0' && trainer->rank == 0) {
+        char text[320];
+
+        snprintf(text, sizeof(text), "%s; the checkpoint before it is used", trainer->damaged);
+        sink->note(sink->context, text, true);
+    }
     if (trainer->resumed[0] != '\0' && trainer->rank == 0)
         sink->note(sink->context, trainer->resumed, false);
     if (trainer->network[0] != '\0' && trainer->rank == 0 && !trainer->again)

@@ -113,7 +113,8 @@ struct gp_trainer {
     uint32_t bucket_count;
     gp_checkpoint_frame frame;
     gp_saver *saver;   /* of rank 0; NULL without a checkpoint-path */
-    char resumed[480]; /* what to tell about where the state came from; "" = nothing */
+    char resumed[480]; /* a note on the checkpoint that was resumed; "": none */
+    char damaged[240]; /* the damaged checkpoint that was skipped for it, and why; "": none */
     char *classes;     /* JSON array of names */
     /* State of a run. */
     uint64_t step;         /* committed */

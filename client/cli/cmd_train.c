@@ -119,6 +119,7 @@ typedef struct gp_session {
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
     advice_watch advice;
+    gp_buffer warnings;     /* before the folder is opened: lines for its log */
     bool reported;          /* report.json was written */
     int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
     double passes, state_s; /* see term_grace_update() */
@@ -222,6 +223,20 @@ static void train_note_event(void *context, const char *sentence)
 
     if (!session->options->common.quiet)
         show_line(stderr, sentence);
+}
+
+/* Print a warning, with --quiet too, and write it into the log of the run's folder. */
+static void train_warning_event(void *context, const char *sentence)
+{
+    gp_session *session = context;
+
+    fprintf(stderr, "warning: %s\n", sentence);
+    if (session->folder.path[0] == '\0')
+        gp_buffer_printf(&session->warnings, NULL, "warning: %s\n", sentence);
+    else if (session->folder.log != NULL) {
+        fprintf(session->folder.log, "warning: %s\n", sentence);
+        fflush(session->folder.log);
+    }
 }
 
 /* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
@@ -471,6 +486,7 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                                         .context = session,
                                         .change = train_change_event,
                                         .note = train_note_event,
+                                        .warning = train_warning_event,
                                         .regroup = train_regroup_event },
                             .stop = &cli_stop,
                             .pretrained = given_or_null(options->pretrained),
@@ -562,6 +578,7 @@ static int train_run(cli_call *call)
     gp_status status;
     int code = CLI_OK;
 
+    gp_buffer_init(&session.warnings, 1 << 16);
     train_continue_job(call);
     status = train_prepare(&session, &training, &err);
     if (status == GP_OK)
@@ -576,6 +593,7 @@ static int train_run(cli_call *call)
     }
     gp_training_free(training);
     changes_deinit(&session.changes);
+    gp_buffer_deinit(&session.warnings);
     if (status != GP_OK)
         code = cli_fail(call, &err);
     if (session.reported && job_self_folder() == NULL && !options->common.quiet)

@@ -693,9 +693,9 @@ TEST(a_file_that_cannot_be_written_costs_itself_and_no_more)
         { "mkdir:1+:EROFS:gradpool-runs", false, "gradpool-runs" },
         { "write:1+:ENOSPC:scheduler.log", true, "" },
         { "write:1+:EIO:worker-1.log", true, "" },
-        { "fsync:1+:EIO:/ck/", true, "the training goes on" },
-        { "rename:1+:EIO:/ck/", true, "the training goes on" },
-        { "fallocate:1+:ENOSPC:/ck/", true, "the training goes on" },
+        { "fsync:1+:EIO:/ck/", true, "the training continues" },
+        { "rename:1+:EIO:/ck/", true, "the training continues" },
+        { "fallocate:1+:ENOSPC:/ck/", true, "the training continues" },
     };
 
     if (GP_SANITIZED)

@@ -337,6 +337,18 @@ TEST(a_training_tells_its_end_in_json_and_keeps_a_folder)
     pools_end();
 }
 
+TEST(warnings_of_a_training_are_printed_with_quiet)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    FINISH_CODE(
+        0, start(-1, -1,
+                 (const char *const[]){ "train", "--network", "lenet", "--data", "digits:200", "--epochs",
+                                        "1", "--quiet", "--checkpoint-path", "/proc/none", NULL }));
+    CHECK_CONTAINS(err, "warning: no checkpoint of step 2: cannot make the directory /proc/none");
+    pools_end();
+}
+
 TEST(two_trainings_in_the_same_second_keep_both_models)
 {
     const char *const train[] = { "train", "--network", "lenet",     "--data", "digits:500", "--epochs",

@@ -1120,7 +1120,7 @@ TEST(a_full_disk_stops_no_training)
     CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
     CHECK_INT(60, job->results[0].records);
     CHECK(job->results[0].notes >= 1);
-    CHECK_CONTAINS(job->results[0].note, "the training goes on");
+    CHECK_CONTAINS(job->results[0].note, "the training continues");
     job_free(job);
 }
 
