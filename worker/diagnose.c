@@ -56,7 +56,7 @@ static void examine_weights(examination *e)
 static void examine_outputs(examination *e, uint32_t count, uint64_t position)
 {
     const gp_graph *graph = e->request->graph;
-    const gp_ops *ops = &graph->ops[GP_PHASE_TRAIN];
+    const gp_ops *ops = &graph->ops[e->request->phase];
 
     for (uint32_t i = 0; i < ops->forward_count; i++) {
         const gp_op *op = &ops->op[i];
@@ -136,7 +136,7 @@ static gp_status examine_samples(examination *e, gp_error *err)
     if (status == GP_OK)
         status = gp_backend_cpu.compile(
             &e->plan, e->backend, graph,
-            &(gp_plan_options){ .phase = GP_PHASE_TRAIN,
+            &(gp_plan_options){ .phase = request->phase,
                                 .micro_batch = e->batch,
                                 .sample_dtype = gp_store_get_info(request->store)->dtype },
             &memory, err);
@@ -151,13 +151,15 @@ static gp_status examine_samples(examination *e, gp_error *err)
 
         status = examine_call(e, done, left < e->batch ? left : e->batch, err);
         request->progress(request->context);
+        if (request->phase == GP_PHASE_INFER && e->found->place != GP_BAD_NOWHERE)
+            break;
     }
     return status;
 }
 
 gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_error *err)
 {
-    gp_diagnosis found = { .place = GP_BAD_NOWHERE };
+    gp_diagnosis found = { .place = GP_BAD_NOWHERE, .phase = request->phase };
     examination e = { .request = request, .found = &found };
     gp_status status = GP_OK;
 
@@ -169,8 +171,10 @@ gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_
         gp_backend_cpu.free(e.plan);
     gp_backend_cpu.close(e.backend);
     gp_free(e.gradients);
-    if (status == GP_OK)
+    if (status == GP_OK) {
         *out = found;
+        out->phase = request->phase;
+    }
     return status;
 }
 
@@ -182,17 +186,18 @@ int64_t gp_diagnosis_key(const gp_diagnosis *diagnosis)
            (int64_t)diagnosis->position;
 }
 
-gp_diagnosis gp_diagnosis_from_key(int64_t key, const gp_graph *graph)
+gp_diagnosis gp_diagnosis_from_key(int64_t key, const gp_graph *graph, gp_phase phase)
 {
-    gp_diagnosis diagnosis = { .place = (gp_bad_place)(key >> KEY_PLACE_SHIFT & 3),
+    gp_diagnosis diagnosis = { .phase = phase,
+                               .place = (gp_bad_place)(key >> KEY_PLACE_SHIFT & 3),
                                .position = (uint64_t)key & (((uint64_t)1 << KEY_INDEX_SHIFT) - 1) };
     uint32_t index = (uint32_t)(key >> KEY_INDEX_SHIFT) & 0xffffff;
 
     if (diagnosis.place == GP_BAD_WEIGHTS)
         diagnosis.layer = index;
-    if (diagnosis.place == GP_BAD_OUTPUT && index < graph->ops[GP_PHASE_TRAIN].forward_count) {
+    if (diagnosis.place == GP_BAD_OUTPUT && index < graph->ops[phase].forward_count) {
         diagnosis.op = index;
-        diagnosis.layer = graph->ops[GP_PHASE_TRAIN].op[index].layer;
+        diagnosis.layer = graph->ops[phase].op[index].layer;
     }
     return diagnosis;
 }
@@ -202,6 +207,7 @@ const char *gp_diagnosis_format(const gp_diagnosis *diagnosis, const gp_graph *g
 {
     const gp_layer *layer =
         diagnosis->layer < graph->spec->layer_count ? &graph->spec->layers[diagnosis->layer] : NULL;
+    const char *whole = diagnosis->phase == GP_PHASE_TRAIN ? "mini-batch" : "validation data";
     const char *name = layer == NULL ? "input" : layer->name, *kind = layer == NULL ? "" : layer->kind->name;
 
     switch (diagnosis->place) {
@@ -209,13 +215,13 @@ const char *gp_diagnosis_format(const gp_diagnosis *diagnosis, const gp_graph *g
         snprintf(text, bytes, "the weights of layer %s (%s) are not finite", name, kind);
         break;
     case GP_BAD_INPUT:
-        snprintf(text, bytes, "the input of sample %" PRIu64 " of the mini-batch is not finite",
-                 diagnosis->position + 1);
+        snprintf(text, bytes, "the input of sample %" PRIu64 " of the %s is not finite",
+                 diagnosis->position + 1, whole);
         break;
     case GP_BAD_OUTPUT:
         snprintf(text, bytes,
-                 "it first appears in the output of layer %s (%s), in sample %" PRIu64 " of the mini-batch",
-                 name, kind, diagnosis->position + 1);
+                 "it first appears in the output of layer %s (%s), in sample %" PRIu64 " of the %s", name,
+                 kind, diagnosis->position + 1, whole);
         break;
     case GP_BAD_NOWHERE:
         snprintf(text, bytes, "in float32 every layer's output is finite");

@@ -20,19 +20,23 @@ typedef enum gp_bad_place {
 
 typedef struct gp_diagnosis {
     gp_bad_place place;
+    gp_phase phase; /* as requested */
     uint32_t op,
-        layer;         /* op: index in the forward pass; both of GP_BAD_OUTPUT, layer of GP_BAD_WEIGHTS too */
-    uint64_t position; /* of the first such sample in the mini-batch; not of weights */
+        layer; /* op: index in the forward pass; both of GP_BAD_OUTPUT, layer of GP_BAD_WEIGHTS too */
+    uint64_t
+        position; /* of the first such sample, in the mini-batch or the validation data; not of weights */
 } gp_diagnosis;
 
 typedef struct gp_diagnose_request {
+    gp_phase
+        phase; /* GP_PHASE_INFER: of a validation; the samples after the first bad ones are not examined */
     const gp_graph *graph;
     const float *parameters; /* the blob */
     const gp_store *store;
     const gp_sampler *sampler;
     const gp_augment *augment;    /* of the samples, with that seed */
     uint32_t epoch, first, count; /* our samples: of the sampler's order */
-    uint64_t position;            /* of the first one in the mini-batch */
+    uint64_t position;            /* of the first one in the mini-batch or the validation data */
     uint64_t seed, step;          /* of dropout and augmentation */
     void (*progress)(void *context);
     void *context;
@@ -43,7 +47,7 @@ gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_
 
 /* One number that orders diagnoses of several ranks, and back: the smallest is the first. */
 int64_t gp_diagnosis_key(const gp_diagnosis *diagnosis);
-gp_diagnosis gp_diagnosis_from_key(int64_t key, const gp_graph *graph);
+gp_diagnosis gp_diagnosis_from_key(int64_t key, const gp_graph *graph, gp_phase phase);
 
 /* "it first appears in the output of layer fc2 (fc), in sample 17 of the mini-batch" */
 const char *gp_diagnosis_format(const gp_diagnosis *diagnosis, const gp_graph *graph, char *text,

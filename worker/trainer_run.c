@@ -144,45 +144,51 @@ static void diagnose_progress(void *context)
     gp_trainer_progress(context);
 }
 
-/* The loss of the step is not finite: all ranks know and all come here, to find out together where it began. */
-gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double loss, gp_error *err)
+/* Find the layer and the sample where a value is not finite first. All ranks call it, each for its share of the samples,
+ * and get the same sentence. */
+static const char *find_first_bad(gp_trainer *trainer, gp_diagnose_request *request, char *text, size_t bytes)
 {
-    gp_diagnosis found = { .place = GP_BAD_NOWHERE };
-    uint32_t share_first, share;
-    char text[160];
+    gp_diagnosis found = { .place = GP_BAD_NOWHERE, .phase = request->phase };
     gp_error ignored;
     int64_t key;
+
+    request->graph = trainer->graph;
+    request->parameters = trainer->parameters;
+    request->seed = (uint64_t)trainer->options.seed;
+    request->step = trainer->step;
+    request->progress = diagnose_progress;
+    request->context = trainer;
+    gp_diagnose(&found, request, &ignored);
+    key = -gp_diagnosis_key(&found);
+    if (gp_comm_all_reduce_private(trainer->comm, &key, 1, GP_I64, GP_COMM_MAX, &ignored) == GP_OK)
+        found = gp_diagnosis_from_key(-key, trainer->graph, request->phase);
+    return gp_diagnosis_format(&found, trainer->graph, text, bytes);
+}
+
+/* Report a loss of the step that is not finite. All ranks have seen the same loss and call it. */
+gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double loss, gp_error *err)
+{
+    uint32_t share_first, share;
+    char text[160];
     gp_status status = gp_trainer_fetch_parameters(trainer, err);
 
     if (status != GP_OK)
         return status;
-
     gp_trainer_share(trainer, last->batch, trainer->rank, &share_first, &share);
-    gp_diagnose(&found,
-                &(gp_diagnose_request){
-                    .graph = trainer->graph,
-                    .parameters = trainer->parameters,
-                    .store = trainer->data,
-                    .sampler = &trainer->sampler,
-                    .augment = &trainer->augment,
-                    .epoch = last->epoch,
-                    .first = last->first - (uint32_t)last->position + share_first,
-                    .count = share,
-                    .position = share_first,
-                    .seed = (uint64_t)trainer->options.seed,
-                    .step = trainer->step,
-                    .progress = diagnose_progress,
-                    .context = trainer,
-                },
-                &ignored);
-    key = -gp_diagnosis_key(&found);
-    if (gp_comm_all_reduce_private(trainer->comm, &key, 1, GP_I64, GP_COMM_MAX, &ignored) == GP_OK)
-        found = gp_diagnosis_from_key(-key, trainer->graph);
+    gp_diagnose_request request = { .phase = GP_PHASE_TRAIN,
+                                    .store = trainer->data,
+                                    .sampler = &trainer->sampler,
+                                    .augment = &trainer->augment,
+                                    .epoch = last->epoch,
+                                    .first = last->first - (uint32_t)last->position + share_first,
+                                    .count = share,
+                                    .position = share_first };
+
     return gp_fail(err, GP_EDIVERGED,
                    "the loss of step %" PRIu64 " is %s: %s; the weights are those of step %" PRIu64
                    "; lower initial-learn-rate (%g)",
                    trainer->step + 1, isnan(loss) ? "not a number" : "infinite",
-                   gp_diagnosis_format(&found, trainer->graph, text, sizeof(text)), trainer->step,
+                   find_first_bad(trainer, &request, text, sizeof(text)), trainer->step,
                    trainer->options.initial_learn_rate);
 }
 
@@ -358,6 +364,29 @@ static bool trainer_out_of_patience(const gp_trainer *trainer)
            trainer->no_better >= trainer->options.validation_patience;
 }
 
+/* Report a validation loss that is not finite: the training ends, and neither a checkpoint nor a model is made of these
+ * weights. All ranks have seen the same loss and call it. */
+static gp_status validation_diverged(gp_trainer *trainer, const validation_share *share, double loss,
+                                     gp_error *err)
+{
+    gp_augment fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
+    gp_diagnose_request request = { .phase = GP_PHASE_INFER,
+                                    .store = trainer->validation,
+                                    .sampler = &trainer->validation_sampler,
+                                    .augment = &fixed,
+                                    .first = share->first,
+                                    .count = share->count,
+                                    .position = share->first };
+    char text[160];
+
+    return gp_fail(err, GP_EDIVERGED,
+                   "the validation loss after step %" PRIu64
+                   " is %s: %s; no model is written; lower initial-learn-rate (%g)",
+                   trainer->step, isnan(loss) ? "not a number" : "infinite",
+                   find_first_bad(trainer, &request, text, sizeof(text)),
+                   trainer->options.initial_learn_rate);
+}
+
 /* Every sample of the validation data once, over all ranks. */
 static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
                                   gp_error *err)
@@ -383,12 +412,14 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
         status = gp_trainer_exchange_header(trainer, 0, err);
     if (status != GP_OK)
         return status;
-    double weight = trainer->header[GP_SUM_WEIGHT];
+    double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
 
-    trainer_judge(trainer, trainer->header[GP_SUM_LOSS] / weight);
+    if (weight > 0 && !isfinite(loss)) /* a weight of 0: no sample had a target */
+        return validation_diverged(trainer, &share, loss, err);
+    trainer_judge(trainer, loss);
     trainer->judged = (gp_train_validation){ .step = trainer->step,
                                              .epoch = epoch,
-                                             .loss = trainer->header[GP_SUM_LOSS] / weight,
+                                             .loss = loss,
                                              .accuracy = trainer_accuracy(trainer),
                                              .rmse = trainer_rmse(trainer),
                                              .count = total,

@@ -1183,6 +1183,50 @@ TEST(a_loss_that_is_not_finite_ends_the_training_before_the_commit)
     job_free(job);
 }
 
+/* Glorot weights of LeNet, times a factor. */
+static void initial_fill(train_job *job, float factor)
+{
+    gp_shape input = gp_shape3(1, 28, 28);
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&spec, "lenet", &input, 10, &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+    gp_graph_initialize(graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, job->initial);
+    for (size_t i = 0; i < graph->blob_count; i++)
+        job->initial[i] *= factor;
+    job->from_weights = true;
+    gp_graph_free(graph);
+    gp_netspec_free(spec);
+}
+
+/* The only step of an epoch has a finite loss and leaves weights with which every score overflows. */
+TEST(a_validation_loss_that_is_not_finite_ends_the_training_without_a_checkpoint)
+{
+    char directory[] = "/tmp/gp-resume-XXXXXX", options[200];
+
+    REQUIRE(leftovers_make(directory) != NULL);
+    snprintf(options, sizeof(options),
+             "{\"max-epochs\": 2, \"mini-batch-size\": 50, \"initial-learn-rate\": 1000, "
+             "\"checkpoint-path\": \"%s\"}",
+             directory);
+    train_job *job = job_new("digits:50", options);
+
+    strcpy(job->validation, "=");
+    initial_fill(job, 1e3f); /* large gradients */
+    run_ranks(2, rank_body);
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[rank].done.status);
+        CHECK_INT(1, job->results[rank].records);
+        CHECK_CONTAINS(job->results[rank].done.message, "the validation loss after step 1 is ");
+        CHECK_CONTAINS(job->results[rank].done.message, "in the output of layer ");
+        CHECK_CONTAINS(job->results[rank].done.message, "of the validation data");
+    }
+    CHECK_INT(0, rmdir(directory)); /* it is empty: no checkpoint */
+    job_free(job);
+}
+
 TEST(a_weight_that_is_not_finite_is_named_by_its_layer)
 {
     for (int in_weights = 0; in_weights < 2; in_weights++) {
