@@ -168,8 +168,12 @@ typedef struct gp_train_facts { /* known before the first step */
     uint32_t steps_per_epoch, epochs;
     uint64_t samples, validation_samples, parameters, memory_bytes; /* memory: of rank 0 */
     uint32_t classes;
-    double ready_ms;           /* of the slowest rank */
+    double ready_ms; /* of the slowest rank */
+    double data_ms;  /* the part of it that opened the data, on the rank where that took longest */
+    double
+        network_ms; /* the part for weights and plans of the network, on the rank where that took longest */
     double initial_learn_rate; /* that is used: solver's default and scale-lr worked out */
+    uint64_t lease;            /* the first lease of the training, as in `gradpool status` and the logs */
 } gp_train_facts;
 
 /* What became of one layer of a network that a training begins with (docs/transfer.md). */
@@ -187,6 +191,7 @@ typedef struct gp_train_regroup {
     uint32_t worker_index[64]; /* of each rank */
     uint64_t step;             /* the last one of the group before */
     double seconds;            /* from the last step, or the death, to when all workers were ready again */
+    uint64_t lease;            /* changes when the training is restarted */
     bool died;                 /* a worker died; false: it was resized, by whom or for what */
     const char *cause;
 } gp_train_regroup;

@@ -22,7 +22,8 @@
 enum {
     ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */
     CAUSE_MS = 10000,  /* for the cause of a failure of which effects are known: the scheduler may be busy */
-    LOADING_MS = 2000, /* then it is said what is waited for */
+    LOADING_MS = 2000, /* a longer preparation is reported, */
+    LOADING_AGAIN_MS = 10000, /* and again after this time */
 };
 
 /* ---- what the workers say ---- */
@@ -80,8 +81,9 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
     gp_train_facts *facts = &run->facts;
 
     facts->batch_rank[rank] = ready->batch_rank;
-    if (ready->ready_ms > facts->ready_ms)
-        facts->ready_ms = ready->ready_ms;
+    facts->ready_ms = fmax(facts->ready_ms, ready->ready_ms);
+    facts->data_ms = fmax(facts->data_ms, ready->data_ms);
+    facts->network_ms = fmax(facts->network_ms, ready->network_ms);
     if (rank == 0) {
         facts->batch = ready->batch;
         facts->steps_per_epoch = ready->steps_per_epoch;
@@ -380,6 +382,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     run->begun_ms = gp_now_ms();
     run->facts.initial_learn_rate = run->options.initial_learn_rate;
     run->facts.workers = world;
+    run->facts.lease = run->pool->lease;
     run->begin.workers = world;
     for (uint32_t rank = 0; rank < world; rank++)
         run->facts.worker_index[rank] = run->pool->grant.slots[rank].index;
@@ -397,6 +400,21 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     return GP_OK;
 }
 
+/* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the network. */
+static void run_report_loading(gp_run *run)
+{
+    int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
+
+    if (run->reform.ready >= run->reform.world || run->told_begin || since_ms <= LOADING_MS ||
+        (run->loading_noted_ms > run->begun_ms && now_ms - run->loading_noted_ms < LOADING_AGAIN_MS))
+        return;
+    run->loading_noted_ms = now_ms;
+    pool_note(run->pool,
+              "waiting for the workers to open the data and build the network: %u of %u ready after %" PRId64
+              " s",
+              run->reform.ready, run->reform.world, since_ms / 1000);
+}
+
 /* What the outside asks for, and what the scheduler has told meanwhile. */
 static void run_look_around(gp_run *run)
 {
@@ -406,13 +424,7 @@ static void run_look_around(gp_run *run)
 
     gp_run_watch(run);
     gp_patience_left(&run->ending);
-    if (run->reform.ready < run->reform.world && !run->loading_told && !run->told_begin &&
-        gp_now_ms() - run->begun_ms > LOADING_MS) {
-        run->loading_told = true;
-        pool_note(run->pool,
-                  "waiting for the workers to read the data and build the network: %u of %u are ready",
-                  run->reform.ready, run->reform.world);
-    }
+    run_report_loading(run);
     if (run->pool->revoked && run->failure.code == GP_OK) {
         gp_fail(&err, GP_ECANCELED, "%s%sthe lease ended: %s", gp_run_between(run) ? run->cause : "",
                 gp_run_between(run) ? "; " : "", run->pool->ended.reason);

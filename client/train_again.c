@@ -124,6 +124,7 @@ void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step)
                                  .workers = run->reform.world,
                                  .step = step,
                                  .seconds = (double)(gp_now_ms() - run->left_ms) * 1e-3,
+                                 .lease = run->pool->lease,
                                  .died = run->died,
                                  .cause = run->cause };
     time_t now = time(NULL);

@@ -71,8 +71,7 @@ gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err)
     run->failed_ms = 0;
     run->alarmed = false;
     run->stop_told = 0;
-    run->lost = run->lost_told = run->lost_worded = run->has_result = run->begin_due = run->loading_told =
-        false;
+    run->lost = run->lost_told = run->lost_worded = run->has_result = run->begin_due = false;
     run->anew = run->died = true;
     run->begin.restart = 0;
     return choose_beginning(run, err);

@@ -52,7 +52,8 @@ typedef struct gp_run {
     int64_t begun_ms;                      /* train_begin was sent */
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
     uint32_t skipped_count;
-    bool loading_told, told_begin;
+    int64_t loading_noted_ms; /* when the preparation was last reported; 0: not yet */
+    bool told_begin;
     /* When the group is left for another one (reform.h, train_again.c). */
     bool died;                 /* because a member died */
     char cause[GP_TEXT_CAUSE]; /* why, in words */

@@ -365,7 +365,8 @@ typedef struct gp_train_ready {
     uint64_t memory_bytes;
     double ready_ms; /* from train_begin received to now */
     uint32_t classes;
-    uint64_t step; /* that it goes on after; 0 = from the beginning */
+    uint64_t step;              /* that it goes on after; 0 = from the beginning */
+    double data_ms, network_ms; /* parts of ready_ms: opening the data; weights and plans */
 } gp_train_ready;
 
 typedef struct gp_train_record {

@@ -30,6 +30,8 @@ const gp_field gp_train_ready_fields[] = {
     GP_FIELD_F64(gp_train_ready, ready_ms, 0.0, GP_SECONDS_MAX * 1e3),
     GP_FIELD_U32(gp_train_ready, classes, 0, GP_CLASSES_MAX),
     GP_FIELD_U64(gp_train_ready, step, 0, UINT64_MAX),
+    GP_FIELD_F64_OPTIONAL(gp_train_ready, data_ms, 0.0, GP_SECONDS_MAX * 1e3, 0),
+    GP_FIELD_F64_OPTIONAL(gp_train_ready, network_ms, 0.0, GP_SECONDS_MAX * 1e3, 0),
     GP_FIELD_END,
 };
 

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "proto/device_holder.h"
+#include "common/base/text.h"
 
 /* ---- cores ---- */
 
@@ -218,8 +219,8 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
             continue;
         if (device == NULL)
             return gp_fail(err, GP_ENODEV, "there is no device %.60s: this machine has %u GPU%s%s%s", name,
-                           devices->count, devices->count == 1 ? "" : "s",
-                           devices->note[0] != '\0' ? "; " : "", devices->note);
+                           devices->count, gp_plural(devices->count), devices->note[0] != '\0' ? "; " : "",
+                           devices->note);
         if (device->reason[0] != '\0')
             return gp_fail(err, GP_ENODEV, "device %.60s (%.60s) cannot be used: %s", name, device->name,
                            device->reason);
@@ -252,7 +253,7 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
             err, GP_ENODEV,
             "%u workers asked, but there %s %u GPU%s; workers on cores: `gradpool up --devices cpu "
             "--workers %u`",
-            workers, gpu_count == 1 ? "is" : "are", gpu_count, gpu_count == 1 ? "" : "s", workers);
+            workers, gpu_count == 1 ? "is" : "are", gpu_count, gp_plural(gpu_count), workers);
     if (workers == 0 && gpu_count != 0)
         workers = gpu_count;
     else if (workers == 0)

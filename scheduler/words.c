@@ -4,6 +4,7 @@
 
 #include "proto/limits.h"
 #include "scheduler/core_parts.h"
+#include "common/base/text.h"
 
 char *gp_core_duration(char *text, size_t bytes, int64_t ms)
 {
@@ -20,7 +21,7 @@ char *gp_core_duration(char *text, size_t bytes, int64_t ms)
 
 char *gp_core_words_workers(char *text, size_t bytes, uint32_t count)
 {
-    snprintf(text, bytes, "%u worker%s", count, count == 1 ? "" : "s");
+    snprintf(text, bytes, "%u worker%s", count, gp_plural(count));
     return text;
 }
 

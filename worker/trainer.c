@@ -176,7 +176,12 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
 /* Where the time of a beginning goes; after a death or a resize it is what all wait for. */
 enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
 
-static void log_build(int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
+/* Parts of the time that a training took to get ready. */
+typedef struct build_times {
+    double data_ms, network_ms;
+} build_times;
+
+static void take_times(build_times *times, int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
 {
     double ms[BUILT_COUNT];
 
@@ -185,6 +190,7 @@ static void log_build(int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
     gp_log(GP_LOG_DEBUG, "training-built",
            "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
            ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
+    *times = (build_times){ .data_ms = ms[BUILT_DATA], .network_ms = ms[BUILT_STATE] + ms[BUILT_PLANS] };
 }
 
 static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
@@ -219,7 +225,8 @@ static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
-static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, build_times *times,
+                               gp_error *err)
 {
     int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
     gp_status status = build_data(trainer, setup, err);
@@ -252,7 +259,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_trainer_keep(trainer, err);
     built_ns[BUILT_PLANS] = gp_now_ns();
-    log_build(begin_ns, built_ns);
+    take_times(times, begin_ns, built_ns);
     return status;
 }
 
@@ -345,7 +352,8 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
 
     if (trainer == NULL)
         return GP_ENOMEM;
-    gp_status status = trainer_build(trainer, setup, err);
+    build_times times;
+    gp_status status = trainer_build(trainer, setup, &times, err);
 
     if (status != GP_OK) {
         gp_trainer_return_stores(trainer, setup->held);
@@ -354,6 +362,8 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     }
     trainer_describe(trainer, ready);
     ready->ready_ms = (double)(gp_now_ns() - begin_ns) * 1e-6;
+    ready->data_ms = times.data_ms;
+    ready->network_ms = times.network_ms;
     *out = trainer;
     return GP_OK;
 }

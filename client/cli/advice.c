@@ -19,6 +19,7 @@
 #include "common/model/train_options.h"
 
 enum { BYTES_MAX = 1 << 16 };
+static const double NEAR = 0.9; /* a run that reaches this share of the expected rate needs no explanation */
 
 void advice_fit(advice_model *model, const advice_times *times)
 {
@@ -192,6 +193,7 @@ gp_status advice_save(const advice_key *key, const advice_model *model, gp_error
     gp_json_writer_init(&writer, &text, true);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "for", key->text);
+    gp_json_put_bool(&writer, "compared", model->compared);
     advice_put(&writer, model);
     gp_json_end_object(&writer);
     status = gp_json_writer_finish(&writer, err);
@@ -216,6 +218,7 @@ static bool model_read(advice_model *model, const gp_json *json, const advice_ke
         .memory_bytes = gp_json_number(gp_json_member(json, "memory_bytes"), 0),
         .memory_sample_bytes = gp_json_number(gp_json_member(json, "memory_sample_bytes"), 0),
         .gradient_bytes = gp_json_number(gp_json_member(json, "gradient_bytes"), 0),
+        .compared = gp_json_bool(gp_json_member(json, "compared"), false),
     };
     for (size_t i = 0; i < gp_json_count(points) && i < ADVICE_POINTS_MAX; i++) {
         const gp_json *point = gp_json_element(points, i);
@@ -257,16 +260,14 @@ gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err)
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
                         const char *const *options, const gp_train_facts *facts, char *text, size_t bytes)
 {
-    advice_key key;
-    advice_model model;
-
     *watch = (advice_watch){ .known = false };
-    advice_key_of(&key, network, data, options);
-    if (advice_load(&key, &model, NULL) != GP_OK)
+    advice_key_of(&watch->key, network, data, options);
+    if (advice_load(&watch->key, &watch->model, NULL) != GP_OK)
         return false;
     watch->known = true;
-    watch->row = advice_predict(&model, facts->workers);
-    const advice_row best = advice_predict(&model, advice_best(&model, facts->workers));
+    watch->fresh = !watch->model.compared;
+    watch->row = advice_predict(&watch->model, facts->workers);
+    const advice_row best = advice_predict(&watch->model, advice_best(&watch->model, facts->workers));
 
     if (best.workers == facts->workers)
         return false;
@@ -280,6 +281,10 @@ bool advice_watch_begin(advice_watch *watch, const char *network, const char *da
 
 void advice_watch_step(advice_watch *watch, const gp_train_step *step)
 {
+    watch->data_s += step->data_ms * 1e-3;
+    watch->compute_s += (step->forward_ms + step->backward_ms + step->commit_ms) * 1e-3;
+    watch->exchange_s += (step->exchange_ms + step->wait_ms) * 1e-3;
+    watch->records++;
     if (step->rank != 0)
         return;
     if (watch->last_s > 0 && !watch->skip) {
@@ -295,11 +300,64 @@ void advice_watch_check(advice_watch *watch)
     watch->skip = true;
 }
 
-bool advice_watch_end(const advice_watch *watch, double *advised, double *measured)
+/* "53,320" */
+static const char *grouped(double value, char text[32])
 {
+    char digits[24];
+    int count = snprintf(digits, sizeof(digits), "%.0f", value), used = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (i > 0 && (count - i) % 3 == 0)
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}
+
+/* Say which part of a step took longer than expected: the one with the largest excess. */
+static void name_cause(const advice_watch *watch, char *text, size_t bytes)
+{
+    const double records = (double)watch->records;
+    const double data_s = watch->data_s / records, exchange_s = watch->exchange_s / records,
+                 compute_s = watch->compute_s / records;
+    const double exchange_more = exchange_s - watch->row.exchange_s,
+                 compute_more = compute_s - (watch->row.step_s - watch->row.exchange_s);
+
+    if (data_s >= exchange_more && data_s >= compute_more)
+        snprintf(text, bytes, "each step waited %.2f ms for data", data_s * 1e3);
+    else if (exchange_more >= compute_more)
+        snprintf(text, bytes, "exchanging gradients took %.2f ms per step, expected were %.2f ms",
+                 exchange_s * 1e3, watch->row.exchange_s * 1e3);
+    else
+        snprintf(text, bytes,
+                 "computing took %.2f ms per step, expected were %.2f ms; other processes may have used the "
+                 "cores",
+                 compute_s * 1e3, (watch->row.step_s - watch->row.exchange_s) * 1e3);
+}
+
+bool advice_watch_end(const advice_watch *watch, advice_result *result)
+{
+    char expected[32], measured[32], cause[200] = "";
+
     if (!watch->known || watch->count == 0)
         return false;
-    *advised = watch->row.rate;
-    *measured = watch->row.batch * (double)watch->count / watch->sum_s;
+    *result = (advice_result){ .expected = watch->row.rate,
+                               .measured = watch->row.batch * (double)watch->count / watch->sum_s,
+                               .fresh = watch->fresh };
+    const double share = result->measured / result->expected;
+
+    if (share < NEAR)
+        name_cause(watch, cause, sizeof(cause));
+    snprintf(result->text, sizeof(result->text),
+             "advise expected %s images/s; this run reached %s (%.0f %%)%s%s",
+             grouped(result->expected, expected), grouped(result->measured, measured), share * 100,
+             cause[0] == '\0' ? "" : ": ", cause);
+    if (watch->fresh) {
+        advice_model model = watch->model;
+
+        model.compared = true;
+        advice_save(&watch->key, &model, NULL); /* else the next training is compared too */
+    }
     return true;
 }

@@ -13,6 +13,7 @@
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 #include "common/model/train_options.h"
 
 enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };
@@ -168,8 +169,7 @@ static gp_status draw(const scaling *s, gp_error *err)
     for (uint32_t i = 0; i < s->count; i++) {
         const scaling_run *run = &s->runs[i];
 
-        snprintf(names[i], sizeof(names[i]), "%" PRIu32 " worker%s", run->workers,
-                 run->workers == 1 ? "" : "s");
+        snprintf(names[i], sizeof(names[i]), "%" PRIu32 " worker%s", run->workers, gp_plural(run->workers));
         words[i] = names[i];
         rates[i] = run->rate;
         series[i] = (plot_series){ names[i], run->seconds, run->accuracy, run->points };
@@ -280,7 +280,7 @@ static gp_status scaling_run_all(scaling *s, gp_error *err)
     for (uint32_t i = 0; i < s->count && status == GP_OK; i++) {
         if (!s->options->common.quiet && !s->options->common.json)
             fprintf(stderr, "training on %" PRIu32 " worker%s: mini-batch %" PRIu32 ", rate %g\n",
-                    s->runs[i].workers, s->runs[i].workers == 1 ? "" : "s", s->runs[i].batch,
+                    s->runs[i].workers, gp_plural(s->runs[i].workers), s->runs[i].batch,
                     s->runs[i].learn_rate);
         status = run_train(s, &s->runs[i], pool, err);
     }

@@ -6,6 +6,7 @@
 
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 
 void changes_add(cli_changes *changes, const gp_layer_change *change)
 {
@@ -63,7 +64,7 @@ static void print_frozen(show_table *table, const cli_changes *changes)
     snprintf(names, sizeof(names), "%s%s%s", first->layer, layers > 1 ? " .. " : "",
              layers > 1 ? last->layer : "");
     snprintf(number, sizeof(number), "%" PRId64, parameters);
-    snprintf(note, sizeof(note), "%" PRIu32 " layer%s with weights", layers, layers == 1 ? "" : "s");
+    snprintf(note, sizeof(note), "%" PRIu32 " layer%s with weights", layers, gp_plural(layers));
     show_row(table, (const char *[]){ "frozen", names, "", "", number, note });
 }
 

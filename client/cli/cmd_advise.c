@@ -8,6 +8,7 @@
 #include "client/cli/probe.h"
 #include "client/cli/show.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 
 typedef struct advise_options {
     cli_common common;
@@ -63,7 +64,7 @@ static void tell(const advise *a, const char *what, uint32_t workers, const prob
     if (!a->options->common.quiet && !a->options->common.json)
         fprintf(stderr,
                 "%s on %" PRIu32 " worker%s: %" PRIu32 " steps of %" PRIu32 " samples, %.2f ms each\n", what,
-                workers, workers == 1 ? "" : "s", r->steps, r->batch, r->step_s * 1e3);
+                workers, gp_plural(workers), r->steps, r->batch, r->step_s * 1e3);
 }
 
 static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char *what, probe_result *out,
@@ -187,12 +188,12 @@ static void show_text(const advise *a)
         guessed |= row.extrapolated;
     }
     show_table_print_free(table);
-    printf("\nbest: %" PRIu32 " worker%s\n", a->best, a->best == 1 ? "" : "s");
+    printf("\nbest: %" PRIu32 " worker%s\n", a->best, gp_plural(a->best));
     if (guessed)
         printf("?: more workers than this pool has; their exchange is a guess\n");
     if (a->check.steps > 0)
         printf("checked on %" PRIu32 " worker%s: %.2f ms predicted, %.2f ms measured: %+.1f %%\n",
-               a->check.workers, a->check.workers == 1 ? "" : "s",
+               a->check.workers, gp_plural(a->check.workers),
                advice_predict(&a->model, a->check.workers).step_s * 1e3, a->check.step_s * 1e3,
                check_error(a) * 100);
 }

@@ -3,6 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
+#include "common/base/text.h"
 
 typedef struct cancel_options {
     cli_common common;
@@ -62,7 +63,7 @@ static int cancel_run(cli_call *call)
     }
     gp_pool_close(pool);
     if (code == CLI_OK && !options->common.quiet && (total > 0 || options->all))
-        printf("canceled %" PRIu32 " job%s\n", total, total == 1 ? "" : "s");
+        printf("canceled %" PRIu32 " job%s\n", total, gp_plural(total));
     return code;
 }
 

@@ -6,6 +6,7 @@
 #include "client/cli/doctor.h"
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 #include "proto/device_holder.h"
 #include "proto/device_probe.h"
 #include "proto/places.h"
@@ -105,8 +106,8 @@ static void show_text(const doctor *d, bool quiet)
     if (!quiet)
         show_peers(d);
     printf("%s%" PRIu32 " failure%s, %" PRIu32 " warning%s\n", quiet ? "" : "\n", rows_of(d, DOCTOR_FAILURE),
-           rows_of(d, DOCTOR_FAILURE) == 1 ? "" : "s", rows_of(d, DOCTOR_WARNING),
-           rows_of(d, DOCTOR_WARNING) == 1 ? "" : "s");
+           gp_plural(rows_of(d, DOCTOR_FAILURE)), rows_of(d, DOCTOR_WARNING),
+           gp_plural(rows_of(d, DOCTOR_WARNING)));
 }
 
 static gp_status show_json(const doctor *d, gp_error *err)

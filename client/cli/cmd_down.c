@@ -3,6 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 
 typedef struct down_options {
     cli_common common;
@@ -43,21 +44,16 @@ static void measure(gp_pool *pool, gp_size *size)
     }
 }
 
-static const char *plural(uint32_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void say_ended(const gp_size *size, bool when_idle)
 {
     uint32_t waiting = size->waiting + (when_idle ? 0 : size->running);
 
     if (when_idle && size->leases + size->running > 0)
         printf("pool %s ends after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", size->pool, size->leases,
-               plural(size->leases), size->running, plural(size->running));
+               gp_plural(size->leases), size->running, gp_plural(size->running));
     else
         printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", size->pool, size->workers,
-               plural(size->workers), size->leases, plural(size->leases));
+               gp_plural(size->workers), size->leases, gp_plural(size->leases));
     if (waiting > 0)
         printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
 }

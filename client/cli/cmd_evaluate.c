@@ -9,6 +9,7 @@
 #include "client/cli/show.h"
 #include "common/base/json.h"
 #include "common/base/metrics_put.h"
+#include "common/base/text.h"
 
 typedef struct evaluate_options {
     cli_common common;
@@ -126,7 +127,8 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
         printf("RMSE %.4g, ", e->result.rmse);
     if (!isnan(e->result.loss)) /* classes of weight 0 alone have none */
         printf("loss %.4f, ", e->result.loss);
-    printf("%" PRIu64 " samples, %.*f images/s\n", e->result.labelled, rate < 10, rate);
+    printf("%" PRIu64 " sample%s, %.*f images/s\n", e->result.labelled, gp_plural(e->result.labelled),
+           rate < 10, rate);
     return per_class ? tables_print(e->confusion, err) : GP_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "client/cli/predict_pixels.h"
 #include "client/cli/predict_rows.h"
 #include "client/cli/show.h"
+#include "common/base/text.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -292,7 +293,7 @@ static int predict_run(cli_call *call)
     if (!options->common.quiet) {
         const double rate = (double)result.count / result.seconds;
 
-        fprintf(stderr, "%" PRIu64 " samples in %s, %.*f images/s", result.count,
+        fprintf(stderr, "%" PRIu64 " sample%s in %s, %.*f images/s", result.count, gp_plural(result.count),
                 cli_duration(result.seconds, time, sizeof(time)), rate < 10, rate);
         if (!isnan(result.accuracy))
             fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100,

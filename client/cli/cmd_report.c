@@ -137,7 +137,7 @@ static void show(const gp_json *report)
     show_field("state:", end != NULL && gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
     show_field("error:", *what != '\0' ? what : "none");
     if (topology != NULL && gp_json_is_object(topology))
-        printf("workers:  %" PRId64 ", batch %" PRId64 ", %" PRId64 " steps an epoch\n",
+        printf("workers:  %" PRId64 ", batch %" PRId64 ", steps per epoch: %" PRId64 "\n",
                gp_json_integer(gp_json_member(topology, "workers"), 0),
                gp_json_integer(gp_json_member(topology, "batch"), 0),
                gp_json_integer(gp_json_member(topology, "steps_per_epoch"), 0));
@@ -147,9 +147,13 @@ static void show(const gp_json *report)
     for (size_t i = 0; exchange != NULL && i < gp_json_count(exchange); i++)
         show_line(stdout, gp_json_text(gp_json_element(exchange, i), ""));
     for (size_t i = 0; logs != NULL && i < gp_json_count(logs); i++) {
+        const char *tail = text_of(gp_json_element(logs, i), "tail");
+
+        if (*tail == '\0') /* no line of this run */
+            continue;
         printf("\n== ");
         show_line(stdout, text_of(gp_json_element(logs, i), "name"));
-        show_lines(last_lines(text_of(gp_json_element(logs, i), "tail"), SHOWN_LINES));
+        show_lines(last_lines(tail, SHOWN_LINES));
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
+#include "common/base/text.h"
 
 typedef struct resize_options {
     cli_common common;
@@ -71,7 +72,7 @@ static int resize_run(cli_call *call)
         printf("%s %" PRIu64 " goes on with %" PRIu32 " worker%s from its next step on, or when so many are "
                "free\n",
                what.lease != 0 ? "lease" : "job", what.lease != 0 ? what.lease : what.job, what.workers,
-               what.workers == 1 ? "" : "s");
+               gp_plural(what.workers));
     return CLI_OK;
 }
 

@@ -13,11 +13,14 @@
 #include "client/cli/report.h"
 #include "client/cli/run_folder.h"
 #include "client/cli/show.h"
+#include "client/cli/slow_step.h"
+#include "client/cli/train_text.h"
 #include "client/cli/view.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 #include "common/model/checkpoint_record.h"
 #include "common/model/train_options.h"
 
@@ -27,6 +30,7 @@ typedef struct train_options {
     char pretrained[512], classes[24], freeze_up_to[64], image_normalization[160];
     double head_factor[2];
     int lint, plots;
+    bool verbose;
 } train_options;
 
 static const char *const lint_words[] = { "error", "warn", NULL };
@@ -98,17 +102,19 @@ static const gp_param train_params[] = {
       .words = plots_words,
       .seed_name = "Plots",
       .help = "live picture on a terminal, or the table" },
+    { .name = "verbose",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(train_options, verbose),
+      .help = "print the values of all training options before the first step" },
     CLI_JSON_PARAM(train_options),
     CLI_COMMON_PARAMS(train_options),
     { 0 },
 };
 
-enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
-
-/* What the callbacks need. */
 /* A checkpoint, per parameter: weights, the state of Adam and the best weights; and a slow disk. */
 enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
 
+/* What the callbacks need. */
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
@@ -116,6 +122,7 @@ typedef struct gp_session {
     cli_changes changes; /* of the pretrained network */
     run_folder folder;   /* opened when every worker is ready: what is refused leaves nothing behind */
     gp_view *view;
+    slow_steps *slow;
     int stop_told;
     gp_error failed; /* of the folder; GP_OK = none */
     advice_watch advice;
@@ -124,88 +131,6 @@ typedef struct gp_session {
     int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
     double passes, state_s; /* see term_grace_update() */
 } gp_session;
-
-/* As given and, where they depend on workers or solver, as they came out. */
-static void train_options_of(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
-{
-    gp_train_options_from_words(options, call->train);
-    options->mini_batch_size = facts->batch;
-    options->initial_learn_rate = facts->initial_learn_rate;
-}
-
-/* The rate at the begin of each epoch, where it has moved by a hundredth since the last one printed. */
-static void train_print_rates(const gp_train_options *options, const gp_train_facts *facts)
-{
-    gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
-    double told = NAN;
-    int count = 0;
-
-    if (options->learn_rate_schedule == GP_SCHEDULE_NONE && options->learn_rate_warmup == 0)
-        return;
-    for (uint32_t epoch = 1; epoch <= facts->epochs; epoch++) {
-        place.epoch = epoch;
-        place.step = (uint64_t)(epoch - 1) * facts->steps_per_epoch + 1;
-        double rate = gp_train_learn_rate(options, &place);
-
-        if (fabs(rate - told) <= 0.01 * fabs(told))
-            continue;
-        if (count++ == RATES_SHOWN) {
-            printf(", ...");
-            break;
-        }
-        printf("%s%.4g from epoch %" PRIu32, count == 1 ? "learning rate " : ", ", rate, epoch);
-        told = rate;
-    }
-    printf("\n");
-}
-
-static void train_print_options(const gp_train_options *given)
-{
-    const gp_train_options options = *given;
-    size_t column = 0;
-
-    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
-        char value[VALUE_SHOWN + 1];
-        size_t bytes =
-            strlen(param->name) + 1 + strlen(gp_params_format(param, &options, value, sizeof(value)));
-
-        if (value[0] == '\0') /* a path that was not given */
-            continue;
-        if (column > 0 && column + 2 + bytes > LINE_COLUMNS) {
-            printf("\n");
-            column = 0;
-        }
-        printf("%s%s %s", column == 0 ? "" : ", ", param->name, value);
-        column += bytes + (column == 0 ? 0 : 2);
-    }
-    printf("\n\n");
-}
-
-static void train_print_facts(const gp_session *session, const gp_train_facts *facts)
-{
-    char memory[40];
-
-    gp_train_options options;
-
-    train_options_of(session->call, facts, &options);
-    train_print_options(&options);
-    train_print_rates(&options, facts);
-    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, facts->workers == 1 ? "" : "s",
-           facts->batch);
-    for (uint32_t i = 0; i < facts->workers && i < SHARES_SHOWN; i++)
-        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
-    printf("%s), %" PRIu32 " epochs of %" PRIu32 " steps, %" PRIu64 " samples\n",
-           facts->workers > SHARES_SHOWN ? " + ..." : "", facts->epochs, facts->steps_per_epoch,
-           facts->samples);
-    printf("%" PRIu64 " parameters, %s a worker, ready in %.0f ms\n", facts->parameters,
-           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)), facts->ready_ms);
-    if (facts->validation_samples > 0)
-        printf("validation: %" PRIu64 " samples, all workers, each sample once\n", facts->validation_samples);
-    else
-        printf("no validation data: the accuracy shown is that of the training batches\n");
-    printf("run folder: %s\n\n", session->folder.path);
-    fflush(stdout);
-}
 
 static const char *train_name(const train_options *options)
 {
@@ -225,18 +150,29 @@ static void train_note_event(void *context, const char *sentence)
         show_line(stderr, sentence);
 }
 
+/* Write a line into the log of the run's folder. */
+static void train_log(const gp_session *session, const char *sentence)
+{
+    if (session->folder.log == NULL)
+        return;
+    fprintf(session->folder.log, "%s\n", sentence);
+    fflush(session->folder.log);
+}
+
 /* Print a warning, with --quiet too, and write it into the log of the run's folder. */
 static void train_warning_event(void *context, const char *sentence)
 {
     gp_session *session = context;
 
-    fprintf(stderr, "warning: %s\n", sentence);
+    char text[600];
+
+    size_t used = (size_t)snprintf(text, sizeof(text), "warning: ");
+
+    show_clean(text + used, sizeof(text) - used, sentence);
+    fprintf(stderr, "%s\n", text);
     if (session->folder.path[0] == '\0')
-        gp_buffer_printf(&session->warnings, NULL, "warning: %s\n", sentence);
-    else if (session->folder.log != NULL) {
-        fprintf(session->folder.log, "warning: %s\n", sentence);
-        fflush(session->folder.log);
-    }
+        gp_buffer_printf(&session->warnings, NULL, "%s\n", text);
+    train_log(session, text);
 }
 
 /* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
@@ -246,7 +182,10 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     const train_options *options = session->options;
     const cli_call *call = session->call;
 
-    if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv,
+    gp_train_options values;
+
+    train_text_options(call, facts, &values);
+    if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv, &values,
                         options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
         cli_stop = 2;
         return;
@@ -259,7 +198,7 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     char warning[400];
 
     if (!silent)
-        train_print_facts(session, facts);
+        train_text_begin(call, facts, options->verbose, session->folder.path);
     if (advice_watch_begin(&session->advice, options->network, options->data, call->train, facts, warning,
                            sizeof(warning)) &&
         !silent)
@@ -267,10 +206,20 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     session->view =
         view_new(&(view_options){ .out = silent ? NULL : stdout,
                                   .log = session->folder.log,
+                                  .terminal = isatty(1) == 1,
                                   .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
                                   .frequency = cli_verbose_frequency(call) });
     if (session->view != NULL)
         view_begin(session->view, facts);
+    session->slow = slow_steps_new(facts->workers);
+}
+
+/* Print a sentence about the running training, and log it. */
+static void train_say(const gp_session *session, const char *sentence)
+{
+    train_log(session, sentence);
+    if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
+        view_note(session->view, sentence);
 }
 
 /* Give a soft stop by SIGTERM enough time: to end the step in progress, to validate, and to write
@@ -295,6 +244,10 @@ static void train_step_event(void *context, const gp_train_step *step)
         term_grace_update(session);
     }
     advice_watch_step(&session->advice, step);
+    char text[200];
+
+    if (session->slow != NULL && slow_steps_add(session->slow, step, gp_now_ms(), text, sizeof(text)))
+        train_say(session, text);
     if (session->view == NULL)
         return;
     view_step(session->view, step);
@@ -320,15 +273,16 @@ static void train_regroup_event(void *context, const gp_train_regroup *regroup)
     gp_session *session = context;
 
     run_folder_regroup(&session->folder, regroup);
+    if (session->slow != NULL)
+        slow_steps_reset(session->slow, regroup->workers);
     if (session->view != NULL)
         view_regroup(session->view, regroup);
 }
 
 static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
 {
-    char time[40];
-    double advised, measured;
-    const bool known = advice_watch_end(&session->advice, &advised, &measured);
+    advice_result advice;
+    const bool known = advice_watch_end(&session->advice, &advice);
 
     if (session->options->common.json) {
         gp_buffer text;
@@ -356,31 +310,18 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
         changes_write(&session->changes, &writer);
         if (known) {
-            gp_json_put_number(&writer, "advised_images_per_second", advised);
-            gp_json_put_number(&writer, "advice_error", advised / measured - 1);
+            gp_json_put_number(&writer, "advised_images_per_second", advice.expected);
+            gp_json_put_number(&writer, "advice_error", advice.expected / advice.measured - 1);
         }
         gp_json_end_object(&writer);
         show_json_print(&writer, &text, NULL);
         return;
     }
-    printf("%s%s after %" PRIu64 " steps, %s, %.0f images/s", session->options->common.quiet ? "" : "\n",
-           summary->stopped           ? "stopped"
-           : summary->out_of_patience ? "out of patience"
-                                      : "finished",
-           summary->steps, cli_duration(summary->seconds, time, sizeof(time)),
-           summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0);
-    if (!isnan(summary->loss))
-        printf("; loss %.4f", summary->loss);
-    if (!isnan(summary->validation_accuracy))
-        printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
-    if (!isnan(summary->validation_rmse))
-        printf(", validation RMSE %.4g", summary->validation_rmse);
-    if (summary->restarts + summary->resizes > 0)
-        printf("; went on after %u deaths of workers and %u changes of their number, paused for %.2f s",
-               summary->restarts, summary->resizes, summary->paused_seconds);
-    if (known)
-        printf("\nadvised were %.0f images/s, measured %.0f: %+.1f %%", advised, measured,
-               (advised / measured - 1) * 100);
+    if (!session->options->common.quiet)
+        printf("\n");
+    train_text_end(summary);
+    if (known && advice.fresh)
+        printf("\n%s", advice.text);
     printf("\nmodel: %s\n", model);
 }
 
@@ -555,6 +496,7 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
     cli_catch_interrupts();
     status = train_go(session, pool, training, err);
     view_free(session->view);
+    slow_steps_free(session->slow);
     gp_pool_close(pool);
     if (status == GP_OK)
         status = train_save(session, training, model, sizeof(model), err);
@@ -579,6 +521,7 @@ static int train_run(cli_call *call)
     int code = CLI_OK;
 
     gp_buffer_init(&session.warnings, 1 << 16);
+    run_folder_start(&session.folder);
     train_continue_job(call);
     status = train_prepare(&session, &training, &err);
     if (status == GP_OK)

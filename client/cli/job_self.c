@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/fault.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
@@ -19,6 +20,7 @@ static struct {
     int argc;
     char **argv;
     gp_error error;
+    gp_train_options *options; /* of a training, once it has begun; NULL: none */
 } self;
 
 /* A variable that is for this process alone: commands that it starts are not the job. */
@@ -74,6 +76,11 @@ static void write_record(bool ended, int code)
     for (int i = 0; i < self.argc; i++)
         gp_json_put_text(&writer, NULL, self.argv[i]);
     gp_json_end_array(&writer);
+    if (self.options != NULL) {
+        gp_json_begin_object(&writer, "options");
+        gp_params_to_json(gp_train_options_table, self.options, false, &writer);
+        gp_json_end_object(&writer);
+    }
     gp_json_put_text(&writer, "state", ended ? "ended" : "running");
     if (ended) {
         gp_json_begin_object(&writer, "exit");
@@ -119,6 +126,19 @@ void job_self_begin(int argc, char **argv)
     gp_fault_point("job-begun");
     if (mask >= 0)
         umask((mode_t)mask);
+}
+
+void job_self_options(const gp_train_options *options)
+{
+    if (self.options == NULL)
+        self.options = gp_malloc(sizeof(*self.options));
+    if (self.options == NULL)
+        return;
+    *self.options = *options;
+    mode_t before = umask(077);
+
+    write_record(false, 0);
+    umask(before);
 }
 
 const char *job_self_folder(void)

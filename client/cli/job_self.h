@@ -12,6 +12,8 @@
 
 #include <gradpool/gradpool.h>
 
+#include "common/model/train_options.h"
+
 /* Which attempt of a job this is; 1 in no job.  Before job_self_begin(). */
 uint32_t job_self_attempt(void);
 
@@ -23,6 +25,9 @@ const char *job_self_folder(void);
 
 /* folder/result/name; makes the folder. */
 void job_self_result(const char *name, char *path, size_t bytes);
+
+/* Write the values of all training options into the job's record. */
+void job_self_options(const gp_train_options *options);
 
 /* The last error that was shown to the user. */
 void job_self_error(const gp_error *error);

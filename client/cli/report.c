@@ -266,7 +266,62 @@ static void put_steps(gp_json_writer *writer, reading *r)
     gp_free(text);
 }
 
+/* Which lines of the daemons' logs belong to the run. */
+typedef struct own_lines {
+    const gp_json *leases;     /* NULL: the run has no facts.json, so that all lines are taken */
+    const char *began, *ended; /* times as in the logs; ended "": it has not ended */
+} own_lines;
+
+static own_lines own_lines_of(const gp_json *facts, const gp_json *end)
+{
+    own_lines own = { .ended = "" };
+
+    if (facts == NULL || !gp_json_is_object(facts) || !gp_json_is_array(gp_json_member(facts, "leases")))
+        return own;
+    own.leases = gp_json_member(facts, "leases");
+    own.began = gp_json_text(gp_json_member(facts, "began"), "");
+    if (end != NULL && gp_json_is_object(end))
+        own.ended = gp_json_text(gp_json_member(end, "ended"), "");
+    return own;
+}
+
+/* A line belongs to the run if it is of one of its leases or of none, and of its time. */
+static bool is_own(const own_lines *own, const char *line)
+{
+    char time[40] = "", lease[24] = "";
+    bool known = gp_log_line_get(line, "lease", lease, sizeof(lease));
+
+    if (!gp_log_line_get(line, "time", time, sizeof(time)) || time[0] < '0' || time[0] > '9')
+        return true;
+    for (size_t i = 0; known && i < gp_json_count(own->leases); i++)
+        if ((int64_t)strtoull(lease, NULL, 10) == gp_json_integer(gp_json_element(own->leases, i), -1))
+            return true; /* at any time: its end is logged after the run's end */
+    return !known && strcmp(time, own->began) >= 0 &&
+           (own->ended[0] == '\0' || strcmp(time, own->ended) <= 0);
+}
+
+/* Keep the run's lines of a daemon's log, in place. */
+static void keep_own(char *text, const own_lines *own)
+{
+    char *to = text;
+
+    if (own->leases == NULL)
+        return;
+    for (char *line = text, *next; *line != '\0'; line = next) {
+        size_t bytes = strcspn(line, "\n");
+
+        bytes += line[bytes] == '\n';
+        next = line + bytes;
+        if (!is_own(own, line))
+            continue;
+        memmove(to, line, bytes);
+        to += bytes;
+    }
+    *to = '\0';
+}
+
 typedef struct log_list {
+    own_lines own;
     char name[LOGS_MAX][64], *text[LOGS_MAX];
     uint64_t size[LOGS_MAX];
     uint32_t count;
@@ -278,6 +333,8 @@ static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worke
     if (list->count == LOGS_MAX)
         return;
     list->text[list->count] = read_tail(r, file, worker, bytes_max, &list->size[list->count]);
+    if (list->text[list->count] != NULL && file != GP_JOB_FILE_LOG)
+        keep_own(list->text[list->count], &list->own);
     if (list->text[list->count] != NULL)
         snprintf(list->name[list->count++], sizeof(list->name[0]), "%s", name);
 }
@@ -388,7 +445,9 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_free(put_file(&writer, "run", &r, GP_JOB_FILE_RECORD));
     gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
 
-    gp_json_free(put_file(&writer, "end", &r, GP_JOB_FILE_END));
+    gp_json *end = put_file(&writer, "end", &r, GP_JOB_FILE_END);
+
+    logs->own = own_lines_of(facts, end);
     put_steps(&writer, &r);
     log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
     log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
@@ -397,6 +456,7 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     put_logs(&writer, logs);
     gp_json_end_object(&writer);
     gp_json_free(facts);
+    gp_json_free(end);
     for (uint32_t i = 0; i < logs->count; i++)
         gp_free(logs->text[i]);
     gp_free(logs);

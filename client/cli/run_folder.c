@@ -11,8 +11,9 @@
 #include "client/cli/job_self.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 
-enum { TRIES = 1000 };
+enum { TRIES = 1000, NAME_BYTES = 40 };
 
 static gp_status make_directory(const char *path, gp_error *err)
 {
@@ -21,10 +22,38 @@ static gp_status make_directory(const char *path, gp_error *err)
     return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
 }
 
-/* The first free name; *err is written only when there is none. */
-static gp_status folder_make(run_folder *folder, const char *words, gp_error *err)
+/* Copy the network's base name: without directory, settings (":depth=2") and the extension of a file. */
+static void name_of_network(char *name, size_t bytes, const char *network)
 {
-    char stamp[32], name[80];
+    const char *slash = strrchr(network, '/');
+    char *end;
+
+    snprintf(name, bytes, "%s", slash == NULL ? network : slash + 1);
+    name[strcspn(name, ":=,")] = '\0';
+    end = strrchr(name, '.');
+    if (end != NULL && end != name && (strcmp(end, ".onnx") == 0 || strcmp(end, ".json") == 0))
+        *end = '\0';
+    for (char *c = name; *c != '\0'; c++)
+        if (strchr(" \t\"'", *c) != NULL || (unsigned char)*c < ' ')
+            *c = '_';
+}
+
+/* Point gradpool-runs/latest at the folder. A failure harms nothing else. */
+static void link_latest(const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+    char scratch[64];
+
+    snprintf(scratch, sizeof(scratch), "gradpool-runs/.latest-%d", (int)getpid());
+    unlink(scratch);
+    if (symlink(name, scratch) == 0 && rename(scratch, "gradpool-runs/latest") != 0)
+        unlink(scratch);
+}
+
+/* The first free name; *err is written only when there is none. */
+static gp_status folder_make(run_folder *folder, const char *network, gp_error *err)
+{
+    char stamp[32], name[NAME_BYTES];
     time_t now = time(NULL);
     struct tm local;
     gp_status status = GP_EBUSY;
@@ -34,10 +63,7 @@ static gp_status folder_make(run_folder *folder, const char *words, gp_error *er
         return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
     localtime_r(&now, &local);
     strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
-    snprintf(name, sizeof(name), "%s", words);
-    for (char *c = name; *c != '\0'; c++)
-        if (strchr("/ \t\"'", *c) != NULL)
-            *c = '_';
+    name_of_network(name, sizeof(name), network);
     for (int i = 1; i <= TRIES && status == GP_EBUSY; i++) {
         if (i == 1)
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);
@@ -45,6 +71,8 @@ static gp_status folder_make(run_folder *folder, const char *words, gp_error *er
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s-%d", stamp, name, i);
         status = make_directory(folder->path, &taken);
     }
+    if (status == GP_OK)
+        link_latest(folder->path);
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", taken.message);
 }
 
@@ -56,7 +84,8 @@ static FILE *folder_file(const run_folder *folder, const char *name)
     return fopen(path, "we");
 }
 
-static gp_status folder_write_job(const run_folder *folder, int argc, char **argv, gp_error *err)
+static gp_status folder_write_job(const run_folder *folder, int argc, char **argv,
+                                  const gp_train_options *options, gp_error *err)
 {
     char path[600], directory[4096] = "";
     gp_buffer text;
@@ -74,6 +103,9 @@ static gp_status folder_write_job(const run_folder *folder, int argc, char **arg
     for (int i = 0; i < argc; i++)
         gp_json_put_text(&writer, NULL, argv[i]);
     gp_json_end_array(&writer);
+    gp_json_begin_object(&writer, "options");
+    gp_params_to_json(gp_train_options_table, options, false, &writer);
+    gp_json_end_object(&writer);
     gp_json_end_object(&writer);
     gp_status status = gp_json_writer_finish(&writer, err);
 
@@ -106,26 +138,27 @@ static gp_status folder_of_job(run_folder *folder, gp_error *err)
     return GP_EIO;
 }
 
-gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
-                          const char *metrics_copy, gp_error *err)
+gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
+                          const gp_train_options *options, const char *metrics_copy, gp_error *err)
 {
     char path[600];
     gp_status status;
 
-    *folder = (run_folder){ 0 };
     if (metrics_copy != NULL) {
         folder->copy = fopen(metrics_copy, "we");
         if (folder->copy == NULL)
             return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", metrics_copy);
     }
-    if (job_self_folder() != NULL)
+    if (job_self_folder() != NULL) {
+        job_self_options(options);
         return folder_of_job(folder, err);
-    status = folder_make(folder, words, err);
+    }
+    status = folder_make(folder, network, err);
     snprintf(path, sizeof(path), "%s/result", folder->path);
     if (status == GP_OK)
         status = make_directory(path, err);
     if (status == GP_OK)
-        status = folder_write_job(folder, argc, argv, err);
+        status = folder_write_job(folder, argc, argv, options, err);
     if (status == GP_OK) {
         folder->metrics = folder_file(folder, "metrics.jsonl");
         folder->log = folder_file(folder, "log");
@@ -137,8 +170,26 @@ gp_status run_folder_open(run_folder *folder, const char *words, int argc, char 
     return status;
 }
 
-void run_folder_facts(const run_folder *folder, const gp_train_facts *facts)
+/* The time as the logs of the pool have it. */
+static void time_now(char text[32])
 {
+    struct timespec now;
+    struct tm utc;
+    size_t bytes;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    bytes = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    snprintf(text + bytes, 32 - bytes, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
+void run_folder_start(run_folder *folder)
+{
+    time_now(folder->began);
+}
+
+static void write_facts(const run_folder *folder)
+{
+    const gp_train_facts *facts = &folder->facts;
     gp_buffer text;
     gp_json_writer writer;
     char path[600];
@@ -158,11 +209,35 @@ void run_folder_facts(const run_folder *folder, const gp_train_facts *facts)
     gp_json_put_integer(&writer, "validation_samples", (int64_t)facts->validation_samples);
     gp_json_put_integer(&writer, "parameters", (int64_t)facts->parameters);
     gp_json_put_integer(&writer, "classes", facts->classes);
+    gp_json_put_text(&writer, "began", folder->began);
+    gp_json_begin_array(&writer, "leases");
+    for (uint32_t i = 0; i < folder->lease_count; i++)
+        gp_json_put_integer(&writer, NULL, (int64_t)folder->leases[i]);
+    gp_json_end_array(&writer);
     gp_json_end_object(&writer);
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
     if (gp_json_writer_finish(&writer, NULL) == GP_OK)
         gp_file_write(path, text.data, text.bytes, NULL);
     gp_buffer_deinit(&text);
+}
+
+/* Note a lease of the run; the most recent ones are kept. */
+static bool add_lease(run_folder *folder, uint64_t lease)
+{
+    for (uint32_t i = 0; i < folder->lease_count; i++)
+        if (folder->leases[i] == lease)
+            return false;
+    if (folder->lease_count == RUN_FOLDER_LEASES_MAX)
+        memmove(folder->leases, folder->leases + 1, --folder->lease_count * sizeof(folder->leases[0]));
+    folder->leases[folder->lease_count++] = lease;
+    return true;
+}
+
+void run_folder_facts(run_folder *folder, const gp_train_facts *facts)
+{
+    folder->facts = *facts;
+    add_lease(folder, facts->lease);
+    write_facts(folder);
 }
 
 static void folder_line(run_folder *folder, const char *line)
@@ -184,7 +259,7 @@ static void folder_line(run_folder *folder, const char *line)
 static const char *number(double value, char text[40])
 {
     if (isfinite(value))
-        snprintf(text, 40, "%.17g", value);
+        gp_number_text(value, text);
     else
         snprintf(text, 40, "null");
     return text;
@@ -193,9 +268,11 @@ static const char *number(double value, char text[40])
 /* ", "NAME": value" where there is one. */
 static const char *member(const char *name, double value, char text[64])
 {
+    char shortest[GP_NUMBER_BYTES];
+
     *text = '\0';
     if (isfinite(value))
-        snprintf(text, 64, ", \"%s\": %.17g", name, value);
+        snprintf(text, 64, ", \"%s\": %s", name, gp_number_text(value, shortest));
     return text;
 }
 
@@ -252,13 +329,15 @@ void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)
     if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
         folder_line(folder, gp_buffer_text(&text));
     gp_buffer_deinit(&text);
+    if (add_lease(folder, regroup->lease))
+        write_facts(folder);
 }
 
 static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
     gp_buffer text;
     gp_json_writer writer;
-    char path[600];
+    char path[600], ended[32];
 
     gp_buffer_init(&text, 1 << 16);
     gp_json_writer_init(&writer, &text, true);
@@ -270,6 +349,8 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
                                                 : "completed");
     if (failure != NULL)
         gp_json_put_text(&writer, "reason", failure->message);
+    time_now(ended);
+    gp_json_put_text(&writer, "ended", ended);
     if (summary != NULL) {
         gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
         gp_json_put_integer(&writer, "restarts", summary->restarts);
@@ -295,8 +376,8 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
     if (folder->metrics != NULL && (summary != NULL || failure != NULL))
         folder_end(folder, summary, failure);
     if (folder->lost > 0)
-        fprintf(stderr, "%" PRIu64 " lines of metrics could not be written: %s\n", folder->lost,
-                strerror(folder->problem));
+        fprintf(stderr, "%" PRIu64 " line%s of metrics could not be written: %s\n", folder->lost,
+                gp_plural(folder->lost), strerror(folder->problem));
     if (folder->metrics != NULL)
         fclose(folder->metrics);
     if (folder->log != NULL)

@@ -1,7 +1,7 @@
 /* run_folder.h -- the folder that a run owns: nothing trained is ever lost.
  *
  *   gradpool-runs/2026-11-21-101530-lenet/
- *     job.json        what was asked for
+ *     job.json        the command, and the values of all training options
  *     facts.json      workers, shares, steps: what is known before the first step
  *     end.json        how it ended
  *     metrics.jsonl   one object a step, one a validation, one a change of the workers
@@ -17,19 +17,33 @@
 
 #include <gradpool/gradpool.h>
 
+#include "common/model/train_options.h"
+
+enum { RUN_FOLDER_LEASES_MAX = 16 };
+
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
-    FILE *copy;    /* of metrics, where --metrics asks for one; may be NULL */
+    FILE *copy;           /* of metrics, where --metrics asks for one; may be NULL */
+    char began[32];       /* time of the command, as in logs */
+    gp_train_facts facts; /* as last written */
+    uint64_t leases[RUN_FOLDER_LEASES_MAX];
+    uint32_t lease_count;
     uint64_t lost; /* lines of metrics that could not be written, the last because of problem (errno) */
     int problem;
 } run_folder;
 
-/* words: what the run is of ("lenet"); argv is written to job.json. */
-gp_status run_folder_open(run_folder *folder, const char *words, int argc, char **argv,
-                          const char *metrics_copy, gp_error *err);
-/* What is known before the first step, into facts.json: who looks on from another terminal draws with it. */
-void run_folder_facts(const run_folder *folder, const gp_train_facts *facts);
+/* Take the time at which the run began, before it asks for a lease. */
+void run_folder_start(run_folder *folder);
+
+/* Make the folder of a run, gradpool-runs/DATE-TIME-NAME, and point gradpool-runs/latest at it.
+ *   network  as given ("lenet", "/data/net.onnx", "unet:depth=2"): its base name becomes NAME
+ *   argv, options  written to job.json
+ *   metrics_copy   where the metrics go too; NULL: nowhere else */
+gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
+                          const gp_train_options *options, const char *metrics_copy, gp_error *err);
+/* Write facts.json, which is known before the first step: viewers in other terminals draw with it. */
+void run_folder_facts(run_folder *folder, const gp_train_facts *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_check *check);

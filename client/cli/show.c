@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
+#include "common/base/text.h"
 
 enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 
@@ -133,16 +134,15 @@ void show_status(const gp_status_reply *status)
         snprintf(end, sizeof(end), "ends after %s without use",
                  cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)));
     printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n\n", status->pool, status->workers_count,
-           status->workers_count == 1 ? "" : "s",
-           cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)), end,
-           status->accepting ? "" : "; it takes no more work");
+           gp_plural(status->workers_count), cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
+           end, status->accepting ? "" : "; it takes no more work");
     for (uint32_t i = 0; i < status->workers_count; i++)
         show_worker(workers, &status->workers[i]);
     show_table_print_free(workers);
     if (status->listen[0] != '\0')
         printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " cut off\n",
-               status->listen, status->remote_links, status->remote_links == 1 ? "" : "s",
-               status->remote_refused, status->remote_cut);
+               status->listen, status->remote_links, gp_plural(status->remote_links), status->remote_refused,
+               status->remote_cut);
     if (status->leases_count == 0)
         return;
     show_table *leases =

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/buffer.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 
 const char *const task_words_as[] = { "auto", "text", "f64", "f32", "i64", "i32", "hex", NULL };
 
@@ -190,6 +191,7 @@ static size_t element_bytes(int as)
 
 static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, gp_error *err)
 {
+    char number[GP_NUMBER_BYTES];
     double f64;
     float f32;
     int64_t i64;
@@ -198,10 +200,10 @@ static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, g
     switch (as) {
     case AS_F64:
         memcpy(&f64, at, sizeof(f64));
-        return gp_buffer_printf(text, err, "%.17g", f64);
+        return gp_buffer_printf(text, err, "%s", gp_number_text(f64, number));
     case AS_F32:
         memcpy(&f32, at, sizeof(f32));
-        return gp_buffer_printf(text, err, "%.9g", (double)f32);
+        return gp_buffer_printf(text, err, "%s", gp_float_text(f32, number));
     case AS_I64:
         memcpy(&i64, at, sizeof(i64));
         return gp_buffer_printf(text, err, "%" PRId64, i64);

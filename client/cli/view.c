@@ -13,16 +13,39 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { POINTS = 400, WORKERS = 64, WORKERS_SHOWN = 8, CURVE_ROWS_MAX = 6, REDRAW_MS = 100, WIDTH_MAX = 110 };
-enum { LINE_BYTES = WIDTH_MAX * 4 };
+enum {
+    POINTS = 512,
+    FIRST_VALUES = 5,
+    ABOVE_MAX = 20,
+    LOG_RANGE = 1000,
+    LOG_BELOW = 50,
+    SMOOTHED_MIN = 5,
+    SMOOTHED_PARTS = 50
+};
+enum {
+    WORKERS = 64,
+    WORKERS_SHOWN = 8,
+    CURVE_ROWS_MAX = 7,
+    WIDTH_MAX = 110,
+    REDRAW_MS = 100,
+    PROGRESS_MS = 2000,
+    NOTE_MS = 10000
+};
+enum { LINE_BYTES = WIDTH_MAX * 4, LABEL_COLUMNS = 8, TICKS = 6 };
 
-/* A curve keeps POINTS means: when it is full, neighbours are merged, so it always spans the whole run. */
+/* A curve over the whole training, from its first step to its planned last one, in POINTS equal parts. */
 typedef struct gp_curve {
-    double value[POINTS];
-    uint32_t count;  /* points */
-    uint32_t per;    /* values in one point */
-    double sum;      /* of the point that is being filled */
-    uint32_t filled; /* values in it */
+    struct point {
+        double low, high; /* of the raw values; low > high: none */
+        double smooth;    /* of the last value; NaN: none */
+        double check;     /* of a validation; NaN: none */
+    } points[POINTS];
+    uint64_t values;
+    double ema, ema_weight; /* exponential moving average, not yet divided by its weight */
+    double top;             /* of the axis, which begins at 0; set by the first values */
+    uint32_t above;         /* values in a row with which the smoothed line was above the axis */
+    bool percent;           /* the axis is 0 to 1 */
+    bool log;               /* the axis begins at top / LOG_RANGE */
 } gp_curve;
 
 typedef struct gp_rates {
@@ -34,18 +57,19 @@ typedef struct gp_rates {
     double per_second;
 } gp_rates;
 
-/* What the terminal can show: blocks by eighths, or letters where it does not speak UTF-8. */
+/* What the terminal can show: blocks, or letters where it does not speak UTF-8. */
 typedef struct gp_glyphs {
-    const char *columns[9]; /* of a curve, by height */
-    const char *bar[9];     /* by length */
+    const char *raw, *check; /* of a curve: a value, a validation */
+    const char *smooth[4];   /* none; lower half, upper half, both */
+    const char *bar[9];      /* by length */
     const char *tick, *wall;
 } gp_glyphs;
 
 static const gp_glyphs glyphs_utf8 = {
-    { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│"
+    "·", "◆", { " ", "▄", "▀", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│"
 };
 static const gp_glyphs glyphs_ascii = {
-    { " ", ".", ".", ".", ":", ":", ":", "|", "#" }, { ".", ".", ".", ".", "-", "-", "-", "-", "#" }, "+", "|"
+    ".", "o", { " ", "#", "#", "#" }, { ".", ".", ".", ".", "-", "-", "-", "-", "#" }, "+", "|"
 };
 
 struct gp_view {
@@ -61,46 +85,94 @@ struct gp_view {
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
-    int lines;      /* of the picture that stands */
-    uint32_t width; /* when it was drawn */
+    int64_t printed_ms; /* the table's last line; the beginning */
+    bool progress;      /* the terminal shows a line of progress */
+    int lines;          /* of the picture that stands */
+    uint32_t width;     /* when it was drawn */
     char sentence[160];
+    int64_t sentence_until_ms; /* 0: to the end */
 };
 
 /* ---- curves ---- */
 
-static void curve_add(gp_curve *curve, double value)
+static void curve_init(gp_curve *curve)
 {
-    if (!isfinite(value))
-        return;
-    if (curve->per == 0)
-        curve->per = 1;
-    curve->sum += value;
-    if (++curve->filled < curve->per)
-        return;
-    if (curve->count == POINTS) {
-        for (uint32_t i = 0; i < POINTS / 2; i++)
-            curve->value[i] = (curve->value[2 * i] + curve->value[2 * i + 1]) / 2;
-        curve->count = POINTS / 2;
-        curve->per *= 2;
-        if (curve->filled < curve->per)
-            return;
-    }
-    curve->value[curve->count++] = curve->sum / curve->filled;
-    curve->sum = 0;
-    curve->filled = 0;
+    *curve = (gp_curve){ 0 };
+    for (uint32_t i = 0; i < POINTS; i++)
+        curve->points[i] = (struct point){ .low = INFINITY, .high = -INFINITY, .smooth = NAN, .check = NAN };
 }
 
-/* Column x of width columns: the mean of the points it covers. */
-static double curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
+/* The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below the value. */
+static double round_up(double value)
 {
-    uint32_t from = x * curve->count / width, to = (x + 1) * curve->count / width;
-    double sum = 0;
+    static const double steps[] = { 1, 2, 2.5, 5, 10 };
+    const double power = pow(10, floor(log10(value)));
 
-    if (to <= from)
-        to = from + 1;
-    for (uint32_t i = from; i < to; i++)
-        sum += curve->value[i];
-    return sum / (to - from);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+        if (steps[i] * power >= value)
+            return steps[i] * power;
+    return 10 * power;
+}
+
+static struct point *curve_point(gp_curve *curve, uint64_t step, uint64_t steps_total)
+{
+    const uint64_t at = steps_total == 0 ? 0 : (step == 0 ? 0 : step - 1) * POINTS / steps_total;
+
+    return &curve->points[at < POINTS ? at : POINTS - 1];
+}
+
+/* The axis is fixed by the first values. It changes when the smoothed loss stays above it, and becomes logarithmic
+ * when a linear one could not show the loss any more. */
+static void curve_scale(gp_curve *curve, double value, double smooth)
+{
+    if (curve->percent)
+        curve->top = 1;
+    else if (value > curve->top && curve->values <= FIRST_VALUES)
+        curve->top = round_up(value);
+    curve->above = smooth > curve->top ? curve->above + 1 : 0;
+    if (curve->above > ABOVE_MAX)
+        curve->top = round_up(smooth);
+    if (!curve->percent && smooth > 0 && smooth < curve->top / LOG_BELOW)
+        curve->log = true;
+}
+
+static void curve_add(gp_curve *curve, uint64_t step, uint64_t steps_total, double value)
+{
+    const double window = fmax(SMOOTHED_MIN, (double)steps_total / SMOOTHED_PARTS), weight = 2 / (window + 1);
+    struct point *point = curve_point(curve, step, steps_total);
+
+    if (!isfinite(value))
+        return;
+    curve->values++;
+    curve->ema += weight * (value - curve->ema);
+    curve->ema_weight += weight * (1 - curve->ema_weight);
+    point->low = fmin(point->low, value);
+    point->high = fmax(point->high, value);
+    point->smooth = curve->ema / curve->ema_weight;
+    curve_scale(curve, value, point->smooth);
+}
+
+static void curve_check(gp_curve *curve, uint64_t step, uint64_t steps_total, double value)
+{
+    if (isfinite(value))
+        curve_point(curve, step, steps_total)->check = value;
+}
+
+/* The points of column x of width columns, as one. */
+static struct point curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
+{
+    const uint32_t from = x * POINTS / width, to = (x + 1) * POINTS / width;
+    struct point all = { .low = INFINITY, .high = -INFINITY, .smooth = NAN, .check = NAN };
+
+    for (uint32_t i = from; i < (to > from ? to : from + 1); i++) {
+        const struct point *point = &curve->points[i];
+
+        all.low = fmin(all.low, point->low);
+        all.high = fmax(all.high, point->high);
+        all.smooth = isnan(point->smooth) ? all.smooth : point->smooth;
+        all.check = isnan(point->check) ? all.check : point->check;
+    }
+    return all;
 }
 
 /* ---- table ---- */
@@ -156,12 +228,42 @@ static void table_line(FILE *out, const gp_train_step *step, const gp_train_chec
     fflush(out);
 }
 
+/* ---- progress between two lines of the table ---- */
+
+/* Show which step it is, if the last line is older than two seconds and a person looks on. */
+static void progress_show(gp_view *view)
+{
+    int64_t now_ms = gp_now_ms();
+    char time[40];
+    double left_s;
+
+    if (!view->options.terminal || now_ms - view->printed_ms < PROGRESS_MS ||
+        now_ms - view->drawn_ms < REDRAW_MS)
+        return;
+    view->drawn_ms = now_ms;
+    view->progress = true;
+    left_s = view->last.seconds * ((double)view->steps_total / (double)view->last.step - 1);
+    fprintf(view->options.out, "\rstep %" PRIu64 " of %" PRIu64 ", %.0f %%, %s left\033[K", view->last.step,
+            view->steps_total, floor(100.0 * (double)view->last.step / (double)view->steps_total),
+            cli_duration(left_s, time, sizeof(time)));
+    fflush(view->options.out);
+}
+
+static void progress_clear(gp_view *view)
+{
+    if (view->progress)
+        fputs("\r\033[K", view->options.out);
+    view->progress = false;
+    view->printed_ms = gp_now_ms();
+}
+
 /* To the log always, to the terminal when there is no picture. */
 static void table_show(gp_view *view, const gp_train_step *step, const gp_train_check *check)
 {
     FILE *outs[] = { view->options.live ? NULL : view->options.out, view->options.log };
     bool head = !view->headed;
 
+    progress_clear(view);
     for (int i = 0; i < 2; i++) {
         if (outs[i] == NULL)
             continue;
@@ -259,38 +361,124 @@ static void draw_bar(gp_view *view, uint32_t width)
               view->last.epoch, view->facts.epochs, time);
 }
 
-/* rows lines: the largest value on the left of the first, the smallest of the last, the name between. */
-static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, int rows,
-                       bool percent)
+/* Height of a value in half rows above the axis. */
+static int height_of(const gp_curve *curve, double value, int rows)
 {
-    double low = percent ? INFINITY : 0, high = -INFINITY;
-    uint32_t columns = width > 24 ? width - 11 : 13;
+    const double share =
+        curve->log ? log(fmax(value, 1e-300) * LOG_RANGE / curve->top) / log(LOG_RANGE) : value / curve->top;
+    const int height = (int)floor(share * 2 * rows);
 
-    if (curve->count == 0 || rows < 2)
-        return;
+    return height < 0 ? 0 : height >= 2 * rows ? 2 * rows - 1 : height;
+}
+
+/* Half rows that the smoothed line covers in each column. Columns without a step are interpolated, and the line is
+ * continuous: a column reaches to the height of the one before. */
+typedef struct line_span {
+    int low, high; /* low > high: none */
+} line_span;
+
+static void draw_smooth(const gp_curve *curve, line_span *spans, uint32_t columns, int rows)
+{
+    int before = -1;
+    uint32_t before_at = 0;
+
+    for (uint32_t x = 0; x < columns; x++)
+        spans[x] = (line_span){ 1, 0 };
     for (uint32_t x = 0; x < columns; x++) {
-        low = fmin(low, curve_at(curve, x, columns));
-        high = fmax(high, curve_at(curve, x, columns));
+        const double value = curve_at(curve, x, columns).smooth;
+
+        if (isnan(value))
+            continue;
+        const int height = height_of(curve, value, rows);
+
+        for (uint32_t at = before < 0 ? x : before_at + 1; at <= x; at++) {
+            int to = height;
+
+            if (before >= 0)
+                to = before +
+                     (int)lround((height - before) * (double)(at - before_at) / (double)(x - before_at));
+            spans[at] = (line_span){ to, to };
+            if (before >= 0 && to > spans[at - 1].high)
+                spans[at].low = spans[at - 1].high + 1;
+            else if (before >= 0 && to < spans[at - 1].low)
+                spans[at].high = spans[at - 1].low - 1;
+        }
+        before = height;
+        before_at = x;
     }
-    if (!(high > low))
-        high = low + 1e-9;
+}
+
+static const char *cell_of(const gp_view *view, const gp_curve *curve, uint32_t x, uint32_t columns, int row,
+                           int rows, const line_span *span)
+{
+    const struct point at = curve_at(curve, x, columns);
+
+    if (!isnan(at.check) && height_of(curve, at.check, rows) / 2 == row)
+        return view->glyphs->check;
+    const int lower = span->low <= 2 * row && 2 * row <= span->high;
+    const int upper = span->low <= 2 * row + 1 && 2 * row + 1 <= span->high;
+
+    if (lower || upper)
+        return view->glyphs->smooth[lower + 2 * upper];
+    return at.low <= at.high && height_of(curve, at.low, rows) / 2 <= row &&
+                   row <= height_of(curve, at.high, rows) / 2
+               ? view->glyphs->raw
+               : " ";
+}
+
+static uint32_t curve_columns(uint32_t width)
+{
+    return width > 24 ? width - LABEL_COLUMNS - 2 : 13;
+}
+
+/* Draw a curve in `rows` lines: the ends of the axis on the left of the first and the last line, the name between. */
+static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, int rows)
+{
+    const uint32_t columns = curve_columns(width);
+    line_span spans[WIDTH_MAX];
+
+    if (curve->values == 0 || rows < 2)
+        return;
+    draw_smooth(curve, spans, columns, rows);
     for (int row = rows - 1; row >= 0; row--) {
-        bool edge = row == rows - 1 || row == 0;
-        double value = row == 0 ? low : high;
+        const bool edge = row == rows - 1 || row == 0;
+        const double value = row > 0 ? curve->top : curve->log ? curve->top / LOG_RANGE : 0;
         char line[LINE_BYTES] = "", label[24] = "";
 
-        for (uint32_t x = 0; x < columns; x++) {
-            double height = (curve_at(curve, x, columns) - low) / (high - low) * rows * 8 - row * 8;
-            int eighth = height <= 0 ? 0 : height >= 8 ? 8 : (int)height;
-
-            strcat(line, view->glyphs->columns[row == 0 && eighth == 0 ? 1 : eighth]);
-        }
+        for (uint32_t x = 0; x < columns; x++)
+            strcat(line, cell_of(view, curve, x, columns, row, rows, &spans[x]));
         if (edge)
-            snprintf(label, sizeof(label), percent ? "%.1f %%" : "%.4f", percent ? value * 100 : value);
+            snprintf(label, sizeof(label), curve->percent ? "%.0f %%" : "%.3g",
+                     curve->percent ? value * 100 : value);
         else if (row == rows - 2)
-            snprintf(label, sizeof(label), "%s", name);
-        draw_line(view, width, "%8s %s%s", label, edge ? view->glyphs->tick : view->glyphs->wall, line);
+            snprintf(label, sizeof(label), "%s%s", name, curve->log ? " log" : "");
+        draw_line(view, width, "%*s %s%s", LABEL_COLUMNS, label,
+                  edge ? view->glyphs->tick : view->glyphs->wall, line);
     }
+}
+
+/* Label the axis of both curves with epochs, or with steps where there is one epoch. */
+static void draw_axis(gp_view *view, uint32_t width)
+{
+    const bool epochs = view->facts.epochs > 1;
+    const double end = epochs ? view->facts.epochs : (double)view->steps_total;
+    const double step = fmax(1, round_up(end / TICKS));
+    const uint32_t columns = curve_columns(width);
+    char line[WIDTH_MAX + 24];
+
+    if (end < 1)
+        return;
+    memset(line, ' ', sizeof(line));
+    for (double tick = 0; tick <= end; tick += ceil(step)) {
+        char number[16];
+        const int bytes = snprintf(number, sizeof(number), "%.0f", tick);
+        const uint32_t at = (uint32_t)(tick / end * (columns - 1));
+
+        memcpy(line + (at + (uint32_t)bytes > columns ? columns - (uint32_t)bytes : at), number,
+               (size_t)bytes);
+    }
+    line[columns] = '\0';
+    draw_line(view, width, "%*s  %s", LABEL_COLUMNS, epochs ? "epoch" : "step", line);
 }
 
 static void measure_rates(gp_view *view, double *total)
@@ -366,7 +554,7 @@ static void draw(gp_view *view, bool force)
     if (!view->options.live || (!force && now - view->drawn_ms < REDRAW_MS))
         return;
     terminal_size(view->options.out, &width, &height);
-    int rows = ((int)height - 6 - (int)shown) / 2;
+    int rows = ((int)height - 7 - (int)shown) / 2;
 
     if (rows > CURVE_ROWS_MAX)
         rows = CURVE_ROWS_MAX;
@@ -381,10 +569,10 @@ static void draw(gp_view *view, bool force)
     view->lines = 0;
     draw_bar(view, width);
     draw_facts(view, width);
-    draw_curve(view, "loss", &view->loss, width, rows, false);
-    bool values = of_values(view->last.accuracy, view->last.rmse);
-
-    draw_curve(view, values ? "RMSE" : "accuracy", &view->measure, width, rows, !values);
+    draw_curve(view, "loss", &view->loss, width, rows);
+    draw_curve(view, view->measure.percent ? "accuracy" : "RMSE", &view->measure, width, rows);
+    if (rows >= 2)
+        draw_axis(view, width);
     measure_rates(view, &total);
     for (uint32_t i = 0; i < shown; i++)
         draw_worker(view, i, width);
@@ -393,7 +581,8 @@ static void draw(gp_view *view, bool force)
                   view->facts.workers, shown);
     else if (shown > 1)
         draw_line(view, width, "together  %8.0f images/s", total);
-    if (view->sentence[0] != '\0' && !view->ended)
+    if (view->sentence[0] != '\0' && !view->ended &&
+        (view->sentence_until_ms == 0 || gp_now_ms() < view->sentence_until_ms))
         draw_line(view, width, "%s", view->sentence);
     fputs("\033[J", view->options.out);
     fflush(view->options.out);
@@ -409,6 +598,7 @@ gp_view *view_new(const view_options *options)
         return NULL;
     view->options = *options;
     view->options.live = options->live && options->out != NULL;
+    view->options.terminal = options->terminal && options->out != NULL && !options->live;
     view->glyphs = terminal_speaks_utf8() ? &glyphs_utf8 : &glyphs_ascii;
     return view;
 }
@@ -420,6 +610,7 @@ void view_free(gp_view *view)
     if (view->held)
         table_show(view, &view->last, NULL);
     view->ended = true;
+    progress_clear(view);
     if (view->last.step > 0)
         draw(view, true);
     gp_free(view);
@@ -428,6 +619,9 @@ void view_free(gp_view *view)
 void view_begin(gp_view *view, const gp_train_facts *facts)
 {
     view->facts = *facts;
+    view->printed_ms = gp_now_ms();
+    curve_init(&view->loss);
+    curve_init(&view->measure);
     view->steps_total = (uint64_t)facts->steps_per_epoch * facts->epochs;
 }
 
@@ -448,14 +642,17 @@ void view_step(gp_view *view, const gp_train_step *step)
     if (view->held)
         table_show(view, &view->last, NULL);
     view->last = *step;
-    curve_add(&view->loss, step->loss);
-    curve_add(&view->measure, of_values(step->accuracy, step->rmse) ? step->rmse : step->accuracy);
+    view->measure.percent = !of_values(step->accuracy, step->rmse);
+    curve_add(&view->loss, step->step, view->steps_total, step->loss);
+    curve_add(&view->measure, step->step, view->steps_total,
+              view->measure.percent ? step->accuracy : step->rmse);
     if (step->step == 1 || step->step % view->options.frequency == 0) {
         /* A validation may follow this step: one line shows both. */
         view->held = view->facts.validation_samples > 0;
         if (!view->held)
             table_show(view, step, NULL);
     }
+    progress_show(view);
     draw(view, false);
 }
 
@@ -463,6 +660,9 @@ void view_check(gp_view *view, const gp_train_check *check)
 {
     view->check = *check;
     view->checked = true;
+    curve_check(&view->loss, check->step, view->steps_total, check->loss);
+    curve_check(&view->measure, check->step, view->steps_total,
+                view->measure.percent ? check->accuracy : check->rmse);
     table_show(view, &view->last, check);
     draw(view, true);
 }
@@ -482,11 +682,23 @@ void view_regroup(gp_view *view, const gp_train_regroup *regroup)
     draw(view, true);
 }
 
-void view_say(gp_view *view, const char *sentence)
+static void say(gp_view *view, const char *sentence, int64_t until_ms)
 {
     show_clean(view->sentence, sizeof(view->sentence), sentence);
+    view->sentence_until_ms = until_ms;
+    progress_clear(view);
     if (view->options.live)
         draw(view, true);
     else
         show_line(stderr, sentence);
+}
+
+void view_say(gp_view *view, const char *sentence)
+{
+    say(view, sentence, 0);
+}
+
+void view_note(gp_view *view, const char *sentence)
+{
+    say(view, sentence, gp_now_ms() + NOTE_MS);
 }

@@ -16,6 +16,7 @@ typedef struct view_options {
     FILE *out;          /* where to draw */
     FILE *log;          /* the table also goes here; may be NULL */
     bool live;          /* draw the picture instead of the table */
+    bool terminal;      /* out is a terminal: between the table's lines, show progress */
     uint32_t frequency; /* steps between two lines of the table */
 } view_options;
 
@@ -28,5 +29,7 @@ void view_check(gp_view *view, const gp_train_check *check);
 void view_regroup(gp_view *view, const gp_train_regroup *regroup);
 /* A word for the state line: "stopping at the next step; press Ctrl-C again to stop at once". */
 void view_say(gp_view *view, const char *sentence);
+/* The same, but the picture shows the sentence for ten seconds only. */
+void view_note(gp_view *view, const char *sentence);
 
 #endif

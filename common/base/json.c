@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 /* gp_json is jansson's value under another name: no wrapper objects, no second ownership rule. */
 static json_t *unwrap(const gp_json *value)
 {
@@ -280,14 +282,9 @@ void gp_json_put_integer(gp_json_writer *writer, const char *key, int64_t value)
 
 void gp_json_put_number(gp_json_writer *writer, const char *key, double value)
 {
-    char text[40] = "null";
+    char text[GP_NUMBER_BYTES];
 
-    for (int digits = 6; isfinite(value) && digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    writer_literal(writer, key, text);
+    writer_literal(writer, key, isfinite(value) ? gp_number_text(value, text) : "null");
 }
 
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/spell.h"
+#include "common/base/text.h"
 
 static uint32_t param_count(const gp_param *param)
 {
@@ -93,10 +94,12 @@ static gp_status param_refuse(const gp_param *param, const char *text, const cha
 
 static gp_status param_check_range(const gp_param *param, double value, gp_error *err)
 {
+    char text[GP_NUMBER_BYTES];
+
     if (isfinite(value) && value >= param->min && value <= param->max)
         return GP_OK;
-    return gp_fail(err, GP_EINVAL, "%s is %.17g; it must be from %.10g to %.10g", param->name, value,
-                   param->min, param->max);
+    return gp_fail(err, GP_EINVAL, "%s is %s; it must be from %.10g to %.10g", param->name,
+                   gp_number_text(value, text), param->min, param->max);
 }
 
 /* One number of the list that starts at *text; *text moves behind it. */
@@ -237,10 +240,12 @@ static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp
     } else if (gp_json_is_number(value)) {
         double number = gp_json_number(value, NAN);
 
+        char shortest[GP_NUMBER_BYTES];
+
         if (number == floor(number) && fabs(number) < 9e15)
             snprintf(text, bytes, "%.0f", number);
         else
-            snprintf(text, bytes, "%.17g", number);
+            snprintf(text, bytes, "%s", gp_number_text(number, shortest));
     } else if (gp_json_is_array(value)) {
         size_t used = 0;
 

@@ -19,6 +19,7 @@
 #include "common/base/seal.h"
 #include "common/base/spell.h"
 #include "common/base/tensor.h"
+#include "common/base/text.h"
 #include "tests/leftovers.h"
 
 TEST(a_failing_call_carries_code_and_sentence)
@@ -534,4 +535,18 @@ TEST(sealed_file_keeps_its_bytes_and_is_mapped_only_at_its_size)
     CHECK_STATUS(GP_OK, gp_seal_map(&data, fd, 0, &err));
     CHECK(data == NULL);
     close(fd);
+}
+
+/* ---- numbers and nouns ---- */
+
+TEST(numbers_are_printed_with_as_few_digits_as_read_back_equal)
+{
+    char text[GP_NUMBER_BYTES];
+
+    CHECK_TEXT("-0.1", gp_number_text(-0.1, text));
+    CHECK_TEXT("0.1", gp_float_text(0.1f, text));
+    CHECK_TEXT("0.30000000000000004", gp_number_text(0.1 + 0.2, text));
+    CHECK_TEXT("1", gp_number_text(1, text));
+    CHECK_TEXT("s", gp_plural(0));
+    CHECK_TEXT("", gp_plural(1));
 }

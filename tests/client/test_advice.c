@@ -151,7 +151,7 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
     advice_watch watch;
     advice_key key;
     char text[400] = "";
-    double advised, measured;
+    advice_result result;
     gp_error err;
 
     cache_begin();
@@ -163,16 +163,27 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
                              sizeof(text)));
     CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
     for (int i = 1; i <= 11; i++) { /* 10 ms a step; a validation of a second before the sixth */
-        advice_watch_step(&watch, &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6) });
-        advice_watch_step(&watch, &(gp_train_step){ .rank = 1, .seconds = 77 });
+        advice_watch_step(&watch,
+                          &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6), .data_ms = 7 });
+        advice_watch_step(&watch, &(gp_train_step){ .rank = 1, .seconds = 77, .data_ms = 5 });
         if (i == 5)
             advice_watch_check(&watch);
     }
-    CHECK(advice_watch_end(&watch, &advised, &measured));
-    CHECK(near(measured, 100 / 0.01));
-    CHECK(near(advised, advice_predict(&model, 4).rate));
+    CHECK(advice_watch_end(&watch, &result));
+    CHECK(near(result.measured, 100 / 0.01));
+    CHECK(near(result.expected, advice_predict(&model, 4).rate));
+    CHECK(result.fresh);
+    CHECK_CONTAINS(result.text, "advise expected ");
+    CHECK_CONTAINS(result.text, "; this run reached 10,000 (");
+    /* Only the first training after the advice is compared in text. */
+    advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 2 }, text,
+                       sizeof(text));
+    for (int i = 1; i <= 3; i++)
+        advice_watch_step(&watch, &(gp_train_step){ .rank = 0, .seconds = i, .data_ms = 900 });
+    CHECK(advice_watch_end(&watch, &result) && !result.fresh);
+    CHECK_CONTAINS(result.text, ": each step waited 900.00 ms for data");
     CHECK(!advice_watch_begin(&watch, "vgg16", "digits", sgdm, &(gp_train_facts){ .workers = 4 }, text,
                               sizeof(text)));
-    CHECK(!advice_watch_end(&watch, &advised, &measured));
+    CHECK(!advice_watch_end(&watch, &result));
     cache_end();
 }

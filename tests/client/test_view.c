@@ -131,3 +131,33 @@ TEST(without_utf8_the_picture_is_ascii)
     CHECK_CONTAINS(text, "####");
     CHECK_CONTAINS(text, "no validation data: accuracy is of the training batches");
 }
+
+/* A spike after the first steps neither rescales the axis nor hides the rest; the axis ends at the planned last step. */
+TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
+{
+    FILE *file = tmpfile();
+    gp_view *view;
+
+    setenv("LC_ALL", "C", 1);
+    view = view_new(&(view_options){ .out = file, .live = true, .frequency = 1 });
+    view_begin(view, &(gp_train_facts){
+                         .workers = 1, .steps_per_epoch = 20, .epochs = 4, .validation_samples = 100 });
+    for (uint32_t step = 1; step <= 40; step++)
+        view_step(view, &(gp_train_step){ .step = step,
+                                          .epoch = 1 + (step - 1) / 20,
+                                          .loss = step == 30 ? 70 : 2.3 - step * 0.02,
+                                          .accuracy = step / 80.0 });
+    view_check(view, &(gp_train_check){ .step = 40, .loss = 1.5, .accuracy = 0.5 });
+    view_free(view);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    CHECK_CONTAINS(text, "     2.5 +");
+    CHECK(strstr(text, " 70 +") == NULL && strstr(text, " 100 +") == NULL);
+    CHECK_CONTAINS(text, "       0 +");
+    CHECK_CONTAINS(text, "   100 % +");
+    CHECK_CONTAINS(text, "   epoch  0 ");
+    CHECK_CONTAINS(text, " 4\033[K"); /* the end of the axis: two epochs are still to come */
+    CHECK_CONTAINS(text, "o");        /* the validation */
+    CHECK_CONTAINS(text, "o                                   \033[K"); /* and nothing behind it */
+}

@@ -273,11 +273,18 @@ static bool trained(void)
                "--json", "--out", "m.onnx", "--metrics", "m.jsonl") == 0;
 }
 
+/* Whether the number stands there with the fewest digits that read back as this value. */
 static bool exactly(const char *line, const char *key, double value)
 {
     char text[80];
 
-    snprintf(text, sizeof(text), "\"%s\": %.17g", key, value);
+    for (int digits = 6; digits <= 17; digits++) {
+        int name = snprintf(text, sizeof(text), "\"%s\": ", key);
+
+        snprintf(text + name, sizeof(text) - (size_t)name, "%.*g", digits, value);
+        if (strtod(text + name, NULL) == value)
+            break;
+    }
     return strstr(line, text) != NULL;
 }
 
@@ -346,6 +353,11 @@ TEST(warnings_of_a_training_are_printed_with_quiet)
                  (const char *const[]){ "train", "--network", "lenet", "--data", "digits:200", "--epochs",
                                         "1", "--quiet", "--checkpoint-path", "/proc/none", NULL }));
     CHECK_CONTAINS(err, "warning: no checkpoint of step 2: cannot make the directory /proc/none");
+    slurp(in_root("w/gradpool-runs/latest/log"), out, sizeof(out));
+    CHECK_CONTAINS(out, "warning: no checkpoint of step 2: cannot make the directory /proc/none");
+    slurp(in_root("w/gradpool-runs/latest/job.json"), out, sizeof(out));
+    CHECK_CONTAINS(out, "\"checkpoint-path\": \"/proc/none\"");
+    CHECK_CONTAINS(out, "\"mini-batch-size\": 128"); /* all options, given or not */
     pools_end();
 }
 
@@ -366,7 +378,7 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
         snprintf(path, sizeof(path), "w/%s", gp_json_text(gp_json_member(json, "model"), "none"));
         CHECK_CONTAINS(path, "result/model.onnx");
         CHECK(there_is(path));
-        CHECK_INT(i, pools_entries("w/gradpool-runs"));
+        CHECK_INT(i + 1, pools_entries("w/gradpool-runs")); /* and the link to the latest */
         gp_json_free(json);
     }
     pools_end();
@@ -416,7 +428,7 @@ TEST(digits_made_on_disk_train_by_a_relative_path)
     RUN_OK("data", "make", "digits", "d", "--count", "600", "--test-count", "150");
     CHECK_TEXT("d\n", out);
     RUN_OK("train", "--network", "lenet", "--data", "d", "--epochs", "1", "--plots", "none");
-    CHECK_CONTAINS(out, "2 workers, mini-batch 128 (64 + 64), 1 epochs of 5 steps, 600 samples");
+    CHECK_CONTAINS(out, "2 workers, mini-batch 128 (64 + 64), 1 epoch of 5 steps, 600 samples");
     CHECK_CONTAINS(out, "validation: 150 samples");
     CHECK_CONTAINS(out, "finished after 5 steps");
     pools_end();
