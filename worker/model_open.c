@@ -195,10 +195,12 @@ static gp_status parameters_set(gp_model *model, gp_error *err)
 
     if (status != GP_OK)
         return status;
-    if (model->network.weights != NULL)
+    if (model->network.weights != NULL) {
         memcpy(model->parameters, model->network.weights, model->graph->blob_count * sizeof(float));
-    else
+        gp_network_set_weights(&model->network, NULL, 0);
+    } else {
         gp_graph_initialize(model->graph, rule, (uint64_t)model->options.seed, model->parameters);
+    }
     return GP_OK;
 }
 

@@ -237,8 +237,10 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = trainer_begin_state(trainer, setup, err);
     built_ns[BUILT_STATE] = gp_now_ns();
-    if (status == GP_OK && gp_trainer_shards(trainer))
+    if (status == GP_OK && gp_trainer_shards(trainer)) {
+        gp_trainer_shard_release(trainer);
         status = gp_trainer_choose_factors(trainer, err);
+    }
     if (status == GP_OK)
         status = gp_trainer_join(trainer, setup->group, err);
     if (status == GP_OK)

@@ -647,6 +647,8 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     gp_error lost;
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
+    gp_saver_free(trainer->saver); /* its copy of the state, before results are copied */
+    trainer->saver = NULL;
     /* A failed step left the weights of the one before: they are still worth having. */
     if (status != GP_OK && trainer->kept)
         gp_trainer_kept_halt(trainer, sink, done, &err);

@@ -64,39 +64,64 @@ static void shard_use(gp_trainer *trainer, uint32_t now)
     gp_optim_place_state(trainer->optim, trainer->shards.state[now]);
 }
 
-gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err)
+void gp_trainer_shard_release(gp_trainer *trainer)
+{
+    if (trainer->again || trainer->rank == OWNER)
+        return;
+    gp_free(trainer->parameters);
+    trainer->parameters = NULL;
+    gp_optim_place_state(trainer->optim, NULL);
+}
+
+/* Take the arena of one copy. */
+static gp_status copy_take(gp_trainer *trainer, int copy, gp_error *err)
 {
     shards *s = &trainer->shards;
     size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
-    size_t state_bytes = state_blobs(trainer) * blob_bytes;
-    gp_checkpoint ours;
-    gp_status status = GP_OK;
+    void *parameters, *state;
+    gp_status status = gp_comm_arena_alloc_of(trainer->comm, OWNER, blob_bytes, &parameters, err);
 
-    gp_trainer_checkpoint(trainer, &ours);
-    for (int i = 0; i < 2 && status == GP_OK; i++) {
-        void *parameters, *state;
-
-        status = gp_comm_arena_alloc_of(trainer->comm, OWNER, blob_bytes, &parameters, err);
-        if (status == GP_OK)
-            status = gp_comm_arena_alloc_of(trainer->comm, OWNER, state_bytes, &state, err);
-        if (status != GP_OK)
-            break;
-        s->parameters[i] = parameters;
-        s->state[i] = state;
-        if (trainer->rank != OWNER)
-            continue;
-        memcpy(parameters, ours.parameters, blob_bytes);
-        memcpy(state, ours.state, state_bytes);
-    }
     if (status == GP_OK)
-        status = gp_comm_barrier(trainer->comm, err);
+        status = gp_comm_arena_alloc_of(trainer->comm, OWNER, state_blobs(trainer) * blob_bytes, &state, err);
+    if (status != GP_OK)
+        return status;
+    s->parameters[copy] = parameters;
+    s->state[copy] = state;
+    return GP_OK;
+}
+
+static void copy_fill(const gp_trainer *trainer, int copy, const float *parameters, const float *state)
+{
+    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+
+    if (trainer->rank != OWNER)
+        return;
+    memcpy(trainer->shards.parameters[copy], parameters, blob_bytes);
+    memcpy(trainer->shards.state[copy], state, state_blobs(trainer) * blob_bytes);
+}
+
+gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err)
+{
+    shards *s = &trainer->shards;
+    gp_checkpoint ours;
+    gp_status status = copy_take(trainer, 0, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_trainer_checkpoint(trainer, &ours);
+    copy_fill(trainer, 0, ours.parameters, ours.state);
+    gp_free(trainer->parameters); /* before the second copy: a large network fits twice, not three times */
+    trainer->sharded = true;
+    shard_use(trainer, 0);
+    status = copy_take(trainer, 1, err);
+    if (status != GP_OK)
+        return status;
+    copy_fill(trainer, 1, s->parameters[0], s->state[0]);
+    status = gp_comm_barrier(trainer->comm, err);
     if (status != GP_OK)
         return status;
     for (uint32_t k = 0; k < trainer->world; k++)
         s->gradients[k] = gp_comm_arena_copy(trainer->comm, k, trainer->gradients);
-    gp_free(trainer->parameters);
-    trainer->sharded = true;
-    shard_use(trainer, 0);
     return GP_OK;
 }
 

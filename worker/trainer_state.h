@@ -226,6 +226,8 @@ gp_status gp_trainer_exact_exchange(gp_trainer *trainer, gp_error *err);
 bool gp_trainer_shards(const gp_trainer *trainer);
 /* Bytes of the arena for it. */
 size_t gp_trainer_shard_bytes(const gp_trainer *trainer);
+/* Free the own copy of a rank whose copy nobody will read. Before the group takes its memory. */
+void gp_trainer_shard_release(gp_trainer *trainer);
 /* Hand our parameters and state over; collective. */
 gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err);
 /* Add up and update our shares, and commit the step with all ranks: on failure nobody has committed. */
