@@ -766,14 +766,15 @@ typedef struct gp_job_info {
     int32_t priority;
     uint32_t attempts; /* begun */
     bool cancel_asked;
-    uint32_t pid;       /* of the last attempt; 0 = none */
-    uint32_t workers;   /* it holds, or held at most */
-    int exit_code;      /* -1 = none, or not known */
-    int signal;         /* that killed it; 0 = none */
-    double age_seconds; /* since it was submitted */
-    double run_seconds; /* of the last attempt, so far or in all */
-    char reason[200];   /* why failed, canceled, lost or queued again */
-    char folder[200];   /* job.json, log, metrics.jsonl, result/; gp_job_get() only */
+    uint32_t pid;         /* of the last attempt; 0 = none */
+    uint32_t workers;     /* it holds, or held at most */
+    int exit_code;        /* -1 = none, or not known */
+    int signal;           /* that killed it; 0 = none */
+    double age_seconds;   /* since it was submitted */
+    double run_seconds;   /* of the last attempt, so far or in all */
+    char reason[200];     /* why failed, canceled, lost or queued again */
+    char folder[200];     /* job.json, log, metrics.jsonl, result/; gp_job_get() only */
+    int64_t submitted_ms; /* wall clock of the pool's host, milliseconds since 1970 */
 } gp_job_info;
 
 /* gp_job_submit -- returns when the job is on disk: from then on it survives the death of any process.

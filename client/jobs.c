@@ -289,6 +289,7 @@ void pool_job_info(gp_job_info *out, const gp_job_row *row)
                           .exit_code = row->exit == GP_JOB_EXIT_CODE ? (int)row->number : -1,
                           .signal = row->exit == GP_JOB_EXIT_SIGNAL ? (int)row->number : 0,
                           .age_seconds = (double)row->age_ms * 1e-3,
+                          .submitted_ms = (int64_t)row->submitted_ms,
                           .run_seconds = (double)row->run_ms * 1e-3 };
     snprintf(out->name, sizeof(out->name), "%s", row->name);
     snprintf(out->command, sizeof(out->command), "%s", row->command);

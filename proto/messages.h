@@ -568,16 +568,17 @@ typedef struct gp_job_row {
     char command[96]; /* its words, cut */
     uint32_t state;   /* gp_job_row_state */
     int32_t priority;
-    uint32_t attempts; /* begun */
-    bool cancel;       /* asked for */
-    uint32_t pid;      /* of the last attempt; 0 = none */
-    uint32_t workers;  /* it holds, or held at most */
-    uint32_t exit;     /* gp_job_exit */
-    uint32_t number;   /* exit code or signal */
-    uint64_t age_ms;   /* since it was submitted */
-    uint64_t run_ms;   /* of the last attempt, so far or in all */
-    uint64_t ended_ms; /* since it ended; 0 = it has not */
-    char reason[200];  /* why failed, canceled, lost or queued again */
+    uint32_t attempts;     /* begun */
+    bool cancel;           /* asked for */
+    uint32_t pid;          /* of the last attempt; 0 = none */
+    uint32_t workers;      /* it holds, or held at most */
+    uint32_t exit;         /* gp_job_exit */
+    uint32_t number;       /* exit code or signal */
+    uint64_t age_ms;       /* since it was submitted */
+    uint64_t run_ms;       /* of the last attempt, so far or in all */
+    uint64_t ended_ms;     /* since it ended; 0 = it has not */
+    char reason[200];      /* why failed, canceled, lost or queued again */
+    uint64_t submitted_ms; /* wall clock of the scheduler's host, since 1970; 0: not told */
 } gp_job_row;
 
 /* Jobs with ids under `before`, the newest first. */

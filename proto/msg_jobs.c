@@ -17,6 +17,7 @@ const gp_field gp_job_row_fields[] = {
     GP_FIELD_U64(gp_job_row, run_ms, 0, GP_DURATION_MS_MAX),
     GP_FIELD_U64(gp_job_row, ended_ms, 0, GP_DURATION_MS_MAX),
     GP_FIELD_PROSE(gp_job_row, reason),
+    GP_FIELD_U64_OPTIONAL(gp_job_row, submitted_ms, 0, INT64_MAX, 0),
     GP_FIELD_END,
 };
 

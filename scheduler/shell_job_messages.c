@@ -50,6 +50,7 @@ static void fill_row(const gp_jobs_job *job, gp_job_row *row)
     row->pid = (uint32_t)job->pid;
     row->workers = job->workers;
     row->age_ms = since(now, job->submitted_ms);
+    row->submitted_ms = job->submitted_ms > 0 ? (uint64_t)job->submitted_ms : 0;
     if (ended) {
         row->exit = job->exit;
         row->number = (uint32_t)job->number;

@@ -23,7 +23,9 @@ show_table *show_jobs_new(void)
 void show_job(show_table *table, const gp_job_info *job)
 {
     char id[24], submitted[32], run[40] = "-", workers[16] = "-", attempts[16], code[24] = "-";
-    time_t then = time(NULL) - (time_t)job->age_seconds;
+    /* Not the time now less the age: that changes from one listing to the next. */
+    time_t then =
+        job->submitted_ms > 0 ? (time_t)(job->submitted_ms / 1000) : time(NULL) - (time_t)job->age_seconds;
     struct tm local;
 
     snprintf(id, sizeof(id), "%" PRIu64, job->id);
