@@ -215,8 +215,21 @@ static void client_gone(gp_core *core, const gp_core_event *event)
 
 /* ---- size and end of the pool ---- */
 
+/* Whether slot s is as the plan wants it. */
+static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32_t s)
+{
+    const gp_core_slot *slot = &core->slots[s];
+
+    if (s >= event->plan_count)
+        return !slot->wanted;
+    return slot->wanted && !slot->condemned &&
+           memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
+}
+
+/* A plan that changes no slot is accepted while the pool is in use, too. */
 static void resize(gp_core *core, const gp_core_event *event)
 {
+    bool keeps = true;
     char holders[GP_ERROR_MESSAGE_MAX];
     uint32_t claims = 0;
 
@@ -229,9 +242,11 @@ static void resize(gp_core *core, const gp_core_event *event)
                            "%u workers asked; a pool has 1 to %d", event->plan_count, GP_CORE_SLOTS_MAX);
         return;
     }
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         claims += core->slots[s].claim != 0 || core->slots[s].process == GP_CORE_AWAITED;
-    if (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0) {
+        keeps = keeps && resize_keeps(core, event, s);
+    }
+    if (!keeps && (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0)) {
         gp_core_words_holders(core, holders);
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
                            "the pool is in use and keeps its %u workers: %.380s", core->slot_count, holders);
@@ -240,10 +255,8 @@ static void resize(gp_core *core, const gp_core_event *event)
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         gp_core_slot *slot = &core->slots[s];
         bool wanted = s < event->plan_count;
-        bool same =
-            wanted && slot->wanted && memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
 
-        if (same && !slot->condemned)
+        if (resize_keeps(core, event, s))
             continue;
         slot->wanted = wanted;
         slot->condemned = false;

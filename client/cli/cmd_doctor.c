@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/doctor.h"
@@ -158,11 +159,14 @@ static int doctor_run(cli_call *call)
     gp_error err;
     gp_status status =
         d == NULL || list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory to look around") : GP_OK;
+    const char *pool = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    bool elsewhere;
     uint32_t gpus = 0;
     int code = CLI_OK;
 
     if (status == GP_OK) {
-        doctor_host_read(&host);
+        /* A pool of another host has no directories here. */
+        doctor_host_read(&host, cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere ? NULL : pool);
         look_at_gpus(d, &host, list, options->quick);
         for (uint32_t i = 0; i < list->count; i++)
             gpus += list->devices[i].reason[0] == '\0';

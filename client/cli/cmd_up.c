@@ -87,8 +87,8 @@ static int64_t parse_timeout(const char *text)
 /* What `up` did, for people. */
 typedef struct up_story {
     bool quiet;
-    bool started;  /* the library's note said so */
-    char text[80]; /* of a pool that was there */
+    bool started;            /* the library's note said so */
+    gp_status_reply *before; /* of a pool that was there */
 } up_story;
 
 static void up_note(void *context, const char *sentence)
@@ -163,15 +163,11 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
 
     if (status != GP_OK)
         return status;
-    uint32_t had = reply->workers_count;
-
     status = up_check_listen(call, reply, err);
     bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
                 !cli_given(call, "devices");
 
-    gp_free(reply);
-    snprintf(story->text, sizeof(story->text),
-             same ? "already running" : "resized (it had %" PRIu32 " workers)", had);
+    story->before = reply;
     for (size_t i = 0; i < 3 && !story->started && !options->common.quiet; i++)
         if (cli_given(call, times[i]))
             fprintf(stderr, "gradpool up: --%s is of a pool that is started; this one goes on with its own\n",
@@ -181,6 +177,17 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     return same ? GP_OK
                 : gp_pool_resize(pool, (uint32_t)options->workers,
                                  cli_given(call, "devices") ? options->devices : NULL, err);
+}
+
+/* Whether the pool has the same worker processes as before. */
+static bool up_unchanged(const gp_status_reply *before, const gp_status_reply *now)
+{
+    bool same = before->workers_count == now->workers_count;
+
+    for (uint32_t i = 0; same && i < now->workers_count; i++)
+        same = before->workers[i].slot.index == now->workers[i].slot.index &&
+               before->workers[i].slot.incarnation == now->workers[i].slot.incarnation;
+    return same;
 }
 
 /* Workers report within milliseconds; a device that must be released first takes longer. */
@@ -266,8 +273,10 @@ static int up_run(cli_call *call)
     if (status == GP_OK)
         status = up_wait(pool, &reply, &err);
     gp_pool_close(pool);
-    if (status != GP_OK)
+    if (status != GP_OK) {
+        gp_free(story.before);
         return cli_fail(call, &err);
+    }
     status = up_check_workers(reply, &err);
     if (options->common.json) {
         gp_buffer text;
@@ -277,15 +286,21 @@ static int up_run(cli_call *call)
             printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
     } else if (!options->common.quiet) {
-        char time[40];
+        char time[40], was[60] = "started";
 
         show_status(reply);
+        if (!story.started && up_unchanged(story.before, reply))
+            snprintf(was, sizeof(was), "already running");
+        else if (!story.started)
+            snprintf(was, sizeof(was), "resized (it had %" PRIu32 " worker%s)", story.before->workers_count,
+                     story.before->workers_count == 1 ? "" : "s");
         if (status == GP_OK)
-            printf("\n%s; ready in %s\n", story.started ? "started" : story.text,
+            printf("\n%s; ready in %s\n", was,
                    cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
         if (cli_given(call, "listen"))
             up_say_listen(call, reply);
     }
+    gp_free(story.before);
     gp_free(reply);
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }

@@ -50,7 +50,8 @@ typedef struct doctor_host {
     char state_dir[160];
 } doctor_host;
 
-void doctor_host_read(doctor_host *host);
+/* pool: its name, for the directories that it would use; NULL: default */
+void doctor_host_read(doctor_host *host, const char *pool);
 /* gpus: that workers could have. */
 void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus);
 

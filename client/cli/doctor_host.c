@@ -129,13 +129,13 @@ static void clock_read(doctor_host *host)
               sizeof(host->clocksource));
 }
 
-static void places_read(doctor_host *host)
+static void places_read(doctor_host *host, const char *pool)
 {
     struct statvfs facts;
     gp_places places;
     gp_error err;
 
-    if (gp_places_find(&places, NULL, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
+    if (gp_places_find(&places, pool, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
         snprintf(host->places, sizeof(host->places), "%.239s", err.message);
         return;
     }
@@ -144,7 +144,7 @@ static void places_read(doctor_host *host)
         host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
 }
 
-void doctor_host_read(doctor_host *host)
+void doctor_host_read(doctor_host *host, const char *pool)
 {
     struct statvfs facts;
     cpu_set_t set;
@@ -165,7 +165,7 @@ void doctor_host_read(doctor_host *host)
     quota = cgroup_least("cpu.max");
     host->cpu_quota = quota > UINT32_MAX ? UINT32_MAX : (uint32_t)quota;
     clock_read(host);
-    places_read(host);
+    places_read(host, pool);
 }
 
 /* ---- judging ---- */

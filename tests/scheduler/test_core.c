@@ -913,6 +913,21 @@ TEST(a_worker_that_returns_without_its_lease_is_replaced)
 
 /* ---- size and end of the pool ---- */
 
+TEST(a_resize_that_changes_nothing_is_accepted_and_restarts_no_worker)
+{
+    gp_core_slot_config plan[2];
+
+    REQUIRE(pool_held(2));
+    plan[0] = core->slots[0].config;
+    plan[1] = core->slots[1].config;
+    say((gp_core_event){
+        .kind = GP_CORE_EVENT_RESIZE, .session = session(1), .plan = plan, .plan_count = 2 });
+    CHECK(find(GP_CORE_RESIZED) != NULL);
+    CHECK(find(GP_CORE_ERROR) == NULL);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+    pool_free();
+}
+
 TEST(an_idle_pool_is_resized_and_a_busy_one_names_its_leases)
 {
     gp_core_slot_config plan[3] = { { .threads = 1 }, { .threads = 1 }, { .threads = 1 } };

@@ -70,6 +70,8 @@ TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
     CHECK_CONTAINS(out, "started; ready in");
     RUN_OK("up");
     CHECK_CONTAINS(out, "already running");
+    RUN_OK("up", "--workers", "2", "--devices", "cpu");
+    CHECK_CONTAINS(out, "already running");
     RUN_OK("up", "--workers", "3");
     CHECK_CONTAINS(out, "resized (it had 2 workers)");
     CHECK_CONTAINS(out, "ends after 20 m without use"); /* a resize keeps it */
@@ -574,6 +576,20 @@ TEST(a_training_whose_worker_the_kernel_kills_for_memory_is_told_so)
     for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; rmdir(group) != 0 && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(access(group, F_OK) != 0);
+}
+
+/* ---- diagnosis ---- */
+
+TEST(doctor_looks_at_the_directories_of_the_pool_that_is_named)
+{
+    cli_begin();
+    RUN_CODE(1, "doctor", "--quick", "--pool", "no/name");
+    CHECK_CONTAINS(out, "no/name");
+    setenv("GRADPOOL_POOL", "no name", 1);
+    RUN_CODE(1, "doctor", "--quick");
+    CHECK_CONTAINS(out, "no name");
+    unsetenv("GRADPOOL_POOL");
+    pools_end();
 }
 
 /* ---- names from outside ---- */
