@@ -578,7 +578,7 @@ typedef struct gp_job_row {
     uint64_t run_ms;       /* of the last attempt, so far or in all */
     uint64_t ended_ms;     /* since it ended; 0 = it has not */
     char reason[200];      /* why failed, canceled, lost or queued again */
-    uint64_t submitted_ms; /* wall clock of the scheduler's host, since 1970; 0: not told */
+    uint64_t submitted_ms; /* wall clock of the scheduler's host, since 1970; 0: unknown */
 } gp_job_row;
 
 /* Jobs with ids under `before`, the newest first. */

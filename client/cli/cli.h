@@ -190,15 +190,26 @@ void cli_catch_interrupts(void);
 /* Raise the grace period to at least `seconds`, unless GRADPOOL_TERM_GRACE is set. */
 void cli_term_grace_raise(double seconds);
 
-/* A count that moves on a terminal's standard error; nothing in the first two seconds, nor with --quiet. */
+/* A line of progress on a terminal's standard error; nothing in the first two seconds, nor with --quiet. */
 typedef struct cli_progress {
-    int64_t begin_ms, told_ms;
+    const char *unit;           /* "samples"; NULL: bytes */
+    int64_t begin_ms, shown_ms; /* shown_ms 0: not yet */
+    int64_t first_ms;           /* when the first call with done > 0 came; 0: not yet */
+    uint64_t first_done;        /* rates count from there, so that the start does not spoil them */
     bool tell;
 } cli_progress;
 
-void cli_progress_begin(const cli_call *call, cli_progress *progress);
-void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count);
-void cli_progress_end(const cli_progress *progress); /* wipes the line */
+void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit);
+/* count: 0 = not known; name: of what is processed, or "" */
+void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, uint64_t count);
+void cli_progress_end(const cli_progress *progress); /* removes the line */
+
+/* "227328 of 3000000 samples, 7 %, 14800 samples/s, 3 m 20 s left" into text, which is returned.
+ *   unit     "samples"; NULL: done, count and rate are bytes
+ *   count    0: not known
+ *   rate     units per second; 0: not known */
+char *cli_progress_words(char *text, size_t bytes, const char *unit, uint64_t done, uint64_t count,
+                         double rate);
 
 /* "3 m 20 s", "1.4 s", "12 ms" into text, which is returned. */
 char *cli_duration(double seconds, char *text, size_t bytes);

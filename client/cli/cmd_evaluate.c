@@ -160,7 +160,7 @@ static gp_status confusion_save(const evaluated *e, const char *list, gp_error *
 
 static void evaluate_progress(void *context, uint64_t done, uint64_t count)
 {
-    cli_progress_show(&((evaluated *)context)->progress, done, count);
+    cli_progress_show(&((evaluated *)context)->progress, "", done, count);
 }
 
 static void evaluate_skip(void *context, uint64_t index, const char *name)
@@ -222,7 +222,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     if (status != GP_OK)
         return status;
     fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &e->progress);
+    cli_progress_begin(call, &e->progress, "samples");
     status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
     cli_progress_end(&e->progress);
     if (status != GP_OK)

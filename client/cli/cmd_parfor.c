@@ -1,9 +1,13 @@
 /* cmd_parfor.c -- a command for every input, over the pool's workers; GNU parallel's manners where it has them. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/cli/crew.h"
 #include "client/cli/runs.h"
+#include "client/cli/show.h"
 #include "client/cli/sweep.h"
 #include "client/cli/task_words.h"
 
@@ -96,7 +100,7 @@ static const gp_param parfor_params[] = {
     { .name = "progress",
       .type = GP_PARAM_BOOL,
       PARFOR_FIELD(progress),
-      .help = "show what is done on standard error" },
+      .help = "show progress on standard error: a line that moves; in a file a line each 10 % or 10 s" },
     { .name = "dry-run",
       .type = GP_PARAM_BOOL,
       PARFOR_FIELD(dry_run),
@@ -148,6 +152,27 @@ static int parfor_code(const crew_options *crew, const crew_result *result)
     return result->failed > 100 ? 101 : (int)result->failed;
 }
 
+/* Explain, to a person, what is easily mistaken: appended values, and a file name that is taken for a value. */
+static void parfor_note(const cli_call *call, const cli_template *command)
+{
+    struct stat facts;
+    const char *word = call->word_count == 1 ? call->words[0] : "";
+
+    if (((const cli_common *)call->options)->quiet || !isatty(STDERR_FILENO))
+        return;
+    if (!template_has_place(command))
+        fprintf(stderr,
+                "gradpool parfor: the command has no {}; each value is appended as its last argument\n");
+    if (strpbrk(word, ",=:") == NULL && stat(word, &facts) == 0 && S_ISREG(facts.st_mode)) {
+        char clean[200];
+
+        show_clean(clean, sizeof(clean), word);
+        fprintf(stderr,
+                "gradpool parfor: '%s' is used as a value; --arg-file %s reads values from that file\n",
+                clean, clean);
+    }
+}
+
 static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sweep **sweep, gp_error *err)
 {
     const parfor_options *options = call->options;
@@ -168,6 +193,8 @@ static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sw
         return status;
     status = template_new(&crew->command, words, word_count, names, count,
                           *sweep == NULL && runs_by_shell(call, options->shell), err);
+    if (status == GP_OK)
+        parfor_note(call, crew->command);
     if (status == GP_OK)
         status = runs_slots(&crew->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "client/cli/predict_rows.h"
 #include "client/cli/show.h"
 #include "common/base/text.h"
+#include "common/data/store.h"
 
 typedef struct predict_options {
     cli_common common;
@@ -79,6 +81,8 @@ static const gp_param predict_params[] = {
 
 typedef struct predict_sink {
     rows rows;
+    const char *given;       /* --data */
+    char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
     cli_progress progress;
     left_out *left_out;
 } predict_sink;
@@ -86,15 +90,18 @@ typedef struct predict_sink {
 static bool predict_row(void *context, const gp_prediction *p)
 {
     predict_sink *sink = context;
+    gp_prediction row = *p;
 
-    return rows_add(&sink->rows, p);
+    if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
+        row.name = sink->given;
+    return rows_add(&sink->rows, &row);
 }
 
 static void predict_progress(void *context, uint64_t done, uint64_t count)
 {
     predict_sink *sink = context;
 
-    cli_progress_show(&sink->progress, done, count);
+    cli_progress_show(&sink->progress, "", done, count);
 }
 
 static void predict_skip(void *context, uint64_t index, const char *name)
@@ -144,7 +151,7 @@ static bool draw_one(void *context, const gp_prediction *p)
 
 static void draw_progress(void *context, uint64_t done, uint64_t count)
 {
-    cli_progress_show(&((drawing *)context)->progress, done, count);
+    cli_progress_show(&((drawing *)context)->progress, "", done, count);
 }
 
 static void draw_skip(void *context, uint64_t index, const char *name)
@@ -185,7 +192,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
     if (status != GP_OK)
         return status;
     fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &d.progress);
+    cli_progress_begin(call, &d.progress, "samples");
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&d.progress);
     return pixels_close(&d.sink, status, err);
@@ -195,7 +202,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
                               gp_evaluation *result, gp_error *err)
 {
     const predict_options *options = call->options;
-    predict_sink sink = { .left_out = images };
+    predict_sink sink = { .left_out = images, .given = options->data };
     rows_form form;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
@@ -218,9 +225,11 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
             rows_open(&sink.rows, path, form, (uint32_t)options->top, options->on_bad == GP_BAD_SKIP, err);
     if (status != GP_OK)
         return status;
+    if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->data, NULL) != GP_OK)
+        sink.absolute[0] = '\0';
     request.pixel_classes = form == ROWS_ARRAY;
     fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &sink.progress);
+    cli_progress_begin(call, &sink.progress, "samples");
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&sink.progress);
     return rows_close(&sink.rows, status, err);

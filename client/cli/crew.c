@@ -24,7 +24,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 1000 };
+enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 10000 };
 
 /* ---- progress ---- */
 
@@ -37,27 +37,27 @@ void crew_wipe(void *context)
     c->line_shown = false;
 }
 
+/* Show progress: on a terminal a line that moves, in a file a line each tenth of the jobs or each 10 s. */
 static void progress_show(crew *c, bool last)
 {
     uint64_t count = c->options->inputs == NULL ? gp_exec_workers(c->exec) : inputs_count(c->options->inputs);
+    bool known = count != UINT64_MAX && count > 0;
+    uint32_t tenths = known ? (uint32_t)(10.0 * (double)c->result->done / (double)count) : 0;
     int64_t now = gp_now_ms();
     double seconds = (double)(now - c->begin_ms) * 1e-3;
-    double rate = seconds > 0 ? (double)c->result->done / seconds : 0;
-    char of[32] = "", left[64] = "", time[40];
+    char words[200];
 
     if (!c->options->progress ||
-        (!last && now - c->told_ms < (c->terminal ? PROGRESS_TTY_MS : PROGRESS_FILE_MS)))
+        (!last && now - c->told_ms < (c->terminal ? PROGRESS_TTY_MS : PROGRESS_FILE_MS) &&
+         (c->terminal || tenths <= c->told_tenths)))
         return;
     c->told_ms = now;
-    if (count != UINT64_MAX)
-        snprintf(of, sizeof(of), " of %" PRIu64, count);
-    if (count != UINT64_MAX && count >= c->result->done && rate > 0 && !last)
-        snprintf(left, sizeof(left), ", %s left",
-                 cli_duration((double)(count - c->result->done) / rate, time, sizeof(time)));
+    c->told_tenths = tenths;
     crew_wipe(c);
-    fprintf(stderr, "%" PRIu64 "%s done, %" PRIu32 " running, %" PRIu64 " failed, %.3g jobs/s%s%s",
-            c->result->done, of, c->running_count, c->result->failed, rate, left,
-            c->terminal && !last ? "" : "\n");
+    fprintf(stderr, "%s, %" PRIu32 " running, %" PRIu64 " failed%s",
+            cli_progress_words(words, sizeof(words), "jobs", c->result->done, known ? count : 0,
+                               seconds > 0 ? (double)c->result->done / seconds : 0),
+            c->running_count, c->result->failed, c->terminal && !last ? "" : "\n");
     c->line_shown = c->terminal && !last;
 }
 
@@ -542,6 +542,7 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
                .pool = pool,
                .null_fd = -1,
                .begin_ms = gp_now_ms(),
+               .told_ms = gp_now_ms(),
                .terminal = isatty(STDERR_FILENO) };
     gp_status status;
 

@@ -61,6 +61,7 @@ typedef struct crew {
     gp_buffer failures;
     uint32_t failures_told;
     int64_t begin_ms, told_ms;
+    uint32_t told_tenths; /* of the jobs, when progress was last printed */
     bool line_shown, terminal;
 } crew;
 

@@ -1,36 +1,32 @@
 #include "client/cli/download.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
-
-#include "common/base/clock.h"
 
 static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
 {
-    download_view *shown = context;
-    int64_t now = gp_now_ms();
-    char have[40], all[40];
+    download_view *view = context;
 
-    if (now - shown->begin_ms >= 2000 && now - shown->told_ms >= 200) {
-        shown->told_ms = now;
-        fprintf(stderr, "\r%s: %s%s%s\033[K", file, cli_bytes((double)bytes, have, sizeof(have)),
-                total != 0 ? " of " : "", total != 0 ? cli_bytes((double)total, all, sizeof(all)) : "");
+    if (strncmp(view->file, file, sizeof(view->file) - 1) != 0) { /* the next one has a rate of its own */
+        snprintf(view->file, sizeof(view->file), "%s", file);
+        view->progress.first_ms = 0;
     }
+    cli_progress_show(&view->progress, view->file, bytes, total);
     return cli_stop != 0;
 }
 
 gp_get_options download_begin(const cli_call *call, download_view *view, const char *url)
 {
-    const cli_common *common = call->options;
-
     cli_catch_interrupts();
-    *view = (download_view){ .begin_ms = gp_now_ms() };
+    *view = (download_view){ .file = "" };
+    cli_progress_begin(call, &view->progress, NULL);
     return (gp_get_options){ .url = url[0] != '\0' ? url : NULL,
-                             .progress = common->quiet || !isatty(2) ? NULL : download_progress,
+                             .progress = view->progress.tell ? download_progress : NULL,
                              .context = view };
 }
 
 void download_end(const download_view *view)
 {
-    if (view->told_ms != 0)
-        fprintf(stderr, "\r\033[K");
+    cli_progress_end(&view->progress);
 }

@@ -1,4 +1,4 @@
-/* download.h -- what a download shows: nothing for the first two seconds, then a line that moves. */
+/* download.h -- the progress of a download on the terminal. */
 #ifndef GP_CLI_DOWNLOAD_H
 #define GP_CLI_DOWNLOAD_H
 
@@ -8,11 +8,12 @@
 #include "common/data/get.h"
 
 typedef struct download_view {
-    int64_t begin_ms, told_ms;
+    cli_progress progress;
+    char file[128]; /* being downloaded */
 } download_view;
 
-/* Options for gp_get_fetch() that show it and end at Ctrl-C.  url: a mirror, or "". */
+/* Return options for gp_get_fetch() that show progress and stop at Ctrl-C.  url: a mirror, or "". */
 gp_get_options download_begin(const cli_call *call, download_view *view, const char *url);
-void download_end(const download_view *view); /* wipes the line */
+void download_end(const download_view *view); /* removes the line */
 
 #endif

@@ -222,13 +222,13 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     text = length > 0 ? word + length + 1 : word;
     if (range_scan(text, begins, ends, &decimals) != 0)
         return range_fill(s, text, err);
-    if (length > 0 || strchr(text, ',') != NULL)
-        return list_fill(s, text, err);
-    return gp_fail(
-        err, GP_EINVAL,
-        "the input '%.60s' is neither FIRST:LAST, FIRST:STEP:LAST, NAME=a,b,c nor a,b,c; the command "
-        "comes behind --, a file of inputs is --arg-file %.60s",
-        word, word);
+    if (length == 0 && text[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "an input is empty; give FIRST:LAST, FIRST:STEP:LAST, a,b,c or NAME=a,b,c");
+    if (length == 0 && strchr(text, ':') != NULL && text[strspn(text, "0123456789.:-")] == '\0')
+        return gp_fail(err, GP_EINVAL, "the input '%.60s' is not a range; give FIRST:LAST or FIRST:STEP:LAST",
+                       text);
+    return list_fill(s, text, err);
 }
 
 static gp_status file_add(cli_inputs *inputs, const char *file, bool null_ended, gp_error *err)

@@ -163,27 +163,69 @@ void show_status(const gp_status_reply *status)
     show_table_print_free(leases);
 }
 
-/* ---- while one waits ---- */
+/* ---- progress ---- */
 
-void cli_progress_begin(const cli_call *call, cli_progress *progress)
+enum { PROGRESS_FIRST_MS = 2000, PROGRESS_EACH_MS = 200 };
+
+void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit)
 {
-    *progress = (cli_progress){ .begin_ms = gp_now_ms(),
+    *progress = (cli_progress){ .unit = unit,
+                                .begin_ms = gp_now_ms(),
                                 .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
 }
 
-void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t count)
+static char *amount_words(char *text, size_t bytes, const char *unit, double amount)
+{
+    if (unit == NULL)
+        return cli_bytes(amount, text, bytes);
+    snprintf(text, bytes, "%.0f", amount);
+    return text;
+}
+
+char *cli_progress_words(char *text, size_t bytes, const char *unit, uint64_t done, uint64_t count,
+                         double rate)
+{
+    char have[40], all[48] = "", percent[16] = "", speed[80] = "", left[64] = "", number[40];
+
+    if (count != 0 && done <= count) {
+        snprintf(all, sizeof(all), " of %s", amount_words(number, sizeof(number), unit, (double)count));
+        snprintf(percent, sizeof(percent), ", %d %%", (int)(100 * (double)done / (double)count));
+    }
+    if (rate > 0)
+        snprintf(speed, sizeof(speed), ", %.*f %s/s", rate < 10 ? 2 : 0, rate, unit == NULL ? "" : unit);
+    if (rate > 0 && unit == NULL)
+        snprintf(speed, sizeof(speed), ", %s/s", cli_bytes(rate, number, sizeof(number)));
+    if (rate > 0 && count > done)
+        snprintf(left, sizeof(left), ", %s left",
+                 cli_duration((double)(count - done) / rate, number, sizeof(number)));
+    snprintf(text, bytes, "%s%s%s%s%s%s%s", amount_words(have, sizeof(have), unit, (double)done), all,
+             unit == NULL ? "" : " ", unit == NULL ? "" : unit, percent, speed, left);
+    return text;
+}
+
+void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, uint64_t count)
 {
     int64_t now = gp_now_ms();
+    double rate = 0;
+    char words[200];
 
-    if (!progress->tell || now - progress->begin_ms < 2000 || now - progress->told_ms < 200)
+    if (progress->first_ms == 0 && done > 0) {
+        progress->first_ms = now;
+        progress->first_done = done;
+    }
+    if (!progress->tell || now - progress->begin_ms < PROGRESS_FIRST_MS ||
+        now - progress->shown_ms < PROGRESS_EACH_MS)
         return;
-    progress->told_ms = now;
-    fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " samples\033[K", done, count);
+    progress->shown_ms = now;
+    if (now - progress->first_ms >= PROGRESS_EACH_MS && done > progress->first_done)
+        rate = (double)(done - progress->first_done) * 1e3 / (double)(now - progress->first_ms);
+    fprintf(stderr, "\r%s%s%s\033[K", name, name[0] != '\0' ? ": " : "",
+            cli_progress_words(words, sizeof(words), progress->unit, done, count, rate));
 }
 
 void cli_progress_end(const cli_progress *progress)
 {
-    if (progress->told_ms != 0)
+    if (progress->shown_ms != 0)
         fprintf(stderr, "\r\033[K");
 }
 

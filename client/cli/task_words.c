@@ -407,7 +407,7 @@ static void loop_progress(void *context, uint64_t done, uint64_t total)
 {
     printer *p = context;
 
-    cli_progress_show(&p->progress, done, total);
+    cli_progress_show(&p->progress, "", done, total);
 }
 
 static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team, gp_parfor_request *request,
@@ -430,7 +430,7 @@ static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team,
         request->reduced = reduced;
         request->reduced_bytes = count * reduction->bytes;
     }
-    cli_progress_begin(call, &p->progress);
+    cli_progress_begin(call, &p->progress, "iterations");
     status = gp_parfor(team, request, err);
     cli_progress_end(&p->progress);
     if (status == GP_OK && p->error.code != GP_OK)

@@ -65,6 +65,18 @@ TEST(lists_have_names_or_not_and_several_inputs_make_every_combination)
     CHECK_TEXT("/a/b=c\n", text);
 }
 
+TEST(a_single_word_is_a_list_of_one_value)
+{
+    gp_error err;
+
+    REQUIRE_OK(ALL("1"), err);
+    CHECK_TEXT("1\n", text);
+    REQUIRE_OK(ALL("photo.jpg", "1:2"), err);
+    CHECK_TEXT("photo.jpg 1\nphoto.jpg 2\n", text);
+    REQUIRE_OK(ALL("http://host:80/a"), err);
+    CHECK_TEXT("http://host:80/a\n", text);
+}
+
 TEST(the_number_of_combinations_is_known_without_making_them)
 {
     cli_inputs *inputs;
@@ -86,9 +98,8 @@ TEST(what_is_no_input_is_refused_with_what_would_be)
 {
     gp_error err;
 
-    CHECK_STATUS(GP_EINVAL, ALL("foo"));
+    CHECK_STATUS(GP_EINVAL, ALL(""));
     CHECK_CONTAINS(err.message, "FIRST:LAST");
-    CHECK_CONTAINS(err.message, "--arg-file foo");
     CHECK_STATUS(GP_EINVAL, ALL("5:1"));
     CHECK_CONTAINS(err.message, "empty");
     CHECK_STATUS(GP_EINVAL, ALL("1:0:5"));

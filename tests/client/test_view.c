@@ -1,4 +1,5 @@
 /* test_view.c -- the table and the picture of a training, drawn into a file and read back. */
+#include "client/cli/cli.h"
 #include "client/cli/view.h"
 #include "tests/gp_test.h"
 
@@ -160,4 +161,21 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
     CHECK_CONTAINS(text, " 4\033[K"); /* the end of the axis: two epochs are still to come */
     CHECK_CONTAINS(text, "o");        /* the validation */
     CHECK_CONTAINS(text, "o                                   \033[K"); /* and nothing behind it */
+}
+
+/* ---- progress ---- */
+
+TEST(progress_has_percent_rate_and_time_left)
+{
+    char words[200];
+
+    CHECK_TEXT("227328 of 3000000 samples, 7 %, 15000 samples/s, 3 m 04 s left",
+               cli_progress_words(words, sizeof(words), "samples", 227328, 3000000, 15000));
+    CHECK_TEXT("0 of 40 jobs, 0 %", cli_progress_words(words, sizeof(words), "jobs", 0, 40, 0));
+    CHECK_TEXT("40 of 40 jobs, 100 %, 2.50 jobs/s",
+               cli_progress_words(words, sizeof(words), "jobs", 40, 40, 2.5));
+    CHECK_TEXT("7 jobs, 20 jobs/s", cli_progress_words(words, sizeof(words), "jobs", 7, 0, 20));
+    CHECK_TEXT("1.0 MiB of 4.0 MiB, 25 %, 1.0 MiB/s, 3.0 s left",
+               cli_progress_words(words, sizeof(words), NULL, 1 << 20, 4 << 20, 1 << 20));
+    CHECK_TEXT("4.0 MiB", cli_progress_words(words, sizeof(words), NULL, 4 << 20, 0, 0));
 }

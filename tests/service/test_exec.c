@@ -1,5 +1,6 @@
 /* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths. */
 #include <poll.h>
+#include <pty.h>
 
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
@@ -197,8 +198,8 @@ TEST(what_is_wrong_with_the_words_is_said_and_nothing_is_run)
     CHECK_CONTAINS(err, "the command is missing");
     RUN_CODE(255, "parfor", "--", "true");
     CHECK_CONTAINS(err, "nothing to run over");
-    RUN_CODE(255, "parfor", "foo", "--", "true");
-    CHECK_CONTAINS(err, "--arg-file foo");
+    RUN_CODE(255, "parfor", "", "--", "true");
+    CHECK_CONTAINS(err, "an input is empty");
     RUN_CODE(255, "parfor", "1:3", "--slots-per-worker", "0", "--", "true");
     CHECK_CONTAINS(err, "--slots-per-worker is '0'");
     RUN_CODE(255, "parfor", "1:3", "--resume", "--", "true");
@@ -281,6 +282,56 @@ TEST(the_job_log_has_the_columns_of_gnu_parallel_and_a_run_goes_on_from_it)
     write_file("w/other", "no log\n");
     RUN_CODE(255, "parfor", "1:9", "--joblog", "other", "--resume", "--", "echo");
     CHECK_CONTAINS(err, "other is no job log");
+    pools_end();
+}
+
+/* ---- on a terminal, and in a file ---- */
+
+TEST(parfor_explains_appended_values_on_a_terminal)
+{
+    char program[600], said[4000];
+    size_t used = 0;
+    ssize_t got;
+    int terminal;
+
+    exec_begin();
+    snprintf(program, sizeof(program), "%s/bin/gradpool",
+             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+    write_file("w/list", "x\n");
+    fflush(stdout);
+    pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+
+    if (child == 0) {
+        if (chdir(in_root("w")) == 0)
+            execl(program, "gradpool", "parfor", "list", "--", "echo", "value", (char *)NULL);
+        _exit(98);
+    }
+    REQUIRE(child > 0);
+    while (used < sizeof(said) - 1 && (got = read(terminal, said + used, sizeof(said) - 1 - used)) > 0)
+        used += (size_t)got;
+    said[used] = '\0';
+    close(terminal);
+    CHECK_INT(child, waitpid(child, NULL, 0));
+    CHECK_CONTAINS(said, "the command has no {}; each value is appended");
+    CHECK_CONTAINS(said, "--arg-file list reads values from that file");
+    CHECK_CONTAINS(said, "value list\r\n");
+    RUN_CODE(0, "parfor", "1", "--", "echo", "value");
+    CHECK_TEXT("value 1\n", out);
+    CHECK_TEXT("", err);
+    pools_end();
+}
+
+TEST(progress_in_a_file_has_a_line_for_each_tenth)
+{
+    int lines = 0;
+
+    exec_begin();
+    RUN_CODE(0, "parfor", "1:60", "--progress", "--", "true", "{}");
+    for (const char *at = err; *at != '\0'; at++)
+        lines += *at == '\n';
+    CHECK(lines >= 2 && lines <= 11);
+    CHECK_CONTAINS(err, "60 of 60 jobs, 100 %, ");
+    CHECK_CONTAINS(err, " jobs/s, 0 running, 0 failed\n");
     pools_end();
 }
 
