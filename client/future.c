@@ -461,7 +461,7 @@ void gp_future_cancel(gp_future *future)
     gp_team *team = future->team;
 
     team_enter(team);
-    if (!future->ended) {
+    if (!future->ended && team->broken == GP_OK) {
         dispatch_cancel(team->dispatch, &future->unit, team->now_ns);
         if (!team_in_callback(team))
             team_end_over(team);
@@ -472,7 +472,7 @@ void gp_future_cancel(gp_future *future)
 void gp_team_cancel(gp_team *team)
 {
     team_enter(team);
-    for (future_slab *slab = team->slabs; slab != NULL; slab = slab->next)
+    for (future_slab *slab = team->broken == GP_OK ? team->slabs : NULL; slab != NULL; slab = slab->next)
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].unit.id != 0 && !slab->futures[i].ended)
                 dispatch_cancel(team->dispatch, &slab->futures[i].unit, team->now_ns);

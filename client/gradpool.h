@@ -27,6 +27,9 @@ extern "C" {
 
 #define GP_API __attribute__((visibility("default")))
 
+/* A pool handle, and every handle made from it, belongs to the process that opened it.  In a child made by fork(), calls
+ * with it fail at once with GP_ESTATE, and so does gp_pool_open() while the parent had a pool open at fork(): open pools
+ * after fork(), or use exec.  Closing a handle there releases memory only. */
 typedef struct gp_pool gp_pool;
 
 /* Told what is worth telling while a call waits: "started pool default with 2 workers", "waiting: lease 3 (train

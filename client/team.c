@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/forks.h"
 
 /* The team whose callback this thread is in. */
 static _Thread_local const gp_team *calling __attribute__((tls_model("initial-exec")));
@@ -42,15 +43,22 @@ void team_log_line(gp_team *team, uint32_t worker, const char *line)
     team_callback_end(before);
 }
 
+/* Whether the caller was forked from the process that opened the team.  It has the rings of that process in its memory,
+ * but not its background thread, which may hold the mutex for ever here. */
+static bool is_forked(const gp_team *team)
+{
+    return team->forks != gp_forks();
+}
+
 void team_lock(gp_team *team)
 {
-    if (calling != team)
+    if (calling != team && !is_forked(team))
         pthread_mutex_lock(&team->mutex);
 }
 
 void team_unlock(gp_team *team)
 {
-    if (calling != team)
+    if (calling != team && !is_forked(team))
         pthread_mutex_unlock(&team->mutex);
 }
 
@@ -58,6 +66,11 @@ void team_enter(gp_team *team)
 {
     if (calling == team)
         return;
+    if (is_forked(team)) {
+        if (team->broken == GP_OK)
+            team->broken = pool_check_process(team->pool, &team->why);
+        return;
+    }
     pthread_mutex_lock(&team->mutex);
     team->calls++;
     team->now_ns = gp_now_ns();
@@ -73,7 +86,7 @@ void team_enter(gp_team *team)
 
 void team_leave(gp_team *team)
 {
-    if (calling == team)
+    if (calling == team || is_forked(team))
         return;
     if (team->left_seen != shared_left_count())
         team_release_unused(team);
@@ -466,6 +479,7 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     team = gp_calloc(1, sizeof(*team));
     if (team == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a team");
+    team->forks = gp_forks();
     status = team_make(team, options, err);
     if (status == GP_OK)
         status = team_lease(team, pool, options, err);
@@ -500,7 +514,8 @@ void gp_team_close(gp_team *team)
 {
     static const gp_error closed = { GP_ECANCELED, "the team was closed" };
 
-    if (team == NULL)
+    if (team == NULL ||
+        is_forked(team)) /* a forked child leaves the rings as they are, and its copy of the rest */
         return;
     team_background_end(team);
     if (team->dispatch != NULL) {

@@ -106,6 +106,7 @@ struct gp_team {
     pthread_mutex_t mutex;
     gp_pool *pool;
     dispatch *dispatch;
+    uint32_t forks; /* gp_forks() of the process that opened the team */
     uint32_t size, up;
     team_worker workers[GP_MEMBERS_MAX]; /* of grant.slots */
     int bell;                            /* eventfd: answers are there */

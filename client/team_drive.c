@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/base/forks.h"
 
 enum { PARK_AFTER = 50 };
 
@@ -24,6 +25,8 @@ bool team_pump(gp_team *team)
 {
     bool any = false;
 
+    if (team->forks != gp_forks()) /* the rings belong to the parent */
+        return false;
     team->now_ns = gp_now_ns();
     EACH_WORKER(team, w)
     {

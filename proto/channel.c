@@ -138,8 +138,12 @@ static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, 
 
 static gp_status channel_new(gp_channel **out, bool router, const gp_channel_options *options, gp_error *err)
 {
-    gp_channel *channel = gp_calloc(1, sizeof(*channel));
+    gp_status usable = gp_zmq_check_process(err);
+    gp_channel *channel;
 
+    if (usable != GP_OK)
+        return usable;
+    channel = gp_calloc(1, sizeof(*channel));
     if (channel == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a channel");
     channel->router = router;
@@ -355,6 +359,11 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
         gp_dial_begin(&channel->dial, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
     *out = channel;
     return GP_OK;
+}
+
+gp_status gp_channel_check_process(gp_error *err)
+{
+    return gp_zmq_check_process(err);
 }
 
 bool gp_channel_broke(gp_channel *channel)

@@ -95,6 +95,9 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err);
 
+/* gp_channel_check_process -- GP_ESTATE: this process was forked from one that has channels, and can have none. */
+gp_status gp_channel_check_process(gp_error *err);
+
 /* gp_channel_broke -- whether a link to another host ended since it was made, or since this was asked: what was said on it may be
  * lost, and who redialled may be unknown there.  Of links that gp_channel_connect() waited for. */
 bool gp_channel_broke(gp_channel *channel);

@@ -8,11 +8,14 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "common/base/forks.h"
+
 enum { SOCKETS_MAX = 1023 };
 
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
 static unsigned context_users;
+static uint32_t context_forks; /* gp_forks() of the process that made the context */
 
 /* libzmq ends the process when its threads cannot have the descriptors that they need: so we look first. */
 static bool descriptors_left(void)
@@ -29,6 +32,17 @@ static bool descriptors_left(void)
     return enough;
 }
 
+/* Without the lock: a thread of the parent may have held it. */
+gp_status gp_zmq_check_process(gp_error *err)
+{
+    if (context_users == 0 || context_forks == gp_forks())
+        return GP_OK;
+    return gp_fail(err, GP_ESTATE,
+                   "process %d was forked from one that uses a pool; open pools after fork(), or start the "
+                   "program with exec",
+                   (int)getpid());
+}
+
 void *gp_zmq_acquire(gp_error *err)
 {
     if (!descriptors_left()) {
@@ -41,6 +55,7 @@ void *gp_zmq_acquire(gp_error *err)
         if (context == NULL) {
             gp_fail_errno(err, GP_ELIMIT, "cannot make a ZeroMQ context");
         } else {
+            context_forks = gp_forks();
             zmq_ctx_set(context, ZMQ_BLOCKY, 0);
             zmq_ctx_set(context, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
         }

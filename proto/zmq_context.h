@@ -6,6 +6,9 @@
 
 #include "common/base/error.h"
 
+/* gp_zmq_check_process -- GP_ESTATE: this process was forked from one that has a context, whose threads it lacks. */
+gp_status gp_zmq_check_process(gp_error *err);
+
 /* NULL: GP_ELIMIT is in *err. */
 void *gp_zmq_acquire(gp_error *err);
 void gp_zmq_release(void);

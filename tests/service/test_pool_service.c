@@ -22,6 +22,58 @@ TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
     pools_end();
 }
 
+/* In the child: every call fails at once, and closing does not disturb the parent. */
+static void use_in_child(gp_pool *pool, gp_team *team)
+{
+    gp_pool *own = NULL;
+    gp_team *second = NULL;
+    gp_error err;
+    uint32_t count;
+    int64_t began = gp_now_ms();
+
+    CHECK_STATUS(GP_ESTATE, gp_pool_workers(pool, &count, &err));
+    CHECK_CONTAINS(err.message, "was forked from the one that opened this pool");
+    CHECK_STATUS(GP_ESTATE, gp_pool_open(&own, NULL, &err));
+    CHECK_CONTAINS(err.message, "open pools after fork()");
+    CHECK_STATUS(GP_ESTATE, gp_team_open(&second, pool, NULL, &err));
+    CHECK_STATUS(GP_ESTATE, gp_team_put(team, 1, "x", "y", 1, &err));
+    CHECK_CONTAINS(err.message, "was forked");
+    gp_team_cancel(team);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    CHECK(gp_now_ms() - began < 10000); /* gp_pool_open() waited 15 s for a thread that is not there */
+}
+
+TEST(a_forked_child_is_refused_and_its_parent_continues)
+{
+    gp_pool *pool = NULL;
+    gp_team *team = NULL;
+    gp_error err;
+    uint32_t count = 0;
+    int state = -1;
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
+    REQUIRE_OK(gp_team_open(&team, pool, &(gp_team_options){ .lease.workers_max = 1 }, &err), err);
+    REQUIRE_OK(gp_team_put(team, 1, "x", "1", 1, &err), err);
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        use_in_child(pool, team);
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
+    }
+    waitpid(child, &state, 0);
+    CHECK_INT(0, state);
+    REQUIRE_OK(gp_team_put(team, 1, "x", "2", 1, &err), err);
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    CHECK_INT(2, count);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    pools_end();
+}
+
 TEST(workers_share_the_cores_out_and_more_than_cores_are_shared)
 {
     gp_pool *pool = NULL;
