@@ -10,7 +10,10 @@
 
 #include "scheduler/core_parts.h"
 
-enum { TELL_EVERY_MS = 1000 };
+enum {
+    TELL_EVERY_MS = 1000,
+    QUIET_MS = 2000, /* a wait for no lease is usually over by then, and its reason is internal */
+};
 
 static bool any_usable(const gp_core *core, gp_core_device_kind kind)
 {
@@ -157,6 +160,20 @@ static uint64_t first_holder(const gp_core *core)
     return first;
 }
 
+/* When the client of ask i is to learn why it waits; INT64_MAX: it knows.  A wait for workers that no lease holds, which
+ * start or are checked after a restart of the scheduler, is reported only if it lasts. */
+static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
+{
+    const gp_core_ask *ask = &core->asks[i];
+    bool held = holder != 0 || (core->adopting_ms == 0 && gp_core_adopt_claims(core) != 0);
+
+    if (ask->told_position == i + 1 && ask->told_holder == holder)
+        return INT64_MAX;
+    if (ask->told_position != 0)
+        return ask->told_ms + TELL_EVERY_MS;
+    return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
+}
+
 static void tell_waiting(gp_core *core)
 {
     char holders[GP_ERROR_MESSAGE_MAX];
@@ -169,9 +186,7 @@ static void tell_waiting(gp_core *core)
         gp_core_ask *ask = &core->asks[i];
         gp_core_action *action;
 
-        if (ask->told_position == i + 1 && ask->told_holder == holder)
-            continue;
-        if (ask->told_position != 0 && core->now_ms - ask->told_ms < TELL_EVERY_MS)
+        if (core->now_ms < wait_due(core, i, holder))
             continue;
         ask->told_position = i + 1;
         ask->told_holder = holder;
@@ -190,10 +205,9 @@ int64_t gp_core_queue_due(const gp_core *core)
     uint64_t holder = first_holder(core);
 
     for (uint32_t i = 0; i < core->ask_count; i++) {
-        const gp_core_ask *ask = &core->asks[i];
+        int64_t at = wait_due(core, i, holder);
 
-        if ((ask->told_position != i + 1 || ask->told_holder != holder) && ask->told_ms + TELL_EVERY_MS < due)
-            due = ask->told_ms + TELL_EVERY_MS;
+        due = at < due ? at : due;
     }
     return due;
 }

@@ -109,7 +109,7 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
         return;
     if (core->adopting_ms != 0) {
         snprintf(text, GP_ERROR_MESSAGE_MAX,
-                 "the scheduler follows one that died and hears from its workers and clients first");
+                 "the scheduler was restarted and is waiting for reports from workers and clients");
         return;
     }
     for (uint32_t s = 0; s < core->slot_count; s++) {
@@ -118,10 +118,10 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
     }
     if (core->kept_ms != 0)
         snprintf(text, GP_ERROR_MESSAGE_MAX,
-                 "workers that died with the scheduler before are kept for their clients for a moment");
+                 "the scheduler was restarted and is waiting for clients to claim their workers");
     else if (returning != 0)
-        snprintf(text, GP_ERROR_MESSAGE_MAX, "%u worker%s coming back from a lease that ended", returning,
-                 returning == 1 ? " is" : "s are");
+        snprintf(text, GP_ERROR_MESSAGE_MAX, "waiting for %u worker%s to restart", returning,
+                 returning == 1 ? "" : "s");
     else
         snprintf(text, GP_ERROR_MESSAGE_MAX, "%u worker%s starting", coming, coming == 1 ? " is" : "s are");
 }

@@ -217,6 +217,10 @@ TEST(an_ask_waits_for_workers_that_are_starting)
     connect(1);
     ready(0);
     ask(1, 0, 0);
+    CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* a start is usually over before the reason is worth reading */
+    wait_ms(1999);
+    CHECK(find(GP_CORE_LEASE_WAIT) == NULL);
+    wait_ms(1);
     REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
     CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "1 worker is starting");
     ready(1);
@@ -872,7 +876,7 @@ TEST(an_excluded_worker_is_never_granted_and_tried_again)
     CHECK_TEXT("excluded", gp_core_slot_word(&core->slots[0]));
     connect(1);
     ask(1, 1, 1); /* it may come free soon */
-    CHECK(find(GP_CORE_GRANT) == NULL && find(GP_CORE_LEASE_WAIT) != NULL);
+    CHECK(find(GP_CORE_GRANT) == NULL);
     wait_ms(250);
     CHECK(find(GP_CORE_QUIT) != NULL);
     died(0, 0);
