@@ -16,7 +16,15 @@
 #include "common/base/secret.h"
 #include "proto/endpoint.h"
 
-enum { SILENCE_MS = 2000, HELLO_MS = 1500, RETRY_MS = 250, PATIENCE_MS = 15000, PROFILE_BYTES_MAX = 4096 };
+enum {
+    SILENCE_MS = 2000,
+    HELLO_MS = 1500,
+    RETRY_MS = 250,
+    PATIENCE_MS = 15000,
+    REUNION_MS = 13000,
+    CLOSED_MS = 3000, /* for a link that ends before the handshake */
+    PROFILE_BYTES_MAX = 4096
+};
 
 /* ---- profiles ---- */
 
@@ -229,12 +237,12 @@ static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved,
     return say_hello(pool, HELLO_MS, err);
 }
 
-/* An answer that did not come has cost HELLO_MS. */
-static int64_t hello_counted(gp_patience *patience)
+/* Take `ms` that were spent elsewhere from the time that is left. */
+static int64_t time_spent(gp_patience *patience, int ms)
 {
     int64_t left;
 
-    patience->turn_ms = HELLO_MS;
+    patience->turn_ms = ms;
     left = gp_patience_left(patience);
     patience->turn_ms = GP_PATIENCE_TURN_MS;
     return left;
@@ -244,14 +252,24 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     gp_patience patience = gp_patience_of(timeout_ms);
     bool unproved;
+    int64_t began = gp_now_ms();
     gp_error why;
     gp_status status;
 
-    /* Who took the connection and then says nothing has died, perhaps: another follows it there. */
+    /* A scheduler that takes the connection and does not answer may have failed: another follows it there.  One that closes
+     * it before the handshake may have too many connections, so that is tried again for CLOSED_MS; it also closes the
+     * connection of a client that expects another key, which has to learn that soon. */
     pool->dialling = true;
-    do
+    for (;;) {
         status = dial_once(pool, &patience, &unproved, &why);
-    while (status == GP_ETIMEDOUT && hello_counted(&patience) > 0);
+        bool closed = status == GP_EPERM && unproved;
+
+        if ((status != GP_ETIMEDOUT && !closed) || (closed && gp_now_ms() - began >= CLOSED_MS) ||
+            time_spent(&patience, closed ? RETRY_MS : HELLO_MS) == 0)
+            break;
+        if (closed)
+            gp_sleep_ms(RETRY_MS);
+    }
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status == GP_OK)
@@ -281,7 +299,7 @@ bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
 /* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(PATIENCE_MS);
+    gp_patience patience = gp_patience_of(REUNION_MS);
     bool unproved = false;
     gp_error why = { .message = "" };
     gp_status status;
@@ -290,7 +308,7 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
     status = say_hello(pool, HELLO_MS, &why);
     /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
     while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
-           hello_counted(&patience) > 0) {
+           time_spent(&patience, HELLO_MS) > 0) {
         status = dial_once(pool, &patience, &unproved, &why);
         if (status != GP_OK && (status != GP_EPERM || unproved))
             poll(NULL, 0, RETRY_MS);

@@ -42,8 +42,9 @@ static void dial_hear(gp_dial *dial)
         if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL &&
             gp_now_ms() - dial->connected_ms >= GP_DIAL_HANDSHAKE_MS / 2)
             dial->unanswered++;
-        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
-                 event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+            dial->closed++;
+        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
             dial->failed++;
     }
     dial->heard_ms = gp_now_ms();
@@ -53,7 +54,7 @@ static void dial_hear(gp_dial *dial)
 static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time_is_over, int timeout_ms,
                             bool *unproved, gp_error *err)
 {
-    bool ended = dial->failed > 0 && dial->failed + dial->unanswered >= HANDSHAKES_FAILED_MAX;
+    unsigned ended = dial->closed + dial->failed;
 
     if (dial->turned_away)
         return gp_fail(
@@ -61,8 +62,15 @@ static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time
             "the pool at %s turns this key away: it is not on its list (`gradpool key add` there), was "
             "removed, or has offended",
             endpoint);
-    if (ended || (time_is_over && dial->failed > 0)) {
+    if (ended > 0 && (time_is_over || ended + dial->unanswered >= HANDSHAKES_FAILED_MAX)) {
         *unproved = true;
+        if (dial->failed == 0)
+            return gp_fail(
+                err, GP_EPERM,
+                "%s closed the connection before the handshake: --server-key-file is another pool's, its key "
+                "was "
+                "rotated, too many new connections are open there, or the network ends connections",
+                endpoint);
         return gp_fail(
             err, GP_EPERM,
             "%s does not prove to be the pool whose key was given: --server-key-file is another pool's, its "

@@ -19,8 +19,8 @@ enum {
     GP_DIAL_RETRY_MS = 100,
 };
 
-/* What the monitor has told; zero-initialise.  A handshake that ends is `failed` if the other side, or somebody on the way,
- * ended it, and `unanswered` if we did, when GP_DIAL_HANDSHAKE_MS were over.  Where we were
+/* What the monitor has told; zero-initialise.  A handshake that ends is `closed` if the other side, or the network,
+ * closed the connection, `failed` if the answer was wrong, and `unanswered` if this side ended it, when GP_DIAL_HANDSHAKE_MS were over.  Where we were
  * held up and hear at once that it began and ended, it counts as unanswered: who ends one does so soon. */
 typedef struct gp_dial {
     gp_zmq_monitor monitor;
@@ -29,7 +29,7 @@ typedef struct gp_dial {
     int64_t connected_ms; /* not before that */
     int64_t ended_ms;     /* the link ended then, and ZeroMQ has not said that it tries again; 0 = neither */
     bool broken;          /* it ended, since that was asked last */
-    unsigned failed, unanswered, refused;
+    unsigned closed, failed, unanswered, refused;
 } gp_dial;
 
 /* gp_dial_begin -- before zmq_connect(); events: ZMQ_EVENT_*.  GP_ELIMIT. */

@@ -184,8 +184,25 @@ static uint32_t links_silent(const gp_gate *gate)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < gate->high; i++)
-        count += gate->links[i].fd >= 0 && !gate->links[i].spoke;
+        count += gate->links[i].fd >= 0 && !gate->links[i].spoke && !gate->links[i].ended;
     return count;
+}
+
+/* Close the connection that has been silent for longest.  A client needs milliseconds for its handshake, so strangers who
+ * connect and say nothing keep it out only if they connect faster than that. */
+static void silent_cut(gp_gate *gate)
+{
+    gate_link *oldest = NULL;
+
+    for (uint32_t i = 0; i < gate->high; i++) {
+        gate_link *link = &gate->links[i];
+
+        if (link->fd >= 0 && !link->spoke && !link->ended &&
+            (oldest == NULL || link->accepted_ms < oldest->accepted_ms))
+            oldest = link;
+    }
+    if (oldest != NULL)
+        link_cut(gate, oldest, GP_CUT_CROWDED);
 }
 
 static void link_add(gp_gate *gate, int fd)
@@ -194,10 +211,12 @@ static void link_add(gp_gate *gate, int fd)
 
     if (link != NULL) /* its number is another connection's now */
         link_forget(gate, link);
-    if (gate->stats.links == LINKS_MAX || links_silent(gate) == LINKS_SILENT_MAX) {
+    if (gate->stats.links == LINKS_MAX) {
         fd_cut(gate, fd, GP_CUT_CROWDED, "");
         return;
     }
+    if (links_silent(gate) == LINKS_SILENT_MAX)
+        silent_cut(gate);
     link = link_find(gate, -1);
     if (link == NULL)
         link = &gate->links[gate->high++];

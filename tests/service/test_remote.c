@@ -692,6 +692,28 @@ TEST(an_offender_is_cut_off_and_shown_while_the_pool_serves_others)
     hosts_end();
 }
 
+/* The 256 places for connections without a message are taken; the silent ones are closed after 2 s. */
+TEST(a_flood_of_strangers_delays_a_client_and_does_not_refuse_it)
+{
+    enum { STRANGERS = 300 };
+    static int fds[STRANGERS];
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+    hosts_begin();
+    if (!listen_begin())
+        return;
+    address.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK_INT(0, connect(fds[i], (struct sockaddr *)&address, sizeof(address)));
+    }
+    elsewhere();
+    RUN_CODE(0, "status", "--pool", "box");
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    hosts_end();
+}
+
 TEST(a_link_in_the_place_of_a_log_shows_nothing_of_what_it_points_to)
 {
     char command[400];
