@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,28 @@ ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
         got += (size_t)n;
     }
     return (ssize_t)got;
+}
+
+gp_status gp_file_lock(int fd, bool wait)
+{
+    while (flock(fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno == EWOULDBLOCK)
+            return GP_EBUSY;
+        return errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP ? GP_OK : GP_EIO;
+    }
+    return GP_OK;
+}
+
+bool gp_rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return true;
+    if ((errno != EINVAL && errno != ENOSYS) || link(from, to) != 0)
+        return false;
+    unlink(from);
+    return true;
 }
 
 bool gp_write_all(int fd, const void *data, size_t bytes)

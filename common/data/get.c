@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/directory.h"
+#include "common/base/file.h"
 #include "common/base/sha256.h"
 #include "common/base/spell.h"
 #include "common/data/curl.h"
@@ -197,9 +197,17 @@ static gp_status part_open(fetch *job, gp_error *err)
     job->fd = open(job->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (job->fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot create %s", job->part);
-    /* The name may have been given to the finished file by who held the lock before us. */
-    if (flock(job->fd, LOCK_EX | LOCK_NB) != 0 || fstat(job->fd, &ours) != 0 ||
-        stat(job->part, &named) != 0 || ours.st_ino != named.st_ino) {
+    gp_status locked = gp_file_lock(job->fd, false);
+
+    if (locked == GP_EIO) {
+        gp_fail_errno(err, GP_EIO, "cannot lock %s", job->part);
+        close(job->fd);
+        job->fd = -1;
+        return GP_EIO;
+    }
+    /* The process that held the lock may have renamed the file to its final name. */
+    if (locked != GP_OK || fstat(job->fd, &ours) != 0 || stat(job->part, &named) != 0 ||
+        ours.st_ino != named.st_ino) {
         close(job->fd);
         job->fd = -1;
         return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);

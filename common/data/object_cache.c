@@ -28,6 +28,7 @@ enum {
     ABANDONED_SECONDS = 3600, /* a file that was not renamed since belongs to a process that ended */
     FOLDERS = 256,
     EVICTIONS_MAX = 4,
+    LOCK_TRIES = 16, /* each follows the rename of the file by another process */
 };
 
 /* Before the bytes of an entry. */
@@ -118,29 +119,32 @@ static void entry_touch(int fd, const struct stat *stat_)
         (void)futimens(fd, NULL);
 }
 
-/* The chunks that the part touches, checked; then what is around the part is dropped. */
-static bool part_read(int fd, const entry_head *head, uint64_t offset, size_t bytes, gp_buffer *out)
+/* Append the part to out, after a check of the chunks that it touches.  GP_ECORRUPT: the entry is damaged.  GP_ENOMEM and
+ * GP_ELIMIT: out has no room, and the entry is not to blame. */
+static gp_status part_read(int fd, const entry_head *head, uint64_t offset, size_t bytes, gp_buffer *out)
 {
     uint64_t first = offset / CHUNK * CHUNK, end = (offset + bytes + CHUNK - 1) / CHUNK * CHUNK;
     size_t before = out->bytes;
     uint8_t *chunk;
 
     end = end < head->bytes ? end : head->bytes;
-    if (gp_buffer_reserve(out, end - first, NULL) != GP_OK)
-        return false;
+    gp_status status = gp_buffer_reserve(out, end - first, NULL);
+
+    if (status != GP_OK)
+        return status;
     chunk = out->data + before;
     if (!read_at(fd, chunk, end - first, sizeof(*head) + first))
-        return false;
+        return GP_ECORRUPT;
     for (uint64_t at = first; at < end; at += CHUNK) {
         size_t length = end - at < CHUNK ? end - at : CHUNK;
 
         if (gp_crc32c(0, chunk + (at - first), length) != head->sums[at / CHUNK])
-            return false;
+            return GP_ECORRUPT;
     }
     memmove(chunk, chunk + (offset - first), bytes);
     out->bytes = before + bytes;
     out->data[out->bytes] = '\0';
-    return true;
+    return GP_OK;
 }
 
 bool gp_object_cache_get(gp_object_cache *cache, const gp_object_id *id, uint64_t offset, size_t bytes,
@@ -162,7 +166,10 @@ bool gp_object_cache_get(gp_object_cache *cache, const gp_object_id *id, uint64_
             memcmp(head.magic, entry_magic, sizeof(entry_magic)) == 0 &&
             head.bytes <= GP_OBJECT_BLOCK_BYTES && (uint64_t)stat_.st_size == sizeof(head) + head.bytes;
     if (sound && offset <= head.bytes && bytes <= head.bytes - offset) {
-        found = sound = part_read(fd, &head, offset, bytes, out);
+        gp_status status = part_read(fd, &head, offset, bytes, out);
+
+        found = status == GP_OK;
+        sound = status != GP_ECORRUPT;
         if (found)
             entry_touch(fd, &stat_);
     }
@@ -268,7 +275,7 @@ static void evict_once(gp_object_cache *cache)
 /* One process at a time; the others go on, and it looks again at what they have added. */
 static void evict(gp_object_cache *cache)
 {
-    if (flock(cache->lock, LOCK_EX | LOCK_NB) != 0)
+    if (gp_file_lock(cache->lock, false) != GP_OK)
         return;
     for (int i = 0; i < EVICTIONS_MAX && atomic_load(cache->used) > cache->bytes_max; i++)
         evict_once(cache);
@@ -296,7 +303,7 @@ static bool entry_publish(gp_object_cache *cache, int fd, const char *temporary,
 {
     struct stat stat_;
 
-    if (fstat(fd, &stat_) != 0 || renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) != 0) {
+    if (fstat(fd, &stat_) != 0 || !gp_rename_new(temporary, path)) {
         unlink(temporary);
         return false;
     }
@@ -340,7 +347,7 @@ int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_
         return -1;
     entry_path(cache, id, ".whole", path);
     entry_path(cache, id, ".whole~", temporary);
-    for (;;) {
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
         *mine = false;
@@ -355,14 +362,19 @@ int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_
         fd = file_make(temporary, O_RDWR);
         if (fd < 0)
             return -1;
-        /* Whoever had the lock before may have renamed it: then there is another file of that name, or none. */
-        if (flock(fd, LOCK_EX) == 0 && fstat(fd, &stat_) == 0 && stat(temporary, &named) == 0 &&
-            named.st_ino == stat_.st_ino) {
+        /* The process that had the lock may have renamed the file: then the name is free or another file's.  Without locks
+         * two processes may write the same bytes to one file, because the id names the version of the object. */
+        if (gp_file_lock(fd, true) != GP_OK) {
+            close(fd);
+            return -1;
+        }
+        if (fstat(fd, &stat_) == 0 && stat(temporary, &named) == 0 && named.st_ino == stat_.st_ino) {
             *mine = true;
             return ftruncate(fd, (off_t)bytes) == 0 ? fd : (close(fd), -1);
         }
         close(fd);
     }
+    return -1;
 }
 
 bool gp_object_cache_commit(gp_object_cache *cache, const gp_object_id *id, int fd, uint64_t bytes)

@@ -154,7 +154,8 @@ static bool file_find(gp_s3_credentials *out, const char *variable, const char *
     if (found)
         gp_s3_ini_get(text, profile, "aws_session_token", out->token, sizeof(out->token));
     file_free(text, bytes);
-    snprintf(out->from, sizeof(out->from), "the profile \"%.60s\" in %.100s", profile, path);
+    if (found)
+        snprintf(out->from, sizeof(out->from), "the profile \"%.60s\" in %.100s", profile, path);
     return found;
 }
 

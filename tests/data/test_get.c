@@ -14,6 +14,7 @@
 #include "common/data/get.h"
 #include "common/data/md5.h"
 #include "tests/data/folder.h"
+#include "tests/fault/failing.h"
 
 enum { BODY = 200000, SCRIPT_MAX = 16, PATIENCE_S = 600 };
 
@@ -449,6 +450,24 @@ TEST(two_downloads_of_one_file_do_not_mix)
     CHECK_STATUS(GP_EBUSY, result.status);
     CHECK(result.leftover); /* the other's part is not ours to remove */
     close(fd);
+    folder_remove();
+}
+
+TEST(a_download_needs_no_lock_where_the_file_system_has_none)
+{
+    get_trial result;
+
+    site_make();
+    failing_set("flock:1+:ENOLCK:data.bin");
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK_INT(1, failing_struck());
+    remove(in_folder("a/b/data.bin"));
+    failing_set("flock:1+:EIO:data.bin");
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK_CONTAINS(result.err.message, "cannot lock");
+    failing_set(NULL);
     folder_remove();
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,10 +17,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-typedef enum call { OPEN, WRITE, FSYNC, RENAME, FALLOCATE, LINK, MKDIR, MMAP, SOCKET, CALLS } call;
+typedef enum call { OPEN, WRITE, FSYNC, RENAME, FALLOCATE, LINK, MKDIR, MMAP, SOCKET, FLOCK, CALLS } call;
 
-const char *const failing_calls[] = { "open", "write", "fsync", "rename", "fallocate",
-                                      "link", "mkdir", "mmap",  "socket", NULL };
+const char *const failing_calls[] = { "open",  "write", "fsync",  "rename", "fallocate", "link",
+                                      "mkdir", "mmap",  "socket", "flock",  NULL };
 
 enum { SHORT = -1, PART_MAX = 100 };
 
@@ -37,8 +38,10 @@ static int error_of(const char *name)
     static const struct {
         const char *name;
         int number;
-    } errors[] = { { "short", SHORT },   { "ENOSPC", ENOSPC }, { "EIO", EIO },       { "EMFILE", EMFILE },
-                   { "EDQUOT", EDQUOT }, { "EROFS", EROFS },   { "ENOMEM", ENOMEM }, { "EACCES", EACCES } };
+    } errors[] = { { "short", SHORT },   { "ENOSPC", ENOSPC }, { "EIO", EIO },
+                   { "EMFILE", EMFILE }, { "EDQUOT", EDQUOT }, { "EROFS", EROFS },
+                   { "ENOMEM", ENOMEM }, { "EACCES", EACCES }, { "EINVAL", EINVAL },
+                   { "ENOSYS", ENOSYS }, { "ENOLCK", ENOLCK }, { "EOPNOTSUPP", EOPNOTSUPP } };
 
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
         if (strcmp(errors[i].name, name) == 0)
@@ -263,6 +266,16 @@ int rename(const char *from, const char *to)
 int renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
     return strikes(RENAME, to) ? -1 : NEXT(renameat)(from_folder, from, to_folder, to);
+}
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    return strikes(RENAME, to) ? -1 : NEXT(renameat2)(from_folder, from, to_folder, to, flags);
+}
+
+int flock(int fd, int operation)
+{
+    return operation != LOCK_UN && strikes_fd(FLOCK, fd) ? -1 : NEXT(flock)(fd, operation);
 }
 
 int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)

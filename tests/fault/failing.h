@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-/* The names of the calls: open, write, fsync, rename, fallocate, link, mkdir, mmap, socket, close; NULL ends. */
+/* The names of the calls: open, write, fsync, rename, fallocate, link, mkdir, mmap, socket, flock; NULL ends. */
 extern const char *const failing_calls[];
 
 /* As GP_FAIL says; NULL: none fails.  Not while other threads run. */

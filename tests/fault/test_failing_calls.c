@@ -10,6 +10,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/data/object_cache.h"
 #include "common/model/network.h"
 #include "scheduler/hold.h"
 #include "scheduler/journal.h"
@@ -369,6 +370,51 @@ static bool walk_hold(const strike *s)
     gp_hold_release(&hold);
     CHECK_INT(0, names_with(".new"));
     return struck;
+}
+
+static void check_object_cache(const char *failing, bool kept)
+{
+    gp_object_id id = { .text = "0123456789abcdef" };
+    gp_buffer back, small;
+    bool mine = false;
+    int fd;
+
+    folder_make();
+    setenv("XDG_CACHE_HOME", folder, 1);
+    gp_object_cache *cache = gp_object_cache_open(1 << 20);
+
+    failing_set(failing);
+    fd = gp_object_cache_file(cache, &id, 5, &mine);
+    CHECK((fd >= 0 && mine) == kept);
+    if (fd >= 0) {
+        CHECK(gp_write_all(fd, "hello", 5));
+        CHECK(gp_object_cache_commit(cache, &id, fd, 5));
+        close(fd);
+        fd = gp_object_cache_file(cache, &id, 5, &mine);
+        CHECK(fd >= 0 && !mine);
+        close(fd);
+    }
+    gp_object_cache_put(cache, &id, "world", 5);
+    gp_buffer_init(&small, 3);
+    CHECK(!gp_object_cache_get(cache, &id, 0, 5, &small)); /* no room is no damage */
+    gp_buffer_init(&back, 100);
+    CHECK(gp_object_cache_get(cache, &id, 0, 5, &back));
+    CHECK_INT(5, back.bytes);
+    CHECK(failing_struck() > 0);
+    failing_set(NULL);
+    gp_buffer_deinit(&small);
+    gp_buffer_deinit(&back);
+    gp_object_cache_close(cache);
+    folder_remove();
+}
+
+TEST(the_object_cache_works_on_file_systems_without_locks_or_exclusive_renames)
+{
+    check_object_cache("flock:1+:ENOSYS:s3", true);
+    check_object_cache("flock:1+:ENOLCK:s3", true);
+    check_object_cache("flock:1+:EOPNOTSUPP:s3", true);
+    check_object_cache("flock:1+:EIO:s3", false);
+    check_object_cache("rename:1+:EINVAL:s3", true);
 }
 
 TEST(an_epoch_is_never_used_again_and_a_record_is_whole)
