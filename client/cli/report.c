@@ -29,6 +29,7 @@ enum {
     LOGS_MAX = 64,
     SECRETS_MAX = 64,
     SECRET_BYTES_MIN = 6, /* a shorter one would blacken words */
+    LEASE_END_MS = 10000, /* for the daemons to log the end of the run's lease */
 };
 
 /* By which a worker says where a training left it (worker/run.c). */
@@ -268,36 +269,73 @@ static void put_steps(gp_json_writer *writer, reading *r)
 
 /* Which lines of the daemons' logs belong to the run. */
 typedef struct own_lines {
-    const gp_json *leases;     /* NULL: the run has no facts.json, so that all lines are taken */
-    const char *began, *ended; /* times as in the logs; ended "": it has not ended */
+    const gp_json *leases;      /* NULL: the run has no facts.json, so that all lines are taken */
+    int64_t began_ms, ended_ms; /* INT64_MAX: it has not ended */
+    int64_t job, pid;           /* of the run's process; job 0: it is no background job */
 } own_lines;
 
-static own_lines own_lines_of(const gp_json *facts, const gp_json *end)
+/* Milliseconds since 1970 of a time as in the logs; -1: it is malformed. */
+static int64_t milliseconds_of(const char *text)
 {
-    own_lines own = { .ended = "" };
+    struct tm utc = { 0 };
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
 
-    if (facts == NULL || !gp_json_is_object(facts) || !gp_json_is_array(gp_json_member(facts, "leases")))
+    if (rest == NULL)
+        return -1;
+    return (int64_t)timegm(&utc) * 1000 + (*rest == '.' ? strtol(rest + 1, NULL, 10) : 0);
+}
+
+static own_lines own_lines_of(const gp_json *record, const gp_json *facts, const gp_json *end)
+{
+    own_lines own = { .ended_ms = INT64_MAX };
+
+    if (!gp_json_is_object(facts) || !gp_json_is_array(gp_json_member(facts, "leases")))
         return own;
     own.leases = gp_json_member(facts, "leases");
-    own.began = gp_json_text(gp_json_member(facts, "began"), "");
-    if (end != NULL && gp_json_is_object(end))
-        own.ended = gp_json_text(gp_json_member(end, "ended"), "");
+    own.began_ms = milliseconds_of(gp_json_text(gp_json_member(facts, "began"), ""));
+    if (gp_json_is_object(end))
+        own.ended_ms = milliseconds_of(gp_json_text(gp_json_member(end, "ended"), ""));
+    if (own.ended_ms < 0)
+        own.ended_ms = INT64_MAX;
+    if (gp_json_is_object(record)) {
+        own.job = gp_json_integer(gp_json_member(record, "job"), 0);
+        own.pid = gp_json_integer(gp_json_member(record, "pid"), 0);
+    }
     return own;
 }
 
-/* A line belongs to the run if it is of one of its leases or of none, and of its time. */
+/* Get a number from a line. */
+static bool number_of(const char *line, const char *key, int64_t *value)
+{
+    char text[24];
+
+    if (!gp_log_line_get(line, key, text, sizeof(text)))
+        return false;
+    *value = strtoll(text, NULL, 10);
+    return true;
+}
+
+/* A line belongs to the run if its time does, and if the lease, job or client that it names, if any, is the run's.
+ * Lease numbers begin again with each pool, so the time counts for them too; the end of a lease follows the run's. */
 static bool is_own(const own_lines *own, const char *line)
 {
-    char time[40] = "", lease[24] = "";
-    bool known = gp_log_line_get(line, "lease", lease, sizeof(lease));
+    char text[40] = "";
+    int64_t lease, number, time_ms;
 
-    if (!gp_log_line_get(line, "time", time, sizeof(time)) || time[0] < '0' || time[0] > '9')
+    if (!gp_log_line_get(line, "time", text, sizeof(text)) || (time_ms = milliseconds_of(text)) < 0)
         return true;
-    for (size_t i = 0; known && i < gp_json_count(own->leases); i++)
-        if ((int64_t)strtoull(lease, NULL, 10) == gp_json_integer(gp_json_element(own->leases, i), -1))
-            return true; /* at any time: its end is logged after the run's end */
-    return !known && strcmp(time, own->began) >= 0 &&
-           (own->ended[0] == '\0' || strcmp(time, own->ended) <= 0);
+    if (time_ms < own->began_ms || time_ms - LEASE_END_MS > own->ended_ms)
+        return false;
+    if (number_of(line, "lease", &lease)) {
+        for (size_t i = 0; i < gp_json_count(own->leases); i++)
+            if (lease == gp_json_integer(gp_json_element(own->leases, i), -1))
+                return true;
+        return false;
+    }
+    if ((number_of(line, "job", &number) && number != own->job) ||
+        (number_of(line, "client", &number) && number != own->pid))
+        return false;
+    return time_ms <= own->ended_ms;
 }
 
 /* Keep the run's lines of a daemon's log, in place. */
@@ -442,12 +480,12 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_put_text(&writer, "folder", source->folder);
     put_error(&writer, failure);
     put_versions(&writer, source->places != NULL);
-    gp_json_free(put_file(&writer, "run", &r, GP_JOB_FILE_RECORD));
+    gp_json *record = put_file(&writer, "run", &r, GP_JOB_FILE_RECORD);
     gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
 
     gp_json *end = put_file(&writer, "end", &r, GP_JOB_FILE_END);
 
-    logs->own = own_lines_of(facts, end);
+    logs->own = own_lines_of(record, facts, end);
     put_steps(&writer, &r);
     log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
     log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
@@ -455,6 +493,7 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     put_exchange(&writer, logs);
     put_logs(&writer, logs);
     gp_json_end_object(&writer);
+    gp_json_free(record);
     gp_json_free(facts);
     gp_json_free(end);
     for (uint32_t i = 0; i < logs->count; i++)
