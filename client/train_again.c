@@ -221,7 +221,7 @@ static void watch_lost(gp_run *run)
         return;
     run->lost_told = true;
     run->died = true;
-    snprintf(run->cause, sizeof(run->cause), "%s%.*s", run->anew ? "begun anew: " : "",
+    snprintf(run->cause, sizeof(run->cause), "%s%.*s", run->anew ? "restarted: " : "",
              (int)sizeof(run->cause) - 16, lost->cause);
     if (run->left_ms == 0)
         run->left_ms = run->failed_ms != 0 ? run->failed_ms : gp_now_ms();

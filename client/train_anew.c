@@ -1,10 +1,10 @@
-/* train_anew.c -- a training whose state is lost begins anew, in another lease.
+/* Restart a training whose state is lost, in another lease.
  *
- *   the only worker died, or all did, or the lease is gone -> give it back -> ask for another, in the queue like anybody
- *   -> train_begin as at first, or after the newest checkpoint that this training wrote -> the same steps again -> new steps
+ *   the only worker failed, all workers failed, or the lease is gone -> release the lease -> ask for another one
+ *   -> train_begin with the newest checkpoint of this run, or as at first -> the same steps again -> new steps
  *
- * Steps and validations that were told are not told again.  It may happen max-restarts times in a row without a new step
- * between: a worker that always dies in the same step ends it. */
+ * Steps and validations that were reported are not reported again.  A training restarts at most max-restarts times
+ * without a new step in between: so a worker that always fails in the same step ends it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,8 +62,8 @@ gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err)
 {
     if (run->left_ms == 0)
         run->left_ms = gp_now_ms();
-    snprintf(run->cause, sizeof(run->cause), "begun anew: %.*s", (int)sizeof(run->cause) - 16, why->message);
-    pool_note(run->pool, "the training begins anew: %s", why->message);
+    snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16, why->message);
+    pool_note(run->pool, "the training restarts: %s", why->message);
     run->training->summary.restarts++;
     run->spare.count = run->early.count = 0;
     gp_run_join_forget(run);

@@ -18,6 +18,7 @@
 
 #include "client/train_run.h"
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 #include "common/model/checkpoint_record.h"
 
 static const char *name_of(const char *run)
@@ -163,8 +164,8 @@ static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_
     if (status == GP_OK && !automatic && epoch >= options.max_epochs)
         return gp_fail(err, GP_EINVAL,
                        "the checkpoint of step %" PRIu64 " has all of its %" PRId64
-                       " epochs; raise max-epochs (%" PRId64 ") to continue",
-                       step, epoch, options.max_epochs);
+                       " epoch%s; raise max-epochs (%" PRId64 ") to continue",
+                       step, epoch, gp_plural((uint64_t)epoch), options.max_epochs);
     return status;
 }
 

@@ -152,8 +152,8 @@ static gp_status param_set_numbers(const gp_param *param, void *values, const ch
     assert(count <= 16);
     for (;;) {
         if (given == count)
-            return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes at most %" PRIu32 " numbers", param->name,
-                           text, count);
+            return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes at most %" PRIu32 " number%s", param->name,
+                           text, count, gp_plural(count));
         void *slot = param->type == GP_PARAM_I64 ? (void *)&parsed.i[given] : (void *)&parsed.f[given];
         gp_status status = param_parse_number(param, &at, slot, err);
 

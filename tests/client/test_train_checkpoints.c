@@ -167,7 +167,7 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     CHECK_CONTAINS(err.message, "resume with --seed 1");
     REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with its model */
     CHECK_STATUS(GP_EINVAL, PREPARE(resume_option(4), "max-epochs=1", ));
-    CHECK_CONTAINS(err.message, "has all of its 1 epochs");
+    CHECK_CONTAINS(err.message, "has all of its 1 epoch;");
     REQUIRE_OK(PREPARE("resume=auto", "mini-batch-size-per-worker=32", ), err); /* compared on the worker */
     end();
 }

@@ -72,7 +72,7 @@ static void on_regroup(void *context, const gp_train_regroup *regroup)
     story *s = context;
 
     CHECK_INT(s->world, regroup->workers_before);
-    if (regroup->step < s->group_step && strncmp(regroup->cause, "begun anew", 10) != 0)
+    if (regroup->step < s->group_step && strncmp(regroup->cause, "restarted:", 10) != 0)
         GP_TEST_FAIL("from step %d back to %d: %s", (int)s->group_step, (int)regroup->step, regroup->cause);
     CHECK(regroup->seconds >= 0 && regroup->cause[0] != '\0');
     s->regroups++;
