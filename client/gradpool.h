@@ -337,7 +337,8 @@ typedef struct gp_prediction {
     uint32_t predicted;     /* class with the largest score, the first on ties */
     const char *class_name; /* of predicted; NULL: the model does not give one class for a sample */
     const char *name;       /* of the sample: the image's path below the data, or its number from 1 */
-    /* [score_count]: a class's, each of a softmax; or all outputs', as they are.  NULL: pixels has the classes. */
+    /* [score_count]: probabilities of the classes (a softmax, also if the model's file ends in logits), or values as the
+     * outputs give them. NULL: pixels has the classes. */
     const float *scores;
     uint32_t classes; /* that pixels or the sample may have; 0: values */
     uint32_t score_count;
@@ -353,7 +354,8 @@ typedef struct gp_prediction {
  * those that give a class for each pixel, where only classes are wanted (pixel_classes, gp_evaluate()): they are given at the
  * image's own size, and compared there.  Else those are as the first. */
 typedef enum gp_fit {
-    /* As the model was trained (with no crop: GP_FIT_INPUT; with crop=center or random: the middle of the images as they
+    /* As the model was trained (with no crop: GP_FIT_INPUT, and images of another size are refused unless it was trained
+     * with an image-size; with crop=center or random: the middle of the images as they
      * are, or were brought to image-size; with crop=fit or resized: GP_FIT_CROP).
      * The same with GP_FIT_RESIZE; GP_FIT_WINDOWS; GP_FIT_CROP. */
     GP_FIT_MODEL,
@@ -402,12 +404,14 @@ typedef struct gp_predict_request {
     gp_fit fit;
     uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */
     const char *image_normalization; /* as in gp_train_request; also for `samples` of bytes */
+    bool ignore_labels;              /* predict whatever classes the data have; nothing is compared */
 } gp_predict_request;
 
 typedef struct gp_evaluation {
     uint64_t count;        /* samples predicted */
     uint64_t skipped;      /* images that could not be read and were passed over (on_bad), each once */
     uint64_t labelled;     /* of them with a label */
+    uint64_t excluded;     /* labels, pixels' classes or values that are missing in the data: in no metric */
     double accuracy, loss; /* over the labelled, or their pixels; NaN = none */
     double rmse;           /* root of the mean squared error of values; NaN: the model gives classes */
     double seconds;

@@ -191,6 +191,8 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
     p->plan.whole = whole && p->by_pixel && request->fit != GP_FIT_INPUT;
     p->plan.crop = (uint32_t)asked.crop;
     memcpy(p->plan.image_size, asked.size, sizeof(asked.size));
+    p->plan.exact_size =
+        request->fit == GP_FIT_MODEL && asked.crop == GP_PREDICT_ALL && !p->network.spec->resized;
     view_note(p, &asked, &model);
     if (!p->plan.whole || asked.crop == GP_PREDICT_FIT || asked.crop == GP_PREDICT_MIDDLE) {
         p->plan.overlap = !p->plan.whole ? 0
@@ -417,6 +419,7 @@ static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *p
             .count = sums.count,
             .skipped = sums.skipped,
             .labelled = sums.labelled,
+            .excluded = sums.excluded,
             .accuracy = sums.classed > 0 ? sums.correct / sums.classed : NAN,
             .loss = sums.weight > 0 ? sums.loss / sums.weight : NAN,
             .rmse = sums.values > 0 ? sqrt(sums.squares / sums.values) : NAN,

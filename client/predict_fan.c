@@ -94,7 +94,9 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .whole = plan->whole,
                                .overlap = plan->overlap,
                                .crop = plan->crop,
-                               .on_bad = plan->on_bad };
+                               .on_bad = plan->on_bad,
+                               .ignore_labels = plan->request->ignore_labels,
+                               .exact_size = plan->exact_size };
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = &plan->weights_bytes, .bytes = sizeof(plan->weights_bytes) },
@@ -363,6 +365,7 @@ static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t sk
     sums->squares += part->squares;
     sums->values += part->values;
     sums->labelled += part->labelled;
+    sums->excluded += part->excluded;
 }
 
 /* The samples of a part that could not be read, by name. */

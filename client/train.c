@@ -354,11 +354,12 @@ static gp_status run_seal_weights(gp_run *run, gp_error *err)
 static gp_status run_begin_rank(gp_run *run, uint32_t rank, gp_error *err)
 {
     const bool with_weights = run->weights_fd >= 0 && run->reform.told == 0;
-    const uint64_t weights_bytes = run->training->graph->blob_count * sizeof(float);
+    const uint64_t weights_bytes = with_weights ? run->training->graph->blob_count * sizeof(float) : 0;
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
         { .data = run->options_text, .bytes = run->options_bytes },
         { .data = &weights_bytes, .bytes = sizeof(weights_bytes) },
+        { .data = run->classes, .bytes = run->classes_bytes },
     };
     gp_status status = GP_OK;
 
@@ -366,7 +367,10 @@ static gp_status run_begin_rank(gp_run *run, uint32_t rank, gp_error *err)
         status = pool_send_weights(run->pool, rank, with_weights ? run->weights_fd : -1, err);
     if (status == GP_OK)
         status = pool_tell_worker(run->pool, rank, &gp_msg_train_begin, &run->begin, payloads,
-                                  with_weights ? 3 : 2, NULL, err);
+                                  run->classes != NULL ? 4
+                                  : with_weights       ? 3
+                                                       : 2,
+                                  NULL, err);
     return status;
 }
 
@@ -504,6 +508,7 @@ static void run_free(gp_run *run)
     if (run->weights_fd >= 0)
         close(run->weights_fd);
     gp_free(run->netspec);
+    gp_free(run->classes);
     gp_free(run->options_text);
     gp_free(run->spare.records);
     gp_free(run->early.records);

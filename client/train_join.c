@@ -83,9 +83,12 @@ uint32_t gp_run_join_count(const gp_run *run)
 /* One that cannot be reached is dying: the scheduler will name others. */
 static void ask(gp_run *run, uint32_t place, uint32_t workers)
 {
+    const uint64_t weights_bytes = 0; /* none: the other ranks have the state */
     const gp_payload payloads[] = {
         { .data = run->netspec, .bytes = run->netspec_bytes },
         { .data = run->options_text, .bytes = run->options_bytes },
+        { .data = &weights_bytes, .bytes = sizeof(weights_bytes) },
+        { .data = run->classes, .bytes = run->classes_bytes },
     };
     gp_train_begin begin = run->begin;
     uint64_t attached;
@@ -96,8 +99,8 @@ static void ask(gp_run *run, uint32_t place, uint32_t workers)
     begin.restart = run->reform.restarts + 1;
     begin.prepare = 1;
     if (status == GP_OK)
-        status = pool_tell_worker(run->pool, rank_of(run, place), &gp_msg_train_begin, &begin, payloads, 2,
-                                  &run->joiners[place].asked, &err);
+        status = pool_tell_worker(run->pool, rank_of(run, place), &gp_msg_train_begin, &begin, payloads,
+                                  run->classes != NULL ? 4 : 2, &run->joiners[place].asked, &err);
     if (status != GP_OK)
         pool_note(run->pool, "worker %" PRIu32 " could not be asked to join: %s", run->joiners[place].index,
                   err.message);

@@ -1,5 +1,6 @@
 /* train_prepare.c -- what will be trained, worked out and checked before any worker is waited for: options, network,
  * data, and that they fit. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "client/transfer.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/data/class_match.h"
 #include "common/model/normalization.h"
 
 /* Workers have another current directory. */
@@ -119,6 +121,10 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
         gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
                           err);
 
+    if (spec != NULL && spec->resized)
+        memset(images.exact, 0, sizeof(images.exact));
+    images.class_names = run->class_names;
+    images.class_count = run->class_count;
     images.on_bad = (gp_on_bad)run->options.on_bad;
     images.cache_bytes = gp_store_cache_bytes(run->options.image_cache);
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
@@ -156,10 +162,79 @@ static void run_tell_changes(const gp_run *run, const gp_edited *edited)
     }
 }
 
-static gp_status run_transfer(gp_run *run, const gp_store_info *info, gp_error *err)
+/* Store the network's class names for the workers, which number the labels by them. */
+static gp_status run_put_classes(gp_run *run, gp_error *err)
+{
+    const gp_network *network = &run->training->network;
+    gp_buffer buffer;
+    gp_json_writer writer;
+
+    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < network->class_count; i++)
+        gp_json_put_text(&writer, NULL, network->class_names[i]);
+    gp_json_end_array(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        run->classes = (char *)gp_buffer_take(&buffer, &run->classes_bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* Match the classes of the training data with those of a network that keeps its head. */
+static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    const gp_network *network = &run->training->network;
+    const char *const *names = (const char *const *)network->class_names;
+    const uint32_t count = run->training->graph->class_count;
+    const gp_train_events *events = &run->request->events;
+    char list[200], text[300];
+    bool by_number, moved = false;
+
+    if (info->class_count == 0 || count == 0)
+        return GP_OK;
+    int32_t *numbers = gp_calloc(info->class_count, sizeof(*numbers));
+
+    if (numbers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " classes", info->class_count);
+    gp_status status = gp_class_match(numbers, &by_number, info, NULL, names, count, err);
+
+    for (uint32_t i = 0; i < info->class_count; i++)
+        moved = moved || numbers[i] != (int32_t)i;
+    gp_free(numbers);
+    if (status != GP_OK)
+        return status;
+    if (by_number && events->note != NULL) {
+        gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0);
+        snprintf(
+            text, sizeof(text),
+            "the network's outputs have no names; they are matched in order with the classes of the data: %s",
+            list);
+        events->note(events->context, text);
+    }
+    return moved ? run_put_classes(run, err) : GP_OK;
+}
+
+static gp_status run_transfer(gp_run *run, const gp_transfer *how, gp_error *err)
+{
+    gp_edited edited = { 0 };
+    gp_status status = gp_network_transfer(&run->training->network, how, &edited, err);
+
+    if (status == GP_OK)
+        run_tell_changes(run, &edited);
+    gp_edited_deinit(&edited);
+    return status;
+}
+
+/* Build the network as it will be trained, and check that it takes the data. */
+static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
 {
     const gp_train_request *request = run->request;
-    gp_transfer how = { .classes = request->classes,
+    gp_network *network = &run->training->network;
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    gp_transfer how = { .classes = request->pretrained != NULL ? request->classes : NULL,
                         .source = info->source,
                         .data_classes = info->class_count,
                         .data_names = info->class_names,
@@ -167,50 +242,39 @@ static gp_status run_transfer(gp_run *run, const gp_store_info *info, gp_error *
                                           request->head_learn_rate_factor[1] },
                         .freeze_up_to = request->freeze_up_to,
                         .seed = (uint64_t)run->options.seed };
-    gp_edited edited = { 0 };
+    const bool keeps_head = run_has_network(run) && gp_transfer_keeps_head(network, &how);
     gp_status status = gp_init_rule_parse(&how.rule, run->options.weights_initializer, err);
 
+    if (status == GP_OK && !run_has_network(run))
+        status = gp_network_load(network, request->network, &sample, info->class_count, err);
     if (status == GP_OK)
-        status = gp_network_transfer(&run->training->network, &how, &edited, err);
-    if (status == GP_OK)
-        run_tell_changes(run, &edited);
-    gp_edited_deinit(&edited);
-    return status;
-}
-
-/* The network as it will be trained, and that it takes the data. */
-static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
-{
-    gp_network *network = &run->training->network;
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    gp_status status = GP_OK;
-
-    if (!run_has_network(run))
-        status = gp_network_load(network, run->request->network, &sample, info->class_count, err);
-    if (status == GP_OK)
-        status = gp_normalization_apply(network->spec, run->request->image_normalization,
-                                        network->weights != NULL, err);
-    if (status == GP_OK && run->request->pretrained != NULL)
-        status = run_transfer(run, info, err);
+        status = gp_normalization_apply(network->spec, request->image_normalization, network->weights != NULL,
+                                        err);
+    if (status == GP_OK && request->pretrained != NULL)
+        status = run_transfer(run, &how, err);
     if (status == GP_OK)
         status = gp_run_weigh_classes(run, err);
     if (status == GP_OK)
         status = gp_graph_new(&run->training->graph, network->spec, err);
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, info, err);
-    return status;
+    return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
 }
 
-/* Data of its own to validate on must fit as well. */
-static gp_status run_check_validation(gp_run *run, gp_error *err)
+/* Check validation data of its own: shape, targets, and that each of its classes is trained. */
+static gp_status run_check_validation(gp_run *run, const gp_store_info *train, gp_error *err)
 {
     const char *source = run->begin.validation_data;
     gp_store *store;
 
     if (source[0] == '\0' || strcmp(source, "=") == 0)
         return GP_OK;
+    run->class_names = train->class_names;
+    run->class_count = train->class_count;
     gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
 
+    run->class_names = NULL;
+    run->class_count = 0;
     if (status != GP_OK)
         return status;
     gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
@@ -231,6 +295,7 @@ static void run_note_view(gp_run *run)
 
     spec->windows = fixed.crop == GP_CROP_CENTER;
     spec->fitted = fixed.crop == GP_CROP_FIT;
+    spec->resized = fixed.crop == GP_CROP_NONE && (spec->resized || run->options.image_size[0] != 0);
     for (int i = 0; i < 2; i++)
         spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
 }
@@ -264,9 +329,9 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
         status = gp_augment_shape(&shape, &run->augment, gp_store_get_info(store), err);
     if (status == GP_OK)
         status = run_fit(run, &shape, err);
-    gp_store_close(store);
     if (status == GP_OK)
-        status = run_check_validation(run, err);
+        status = run_check_validation(run, gp_store_get_info(store), err);
+    gp_store_close(store);
     if (status == GP_OK)
         status = gp_run_choose_checkpoint(run, err);
     run->begin.seed = (uint64_t)run->options.seed;

@@ -40,7 +40,11 @@ typedef struct gp_run {
     gp_train_begin begin;
     int weights_fd; /* sealed weights that the training begins with; -1: none */
     char *netspec, *options_text;
-    size_t netspec_bytes, options_bytes;
+    char *
+        classes; /* JSON array: the network's class names, if the data have them in another order; else NULL */
+    size_t netspec_bytes, options_bytes, classes_bytes;
+    const char *const *class_names; /* that gp_run_open_data() numbers labels by; NULL: their own */
+    uint32_t class_count;
     reform reform; /* ranks of the group, which of them are ready and have ended, and what comes next */
     bool has_result;
     gp_train_facts facts;

@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/spell.h"
+#include "common/data/class_match.h"
 #include "common/data/get.h"
 #include "common/data/store.h"
 #include "common/model/normalization.h"
@@ -52,14 +53,12 @@ gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]
                               .parameters = change->parameters };
 }
 
-static bool classes_same(const gp_network *network, const gp_transfer *how)
+bool gp_transfer_keeps_head(const gp_network *network, const gp_transfer *how)
 {
-    if (network->class_names == NULL || network->class_count != how->data_classes)
-        return false;
-    for (uint32_t i = 0; i < how->data_classes; i++)
-        if (strcmp(network->class_names[i], how->data_names[i]) != 0)
-            return false;
-    return true;
+    return how->classes == NULL ||
+           (network->class_names != NULL &&
+            gp_class_names_equal((const char *const *)network->class_names, network->class_count,
+                                 how->data_names, how->data_classes));
 }
 
 static gp_status transfer_edit(gp_edit *edit, const gp_network *network, const gp_transfer *how,
@@ -71,7 +70,7 @@ static gp_status transfer_edit(gp_edit *edit, const gp_network *network, const g
 
     if (how->classes != NULL)
         status = gp_transfer_classes(&head.classes, how->classes, how->source, how->data_classes, err);
-    if (status == GP_OK && how->classes != NULL && !classes_same(network, how))
+    if (status == GP_OK && !gp_transfer_keeps_head(network, how))
         status = gp_edit_set_head(edit, &head, err);
     if (status == GP_OK && how->freeze_up_to != NULL)
         status = gp_edit_freeze(edit, how->freeze_up_to, err);

@@ -20,10 +20,13 @@ typedef struct gp_transfer {
 } gp_transfer;
 
 /* gp_network_transfer -- edit the network in place.
- * A new head is put on unless the network's class names are those of the data, in the same order.
+ * With classes, a new head is put on unless the network's class names are those of the data, in any order.
  *   edited  spec, graph and weights are the network's afterwards and NULL here; the changes are the caller's
  * GP_EINVAL: the classes are none, one, or not as many as the data's; no head is found; no such layer. */
 gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_edited *edited, gp_error *err);
+
+/* Return whether the network keeps its head: no other classes are wanted. */
+bool gp_transfer_keeps_head(const gp_network *network, const gp_transfer *how);
 
 /* gp_transfer_classes -- what "auto" or "K" means.
  *   source, data_classes  the data, for people and for auto; NULL, 0 = there is none, and K is believed

@@ -453,9 +453,11 @@ typedef struct gp_predict_begin {
     uint32_t image_height, image_width;
     /* 1: of a network that scores pixels, images of any size; answer is not GP_ANSWER_SCORES. */
     uint32_t whole;
-    uint32_t overlap; /* of the windows that what is larger than the input is cut into, pixels */
-    uint32_t crop;    /* gp_predict_crop */
-    uint32_t on_bad;  /* gp_on_bad of common/data */
+    uint32_t overlap;       /* of the windows that what is larger than the input is cut into, pixels */
+    uint32_t crop;          /* gp_predict_crop */
+    uint32_t on_bad;        /* gp_on_bad of common/data */
+    uint32_t ignore_labels; /* 1: compare nothing, and do not match the classes of the data */
+    uint32_t exact_size;    /* 1: refuse images in files that have not the size and channels of the network */
 } gp_predict_begin;
 
 /* What the network is shown of an image. */
@@ -498,6 +500,7 @@ typedef struct gp_predict_part {
     double squares;    /* sum of squared errors of values */
     double values;     /* its divisor */
     uint32_t labelled; /* samples with something to compare with */
+    uint64_t excluded; /* targets without a class or value, of samples that were not skipped */
 } gp_predict_part;
 
 typedef struct gp_predict_end {

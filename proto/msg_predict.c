@@ -15,6 +15,8 @@ const gp_field gp_predict_begin_fields[] = {
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, overlap, 0, GP_PREDICT_SIDE_MAX, 0),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, crop, 0, GP_PREDICT_CROP_COUNT - 1, GP_PREDICT_ALL),
     GP_FIELD_U32_OPTIONAL(gp_predict_begin, on_bad, 0, 1, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, ignore_labels, 0, 1, 0),
+    GP_FIELD_U32_OPTIONAL(gp_predict_begin, exact_size, 0, 1, 0),
     GP_FIELD_END,
 };
 
@@ -42,6 +44,7 @@ const gp_field gp_predict_part_fields[] = {
     GP_FIELD_F64_ANY(gp_predict_part, squares),
     GP_FIELD_F64(gp_predict_part, values, 0.0, 1e15),
     GP_FIELD_U32(gp_predict_part, labelled, 0, GP_BATCH_MAX),
+    GP_FIELD_U64_OPTIONAL(gp_predict_part, excluded, 0, (uint64_t)1 << 50, 0),
     GP_FIELD_END,
 };
 

@@ -13,8 +13,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/fault.h"
-#include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/data/class_match.h"
 #include "common/data/loader.h"
 #include "common/model/normalization.h"
 #include "worker/last_words.h"
@@ -68,6 +68,7 @@ struct gp_predictor {
     bool called;             /* once at least: the plan has taken the parameters in */
     bool compares;           /* the data's targets are what the model's losses compare with */
     uint32_t labelled;       /* samples of the part with something to compare with */
+    uint64_t excluded;       /* targets of the part without a class or value, of samples that could be read */
     uint8_t *skipped;        /* [part_max], 1: the sample could not be read */
     uint32_t skipped_count;  /* of the part */
     gp_stitch *stitch;       /* of images of any size; NULL: samples are what the network takes */
@@ -201,28 +202,23 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     return GP_OK;
 }
 
-/* The data, its labels numbered by the names of the model's classes, if it has any. */
+/* Open the data, with labels numbered by the model's classes unless they are ignored. */
 static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *setup,
                            gp_store_options *options, gp_error *err)
 {
-    gp_json *document = NULL;
-    const char **names = NULL;
-    gp_status status = GP_OK;
+    const uint32_t classes = setup->begin->ignore_labels ? 0 : predictor->graph->class_count;
+    gp_class_list names;
+    gp_status status =
+        gp_class_list_read(&names, classes == 0 ? NULL : setup->classes, setup->classes_bytes, err);
 
-    if (setup->classes != NULL)
-        status = gp_json_parse(&document, setup->classes, setup->classes_bytes, err);
-    if (document != NULL && gp_json_count(document) > 0 && gp_json_count(document) <= GP_STORE_CLASSES_MAX) {
-        options->class_count = (uint32_t)gp_json_count(document);
-        options->class_names = names = gp_calloc(options->class_count, sizeof(*names));
-        if (names == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class names", options->class_count);
-    }
-    for (uint32_t i = 0; names != NULL && i < options->class_count; i++)
-        names[i] = gp_json_text(gp_json_element(document, i), "");
+    if (status == GP_OK && names.names != NULL && names.count != classes)
+        status = gp_fail(err, GP_EPROTO, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                         names.count, classes);
+    options->class_names = names.names;
+    options->class_count = classes;
     if (status == GP_OK)
         status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, options, err);
-    gp_free(names);
-    gp_json_free(document);
+    gp_class_list_deinit(&names);
     return status;
 }
 
@@ -280,7 +276,8 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
 
     if (status == GP_OK)
         status = gp_augment_images(&images, &predictor->view, size, &predictor->spec->input, err);
-    images.any_class = true;
+    if (!begin->exact_size)
+        memset(images.exact, 0, sizeof(images.exact));
     images.on_bad = (gp_on_bad)begin->on_bad;
     if (status == GP_OK)
         status = data_open(predictor, setup, &images, err);
@@ -300,7 +297,9 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         return status;
     predictor->sample_dtype = predictor->shape.dtype;
     predictor->sample_bytes = predictor->shape.sample_bytes;
-    predictor->compares = begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape);
+    predictor->compares =
+        !begin->ignore_labels &&
+        (begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape));
     return GP_OK;
 }
 
@@ -462,6 +461,7 @@ static void image_compare(gp_predictor *predictor, const gp_stitched *image)
     predictor->sums[GP_SUM_CORRECT] += (double)right;
     predictor->sums[GP_SUM_CLASSED] += (double)classed;
     predictor->labelled += classed > 0;
+    predictor->excluded += count - classed;
     if (predictor->confusion != NULL)
         gp_confusion_count(predictor->confusion, image->labels, image->predicted, count);
 }
@@ -616,31 +616,34 @@ static void answers_take(gp_predictor *predictor, const float *call_scores, cons
 
 /* ---- parts ---- */
 
-/* What the losses compare with; a class that the model does not know counts as none. */
+/* Read the targets of a call's samples, from place `at` of the part on: their labels, how many samples have any, and how
+ * many targets are missing. */
 static void targets_take(gp_predictor *predictor, void *targets, uint32_t count, uint32_t at)
 {
     const gp_graph *graph = predictor->graph;
 
     for (uint32_t n = 0; n < count; n++) {
         int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
-        bool any = false;
+        uint64_t missing = 0, elements_all = 0;
 
         for (uint32_t i = 0; i < graph->target_count; i++) {
             const gp_target *about = &graph->targets[i];
             int64_t elements = gp_shape_count(&about->shape);
 
             for (int64_t e = 0; e < elements && about->dtype == GP_F32; e++)
-                any |= !isnan(((float *)target)[e]);
+                missing += isnan(((float *)target)[e]);
             for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++) {
                 if (target[e] >= (int32_t)about->classes)
                     target[e] = -1;
-                any |= target[e] >= 0;
+                missing += target[e] < 0;
             }
             if (i == 0)
                 predictor->labels[at + n] = *target;
             target += elements;
+            elements_all += (uint64_t)elements;
         }
-        predictor->labelled += any;
+        predictor->labelled += missing < elements_all;
+        predictor->excluded += predictor->skipped[at + n] ? 0 : missing;
     }
 }
 
@@ -787,6 +790,7 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     gp_status status = ask_check(predictor, ask, err);
 
     predictor->labelled = 0;
+    predictor->excluded = 0;
     predictor->skipped_count = 0;
     memset(predictor->skipped, 0, predictor->part_max * sizeof(*predictor->skipped));
     if (predictor->confusion != NULL)
@@ -804,6 +808,7 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
                                      .squares = predictor->sums[GP_SUM_SQUARES],
                                      .values = predictor->sums[GP_SUM_VALUES],
                                      .labelled = predictor->labelled,
+                                     .excluded = predictor->excluded,
                                      .weight = predictor->sums[GP_SUM_WEIGHT] },
                            .scores = predictor->stitch != NULL ? predictor->rows.data : predictor->scores,
                            .scores_bytes = predictor->stitch != NULL
@@ -817,10 +822,22 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     return GP_OK;
 }
 
-char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes)
+char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
 {
+    const gp_store_info *info = predictor->data == NULL ? NULL : gp_store_get_info(predictor->data);
+    char classes[200];
+
     text[0] = '\0';
-    return predictor->data == NULL ? text : gp_store_left_out(predictor->data, text, bytes);
+    if (info == NULL)
+        return text;
+    gp_store_left_out(predictor->data, text, bytes);
+    if (info->matched_by_number && predictor->compares)
+        snprintf(
+            text + strlen(text), bytes - strlen(text),
+            "%sthe model's outputs have no names; they are matched in order with the classes of the data: %s",
+            text[0] == '\0' ? "" : "; ",
+            gp_class_names_format(classes, sizeof(classes), info->class_names, info->class_count, NULL, 0));
+    return text;
 }
 
 gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,

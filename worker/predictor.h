@@ -56,7 +56,8 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
 gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
                              const uint8_t *only, gp_buffer *names, gp_error *err);
 
-/* What was left out of the data when they were opened, in a sentence; "": nothing.  Returns text. */
-char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes);
+/* Format what the user should know about the data: what was left out of them when they were opened, and whether classes
+ * were matched by number. "": nothing. Returns text. */
+char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes);
 
 #endif

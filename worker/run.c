@@ -254,6 +254,8 @@ static gp_trainer_setup train_setup(const gp_run *run, const gp_command *command
         .netspec_bytes = in->payloads[0].bytes,
         .options = (const char *)in->payloads[1].data,
         .options_bytes = in->payloads[1].bytes,
+        .classes = in->payload_count > 3 ? (const char *)in->payloads[3].data : NULL,
+        .classes_bytes = in->payload_count > 3 ? in->payloads[3].bytes : 0,
         .group = group,
         .backend_ops = run->options.backend_ops,
         .control = run->options.train,
@@ -454,7 +456,7 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
 static void run_predict_begin(gp_run *run, gp_command *command)
 {
     gp_reply reply = reply_to(command, &gp_msg_predict_ready);
-    char left_out[400];
+    char note[400];
     gp_error err;
 
     if (run->predictor != NULL) {
@@ -464,8 +466,8 @@ static void run_predict_begin(gp_run *run, gp_command *command)
     }
     gp_status status = predict_new(run, &reply.body.predict_ready, command, &err);
 
-    if (status == GP_OK && gp_predictor_left_out(run->predictor, left_out, sizeof(left_out))[0] != '\0')
-        status = reply_add(&reply, left_out, strlen(left_out), &err);
+    if (status == GP_OK && gp_predictor_note(run->predictor, note, sizeof(note))[0] != '\0')
+        status = reply_add(&reply, note, strlen(note), &err);
     if (status != GP_OK) {
         run_forget(run);
         reply_error(run, command, &err, true);

@@ -63,6 +63,8 @@ typedef struct gp_trainer_setup {
     size_t netspec_bytes, options_bytes;
     const float *weights; /* initial blob, or NULL */
     size_t weights_count; /* float32 elements */
+    const char *classes;  /* JSON array of names that labels are numbered by; NULL: as the data number them */
+    size_t classes_bytes;
     gp_status (*open)(gp_store **out, const char *source, gp_data_role role, const gp_store_options *options,
                       gp_error *err); /* of data; NULL: gp_store_open_with() */
     gp_train_held *held; /* of the group before, where begin->restart > 0; NULL: this rank has none */

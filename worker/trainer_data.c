@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/data/class_match.h"
 #include "common/model/normalization.h"
 #include "worker/exact.h"
 #include "worker/trainer_state.h"
@@ -26,8 +27,9 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
 {
     const gp_train_begin *begin = setup->begin;
     bool same = strcmp(begin->validation_data, "=") == 0;
-    gp_store_options images;
+    gp_store_options images = { 0 };
     gp_store_info validation;
+    gp_class_list names;
     gp_augment fixed;
     gp_status (*open)(gp_store **, const char *, gp_data_role, const gp_store_options *, gp_error *) =
         setup->open == NULL ? gp_store_open_with : setup->open;
@@ -39,11 +41,18 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
     if (status == GP_OK)
         status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
                                    &trainer->graph->spec->input, err);
+    if (status == GP_OK)
+        status = gp_class_list_read(&names, setup->classes, setup->classes_bytes, err);
     if (status == GP_OK) {
+        if (trainer->graph->spec->resized)
+            memset(images.exact, 0, sizeof(images.exact));
         images.on_bad = (gp_on_bad)trainer->options.on_bad;
         images.cache_bytes = gp_store_cache_bytes(trainer->options.image_cache);
+        images.class_names = names.names;
+        images.class_count = names.count;
         if (trainer->data == NULL)
             status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+        gp_class_list_deinit(&names);
     }
     if (status == GP_OK)
         status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);

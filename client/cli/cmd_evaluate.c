@@ -78,6 +78,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     gp_json_put_number(&writer, "loss", e->result.loss);
     gp_json_put_integer(&writer, "count", (int64_t)e->result.labelled);
     gp_json_put_number(&writer, "seconds", e->result.seconds);
+    gp_json_put_integer(&writer, "excluded", (int64_t)e->result.excluded);
     left_out_put(&e->left_out, &writer);
     if (e->pixels)
         gp_json_put_integer(&writer, "pixels", (int64_t)e->metrics.count);
@@ -107,17 +108,32 @@ static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
     return GP_OK;
 }
 
+enum { ABSENT_LISTED = 8 };
+
+/* Print what no metric counts, and classes that the data lack. */
+static void evaluate_print_excluded(const evaluated *e)
+{
+    if (e->result.excluded > 0)
+        printf("excluded: %" PRIu64 " %s%s without a %s\n", e->result.excluded,
+               e->pixels                    ? "pixel"
+               : !isnan(e->result.accuracy) ? "sample"
+                                            : "target",
+               gp_plural(e->result.excluded), isnan(e->result.accuracy) ? "value" : "class");
+    if (e->confusion == NULL || e->metrics.present == e->confusion->class_count)
+        return;
+    printf("classes of the model that the data do not have:");
+    for (uint32_t i = 0, listed = 0; i < e->confusion->class_count && listed <= ABSENT_LISTED; i++)
+        if (gp_confusion_class(e->confusion, i).truth == 0 && listed++ < ABSENT_LISTED)
+            printf("%s %s", listed == 1 ? "" : ",", e->confusion->class_names[i]);
+    printf("%s (%" PRIu32 " of %" PRIu32 ")\n",
+           e->confusion->class_count - e->metrics.present > ABSENT_LISTED ? ", ..." : "",
+           e->confusion->class_count - e->metrics.present, e->confusion->class_count);
+}
+
 static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *err)
 {
     const double rate = (double)e->result.count / e->result.seconds;
 
-    if (isnan(e->result.loss) && e->confusion == NULL) {
-        printf("nothing to compare with: the targets of the data are not what the model's loss takes, or "
-               "none of its "
-               "classes is the model's; %.0f images/s\n",
-               rate);
-        return GP_OK;
-    }
     if (!isnan(e->result.accuracy))
         printf("accuracy %.2f %%%s, ", e->result.accuracy * 100, e->pixels ? " of the pixels" : "");
     if (e->pixels)
@@ -129,6 +145,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
         printf("loss %.4f, ", e->result.loss);
     printf("%" PRIu64 " sample%s, %.*f images/s\n", e->result.labelled, gp_plural(e->result.labelled),
            rate < 10, rate);
+    evaluate_print_excluded(e);
     return per_class ? tables_print(e->confusion, err) : GP_OK;
 }
 
@@ -227,6 +244,13 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     cli_progress_end(&e->progress);
     if (status != GP_OK)
         return status;
+    if (e->result.labelled == 0)
+        return gp_fail(
+            err, GP_EINVAL,
+            "nothing was compared: %.120s has no labels, or they are not what the loss of %.120s "
+            "compares with; give labelled data (class folders, label images, FILE.csv or y.npy), or "
+            "use gradpool predict",
+            options->data, options->model);
     if (e->confusion != NULL)
         e->metrics = gp_confusion_metrics(e->confusion);
     else if (options->confusion[0] != '\0' || options->per_class)

@@ -66,7 +66,9 @@ static const gp_param net_params[] = {
       .type = GP_PARAM_TEXT,
       .offset = offsetof(net_options, set),
       .count = sizeof(((net_options *)0)->set),
-      .help = "edit: LAYER.setting=value, input.scale=, input.offset=, input.size=; any number of times" },
+      .help =
+          "edit: LAYER.setting=value, input.normalization=, input.scale=, input.offset=, input.size=; any "
+          "number of times" },
     { .name = "data",
       .type = GP_PARAM_TEXT,
       .offset = offsetof(net_options, data),
@@ -84,6 +86,12 @@ static const gp_param net_params[] = {
       .offset = offsetof(net_options, freeze_up_to),
       .count = 64,
       .help = "edit: learn-rate factors of 0 for this layer and all before it" },
+    { .name = "class-names",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, class_names),
+      .count = sizeof(((net_options *)0)->class_names),
+      .help = "edit: name the outputs, A,B,... or FILE.txt with one name per line; data are matched by these "
+              "names" },
     { .name = "unfreeze",
       .type = GP_PARAM_BOOL,
       .offset = offsetof(net_options, unfreeze),
@@ -136,8 +144,8 @@ const cli_command cli_command_net = {
                 "--add fc:55,weight-learn-rate-factor=10,bias-learn-rate-factor=20 -o head55.onnx\n"
                 "  gradpool net edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
                 "vehicles.onnx\n"
-                "  gradpool net edit model.onnx --set input.scale=0.00392157 --set input.offset=-0.45 -o "
-                "scaled.onnx\n",
+                "  gradpool net edit elsewhere.onnx --set input.normalization=0..1 --class-names cat,dog -o "
+                "ours.onnx\n",
     .options = net_params,
     .options_bytes = sizeof(net_options),
     .words_max = 2,

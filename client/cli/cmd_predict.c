@@ -25,6 +25,7 @@ typedef struct predict_options {
     fit_options fit;
     int precision; /* gp_precision */
     int on_bad;    /* gp_on_bad_words */
+    bool ignore_labels;
 } predict_options;
 
 static const gp_param predict_params[] = {
@@ -72,6 +73,11 @@ static const gp_param predict_params[] = {
     CLI_IMAGE_SIZE_PARAM(predict_options),
     CLI_FIT_PARAMS(predict_options),
     CLI_NORMALIZATION_PARAM(predict_options),
+    { .name = "ignore-labels",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(predict_options, ignore_labels),
+      .help =
+          "predict whatever classes the data have; folders are only names then, and nothing is compared" },
     CLI_PRECISION_PARAM(predict_options),
     CLI_ON_BAD_PARAM(predict_options),
     CLI_JSON_PARAM(predict_options),
@@ -85,6 +91,7 @@ typedef struct predict_sink {
     char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
     cli_progress progress;
     left_out *left_out;
+    const char *scores; /* what the rows have; NULL: classes of pixels */
 } predict_sink;
 
 static bool predict_row(void *context, const gp_prediction *p)
@@ -92,6 +99,7 @@ static bool predict_row(void *context, const gp_prediction *p)
     predict_sink *sink = context;
     gp_prediction row = *p;
 
+    sink->scores = p->scores == NULL ? NULL : p->classes > 0 ? "probabilities (softmax)" : "values";
     if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
         row.name = sink->given;
     return rows_add(&sink->rows, &row);
@@ -168,6 +176,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .image_normalization = options->image_normalization,
+                                   .ignore_labels = options->ignore_labels,
                                    .precision = gp_precision_names[options->precision],
                                    .on_bad = gp_on_bad_words[options->on_bad],
                                    .each = draw_one,
@@ -199,7 +208,7 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
 }
 
 static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, left_out *images,
-                              gp_evaluation *result, gp_error *err)
+                              gp_evaluation *result, const char **scores, gp_error *err)
 {
     const predict_options *options = call->options;
     predict_sink sink = { .left_out = images, .given = options->data };
@@ -207,6 +216,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .image_normalization = options->image_normalization,
+                                   .ignore_labels = options->ignore_labels,
                                    .precision = gp_precision_names[options->precision],
                                    .image_size = { (uint32_t)options->image_size[0],
                                                    (uint32_t)options->image_size[1] },
@@ -232,6 +242,7 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     cli_progress_begin(call, &sink.progress, "samples");
     status = gp_predict(result, pool, &request, err);
     cli_progress_end(&sink.progress);
+    *scores = sink.scores;
     return rows_close(&sink.rows, status, err);
 }
 
@@ -281,6 +292,7 @@ static int predict_run(cli_call *call)
     gp_error err;
     left_out images;
     char time[40], out[600];
+    const char *scores = NULL;
 
     gp_status status = cli_open(call, false, &pool, &err);
 
@@ -292,7 +304,7 @@ static int predict_run(cli_call *call)
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
     left_out_init(&images);
     status = draws(options) ? predict_draw(call, pool, &images, &result, &err)
-                            : predict_into(call, pool, out, &images, &result, &err);
+                            : predict_into(call, pool, out, &images, &result, &scores, &err);
     gp_pool_close(pool);
     if (status == GP_OK && options->common.json && options->on_bad == GP_BAD_SKIP)
         status = left_out_print(&images, &err);
@@ -307,8 +319,12 @@ static int predict_run(cli_call *call)
         if (!isnan(result.accuracy))
             fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100,
                     result.labelled);
+        if (result.labelled > 0 && result.excluded > 0)
+            fprintf(stderr, " (%" PRIu64 " without a label excluded)", result.excluded);
         if (!isnan(result.rmse))
             fprintf(stderr, "; RMSE %.4g of %" PRIu64 " with values", result.rmse, result.labelled);
+        if (scores != NULL)
+            fprintf(stderr, "; scores: %s", scores);
         fprintf(stderr, "\n");
     }
     return CLI_OK;

@@ -561,7 +561,7 @@ const cli_command cli_command_train = {
         "--learn-rate-drop-period 5\n"
         "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "
         "10,20\n"
-        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto\n"
+        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto --image-size 224,224\n"
         "  gradpool train --network deeplabv3plus:backbone=resnet18 --data camvid --class-weights auto "
         "--augment "
         "'crop=random crop-size=160,160 patches-per-image=8 rotation=-20,20'\n"

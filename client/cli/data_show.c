@@ -13,6 +13,8 @@
 
 /* ---- show ---- */
 
+enum { PARTS_MAX = 3 };
+
 /* One part of the source, opened; store NULL: it has none. */
 typedef struct data_part {
     const char *name;
@@ -127,7 +129,7 @@ static void count_format(char text[24], const data_part *part, uint32_t class, c
 static void show_text(const data_part *parts, int count)
 {
     const gp_store_info *first = gp_store_get_info(parts[0].store);
-    const char *titles[5] = { "class", parts[0].name, parts[1].name, "share", "weight" };
+    const char *titles[PARTS_MAX + 3] = { "class" }, *cells[PARTS_MAX + 3];
     bool classes = gp_store_has_class(first);
     show_table *table;
 
@@ -154,15 +156,24 @@ static void show_text(const data_part *parts, int count)
     if (first->class_count == 0)
         return;
     printf("\n%s of each class\n", classes ? "samples" : "pixels");
+    for (int i = 0; i < count; i++)
+        titles[1 + i] = parts[i].name;
+    titles[1 + count] = "share";
+    titles[2 + count] = "weight";
     table = show_table_new((uint32_t)count + 3, titles);
     for (uint32_t k = 0; table != NULL && k < first->class_count; k++) {
-        char counts[2][24], share[24], weight[24];
+        char counts[PARTS_MAX][24], share[24], weight[24];
 
         snprintf(share, sizeof(share), "%.2f %%", 100 * part_share(&parts[0], k));
         snprintf(weight, sizeof(weight), "%.4g", parts[0].weights[k]);
-        for (int i = 0; i < count; i++)
+        cells[0] = first->class_names[k];
+        for (int i = 0; i < count; i++) {
             count_format(counts[i], &parts[i], k, first->class_names[k]);
-        show_row(table, (const char *[]){ first->class_names[k], counts[0], counts[1], share, weight });
+            cells[1 + i] = counts[i];
+        }
+        cells[1 + count] = share;
+        cells[2 + count] = weight;
+        show_row(table, cells);
     }
     show_table_print_free(table);
     printf(
@@ -173,20 +184,41 @@ static void show_text(const data_part *parts, int count)
                    parts[i].counts[gp_store_get_info(parts[i].store)->class_count]);
 }
 
-int data_show(cli_call *call, const char *source)
+/* Open the parts of a source: what a training reads, what it validates on, and what evaluate and predict read if that is
+ * another part. */
+static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *source, gp_error *err)
 {
-    data_part parts[2] = { { .name = "train" }, { .name = "test" } };
-    gp_error err;
-    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, &err);
+    parts[0].name = "train";
+    parts[1].name = "test";
+    *count = 2;
+    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, err);
 
     if (status == GP_OK)
-        status = part_open(&parts[1], source, GP_DATA_TEST, &err);
+        status = part_open(&parts[1], source, GP_DATA_TEST, err);
+    if (status == GP_OK && parts[1].store != NULL)
+        status = part_open(&parts[2], source, GP_DATA_GIVEN, err);
+    if (status == GP_OK && parts[2].store != NULL &&
+        gp_store_get_info(parts[2].store)->fingerprint != gp_store_get_info(parts[1].store)->fingerprint) {
+        parts[1].name = "validation";
+        parts[2].name = "test";
+        *count = 3;
+    }
+    return status;
+}
+
+int data_show(cli_call *call, const char *source)
+{
+    data_part parts[PARTS_MAX] = { 0 };
+    gp_error err;
+    int count;
+    gp_status status = parts_open(parts, &count, source, &err);
+
     if (status == GP_OK && ((const cli_common *)call->options)->json)
-        show_json(gp_store_get_info(parts[0].store)->source, parts, 2);
+        show_json(gp_store_get_info(parts[0].store)->source, parts, count);
     else if (status == GP_OK)
-        show_text(parts, 2);
-    part_close(&parts[0]);
-    part_close(&parts[1]);
+        show_text(parts, count);
+    for (int i = 0; i < PARTS_MAX; i++)
+        part_close(&parts[i]);
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 

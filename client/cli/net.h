@@ -14,6 +14,7 @@ typedef struct net_options {
     char out[512], data[512], add[512], set[GP_LAYER_SETTINGS_BYTES], remove_from[64], freeze_up_to[64];
     int64_t remove_last;
     double head_factor[2];
+    char class_names[4096];
     bool unfreeze;
 } net_options;
 

@@ -7,11 +7,18 @@
 #include "client/cli/net.h"
 #include "client/cli/show.h"
 #include "client/transfer.h"
+#include "common/base/alloc.h"
 #include "common/base/file.h"
 #include "common/data/store.h"
 #include "common/model/onnx.h"
 
-enum { NEW_WEIGHTS_SEED = 1 };
+enum { NEW_WEIGHTS_SEED = 1, CLASS_FILE_BYTES_MAX = 4 << 20 };
+
+/* --class-names, cut. count 0: not given. */
+typedef struct class_names {
+    char *text, **names; /* names point into text */
+    uint32_t count;
+} class_names;
 
 typedef struct net_knife {
     cli_call *call;
@@ -21,6 +28,7 @@ typedef struct net_knife {
     gp_edit *edit;
     gp_edited edited;
     bool head; /* a new one was put on */
+    class_names named;
 } net_knife;
 
 /* Every --name on the command line, in order. */
@@ -133,7 +141,59 @@ static gp_status edit_apply(net_knife *knife, gp_error *err)
     return status;
 }
 
-/* The names that go with the scores: of the data where the head was made for it, else those that it had. */
+/* Cut --class-names into names: between commas, or the lines of FILE.txt. */
+static gp_status names_read(net_knife *knife, gp_error *err)
+{
+    const char *given = knife->options->class_names;
+    const size_t length = strlen(given);
+    class_names *named = &knife->named;
+    const char *between = ",";
+    char *rest;
+
+    if (length == 0)
+        return GP_OK;
+    if (length > 4 && strcmp(given + length - 4, ".txt") == 0) {
+        uint8_t *data;
+        size_t bytes;
+        gp_status status = gp_file_read(&data, &bytes, given, CLASS_FILE_BYTES_MAX, err);
+
+        if (status != GP_OK)
+            return status;
+        named->text = gp_calloc(bytes + 1, 1);
+        if (named->text != NULL)
+            memcpy(named->text, data, bytes);
+        gp_free(data);
+        between = "\r\n";
+    } else {
+        named->text = gp_strdup(given);
+    }
+    named->names = gp_calloc(GP_STORE_CLASSES_MAX, sizeof(*named->names));
+    if (named->text == NULL || named->names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for class names");
+    for (char *name = strtok_r(named->text, between, &rest); name != NULL;
+         name = strtok_r(NULL, between, &rest)) {
+        if (named->count == GP_STORE_CLASSES_MAX)
+            return gp_fail(err, GP_ELIMIT, "%.100s has more than %d class names", given,
+                           GP_STORE_CLASSES_MAX);
+        for (uint32_t i = 0; i < named->count; i++)
+            if (strcmp(named->names[i], name) == 0)
+                return gp_fail(err, GP_EINVAL, "class name '%.64s' is given twice", name);
+        named->names[named->count++] = name;
+    }
+    return GP_OK;
+}
+
+static gp_status names_check(const net_knife *knife, gp_error *err)
+{
+    const uint32_t classes = knife->edited.graph->class_count;
+
+    return knife->options->class_names[0] == '\0' || knife->named.count == classes
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                         knife->named.count, classes);
+}
+
+/* The names that go with the scores: those given, else of the data the head was made for, else those that it had. */
 static void edit_names(const net_knife *knife, const char *const **names, uint32_t *count)
 {
     const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
@@ -143,6 +203,10 @@ static void edit_names(const net_knife *knife, const char *const **names, uint32
     if (knife->head && info != NULL) {
         *names = info->class_names;
         *count = info->class_count;
+    }
+    if (knife->named.count > 0) {
+        *names = (const char *const *)knife->named.names;
+        *count = knife->named.count;
     }
     if (*count != knife->edited.graph->class_count) {
         *names = NULL;
@@ -206,7 +270,8 @@ static gp_status edit_report(const net_knife *knife, gp_error *err)
         status = report_json(knife, &changes, err);
     } else if (!knife->options->common.quiet) {
         changes_print(&changes);
-        printf("%s%s: %zu parameters%s\n", edited->change_count == 0 ? "nothing changed; " : "",
+        printf("%s%s: %zu parameters%s\n",
+               edited->change_count == 0 && knife->named.count == 0 ? "nothing changed; " : "",
                knife->options->out, edited->graph->learned_count,
                strcmp(strrchr(knife->options->out, '.'), ".json") == 0 && edited->weights != NULL
                    ? "; a .json file has the layers, not their weights"
@@ -225,13 +290,19 @@ int net_edit(cli_call *call)
 
     if (code != CLI_OK)
         return code;
-    status = edit_load(&knife, &err);
+    status = names_read(&knife, &err);
+    if (status == GP_OK)
+        status = edit_load(&knife, &err);
     if (status == GP_OK)
         status = edit_apply(&knife, &err);
+    if (status == GP_OK)
+        status = names_check(&knife, &err);
     if (status == GP_OK)
         status = edit_write(&knife, &err);
     if (status == GP_OK)
         status = edit_report(&knife, &err);
+    gp_free(knife.named.names);
+    gp_free(knife.named.text);
     gp_edited_deinit(&knife.edited);
     gp_edit_free(knife.edit);
     gp_store_close(knife.data);

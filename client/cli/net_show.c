@@ -104,6 +104,9 @@ static void show_view(const gp_netspec *spec)
     if (spec->windows)
         printf("trained on images%s of which it sees parts of %" PRId64 "x%" PRId64 "\n", brought,
                spec->input.dim[1], spec->input.dim[2]);
+    if (spec->resized)
+        printf("trained on images stretched to %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
+               spec->input.dim[2]);
     if (spec->fitted)
         printf("trained on images scaled until they just cover %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
                spec->input.dim[2]);

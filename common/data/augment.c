@@ -304,6 +304,11 @@ gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, co
         images.height = (uint32_t)size[0];
         images.width = (uint32_t)size[1];
     }
+    if (input != NULL && augment->crop == GP_CROP_NONE && size[0] == 0) {
+        images.exact[0] = images.channels;
+        images.exact[1] = images.height;
+        images.exact[2] = images.width;
+    }
     images.any_size = images.height == 0 && crop_scales(augment) && gp_augment_is_window(augment);
     *out = images;
     return GP_OK;

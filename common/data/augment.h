@@ -65,6 +65,7 @@ gp_augment gp_augment_fixed(const gp_augment *augment, const int64_t size[2]);
  *   size   height and width that they are brought to before the crop; 0, 0: as the network takes them, or, before a crop,
  *          as they are
  *   input  the network's, [channels, height, width]; NULL where the data say what it is
+ * Without a size or a crop, images must have the network's size: out->exact is set, and callers with other means clear it.
  * GP_EINVAL: a size that is not the network's, without a crop that would make up for it. */
 gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, const int64_t size[2],
                             const gp_shape *input, gp_error *err);

@@ -1,10 +1,13 @@
 /* image_open.c -- a store over a list of images: what shape its samples have, and what is kept of them. */
 
+#include <string.h>
+
 #include "common/base/alloc.h"
 #include "common/data/image_parts.h"
 #include "common/data/objects.h"
 
 enum { HEAD_BYTES = 64 << 10 };
+enum { EXACT_PROBES = 64 }; /* those that gp_store_seal() reads as well */
 
 /* The header, from the file's first bytes; a large profile before it is read through. */
 static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t index, gp_image_info *info,
@@ -84,6 +87,44 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
     return status;
 }
 
+/* Return whether an image has the shape that options.exact asks for. Grey images may be shown as colour. */
+static bool is_exact(const gp_image_info *seen, const uint32_t exact[3])
+{
+    return seen->height == exact[1] && seen->width == exact[2] && seen->channels <= exact[0];
+}
+
+/* Check the images of an evenly spread sample against options.exact. Images that cannot be read are met later. */
+static gp_status shape_check(gp_image_store *images, gp_error *err)
+{
+    const uint32_t *exact = images->options.exact, count = images->list.count;
+    const uint32_t looked = count < EXACT_PROBES ? count : EXACT_PROBES;
+    gp_image_reader *r;
+    gp_status status = exact[1] == 0 ? GP_OK : gp_image_reader_take(&images->readers, 0, &r, err);
+
+    if (status != GP_OK || exact[1] == 0)
+        return status;
+    for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
+        gp_objects_want(images->list.objects, &(uint32_t){ (uint32_t)((uint64_t)i * count / looked) }, 1);
+    for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
+        const uint32_t index = (uint32_t)((uint64_t)i * count / looked);
+        gp_image_info seen;
+        char name[80];
+
+        if (image_look(images, r, index, &seen, NULL) != GP_OK || is_exact(&seen, exact))
+            continue;
+        gp_store_name(&images->store, index, name, sizeof(name));
+        status =
+            gp_fail(err, GP_EINVAL,
+                    "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
+                    "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
+                    "--fit resize or crop",
+                    name, images->store.info.source, seen.channels, seen.height, seen.width, exact[0],
+                    exact[1], exact[2], exact[1], exact[2]);
+    }
+    gp_image_reader_give(&images->readers, r);
+    return status;
+}
+
 /* The store without what is decided by looking at images. */
 static gp_status store_new(gp_image_store **out, const char *source, gp_image_list *list,
                            gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
@@ -123,6 +164,14 @@ static gp_status store_init(gp_image_store *images, gp_store_info *info, gp_erro
     for (uint32_t i = 0; i < images->list.class_count; i++)
         names[i] = gp_image_list_class(&images->list, i);
     info->class_names = names;
+    if (images->labels == NULL && images->list.left_out > 0)
+        images->store.class_empty = gp_calloc(images->list.class_count, sizeof(bool));
+    if (images->store.class_empty != NULL) {
+        memset(images->store.class_empty, true, images->list.class_count);
+        for (uint32_t i = 0; i < images->list.count; i++)
+            if (images->list.labels[i] >= 0)
+                images->store.class_empty[images->list.labels[i]] = false;
+    }
     if (images->labels != NULL) {
         info->target_count = 1;
         info->targets[0] = (gp_target){ .dtype = GP_I32, .shape = gp_shape2(info->height, info->width) };
@@ -163,6 +212,8 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
         status = gp_objects_start(images->list.objects, &images->list, err);
     if (status == GP_OK && images->labels != NULL && images->labels->list.objects != NULL)
         status = gp_objects_start(images->labels->list.objects, &images->labels->list, err);
+    if (status == GP_OK)
+        status = shape_check(images, err);
     if (status == GP_OK)
         status = shape_decide(images, &info, err);
     if (status == GP_OK)
@@ -213,10 +264,4 @@ gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
     return listed_open(out, "csv", gp_csv_list, path, role, options, err);
-}
-
-gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
-                            const gp_store_options *options, gp_error *err)
-{
-    return listed_open(out, "tar", gp_tar_list, path, role, options, err);
 }

@@ -26,11 +26,8 @@ gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const g
 gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,
                          const gp_store_options *options, gp_error *err);
 
-/* The same for the lines of a CSV file, path,label (csv_list.c), and for the members of tar archives (tar_list.c): one file,
- * or all of those in a directory. */
+/* The same for the lines of a CSV file, path,label (csv_list.c). */
 gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
-                      const gp_store_options *options, gp_error *err);
-gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
                       const gp_store_options *options, gp_error *err);
 
 /* A hard link among the images of an archive. */
@@ -49,6 +46,17 @@ typedef struct gp_tar_index {
 
 /* Add each archive to index->all as a place and take its members, by gp_tar_walk() with gp_tar_index_take(). */
 typedef gp_status (*gp_tar_fill)(void *context, gp_tar_index *index, gp_error *err);
+
+/* Read all archives of a path: one file, or those of a directory. Release with gp_tar_index_close(), on failure too. */
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, gp_error *err);
+void gp_tar_index_close(gp_tar_index *index);
+
+/* Return the bytes of the directories that all names begin with and that are neither a part nor a class. */
+size_t gp_tar_index_root(const gp_tar_index *index);
+
+/* List the members of a role, with the class folders as labels. The list is the caller's, to deinit on failure too. */
+gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char *path, gp_data_role role,
+                            gp_error *err);
 
 struct gp_tar_entry;
 gp_status gp_tar_index_take(void *index, const struct gp_tar_entry *entry, gp_error *err);
@@ -83,6 +91,7 @@ typedef struct gp_pixels_place {
     gp_status (*read)(void *context, struct gp_csv *csv, const char *file, const char *path, gp_error *err);
     /* The list has the images and the order that it will be read in. */
     gp_status (*finish)(void *context, gp_image_list *list, gp_error *err);
+    size_t member_root; /* archives: bytes of each member's name before the folder */
 } gp_pixels_place;
 
 gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,

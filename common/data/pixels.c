@@ -7,6 +7,8 @@
  *   SOURCE/images/PART   SOURCE/labels/PART
  *   SOURCE/images        SOURCE/labels               none: all is for training
  *
+ * The directories may be members of tar archives (tar_store.c) or in S3 (s3_list.c).
+ *
  * A label image is a PNG whose numbers (palette or grey) are line numbers of SOURCE/classes.csv from 0, or one in the
  * colours that stand there:  name[,red,green,blue].  Lines named void, ignore, unlabelled are no class: their pixels, and
  * the number 255, are ignored.  The classes are the other lines, in order. */
@@ -238,12 +240,13 @@ static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_c
     return status;
 }
 
-/* By its last name; of a directory by that which its links lead to. */
+/* Return whether the last name of a path, links followed, is camvid or camvid.tar. */
 static bool is_camvid(const char *root)
 {
     char *real = realpath(root, NULL);
     const char *path = real != NULL ? real : root, *slash = strrchr(path, '/');
-    const bool is = strcasecmp(slash != NULL ? slash + 1 : path, "camvid") == 0;
+    const char *name = slash != NULL ? slash + 1 : path;
+    const bool is = strcasecmp(name, "camvid") == 0 || strcasecmp(name, "camvid.tar") == 0;
 
     free(real);
     return is;
@@ -327,19 +330,23 @@ static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, cons
 
 /* ---- pairs ---- */
 
-/* What of an entry's path is below the directory, up to the last dot. */
-static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, const gp_image_entry *entry,
-                      size_t root)
+/* Write the path of an image below its directory, up to the last dot.
+ *   root  bytes before that: of the place, or of the name of an archive's member */
+static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t index, size_t root)
 {
-    const char *place = gp_image_list_place(list, entry->place) + root;
-    const char *name = (const char *)list->text.data + entry->name, *dot = strrchr(name, '.');
+    const char *name = gp_image_list_name(list, index), *dot = strrchr(name, '.');
 
-    snprintf(stem, PATH_MAX, "%s/%.*s", place, (int)(dot - name), name);
+    if (list->offsets != NULL)
+        snprintf(stem, PATH_MAX, "%.*s", (int)(dot - name - (ptrdiff_t)root), name + root);
+    else
+        snprintf(stem, PATH_MAX, "%s/%.*s", gp_image_list_place(list, list->entries[index].place) + root,
+                 (int)(dot - name), name);
 }
 
 typedef struct pair_search {
-    const gp_image_list *list;
+    const gp_image_list *list; /* label images */
     size_t root;
+    uint32_t *order; /* [list->count]: their indices, in the order of their stems */
     char stem[2][PATH_MAX];
 } pair_search;
 
@@ -347,89 +354,140 @@ static int pair_compare(const void *left, const void *right, void *context)
 {
     pair_search *search = context;
 
-    stem_copy(search->stem[0], search->list, left, search->root);
-    stem_copy(search->stem[1], search->list, right, search->root);
+    stem_copy(search->stem[0], search->list, *(const uint32_t *)left, search->root);
+    stem_copy(search->stem[1], search->list, *(const uint32_t *)right, search->root);
     return strcmp(search->stem[0], search->stem[1]);
 }
 
-/* The label image of a stem in labels sorted by theirs, or NULL. */
-static const gp_image_entry *label_find(pair_search *search, const gp_image_list *labels, const char *stem)
+/* Return the index of the label image of a stem; UINT32_MAX: there is none. */
+static uint32_t label_find(pair_search *search, const char *stem)
 {
     char wanted[PATH_MAX];
 
     for (const char *const *ending = label_endings; *ending != NULL; ending++) {
-        uint32_t low = 0, high = labels->count;
+        uint32_t low = 0, high = search->list->count;
 
         if ((size_t)snprintf(wanted, sizeof(wanted), "%s%s", stem, *ending) >= sizeof(wanted))
-            return NULL;
+            return UINT32_MAX;
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
             int order;
 
-            stem_copy(search->stem[0], labels, &labels->entries[middle], search->root);
+            stem_copy(search->stem[0], search->list, search->order[middle], search->root);
             order = strcmp(wanted, search->stem[0]);
             if (order == 0)
-                return &labels->entries[middle];
+                return search->order[middle];
             if (order < 0)
                 high = middle;
             else
                 low = middle + 1;
         }
     }
-    return NULL;
+    return UINT32_MAX;
 }
 
-/* Bring the label images into the order of the images.  An image without one is an error, or it is left out. */
+/* Keep the images of a list whose indices are given, in that order; several may be the same. */
+static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_t count, gp_error *err)
+{
+    gp_image_entry *entries = gp_calloc(count + 1, sizeof(*entries));
+    uint64_t *offsets = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*offsets));
+    uint32_t *sizes = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*sizes));
+    int32_t *labels = gp_calloc(count + 1, sizeof(*labels));
+
+    if (entries == NULL || labels == NULL || (list->offsets != NULL && (offsets == NULL || sizes == NULL))) {
+        gp_free(entries);
+        gp_free(offsets);
+        gp_free(sizes);
+        gp_free(labels);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u images", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        entries[i] = list->entries[index[i]];
+        labels[i] = list->labels[index[i]];
+        if (offsets != NULL) {
+            offsets[i] = list->offsets[index[i]];
+            sizes[i] = list->sizes[index[i]];
+        }
+    }
+    gp_free(list->entries);
+    gp_free(list->offsets);
+    gp_free(list->sizes);
+    gp_free(list->labels);
+    list->entries = entries;
+    list->offsets = offsets;
+    list->sizes = sizes;
+    list->labels = labels;
+    list->count = list->capacity = count;
+    return GP_OK;
+}
+
+/* Find the pairs: kept receives the indices of images, paired those of their label images. An image without one is an
+ * error, or it is left out. */
+static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t images_root, uint32_t *kept,
+                            uint32_t *paired, uint32_t *count, const gp_store_options *options, gp_error *err)
+{
+    const gp_image_list *labels = search->list;
+    char stem[PATH_MAX];
+    gp_error said;
+
+    for (uint32_t i = 0; i < labels->count; i++)
+        search->order[i] = i;
+    if (labels->count > 1)
+        qsort_r(search->order, labels->count, sizeof(*search->order), pair_compare, search);
+    for (uint32_t i = 0; i < images->count; i++) {
+        const char *place = gp_image_list_place(images, images->entries[i].place);
+
+        stem_copy(stem, images, i, images_root);
+        const uint32_t label = label_find(search, stem);
+
+        if (label != UINT32_MAX) {
+            kept[*count] = i;
+            paired[(*count)++] = label;
+        } else if (options->on_bad == GP_BAD_SKIP) {
+            gp_fail(&said, GP_ENOENT, "%s/%s has no label image", place, gp_image_list_name(images, i));
+            gp_image_list_leave_out(images, said.message);
+            images->others++;
+        } else {
+            return gp_fail(err, GP_ENOENT,
+                           "%s/%s has no label image; it is looked for under the same name in %s", place,
+                           gp_image_list_name(images, i),
+                           labels->count == 0 ? "a directory that has none" : gp_image_list_place(labels, 0));
+        }
+    }
+    return GP_OK;
+}
+
+/* Bring the label images into the order of the images. */
 static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t images_root,
                             size_t labels_root, const gp_store_options *options, gp_error *err)
 {
     pair_search *search = gp_calloc(1, sizeof(*search));
-    gp_image_entry *paired = gp_calloc(images->count, sizeof(*paired));
-    char stem[PATH_MAX];
-    uint32_t kept = 0;
-    gp_error said;
+    uint32_t *order = gp_calloc((size_t)labels->count + 1, sizeof(*order));
+    uint32_t *kept = gp_calloc((size_t)images->count + 1, 2 * sizeof(*kept)), count = 0;
     gp_status status = GP_OK;
 
-    if (search == NULL || paired == NULL) {
-        gp_free(search);
-        gp_free(paired);
-        return gp_fail(err, GP_ENOMEM, "no memory for %u pairs of images", images->count);
-    }
-    *search = (pair_search){ .list = labels, .root = labels_root };
-    if (labels->count > 1)
-        qsort_r(labels->entries, labels->count, sizeof(*labels->entries), pair_compare, search);
-    for (uint32_t i = 0; i < images->count && status == GP_OK; i++) {
-        const gp_image_entry *label;
+    if (search == NULL || order == NULL || kept == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %u pairs of images", images->count);
+    if (status == GP_OK) {
+        uint32_t *paired = kept + images->count + 1;
 
-        stem_copy(stem, images, &images->entries[i], images_root);
-        label = label_find(search, labels, stem);
-        if (label != NULL) {
-            paired[kept] = *label;
-            images->entries[kept++] = images->entries[i];
-        } else if (options->on_bad == GP_BAD_SKIP) {
-            gp_fail(&said, GP_ENOENT, "%s/%s has no label image",
-                    gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i));
-            gp_image_list_leave_out(images, said.message);
-            images->others++;
-        } else {
-            status = gp_fail(
-                err, GP_ENOENT, "%s/%s has no label image; it is looked for under the same name in %s",
-                gp_image_list_place(images, images->entries[i].place), gp_image_list_name(images, i),
-                labels->count == 0 ? "a directory that has none" : gp_image_list_place(labels, 0));
-        }
+        *search = (pair_search){ .list = labels, .root = labels_root, .order = order };
+        status = pairs_find(images, search, images_root, kept, paired, &count, options, err);
+        if (status == GP_OK)
+            status = images_keep(images, kept, count, err);
+        if (status == GP_OK)
+            status = images_keep(labels, paired, count, err);
     }
     gp_free(search);
-    gp_free(labels->entries);
-    labels->entries = paired;
-    labels->count = labels->capacity = kept;
-    images->count = kept;
+    gp_free(order);
+    gp_free(kept);
     return status;
 }
 
 gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
-    const size_t root = strlen(place->root) + 1;
+    size_t root = strlen(place->root) + 1;
     char images[FOLDER_BYTES], label_images[FOLDER_BYTES];
     gp_image_list list;
     gp_pixel_labels labels = { 0 };
@@ -444,6 +502,8 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_dat
         status = place->list(place->context, &labels.list, label_images, options, err);
     if (status == GP_OK)
         status = classes_read(&labels, &list, place, err);
+    if (status == GP_OK && list.offsets != NULL)
+        root = place->member_root;
     if (status == GP_OK)
         status =
             pairs_make(&list, &labels.list, root + strlen(images), root + strlen(label_images), options, err);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
+#include "common/data/class_match.h"
 #include "common/data/image_store.h"
 
 bool gp_plain_images_is(const char *path)
@@ -70,7 +71,7 @@ gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role ro
     else
         status = gp_folder_list_all(&list, path, options, err);
     if (status == GP_OK)
-        status = gp_image_list_add_class(&list, "(none)", err); /* a store has one at least */
+        status = gp_image_list_add_class(&list, GP_CLASS_NONE, err); /* a store has at least one */
     if (status != GP_OK) {
         gp_image_list_deinit(&list);
         return status;

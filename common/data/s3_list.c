@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
+#include "common/data/class_match.h"
 #include "common/data/csv.h"
 #include "common/data/image_store.h"
 #include "common/data/s3_listing.h"
@@ -350,7 +351,7 @@ static gp_status plain_list(gp_image_list *list, s3_listing *listing, gp_data_ro
     if (status == GP_OK)
         status = pixels_list(listing, list, "", options, err);
     if (status == GP_OK)
-        status = gp_image_list_add_class(list, "(none)", err); /* a store has one at least */
+        status = gp_image_list_add_class(list, GP_CLASS_NONE, err); /* a store has at least one */
     return status == GP_OK ? pixels_finish(listing, list, err) : status;
 }
 

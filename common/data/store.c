@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/data/class_match.h"
 
 /* One block: the pointers, then the text they point to. */
 static gp_status class_names_copy(gp_store *store, const char *const *names, gp_error *err)
@@ -101,6 +102,7 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
 void gp_store_deinit(gp_store *store)
 {
     gp_free(store->renumber);
+    gp_free(store->class_empty);
     gp_free(store->source);
     gp_free(store->class_names);
 }
@@ -321,53 +323,26 @@ void gp_store_expect(const gp_store *store, const uint32_t *index, uint32_t coun
         store->ops->expect(store, index, count);
 }
 
-static bool names_are_numbers(const char *const *names, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        char number[16];
-
-        snprintf(number, sizeof(number), "%u", i);
-        if (strcmp(names[i], number) != 0)
-            return false;
-    }
-    return true;
-}
-
-/* The place of a name, -1: none.  First where it is mostly: at its own number. */
-static int32_t name_find(const char *const *names, uint32_t count, const char *name, uint32_t near)
-{
-    if (near < count && strcmp(names[near], name) == 0)
-        return (int32_t)near;
-    for (uint32_t i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return (int32_t)i;
-    return -1;
-}
-
 gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err)
 {
     const gp_store_info *info = &store->info;
     const char **own = store->class_names;
-    int32_t *renumber;
-    gp_status status;
 
-    if (options->class_names == NULL || info->class_count == 0 ||
-        names_are_numbers(info->class_names, info->class_count) ||
-        names_are_numbers(options->class_names, options->class_count))
+    if (options->class_count == 0 || info->class_count == 0)
         return GP_OK;
-    renumber = gp_calloc(info->class_count, sizeof(*renumber));
-    if (renumber == NULL)
+    int32_t *numbers = gp_calloc(info->class_count, sizeof(*numbers));
+
+    if (numbers == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %u classes", info->class_count);
-    for (uint32_t i = 0; i < info->class_count; i++) {
-        renumber[i] = name_find(options->class_names, options->class_count, own[i], i);
-        if (renumber[i] < 0 && !options->any_class) {
-            gp_free(renumber);
-            return gp_fail(err, GP_EINVAL,
-                           "%s has a class %s, which is none of the %u that are trained (%s, ...)",
-                           info->source, own[i], options->class_count, options->class_names[0]);
-        }
+    gp_status status = gp_class_match(numbers, &store->info.matched_by_number, info, store->class_empty,
+                                      options->class_names, options->class_count, err);
+
+    /* Classes matched by number keep the names of the data: the other side has none. */
+    if (status != GP_OK || options->class_names == NULL || info->matched_by_number) {
+        gp_free(numbers);
+        return status;
     }
-    store->renumber = renumber;
+    store->renumber = numbers;
     store->info.class_count = options->class_count;
     for (uint32_t k = 0; k < info->target_count; k++)
         if (info->targets[k].dtype == GP_I32) {

@@ -42,11 +42,15 @@ typedef struct gp_store_options {
     uint32_t height, width; /* 0: the size that those looked at have in common */
     bool any_size;          /* of several sizes the first is as good as any: the caller only looks */
     gp_on_bad on_bad;
-    /* Classes that the labels are to be numbered by, matched by name; NULL: the data's own.  A class that is not among
-     * them is an error, or -1 with any_class.  Data whose classes are only numbers keep them. */
+
+    /* Channels, height and width that images in files must have; height 0: any. An image of another size is refused, and
+     * a colour image where one channel is expected. Some of the images are looked at. */
+    uint32_t exact[3];
+
+    /* Classes of a model, or of the training data, that the labels are numbered by (class_match.h). class_count 0: the
+     * data's own numbers. class_names NULL: the classes have no names. */
     const char *const *class_names;
     uint32_t class_count;
-    bool any_class;
     uint64_t cache_bytes; /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
 } gp_store_options;
 
@@ -71,10 +75,11 @@ typedef struct gp_store_info {
     size_t target_bytes;                     /* of one sample's targets, packed in this order */
     uint32_t class_count;                    /* of the first target of indices; 0: there is none */
     const char *const *class_names;          /* class_count of them */
-    bool sizes_differ;                       /* images of several sizes, and the options said any_size */
-    bool remote;                             /* reading waits for a network: gp_store_expect() is worth it */
-    bool decodes;                            /* reading costs computing: several threads are worth it */
-    uint64_t passed_over;                    /* files that are no images, images without a label image */
+    bool matched_by_number; /* named classes were matched with classes without names, in their order */
+    bool sizes_differ;      /* images of several sizes, and the options said any_size */
+    bool remote;            /* reading waits for a network: gp_store_expect() is worth it */
+    bool decodes;           /* reading costs computing: several threads are worth it */
+    uint64_t passed_over;   /* files that are no images, images without a label image */
     /* With GP_BAD_SKIP: folders that cannot be listed, classes without images, images without a label image; a sentence of
      * the first. */
     uint64_t left_out;

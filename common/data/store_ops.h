@@ -32,6 +32,7 @@ struct gp_store {
     gp_store_info info;
     char *source;
     const char **class_names; /* one block, names included */
+    bool *class_empty;        /* [class_count]: classes of which there are no samples; NULL: not known */
     int32_t *renumber;        /* [class_count of the data]: what its labels become; NULL: what they are */
 };
 

@@ -317,50 +317,72 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
     return status;
 }
 
-gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
-                           void *context, gp_error *err)
+/* Read the archives and resolve their links. */
+static gp_status index_fill(gp_tar_index *index, const char *path, gp_tar_fill fill, void *context,
+                            gp_error *err)
 {
-    gp_tar_index index = { 0 };
-    const char *part = NULL;
-    size_t root = 0;
-    gp_status status;
+    *index = (gp_tar_index){ 0 };
+    gp_image_list_init(&index->all);
+    gp_buffer_init(&index->links, LINKS_BYTES_MAX);
+    gp_buffer_init(&index->text, LINKS_BYTES_MAX);
+    gp_status status = fill(context, index, err);
+
+    if (status == GP_OK)
+        status = links_resolve(index, err);
+    if (status == GP_OK && index->all.count == 0)
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
+    return status;
+}
+
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, gp_error *err)
+{
+    return index_fill(index, path, archives_take, (void *)(uintptr_t)path, err);
+}
+
+void gp_tar_index_close(gp_tar_index *index)
+{
+    gp_image_list_deinit(&index->all);
+    gp_buffer_deinit(&index->links);
+    gp_buffer_deinit(&index->text);
+}
+
+size_t gp_tar_index_root(const gp_tar_index *index)
+{
+    return root_find(&index->all);
+}
+
+gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char *path, gp_data_role role,
+                            gp_error *err)
+{
+    const size_t root = root_find(&index->all);
+    const char *part = part_find(&index->all, root, role);
+    gp_status status = GP_OK;
 
     gp_image_list_init(list);
-    gp_image_list_init(&index.all);
-    gp_buffer_init(&index.links, LINKS_BYTES_MAX);
-    gp_buffer_init(&index.text, LINKS_BYTES_MAX);
-    status = fill(context, &index, err);
-    if (status == GP_OK)
-        status = links_resolve(&index, err);
-    if (status == GP_OK && index.all.count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
-    if (status == GP_OK) {
-        root = root_find(&index.all);
-        part = part_find(&index.all, root, role);
-        if (part == NULL)
-            status = gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", path,
-                             role == GP_DATA_TRAIN ? "training" : "test",
-                             role == GP_DATA_TRAIN ? "train" : "test");
-    }
-    if (status == GP_OK)
-        status = members_label(list, &index.all, root, part, err);
+    if (part == NULL)
+        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", path,
+                       role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
+    status = members_label(list, &index->all, root, part, err);
     if (status == GP_OK)
         status = gp_image_list_sort_classes(list, err);
-    list->others = index.all.others;
-    list->left_out = index.all.left_out;
-    list->left_out_first = index.all.left_out_first;
-    index.all.left_out_first = NULL;
-    gp_image_list_deinit(&index.all);
-    gp_buffer_deinit(&index.links);
-    gp_buffer_deinit(&index.text);
+    list->others = index->all.others;
+    list->left_out = index->all.left_out;
+    list->left_out_first = index->all.left_out_first;
+    index->all.left_out_first = NULL;
     if (status == GP_OK)
         gp_image_list_trim(list);
     return status;
 }
 
-gp_status gp_tar_list(gp_image_list *list, const char *path, gp_data_role role,
-                      const gp_store_options *options, gp_error *err)
+gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
+                           void *context, gp_error *err)
 {
-    (void)options;
-    return gp_tar_list_with(list, path, role, archives_take, (void *)(uintptr_t)path, err);
+    gp_tar_index index;
+    gp_status status = index_fill(&index, path, fill, context, err);
+
+    gp_image_list_init(list);
+    if (status == GP_OK)
+        status = gp_tar_index_list(list, &index, path, role, err);
+    gp_tar_index_close(&index);
+    return status;
 }

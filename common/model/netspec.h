@@ -7,7 +7,8 @@
  *               ...]}
  * "scale_unknown": true marks a network from a file that does not say how pixels are scaled.
  * "inputs" may be left out: the layer before.  Settings equal to their default are not written.  "windows": [height, width]
- * says that it was trained on parts of images, "fitted": true that it was on windows scaled to its input.
+ * says that it was trained on parts of images, "fitted": true that it was on windows scaled to its input, "resized": true
+ * that images of other sizes were stretched to its input.
  *
  * A network of several inputs reads them out of one sample, packed one behind the other; in place of "input", "scale" and
  * "offset" it may have
@@ -62,8 +63,9 @@ typedef struct gp_netspec {
     /* What of images it saw in training, and has to see in prediction; no layer knows of it.
      * windows: parts of the input's size, after the images were brought to window_image, height and width; 0, 0: as they are.
      * fitted: windows of any size with the input's proportions, scaled to it; in the middle where nothing is left to chance.
-     * Neither: all of the image, stretched to the input's size. */
-    bool windows, fitted;
+     * resized: all of the image, stretched to the input's size by --image-size.
+     * None: images of the input's size; others are refused unless an option says what to do with them. */
+    bool windows, fitted, resized;
     uint32_t window_image[2];
     gp_layer *layers; /* owned */
     uint32_t layer_count;

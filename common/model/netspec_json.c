@@ -13,8 +13,8 @@
 
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
-    static const char *const keys[] = { "name",          "input",   "inputs", "scale", "offset",
-                                        "scale_unknown", "windows", "fitted", "layers" };
+    static const char *const keys[] = { "name",          "input",   "inputs", "scale",   "offset",
+                                        "scale_unknown", "windows", "fitted", "resized", "layers" };
     const char *near = NULL;
     unsigned distance = 0;
 
@@ -250,10 +250,14 @@ static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *
 static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *err)
 {
     const gp_json *value = gp_json_member(document, "windows"), *fitted = gp_json_member(document, "fitted");
+    const gp_json *resized = gp_json_member(document, "resized");
 
     if (fitted != NULL && !gp_json_is_bool(fitted))
         return gp_fail(err, GP_EINVAL, "\"fitted\" must be true or false");
     spec->fitted = fitted != NULL && gp_json_bool(fitted, false);
+    if (resized != NULL && !gp_json_is_bool(resized))
+        return gp_fail(err, GP_EINVAL, "\"resized\" must be true or false");
+    spec->resized = gp_json_bool(resized, false);
     if (value == NULL)
         return GP_OK;
     if (spec->fitted)
@@ -384,6 +388,8 @@ gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pre
     }
     if (spec->fitted)
         gp_json_put_bool(&writer, "fitted", true);
+    if (spec->resized)
+        gp_json_put_bool(&writer, "resized", true);
     gp_json_begin_array(&writer, "layers");
     for (uint32_t i = 0; i < spec->layer_count; i++)
         write_layer(&writer, spec, i);

@@ -373,7 +373,9 @@ const gp_param gp_train_options_table[] = {
       .unit = "pixels",
       .seed_name = "OutputSize",
       .torch_name = "Resize",
-      .help = "height and width that images of files are brought to, before a crop; default: the network's" },
+      .help = "height and width that images in files are resized to, before a crop; default: their own, "
+              "which must be "
+              "the network's" },
     { .name = "on-bad", .type = GP_PARAM_WORD, AT(on_bad), .words = gp_on_bad_words, .help = GP_ON_BAD_HELP },
     { .name = "max-restarts",
       .type = GP_PARAM_I64,

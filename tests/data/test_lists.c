@@ -353,6 +353,57 @@ TEST(a_subset_is_a_store_of_its_own)
     gp_store_close(store);
 }
 
+TEST(an_archive_has_images_with_label_images_beside_them)
+{
+    static const char *const members[] = { "set", "-C set ." }; /* with a common root, and without */
+    gp_store *store;
+    gp_error err;
+    uint8_t sample[4];
+    int32_t labels[4];
+
+    folder_make();
+    tile_put("set/train/b.png", 10);
+    tile_put("set/train/a.png", 20);
+    tile_put("set/trainannot/a.png", 1);
+    tile_put("set/trainannot/b.png", 0);
+    tile_put("set/val/c.png", 30);
+    tile_put("set/valannot/c.png", 2);
+    tile_put("set/test/d.png", 40);
+    tile_put("set/testannot/d.png", 0);
+    text_put("set/classes.csv", "sky\nroad\nvoid\n");
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        shell("cd '%s' && tar cf pixels.tar %s", members[i]);
+        REQUIRE_OK(open_role(&store, "pixels.tar", GP_DATA_TRAIN, &err), err);
+        CHECK_TEXT("pixels", gp_store_get_info(store)->kind);
+        CHECK_INT(2, gp_store_get_info(store)->count);
+        CHECK_INT(2, gp_store_get_info(store)->class_count);
+        for (uint32_t index = 0; index < 2; index++) {
+            REQUIRE_OK(gp_store_read(store, &index, 1, sample, labels, &err), err);
+            CHECK_INT(sample[0] == 20, labels[0]); /* a is road, b is sky */
+        }
+        gp_store_close(store);
+        REQUIRE_OK(open_role(&store, "pixels.tar", GP_DATA_TEST, &err), err);
+        REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, sample, labels, &err), err);
+        CHECK_INT(30, sample[0]);
+        CHECK_INT(-1, labels[0]);
+        gp_store_close(store);
+        REQUIRE_OK(open_role(&store, "pixels.tar", GP_DATA_GIVEN, &err), err);
+        REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, sample, labels, &err), err);
+        CHECK_INT(40, sample[0]);
+        gp_store_close(store);
+    }
+    shell("cd '%s' && rm set/classes.csv pixels.tar && tar cf pixels.tar set && tar cf camvid.tar set%s", "");
+    CHECK_STATUS(GP_ENOENT, open_role(&store, "pixels.tar", GP_DATA_TRAIN, &err));
+    CHECK_CONTAINS(err.message, "no classes.csv that says what they mean");
+    REQUIRE_OK(open_role(&store, "camvid.tar", GP_DATA_TRAIN, &err), err);
+    CHECK_TEXT("Sky", gp_store_get_info(store)->class_names[0]);
+    gp_store_close(store);
+    shell("cd '%s' && rm set/trainannot/b.png && tar cf camvid.tar set%s", "");
+    CHECK_STATUS(GP_ENOENT, open_role(&store, "camvid.tar", GP_DATA_TRAIN, &err));
+    CHECK_CONTAINS(err.message, "set/train/b.png has no label image");
+    folder_remove();
+}
+
 TEST(labels_are_numbered_by_the_classes_of_the_model)
 {
     static const char *const model[] = { "dog", "ape", "cat" }, *const other[] = { "dog", "ape" },
@@ -372,15 +423,27 @@ TEST(labels_are_numbered_by_the_classes_of_the_model)
     gp_store_close(store);
     options = (gp_store_options){ .class_names = other, .class_count = 2 };
     CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err));
-    CHECK_CONTAINS(err.message, "a class cat, which is none of the 2");
-    options.any_class = true;
-    REQUIRE_OK(gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
-    sample_check(store, 0, 10, -1);
-    sample_check(store, 1, 20, 0);
+    CHECK_CONTAINS(err.message, "does not know: cat; it knows dog, ape; give data with these classes only");
+
+    /* Outputs without names: matched by number where there are as many, else refused. */
+    for (int named = 0; named < 2; named++) {
+        options = (gp_store_options){ .class_names = named ? numbers : NULL, .class_count = 2 };
+        REQUIRE_OK(gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+        CHECK(gp_store_get_info(store)->matched_by_number);
+        CHECK_TEXT("cat", gp_store_get_info(store)->class_names[0]);
+        sample_check(store, 1, 20, 1);
+        gp_store_close(store);
+        options.class_count = 3;
+        CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err));
+        CHECK_CONTAINS(err.message, "has 2 classes (cat, dog) and the model 3 outputs without names");
+    }
+
+    /* Labels without names are the outputs' numbers. */
+    options = (gp_store_options){ .class_names = model, .class_count = 3 };
+    REQUIRE_OK(gp_store_open_with(&store, "synthetic:4x4x1:2:8", GP_DATA_TRAIN, &options, &err), err);
+    CHECK_INT(3, gp_store_get_info(store)->class_count);
     gp_store_close(store);
-    options = (gp_store_options){ .class_names = numbers, .class_count = 3 };
-    REQUIRE_OK(gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
-    sample_check(store, 1, 20, 1);
-    gp_store_close(store);
+    CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, "synthetic:4x4x1:4:8", GP_DATA_TRAIN, &options, &err));
+    CHECK_CONTAINS(err.message, "go from 0 to 3, and the model has 3 classes");
     folder_remove();
 }

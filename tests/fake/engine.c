@@ -257,7 +257,7 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor);
 }
 
-char *gp_predictor_left_out(const gp_predictor *predictor, char *text, size_t bytes)
+char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s", predictor->exhausts ? "1 image was left out" : "");
     if (predictor->exhausts)

@@ -1,6 +1,7 @@
 /* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
 #include "common/base/file.h"
 #include "common/model/network.h"
+#include "tests/data/make_images.h"
 #include "tests/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
@@ -177,7 +178,7 @@ TEST(what_does_not_fit_is_refused_before_a_pool_is_started)
 
 /* ---- models of other programs ---- */
 
-/* Write a classifier of 2x4x4 pixels with unnamed outputs, as another program would. */
+/* Write a classifier of 3x4x4 pixels with unnamed outputs, as another program would. */
 static void foreign_write(const char *name, int classes)
 {
     gp_buffer graph = message(), file;
@@ -185,10 +186,10 @@ static void foreign_write(const char *name, int classes)
     gp_error error;
 
     put_text(&graph, 2, "far");
-    put_port(&graph, 11, "x", "N 2 4 4");
+    put_port(&graph, 11, "x", "N 3 4 4");
     snprintf(dims, sizeof(dims), "N %d", classes);
     put_port(&graph, 12, "y", dims);
-    snprintf(dims, sizeof(dims), "32 %d", classes);
+    snprintf(dims, sizeof(dims), "48 %d", classes);
     put_tensor(&graph, "w", dims, -0.02f, 0.0005f);
     put_node(&graph, "Flatten", "flat", "x", "f", "");
     put_node(&graph, "MatMul", "head", "f w", "y", "");
@@ -200,12 +201,12 @@ static void foreign_write(const char *name, int classes)
 
 TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
 {
-#define FAR "--data", "synthetic:4x4x2:3:60"
+#define UNNAMED "--data", "synthetic:4x4x3:3:60"
     static const char *const refused[][9] = {
-        { "train", "--network", "far.onnx", FAR, NULL },
-        { "train", "--pretrained", "far.onnx", FAR, "--classes", "auto", NULL },
-        { "evaluate", "--model", "far.onnx", FAR, NULL },
-        { "predict", "--model", "far.onnx", FAR, NULL },
+        { "train", "--network", "far.onnx", UNNAMED, NULL },
+        { "train", "--pretrained", "far.onnx", UNNAMED, "--classes", "auto", NULL },
+        { "evaluate", "--model", "far.onnx", UNNAMED, NULL },
+        { "predict", "--model", "far.onnx", UNNAMED, NULL },
     };
     double loss;
 
@@ -215,29 +216,143 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
         CHECK_INT(1, finish(start(-1, -1, refused[i])));
         CHECK_CONTAINS(err, "give --image-normalization 0..1, 0..255, imagenet or MEAN,STD");
     }
-    RUN_CODE(0, "evaluate", "--model", "far.onnx", FAR, "--image-normalization", "0..1", "--json");
+    RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..1", "--json");
     loss = told("loss");
     CHECK(loss > 0);
-    RUN_CODE(0, "evaluate", "--model", "far.onnx", FAR, "--image-normalization", "0..255", "--json");
+    RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..255", "--json");
     CHECK(told("loss") > loss);
 
     /* A file that states it needs no option, and no training loses it. */
     RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
-    RUN_CODE(0, "evaluate", "--model", "near.onnx", FAR, "--json");
+    RUN_CODE(0, "evaluate", "--model", "near.onnx", UNNAMED, "--json");
     CHECK_NEAR(loss, told("loss"), 0);
     RUN_CODE(0, "net", "show", "near.onnx");
     CHECK_CONTAINS(out, "image normalization: 0..1\n");
     RUN_CODE(0, "net", "show", "far.onnx");
     CHECK_CONTAINS(out, "image normalization: unknown; images need --image-normalization\n");
     RUN_CODE(0, "net", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
-    RUN_CODE(1, "evaluate", "--model", "edited.onnx", FAR);
-    RUN_CODE(0, "train", "--network", "far.onnx", FAR, "--image-normalization", "0.5,0.25", "--epochs", "1",
+    RUN_CODE(1, "evaluate", "--model", "edited.onnx", UNNAMED);
+    RUN_CODE(0, "train", "--network", "far.onnx", UNNAMED, "--image-normalization", "0.5,0.25", "--epochs", "1",
              "--batch-size", "20", "--quiet", "--out", "ours.onnx");
     RUN_CODE(0, "net", "show", "ours.onnx");
     CHECK_CONTAINS(out, "image normalization: 0.5,0.25\n");
-    RUN_CODE(0, "predict", "--model", "ours.onnx", FAR);
-    RUN_CODE(1, "predict", "--model", "ours.onnx", FAR, "--image-normalization", "0..1");
+    RUN_CODE(0, "predict", "--model", "ours.onnx", UNNAMED);
+    RUN_CODE(1, "predict", "--model", "ours.onnx", UNNAMED, "--image-normalization", "0..1");
     CHECK_CONTAINS(err, "states 0.5,0.25; leave it out");
+    pools_end();
+}
+
+/* Write `count` colour images of one size into a class folder. */
+static void photos_write(const char *folder, int count, uint32_t side)
+{
+    uint8_t pixels[16 * 16 * 3];
+    char name[80];
+
+    for (size_t i = 0; i < sizeof(pixels); i++)
+        pixels[i] = (uint8_t)(i * 37);
+    snprintf(name, sizeof(name), "w/%s", folder);
+    for (char *slash = name + 1; (slash = strchr(slash + 1, '/')) != NULL; *slash = '/') {
+        *slash = '\0';
+        mkdir(in_root(name), 0700);
+    }
+    mkdir(in_root(name), 0700);
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "w/%s/%d.png", folder, i);
+        make_png(in_root(name), &(made_image){ side, side, 3, .data = pixels });
+    }
+}
+
+TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
+{
+#define NAMED "--model", "named.onnx", "--data"
+    exec_begin();
+    foreign_write("far.onnx", 3);
+    photos_write("all/ant", 2, 4);
+    photos_write("all/bee", 3, 4);
+    photos_write("all/cow", 4, 4);
+    photos_write("two/ant", 1, 4);
+    photos_write("two/cow", 1, 4);
+    photos_write("new/ant", 1, 4);
+    photos_write("new/dog", 1, 4);
+    photos_write("plain", 2, 4);
+    write_file("w/list.csv", "path,label\nall/ant/0.png,ant\nall/bee/0.png,\n");
+
+    /* Outputs without names: as many classes are matched in order, which is reported; others are refused. */
+    RUN_CODE(0, "evaluate", "--model", "far.onnx", "--data", "all", "--image-normalization", "0..1");
+    CHECK_CONTAINS(err, "matched in order with the classes of the data: ant, bee, cow");
+    RUN_CODE(1, "evaluate", "--model", "far.onnx", "--data", "two", "--image-normalization", "0..1");
+    CHECK_CONTAINS(err, "has 2 classes (ant, cow) and the model 3 outputs without names");
+
+    /* Outputs with names, in another order than the folders. */
+    RUN_CODE(1, "net", "edit", "far.onnx", "--class-names", "cow,ant", "-o", "named.onnx");
+    CHECK_CONTAINS(err, "2 class names for a network of 3 classes");
+    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names",
+             "cow,ant,bee", "-o", "named.onnx");
+    RUN_CODE(0, "predict", NAMED, "all", "--json");
+    CHECK_CONTAINS(out, "\"name\": \"bee/2.png\", ");
+    CHECK_CONTAINS(out, "\"label\": \"bee\", \"score_type\": \"probabilities\", \"scores\": [");
+    CHECK_CONTAINS(err, "; scores: probabilities (softmax)");
+    RUN_CODE(0, "evaluate", NAMED, "all", "--per-class");
+    CHECK_CONTAINS(out, "\ncow              4 ");
+    CHECK_CONTAINS(out, "\nant              2 ");
+    RUN_CODE(0, "evaluate", NAMED, "two");
+    CHECK_CONTAINS(out, "classes of the model that the data do not have: bee (1 of 3)\n");
+    RUN_CODE(1, "evaluate", NAMED, "new");
+    CHECK_CONTAINS(err, "does not know: dog; it knows cow, ant, bee");
+    RUN_CODE(1, "predict", NAMED, "new");
+    RUN_CODE(0, "predict", NAMED, "new", "--ignore-labels", "--json");
+    CHECK(strstr(out, "label") == NULL);
+
+    /* Nothing is left out of a metric in silence, and a metric of nothing is an error. */
+    RUN_CODE(0, "evaluate", NAMED, "list.csv");
+    CHECK_CONTAINS(out, "excluded: 1 sample without a class\n");
+    RUN_CODE(1, "evaluate", NAMED, "plain");
+    CHECK_CONTAINS(err, "nothing was compared: plain has no labels");
+    RUN_CODE(0, "predict", NAMED, "plain");
+
+    /* Trainings that keep the head, and their validation. */
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "two", "--epochs",
+             "1", "--batch-size", "9", "--lr", "1e-9", "--quiet", "--out", "ours.onnx");
+    RUN_CODE(0, "evaluate", NAMED, "all", "--json");
+    const double loss = told("loss");
+
+    RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "all", "--json");
+    CHECK_NEAR(loss, told("loss"), 1e-4);
+    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "new");
+    CHECK_CONTAINS(err, "does not know: dog");
+    RUN_CODE(0, "train", "--pretrained", "named.onnx", "--classes", "auto", "--data", "all", "--epochs", "1",
+             "--batch-size", "9", "--json");
+    CHECK_CONTAINS(out, "\"changes\": []");
+    pools_end();
+}
+
+TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
+{
+    exec_begin();
+    foreign_write("far.onnx", 2);
+    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names", "ant,bee",
+             "-o", "named.onnx");
+    photos_write("large/ant", 2, 16);
+    photos_write("large/bee", 2, 16);
+    RUN_CODE(1, "evaluate", NAMED, "large");
+    CHECK_CONTAINS(
+        err, "is 3x16x16 (channels x height x width), and the network takes 3x4x4; give --image-size 4,4");
+    RUN_CODE(0, "evaluate", NAMED, "large", "--fit", "resize");
+    RUN_CODE(0, "evaluate", NAMED, "large", "--image-size", "4,4");
+
+    /* A model that was trained with --image-size remembers it. */
+    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "large");
+    CHECK_CONTAINS(err, "give --image-size 4,4");
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "large", "--image-size", "4,4", "--epochs", "1",
+             "--batch-size", "4", "--quiet", "--out", "ours.onnx");
+    RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "large");
+    RUN_CODE(0, "net", "show", "ours.onnx");
+    CHECK_CONTAINS(out, "trained on images stretched to 4x4\n");
+
+    RUN_CODE(0, "train", "--network", "lenet", "--data", "synthetic:16x16x1:2:20", "--epochs", "1",
+             "--batch-size", "20", "--quiet", "--out", "grey.onnx");
+    RUN_CODE(1, "predict", "--model", "grey.onnx", "--data", "large");
+    CHECK_CONTAINS(err, "is 3x16x16 (channels x height x width), and the network takes 1x16x16");
     pools_end();
 }
 
