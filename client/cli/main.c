@@ -207,7 +207,13 @@ static int call_unknown(const cli_call *call, const char *name)
 {
     const char *near = NULL;
     unsigned distance = 0;
+    const gp_param *synonym =
+        call->command->trains ? gp_params_find_synonym(gp_train_options_table, name) : NULL;
 
+    if (synonym == NULL)
+        synonym = gp_params_find_synonym(call->command->options, name);
+    if (synonym != NULL)
+        return cli_usage(call, "unknown option --%s; did you mean --%s?", name, synonym->name);
     offer_table(call->command->options, name, &near, &distance);
     if (call->command->leases)
         offer_table(cli_lease_options, name, &near, &distance);

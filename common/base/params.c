@@ -1,5 +1,6 @@
 #include "common/base/params.h"
 
+#include <ctype.h>
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -71,6 +72,51 @@ const gp_param *gp_params_find(const gp_param *table, const char *name)
 {
     for (; table->type != GP_PARAM_NONE; table++)
         if (name_equal(table->name, name) || (table->alias != NULL && name_equal(table->alias, name)))
+            return table;
+    return NULL;
+}
+
+static bool is_separator(char c)
+{
+    return c == '-' || c == '_';
+}
+
+/* Return whether a word of `bytes` bytes equals the name, whatever the case, '-' and '_'. */
+static bool word_equals(const char *word, size_t bytes, const char *name)
+{
+    const char *end = word + bytes;
+
+    for (;;) {
+        while (word < end && is_separator(*word))
+            word++;
+        while (is_separator(*name))
+            name++;
+        if (word == end || *name == '\0')
+            return word == end && *name == '\0';
+        if (tolower((unsigned char)*word++) != tolower((unsigned char)*name++))
+            return false;
+    }
+}
+
+static bool has_word(const char *text, const char *name)
+{
+    static const char word_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+
+    while (text != NULL && *text != '\0') {
+        const size_t bytes = strspn(text, word_bytes);
+
+        if (bytes > 1 && word_equals(text, bytes, name))
+            return true;
+        text += bytes;
+        text += strcspn(text, word_bytes);
+    }
+    return false;
+}
+
+const gp_param *gp_params_find_synonym(const gp_param *table, const char *name)
+{
+    for (; table->type != GP_PARAM_NONE; table++)
+        if (has_word(table->seed_name, name) || has_word(table->torch_name, name))
             return table;
     return NULL;
 }

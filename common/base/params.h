@@ -46,6 +46,10 @@ void gp_params_default(const gp_param *table, void *values);
 /* The parameter of that name or alias ('_' equals '-'), or NULL. */
 const gp_param *gp_params_find(const gp_param *table, const char *name);
 
+/* Find the entry that MATLAB or PyTorch calls `name`: any word of seed_name or torch_name, whatever its case, '-' and
+ * '_'. NULL: none. */
+const gp_param *gp_params_find_synonym(const gp_param *table, const char *name);
+
 /* GP_EINVAL "unknown option 'lern-rate'; did you mean 'learn-rate'?" for a name that is not in the table. */
 gp_status gp_params_unknown(const gp_param *table, const char *name, gp_error *err);
 

@@ -24,7 +24,7 @@ const gp_param gp_train_options_table[] = {
       AT(solver),
       .words = solvers,
       .seed_name = "solverName",
-      .torch_name = "optim.SGD, Adam, ...",
+      .torch_name = "optimizer (optim.SGD, Adam, ...)",
       .help = "update rule: sgdm, adam, adamw or rmsprop" },
     { .name = "max-epochs",
       .alias = "epochs",

@@ -232,8 +232,8 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     CHECK_CONTAINS(out, "image normalization: unknown; images need --image-normalization\n");
     RUN_CODE(0, "net", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
     RUN_CODE(1, "evaluate", "--model", "edited.onnx", UNNAMED);
-    RUN_CODE(0, "train", "--network", "far.onnx", UNNAMED, "--image-normalization", "0.5,0.25", "--epochs", "1",
-             "--batch-size", "20", "--quiet", "--out", "ours.onnx");
+    RUN_CODE(0, "train", "--network", "far.onnx", UNNAMED, "--image-normalization", "0.5,0.25", "--epochs",
+             "1", "--batch-size", "20", "--quiet", "--out", "ours.onnx");
     RUN_CODE(0, "net", "show", "ours.onnx");
     CHECK_CONTAINS(out, "image normalization: 0.5,0.25\n");
     RUN_CODE(0, "predict", "--model", "ours.onnx", UNNAMED);
@@ -348,6 +348,9 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "large");
     RUN_CODE(0, "net", "show", "ours.onnx");
     CHECK_CONTAINS(out, "trained on images stretched to 4x4\n");
+
+    RUN_CODE(1, "train", "--network", "alexnet", "--data", "large");
+    CHECK_CONTAINS(err, "alexnet is made for images of 224x224; give --image-size 224,224");
 
     RUN_CODE(0, "train", "--network", "lenet", "--data", "synthetic:16x16x1:2:20", "--epochs", "1",
              "--batch-size", "20", "--quiet", "--out", "grey.onnx");
