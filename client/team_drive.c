@@ -156,7 +156,7 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
 
         fds[count++] = (struct pollfd){ .fd = worker->door, .events = POLLIN };
         if (worker->stage == TEAM_ATTACHING || worker->stage == TEAM_OPENING) {
-            if (gp_channel_pending(team->pool->workers[w - 1]))
+            if (pool_worker_pending(team->pool, w - 1))
                 return false;
             fds[count++] =
                 (struct pollfd){ .fd = gp_channel_fd(team->pool->workers[w - 1]), .events = POLLIN };

@@ -301,8 +301,7 @@ static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
     if (segment >= 0)
         close(segment);
     if (status == GP_OK)
-        status =
-            pool_tell_worker(team->pool, w - 1, &gp_msg_task_open, &open, NULL, 0, &worker->awaited, err);
+        status = pool_try_worker_ask(team->pool, w - 1, &gp_msg_task_open, &open, &worker->awaited, err);
     if (status == GP_OK)
         worker->stage = TEAM_OPENING;
     return status;

@@ -398,14 +398,24 @@ int gp_channel_fd(const gp_channel *channel)
     return fd;
 }
 
-bool gp_channel_pending(gp_channel *channel)
+static int channel_events(const gp_channel *channel)
 {
     int events = 0;
     size_t bytes = sizeof(events);
 
     while (zmq_getsockopt(channel->socket, ZMQ_EVENTS, &events, &bytes) != 0 && errno == EINTR)
         ;
-    return (events & ZMQ_POLLIN) != 0;
+    return events;
+}
+
+bool gp_channel_pending(gp_channel *channel)
+{
+    return (channel_events(channel) & ZMQ_POLLIN) != 0;
+}
+
+bool gp_channel_writable(gp_channel *channel)
+{
+    return (channel_events(channel) & ZMQ_POLLOUT) != 0;
 }
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel)

@@ -169,6 +169,8 @@ void gp_incoming_move(gp_incoming *to, gp_incoming *from);
 
 int gp_channel_fd(const gp_channel *channel); /* POLLIN; see above */
 bool gp_channel_pending(gp_channel *channel); /* whether gp_channel_receive() has something to do */
+/* Return whether gp_channel_send() to the one peer has room: the link is up and its queue is not full. */
+bool gp_channel_writable(gp_channel *channel);
 
 typedef struct gp_channel_stats {
     uint64_t sent, received;

@@ -773,6 +773,63 @@ static gp_status die(fixture *f, const gp_function *death, const char *how, uint
     return status;
 }
 
+/* Wait until worker `index` (1 .. ) of the pool is another process than `old`, and leased; its process id, 0: never. */
+static pid_t replaced(fixture *f, uint32_t index, pid_t old)
+{
+    int64_t deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    for (pid_t pid = 0; gp_now_ms() < deadline_ms; gp_sleep_ms(2)) {
+        gp_status_reply *reply = pools_settled(f->pool);
+
+        if (reply != NULL && reply->workers[index - 1].lease != 0)
+            pid = (pid_t)reply->workers[index - 1].slot.pid;
+        gp_free(reply);
+        if (pid != 0 && pid != old)
+            return pid;
+    }
+    return 0;
+}
+
+TEST(a_worker_that_dies_before_it_is_linked_stalls_no_call_to_another)
+{
+    pid_t pids[2], second;
+    fixture f;
+    int64_t begin_ms;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *nothing = function(&f, "nothing");
+
+    REQUIRE(worker_pids(&f, pids, 2) == 2);
+    kill(pids[1], SIGKILL);
+    second = replaced(&f, 2, pids[1]); /* the team has not looked yet: its next call links to this process */
+    REQUIRE(second != 0);
+    gp_sleep_ms(50); /* for the grant to reach the team's socket; without it the test would prove nothing */
+
+    /* A stopped scheduler reports neither the second death nor the third process. */
+    pid_t scheduler = (pid_t)f.pool->scheduler_pid;
+
+    kill(scheduler, SIGSTOP);
+    await_stopped(scheduler);
+    kill(second, SIGKILL);
+    while (process_alive(second))
+        gp_sleep_ms(1);
+    begin_ms = gp_now_ms();
+    for (int k = 0; k < 3; k++) {
+        gp_future *future = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 1 });
+
+        CHECK_STATUS(GP_OK, gp_future_result(future, NULL, NULL, &f.err));
+        gp_future_free(future);
+        gp_sleep_ms(20); /* for the background thread to look, too */
+    }
+    CHECK(gp_now_ms() - begin_ms < 2000); /* a blocking connect to a dead process takes all of its 2 s */
+    kill(scheduler, SIGCONT);
+    gp_future *back = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 2 });
+
+    CHECK_STATUS(GP_OK, gp_future_result(back, NULL, NULL, &f.err));
+    gp_future_free(back);
+    end(&f);
+}
+
 TEST(ways_to_die_are_told_apart_and_the_log_is_named)
 {
     fixture f;
