@@ -35,6 +35,9 @@ struct dispatch {
     unit_timers timers;
     unit_list held, over;
     uint64_t held_count, ready_count, sent_count;
+    uint64_t turns;  /* last turn given */
+    uint64_t ranked; /* ready or sent, with a priority other than 0 */
+    uint64_t urgent; /* ready or sent */
     uint64_t rerun, stolen;
     float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* by function; 0 = not known */
 };
@@ -56,7 +59,11 @@ static unit_queue *queue_of(dispatch *d, const team_unit *unit)
 static void ready_put(dispatch *d, team_unit *unit, bool front)
 {
     unit->state = UNIT_READY;
+    if (!front)
+        unit->turn = ++d->turns;
     d->ready_count++;
+    d->ranked += unit->priority != 0;
+    d->urgent += unit->urgent;
     if (!unit->urgent) {
         unit_queue_put(queue_of(d, unit), unit, front);
         return;
@@ -72,6 +79,8 @@ static void ready_put(dispatch *d, team_unit *unit, bool front)
 static void ready_remove(dispatch *d, team_unit *unit)
 {
     d->ready_count--;
+    d->ranked -= unit->priority != 0;
+    d->urgent -= unit->urgent;
     if (unit->urgent)
         unit_list_remove(&d->lanes[unit->wish - 1].urgent, unit);
     else
@@ -85,7 +94,7 @@ static team_unit *better(team_unit *a, team_unit *b)
         return a == NULL ? b : a;
     if (a->priority != b->priority)
         return a->priority > b->priority ? a : b;
-    return a->id <= b->id ? a : b;
+    return a->turn <= b->turn ? a : b;
 }
 
 static bool has_gpu(const dispatch *d, uint32_t worker)
@@ -207,6 +216,8 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
     unit_list_remove(&l->sent, unit);
     l->sent_count--;
     d->sent_count--;
+    d->ranked -= unit->priority != 0;
+    d->urgent -= unit->urgent;
     l->load_ns = l->sent_count == 0 ? 0 : l->load_ns - (double)unit->expected_ns;
     if (l->load_ns < 0)
         l->load_ns = 0;
@@ -296,12 +307,117 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
     }
 }
 
+/* ---- taking back ---- */
+
+/* Take a call out of its ring as if it had never been sent.  False: its worker has begun it. */
+static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
+        return false;
+    if (unit->run_timed)
+        unit_timers_clear(&d->timers, unit); /* else it is the time by which it has to begin, and holds */
+    unit->run_timed = false;
+    lane_remove(d, unit, now_ns);
+    unit->state = UNIT_FREE;
+    unit->attempts--;
+    return true;
+}
+
+/* Return whether a call in another ring could run on that worker. */
+static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
+{
+    return unit->wish == 0 && !unit->canceled &&
+           (unit->needs == GP_NEEDS_NOTHING || (unit->needs == GP_NEEDS_GPU) == has_gpu(d, to));
+}
+
+static uint64_t lanes_up(const dispatch *d, uint32_t *count)
+{
+    uint64_t up = 0;
+
+    *count = 0;
+    for (uint32_t w = 1; w <= d->workers; w++)
+        if (d->lanes[w - 1].up) {
+            up |= (uint64_t)1 << (w - 1);
+            ++*count;
+        }
+    return up;
+}
+
+/* The call of highest priority, above that one, which waits in another worker's ring and could run on this worker. */
+static team_unit *waiting_best(const dispatch *d, uint32_t worker, int32_t above)
+{
+    team_unit *best = NULL;
+
+    for (uint32_t w = 1; w <= d->workers; w++) {
+        const lane *l = &d->lanes[w - 1];
+        team_unit *unit = w == worker || l->sent_count < 2 ? NULL : l->sent.first->next;
+
+        if (unit != NULL && unit->priority > above && movable(d, unit, worker)) {
+            best = unit;
+            above = unit->priority;
+        }
+    }
+    return best;
+}
+
+/* Take back what has a lower priority than the best call that is ready for this worker. */
+static void lane_yield(dispatch *d, uint32_t worker, int64_t now_ns)
+{
+    const team_unit *best = ready_for(d, worker);
+
+    if (best == NULL || best->urgent)
+        return;
+    for (team_unit *unit = d->lanes[worker - 1].sent.last, *previous; unit != NULL; unit = previous) {
+        previous = unit->previous;
+        if (unit->urgent)
+            continue;
+        if (unit->priority >= best->priority || !take_back(d, unit, now_ns))
+            return;
+        ready_put(d, unit, true);
+    }
+}
+
+static bool lane_is_long(const lane *l, int64_t now_ns)
+{
+    return l->sent_count > 0 && now_ns - l->since_ns >= DISPATCH_SOLO_NS;
+}
+
+/* Take back what waits behind a long call and could run elsewhere. */
+static void lane_clear(dispatch *d, lane *l, int64_t now_ns)
+{
+    for (team_unit *unit = l->sent.last, *previous; unit != l->sent.first; unit = previous) {
+        previous = unit->previous;
+        if (unit->wish != 0)
+            continue;
+        if (!take_back(d, unit, now_ns))
+            return;
+        ready_put(d, unit, true);
+    }
+}
+
+static void take_back_all(dispatch *d, int64_t now_ns)
+{
+    uint32_t up;
+
+    lanes_up(d, &up);
+    for (uint32_t w = 1; w <= d->workers; w++) {
+        lane *l = &d->lanes[w - 1];
+
+        if (l->sent_count > 0 && d->ranked > 0 && d->ready_count > 0)
+            lane_yield(d, w, now_ns);
+        if (l->sent_count > 1 && up > 1 && lane_is_long(l, now_ns))
+            lane_clear(d, l, now_ns);
+    }
+}
+
 /* ---- sending ---- */
 
-static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32_t up)
+static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32_t up, int64_t now_ns)
 {
     double after_ns = l->load_ns + expected_ns(d, unit);
 
+    if (unit->wish == 0 && up > 1 && lane_is_long(l, now_ns))
+        return false;
     if (l->sent_count < 2 || unit->urgent)
         return true;
     if (l->sent_count >= DISPATCH_DEPTH_MAX || after_ns > DISPATCH_FILL_NS)
@@ -326,6 +442,8 @@ static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now
     unit->expected_ns = (float)expected_ns(d, unit);
     l->load_ns += (double)unit->expected_ns;
     d->sent_count++;
+    d->ranked += unit->priority != 0;
+    d->urgent += unit->urgent;
     if (l->sent_count++ == 0)
         lane_first_changed(d, l, now_ns);
     return true;
@@ -348,19 +466,6 @@ static uint32_t lightest(const dispatch *d, uint64_t among)
     return best;
 }
 
-static uint64_t lanes_up(const dispatch *d, uint32_t *count)
-{
-    uint64_t up = 0;
-
-    *count = 0;
-    for (uint32_t w = 1; w <= d->workers; w++)
-        if (d->lanes[w - 1].up) {
-            up |= (uint64_t)1 << (w - 1);
-            ++*count;
-        }
-    return up;
-}
-
 static void send_ready(dispatch *d, int64_t now_ns)
 {
     uint32_t up;
@@ -368,35 +473,22 @@ static void send_ready(dispatch *d, int64_t now_ns)
 
     while (d->ready_count > 0 && open != 0) {
         uint32_t worker = lightest(d, open);
+        const lane *l = &d->lanes[worker - 1];
         team_unit *unit = ready_for(d, worker);
+        team_unit *first =
+            unit == NULL || unit->urgent || d->ranked == 0 ? NULL : waiting_best(d, worker, unit->priority);
 
-        if (unit == NULL || !lane_wants(d, &d->lanes[worker - 1], unit, up) ||
+        if (first != NULL && l->sent_count == 0 && take_back(d, first, now_ns)) {
+            ready_put(d, first, true);
+            continue;
+        }
+        if (unit == NULL || (first != NULL && l->sent_count > 0) || !lane_wants(d, l, unit, up, now_ns) ||
             !lane_send(d, worker, unit, now_ns))
             open &= ~((uint64_t)1 << (worker - 1));
     }
 }
 
-/* ---- taking back ---- */
-
-/* Take a call out of its ring as if it had never been sent. */
-static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
-{
-    if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
-        return false;
-    if (unit->run_timed)
-        unit_timers_clear(&d->timers, unit); /* else it is the time by which it has to begin, and holds */
-    unit->run_timed = false;
-    lane_remove(d, unit, now_ns);
-    unit->state = UNIT_FREE;
-    unit->attempts--;
-    return true;
-}
-
-static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
-{
-    return unit->wish == 0 && !unit->canceled &&
-           (unit->needs == GP_NEEDS_NOTHING || (unit->needs == GP_NEEDS_GPU) == has_gpu(d, to));
-}
+/* ---- idle workers ---- */
 
 /* When what waits there is worth being moved. */
 static int64_t steal_ns(const lane *l)
@@ -412,11 +504,19 @@ static uint32_t idle_worker(const dispatch *d)
     return 0;
 }
 
-/* Half of what waits behind the running call of the busiest goes back into the queue. */
+/* Put calls of another ring back into the queue for an idle worker: the one of highest priority, or half of what waits
+ * in the fullest ring.  False: there are none. */
 static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
 {
+    team_unit *first = d->ranked == 0 ? NULL : waiting_best(d, idle, INT32_MIN);
     const lane *from = NULL;
     uint32_t moved = 0;
+
+    if (first != NULL && now_ns >= steal_ns(&d->lanes[first->worker - 1]) && take_back(d, first, now_ns)) {
+        ready_put(d, first, true);
+        d->stolen++;
+        return true;
+    }
 
     for (uint32_t w = 1; w <= d->workers; w++) {
         const lane *l = &d->lanes[w - 1];
@@ -442,6 +542,7 @@ void dispatch_fill(dispatch *d, int64_t now_ns)
 {
     uint32_t idle;
 
+    take_back_all(d, now_ns);
     if (d->ready_count > 0)
         send_ready(d, now_ns);
     while (d->sent_count >= 2 && (idle = idle_worker(d)) != 0 && ready_for(d, idle) == NULL) {
@@ -523,7 +624,7 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
         } else if (unit->once || unit->canceled) {
-            over_at(d, unit, unit->canceled ? GP_ECANCELED : GP_ESTALE, now_ns);
+            over_at(d, unit, unit->canceled ? dispatch_canceled_status(unit) : GP_ESTALE, now_ns);
         } else if (begun && unit->attempts >= unit->attempts_max && !MUTANT(FREE_ATTEMPT)) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
@@ -546,18 +647,40 @@ team_unit *dispatch_dying(const dispatch *d, uint32_t worker)
 
 /* ---- canceling, deadlines ---- */
 
-void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns)
+gp_status dispatch_canceled_status(const team_unit *unit)
+{
+    return unit->over_limit ? GP_ETIMELIMIT : GP_ECANCELED;
+}
+
+/* Replace the worker of a canceled unit after grace_ms, unless it is to be replaced earlier. */
+static void grace_set(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
+{
+    int64_t when_ns = now_ns + (int64_t)grace_ms * 1000000;
+
+    if (unit->canceled && unit->timer != 0 && d->timers.at[unit->timer - 1].when_ns <= when_ns)
+        return;
+    unit->canceled = true;
+    unit->grace_ms = grace_ms;
+    if (grace_ms != 0) {
+        unit_timers_set(&d->timers, unit, when_ns);
+        return;
+    }
+    unit_timers_clear(&d->timers, unit);
+    d->hooks.replace(d->hooks.context, unit->worker, unit);
+}
+
+void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
 {
     if (unit->state == UNIT_HELD || unit->state == UNIT_READY || unit->state == UNIT_DYING) {
         over_at(d, unit, GP_ECANCELED, now_ns);
-    } else if (unit->state == UNIT_SENT && !unit->canceled) {
-        if (MUTANT(CANCEL_RUNS) || take_back(d, unit, now_ns)) {
+    } else if (unit->state == UNIT_SENT) {
+        if (!unit->canceled && (MUTANT(CANCEL_RUNS) || take_back(d, unit, now_ns))) {
             over_at(d, unit, GP_ECANCELED, now_ns);
             return;
         }
-        unit->canceled = true;
-        unit_timers_set(&d->timers, unit, now_ns + DISPATCH_KILL_NS);
-        d->hooks.stop(d->hooks.context, unit->worker, unit);
+        if (!unit->canceled)
+            d->hooks.stop(d->hooks.context, unit->worker, unit);
+        grace_set(d, unit, grace_ms, now_ns);
     }
 }
 
@@ -572,8 +695,9 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
     }
     if (unit->state != UNIT_SENT)
         return;
-    if (unit->canceled && late_ns > DISPATCH_LATE_NS) { /* what held us up may have held up the worker */
-        unit_timers_set(&d->timers, unit, now_ns + DISPATCH_KILL_NS / 2);
+    if (unit->canceled &&
+        late_ns > DISPATCH_LATE_NS) { /* a stall of this process may have been one of the worker */
+        unit_timers_set(&d->timers, unit, now_ns + (int64_t)unit->grace_ms * 500000);
         return;
     }
     if (unit->canceled) {
@@ -582,8 +706,8 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
     }
     l = &d->lanes[unit->worker - 1];
     if (unit->run_ms_max != 0 && l->sent.first == unit) {
-        unit->begun_late = true;
-        dispatch_cancel(d, unit, now_ns);
+        unit->over_limit = true;
+        dispatch_cancel(d, unit, DISPATCH_GRACE_MS, now_ns);
     } else if (take_back(d, unit, now_ns)) {
         over_at(d, unit, GP_ETIMEDOUT, now_ns);
     }
@@ -598,16 +722,18 @@ void dispatch_tick(dispatch *d, int64_t now_ns)
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
 {
     int64_t next = d->timers.count > 0 ? d->timers.at[0].when_ns : INT64_MAX;
-    uint32_t idle = d->sent_count >= 2 ? idle_worker(d) : 0;
+    uint32_t idle = d->sent_count >= 2 ? idle_worker(d) : 0, up;
 
-    if (idle == 0)
-        return next;
-    for (uint32_t w = 1; w <= d->workers; w++) {
+    lanes_up(d, &up);
+    for (uint32_t w = 1; w <= d->workers && d->sent_count >= 2; w++) {
         const lane *l = &d->lanes[w - 1];
+        int64_t when = l->since_ns + DISPATCH_SOLO_NS;
 
-        if (l->sent_count < 2 || !movable(d, l->sent.last, idle))
+        if (l->sent_count >= 2 && up > 1 && l->sent.last->wish == 0 && when > now_ns && when < next)
+            next = when;
+        if (idle == 0 || l->sent_count < 2 || !movable(d, l->sent.last, idle))
             continue;
-        int64_t when = steal_ns(l);
+        when = steal_ns(l);
 
         if (when <= now_ns) /* tried in vain: it is about to answer */
             when = now_ns + DISPATCH_STEAL_NS;
@@ -620,6 +746,7 @@ dispatch_counts dispatch_get_counts(const dispatch *d)
 {
     return (dispatch_counts){ .waiting = d->held_count + d->ready_count,
                               .held = d->held_count,
+                              .urgent = d->urgent,
                               .sent = d->sent_count,
                               .rerun = d->rerun,
                               .stolen = d->stolen };

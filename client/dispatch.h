@@ -5,10 +5,16 @@
  *                                          |--- revoked --' |--- its worker died, no attempt left ---> DYING ---> ENDED
  *                                          '--- error, retries left; or its worker died, attempts left
  *
- * A ready call waits in a queue of those that want its worker, its kind of device, or any; within one by priority and
- * then age.  Each worker is sent at least two calls, and as many as fill about 5 ms by what such calls took lately: a
- * client that shares its core with a computing worker is let in after some 3 ms only.  What waits behind others is
- * taken back when another worker runs dry.
+ * A ready call waits in a queue of those that want its worker, its kind of device, or any; within one queue by
+ * priority and then age.  Each worker is sent at least two calls, and as many as fill about 10 ms by the durations of
+ * earlier calls: a client that shares a core with a computing worker may be scheduled some 3 ms late.
+ *
+ * A call that was sent and has not begun can be taken back.  Four rules do so, and keep the order of beginning:
+ *   priority  calls in a ring go back when a call of higher priority is ready for that worker; and no worker is sent a
+ *             call while one of higher priority, which it could run, waits in the ring of another worker
+ *   long      nothing that another worker could run waits behind a call that has run for DISPATCH_SOLO_NS
+ *   idle      an idle worker gets half of what waits in the fullest ring
+ *   cancel    see dispatch_cancel()
  *
  * Whoever calls in here does what the hooks ask at once, and ends what dispatch_next_over() gives. */
 #ifndef GP_DISPATCH_H
@@ -18,12 +24,13 @@
 
 enum {
     DISPATCH_DEPTH_MAX = 1024,
-    DISPATCH_FILL_NS = 10000000,   /* of calls in a ring, by estimate: so late may we be woken */
-    DISPATCH_EAGER_NS = 50000,     /* of them although few are left for the others */
-    DISPATCH_STEAL_NS = 50000,     /* a call that waits longer than this is worth being moved */
-    DISPATCH_KILL_NS = 1000000000, /* from the request to end to the worker's end */
-    /* Who looks so late was held up, and perhaps the worker with him: half as long again. */
-    DISPATCH_LATE_NS = 100000000,
+    DISPATCH_FILL_NS = 10000000, /* of calls in a ring, by estimate: so late may we be woken */
+    DISPATCH_EAGER_NS = 50000,   /* of them although few are left for the others */
+    DISPATCH_STEAL_NS = 50000,   /* a call that waits longer than this is worth being moved */
+    DISPATCH_SOLO_NS = 20000000, /* a call that runs longer keeps no other call in its worker's ring */
+    DISPATCH_GRACE_MS = 1000,    /* usual time from a cancel of a running call to the end of its worker */
+    DISPATCH_LATE_NS =
+        100000000, /* a deadline seen later than this: the host stalled, so the grace is extended by half */
     DISPATCH_ATTEMPTS = 3,
 };
 
@@ -56,6 +63,7 @@ typedef struct dispatch dispatch;
 typedef struct dispatch_counts {
     uint64_t waiting, sent; /* units now */
     uint64_t held;          /* of those that wait: for others */
+    uint64_t urgent;        /* of those that wait or are sent: for one worker, before all others */
     uint64_t rerun, stolen; /* so far */
 } dispatch_counts;
 
@@ -90,8 +98,11 @@ team_unit *dispatch_dying(const dispatch *d, uint32_t worker);
 /* Whether the worker shares a core with the client: it is chosen last. */
 void dispatch_worker_near(dispatch *d, uint32_t worker, bool near);
 
-/* Not begun: it is over.  Running: it is asked to end.  Ended: nothing. */
-void dispatch_cancel(dispatch *d, team_unit *unit, int64_t now_ns);
+/* Cancel a unit.  Not begun: it is over.  Running: its worker is asked to end it, and replaced when it has not done so
+ * after grace_ms (0: at once); a second cancel can shorten that time.  Ended: no effect. */
+void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns);
+/* The status of a unit that was canceled while it ran. */
+gp_status dispatch_canceled_status(const team_unit *unit);
 /* A unit of state HELD, READY, SENT or DYING is over with that status, come what may. */
 void dispatch_over(dispatch *d, team_unit *unit, gp_status status);
 /* The next unit that is over (and was not given yet), now ENDED; NULL = none. */

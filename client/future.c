@@ -4,6 +4,7 @@
  * and near each other.  When it has ended its argument's place holds a short result. */
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -147,12 +148,40 @@ static void team_count(gp_team *team, const gp_future *future)
     team->marked_failed += future->status != GP_OK;
 }
 
+/* Have a unit that depends on this future, and will not run, say why.  The text replaces the unit's argument. */
+static void orphan_tell(team_unit *unit, const gp_future *future)
+{
+    char text[GP_ERROR_MESSAGE_MAX];
+    const char *why = future->result != NULL ? future->result : "no memory for its error message";
+
+    if (future->unit.orphan) /* its own message names the call that failed first */
+        snprintf(text, sizeof(text), "%s", why);
+    else
+        snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s", future->unit.id,
+                 why);
+    unit_payload_free(unit);
+    unit->payload.memory = gp_malloc(strlen(text) + UNIT_INLINE_MAX + 1);
+    if (unit->payload.memory == NULL)
+        return;
+    unit->bytes = (uint32_t)strlen(text) + UNIT_INLINE_MAX + 1;
+    memcpy(unit->payload.memory, text, strlen(text) + 1);
+}
+
+static void orphans_tell(const gp_future *future)
+{
+    for (const unit_edge *edge = future->unit.edges; edge != NULL; edge = edge->next)
+        if (edge->unit->id == edge->id && edge->unit->state == UNIT_HELD)
+            orphan_tell(edge->unit, future);
+}
+
 void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
 {
     gp_future *future = (gp_future *)unit;
 
     unit_payload_free(unit);
     result_keep(future, outcome);
+    if (future->status != GP_OK)
+        orphans_tell(future);
     future->ended = true;
     future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team->now_ns;
     future->started_ns = outcome->begun_ns;
@@ -197,6 +226,8 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
                        request->shared == NULL ? "no address" : "two places: argument and shared");
+    if (request->after == NULL && request->after_count != 0)
+        return gp_fail(err, GP_EINVAL, "after_count is %" PRIu32 " and after is NULL", request->after_count);
     if (request->start_within_ms < 0 || request->run_ms_max < 0)
         return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
                        request->start_within_ms < 0 ? request->start_within_ms : request->run_ms_max);
@@ -224,7 +255,36 @@ static gp_status needs_check(const gp_team *team, const gp_parfeval_request *req
                    kind == GP_DEVICE_CUDA ? "a GPU" : "the CPU as its device");
 }
 
-/* What it comes after; one that failed already fails it as soon as it is submitted. */
+/* Refuse a call that is to follow another one to its worker and cannot, or may not be able to. */
+static gp_status follow_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    const gp_future *before = request->follow;
+    uint32_t worker;
+
+    if (before == NULL || before->team != team || (before->ended && before->status != GP_OK))
+        return GP_OK; /* depend() deals with these */
+    worker = before->ended ? before->unit.worker : before->unit.wish;
+    if (request->worker != 0 && worker != request->worker)
+        return worker != 0
+                   ? gp_fail(err, GP_EINVAL,
+                             "the call follows one on worker %" PRIu32 " and is to run on worker %" PRIu32
+                             "; leave out `worker`",
+                             worker, request->worker)
+                   : gp_fail(
+                         err, GP_EINVAL,
+                         "the call follows one that may run on any worker, and is to run on worker %" PRIu32
+                         "; leave out `worker`, or give it to both",
+                         request->worker);
+    if (request->needs != GP_NEEDS_NOTHING && worker == 0 && before->unit.needs != request->needs)
+        return gp_fail(err, GP_EINVAL,
+                       "the call needs a %s and follows one that does not; give `needs` to both",
+                       request->needs == GP_NEEDS_GPU ? "GPU" : "CPU");
+    if (worker == 0 || request->needs == GP_NEEDS_NOTHING)
+        return GP_OK;
+    return needs_check(team, &(gp_parfeval_request){ .worker = worker, .needs = request->needs }, err);
+}
+
+/* Have the call depend on another one; one that has failed already fails it when it is submitted. */
 static gp_status depend(gp_team *team, gp_future *future, gp_future *before, bool follow, bool *failed,
                         gp_error *err)
 {
@@ -233,10 +293,12 @@ static gp_status depend(gp_team *team, gp_future *future, gp_future *before, boo
                        before == NULL ? "NULL" : "of another team");
     if (!before->ended)
         return dispatch_after(team->dispatch, &future->unit, &before->unit, follow, err);
-    if (before->status != GP_OK)
-        *failed = true;
-    else if (follow && future->unit.wish == 0)
+    if (before->status == GP_OK && follow && future->unit.wish == 0)
         future->unit.wish = before->unit.worker;
+    if (before->status != GP_OK && !*failed) {
+        *failed = true;
+        orphan_tell(&future->unit, before);
+    }
     return GP_OK;
 }
 
@@ -258,6 +320,8 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
     unit->attempts_max = attempts < UINT16_MAX ? (uint16_t)attempts : UINT16_MAX;
     unit->retries_max = request->retries < UINT16_MAX ? (uint16_t)request->retries : UINT16_MAX;
     unit->run_ms_max = request->run_ms_max < UINT32_MAX ? (uint32_t)request->run_ms_max : 0;
+    unit->start_ms_max =
+        request->start_within_ms < UINT32_MAX ? (uint32_t)request->start_within_ms : UINT32_MAX;
     future->done = request->done;
     future->context = request->context;
     future->submitted_ns = team->now_ns;
@@ -278,6 +342,8 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
         status = request_check(team, request, err);
     if (status == GP_OK)
         status = needs_check(team, request, err);
+    if (status == GP_OK)
+        status = follow_check(team, request, err);
     if (status != GP_OK)
         return status;
     future = future_new(team);
@@ -321,17 +387,38 @@ gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request 
 
 /* ---- looking, waiting ---- */
 
+static gp_future_state future_state(const gp_future *future)
+{
+    if (future->ended)
+        return GP_FUTURE_DONE;
+    return team_unit_begun(future->team, &future->unit) ? GP_FUTURE_RUNNING : GP_FUTURE_WAITING;
+}
+
+/* Write what a future that has not ended does. */
+static void future_words(const gp_future *future, char *text, size_t bytes)
+{
+    char name[TEAM_NAME_BYTES];
+
+    if (future_state(future) == GP_FUTURE_RUNNING)
+        snprintf(text, bytes, "it runs on %s", team_worker_name(future->team, future->unit.worker, 0, name));
+    else if (future->unit.state == UNIT_HELD)
+        snprintf(text, bytes, "it waits for %" PRIu32 " call%s that it depends on", future->unit.holds,
+                 future->unit.holds == 1 ? "" : "s");
+    else
+        snprintf(text, bytes, "it waits for a worker");
+}
+
 void gp_future_get_info(const gp_future *future, gp_future_info *out)
 {
     gp_team *team = future->team;
     const team_unit *unit = &future->unit;
 
     team_lock(team);
-    *out = (gp_future_info){ .state = future->ended              ? GP_FUTURE_DONE
-                                      : unit->state == UNIT_SENT ? GP_FUTURE_RUNNING
-                                                                 : GP_FUTURE_WAITING,
+    *out = (gp_future_info){ .state = future_state(future),
                              .status = future->ended ? (gp_status)future->status : GP_OK,
-                             .worker = unit->worker == 0 ? 0 : team_worker_index(team, unit->worker),
+                             .id = unit->id,
+                             .worker = unit->worker,
+                             .pool_worker = unit->worker == 0 ? 0 : team_worker_index(team, unit->worker),
                              .attempts = unit->attempts,
                              .retries = unit->tries,
                              .submitted_ns = future->submitted_ns - team->opened_ns,
@@ -352,6 +439,13 @@ gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err)
 
     team_enter(team);
     status = team_drive(team, future_has_ended, future, timeout_ms, err);
+    if (status == GP_ETIMEDOUT) {
+        char words[100];
+
+        future_words(future, words, sizeof(words));
+        gp_fail(err, status, "call %" PRIu64 " did not end within %d ms: %s", future->unit.id, timeout_ms,
+                words);
+    }
     team_leave(team);
     return status;
 }
@@ -394,6 +488,22 @@ static bool futures_enough(void *context)
     return (wait->what == GP_WAIT_ANY && ended > 0) || (wait->what == GP_WAIT_FIRST_ERROR && failed > 0);
 }
 
+/* Say which futures did not end in time. */
+static void futures_late(gp_future *const *futures, size_t count, int timeout_ms, gp_error *err)
+{
+    size_t late = 0, first = 0;
+    char words[100];
+
+    for (size_t i = count; i > 0; i--)
+        if (!futures[i - 1]->ended) {
+            first = i - 1;
+            late++;
+        }
+    future_words(futures[first], words, sizeof(words));
+    gp_fail(err, GP_ETIMEDOUT, "%zu of %zu calls did not end within %d ms; the first is futures[%zu]: %s",
+            late, count, timeout_ms, first, words);
+}
+
 gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
                           gp_error *err)
 {
@@ -403,6 +513,9 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
 
     if (count == 0)
         return GP_OK;
+    for (size_t i = 0; i < count; i++)
+        if (futures == NULL || futures[i] == NULL)
+            return gp_fail(err, GP_EINVAL, "futures[%zu] of %zu is NULL", i, count);
     team = wait.team = futures[0]->team;
     for (size_t i = 1; i < count; i++)
         if (futures[i]->team != team)
@@ -421,6 +534,8 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
     team->patient = what == GP_WAIT_ALL;
     status = team_drive(team, futures_enough, &wait, timeout_ms, err);
     team->patient = false;
+    if (status == GP_ETIMEDOUT)
+        futures_late(futures, count, timeout_ms, err);
     for (size_t i = 0; i < count; i++)
         futures[i]->marked = false;
     team_leave(team);
@@ -449,6 +564,8 @@ gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error 
         status = GP_OK;
     } else if (status == GP_OK) {
         status = gp_fail(err, GP_ENOENT, "every future of the team has been given, or was freed");
+    } else if (status == GP_ETIMEDOUT) {
+        gp_fail(err, status, "none of %" PRIu64 " calls ended within %d ms", team->coming, timeout_ms);
     }
     team_leave(team);
     return status;
@@ -456,17 +573,26 @@ gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error 
 
 /* ---- canceling, freeing ---- */
 
-void gp_future_cancel(gp_future *future)
+gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *err)
 {
     gp_team *team = future->team;
 
+    if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
+        return gp_fail(err, GP_EINVAL, "a grace period of %" PRId64 " ms; 0 to %d are possible", grace_ms,
+                       GP_CANCEL_GRACE_MS_MAX);
     team_enter(team);
     if (!future->ended && team->broken == GP_OK) {
-        dispatch_cancel(team->dispatch, &future->unit, team->now_ns);
+        dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team->now_ns);
         if (!team_in_callback(team))
             team_end_over(team);
     }
     team_leave(team);
+    return GP_OK;
+}
+
+void gp_future_cancel(gp_future *future)
+{
+    gp_future_cancel_grace(future, DISPATCH_GRACE_MS, NULL);
 }
 
 void gp_team_cancel(gp_team *team)
@@ -475,7 +601,7 @@ void gp_team_cancel(gp_team *team)
     for (future_slab *slab = team->broken == GP_OK ? team->slabs : NULL; slab != NULL; slab = slab->next)
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].unit.id != 0 && !slab->futures[i].ended)
-                dispatch_cancel(team->dispatch, &slab->futures[i].unit, team->now_ns);
+                dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team->now_ns);
     if (!team_in_callback(team))
         team_end_over(team);
     team_leave(team);
@@ -500,10 +626,18 @@ void gp_team_get_info(gp_team *team, gp_team_info *out)
 {
     team_lock(team);
     dispatch_counts counts = dispatch_get_counts(team->dispatch);
+    uint64_t running = 0, internal = counts.urgent;
 
+    EACH_WORKER(team, w)
+    {
+        const team_unit *first;
+
+        if (dispatch_sent(team->dispatch, w, &first) > 0 && !first->urgent && team_unit_begun(team, first))
+            running++;
+    }
     *out = team->info;
-    out->waiting = counts.waiting;
-    out->running = counts.sent;
+    out->running = running;
+    out->waiting = counts.waiting + counts.sent - internal - running;
     out->rerun = counts.rerun;
     out->queue_bytes = counts.waiting * sizeof(gp_future);
     team_unlock(team);

@@ -473,7 +473,8 @@ GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path,
  *     gp_future_result(future, &data, &bytes, &err);              waits
  *
  * A team has a link of its own to the pool, so the pool handle stays free for other calls.  Its workers are numbered
- * 1 .. size in this team.  A worker that dies is replaced: its objects, files and put values are given to the new
+ * 1 .. size in this team: in requests, infos, callbacks, tasks and messages.  Where the pool has another number for a
+ * worker (`gradpool status`), messages add it: "worker 1 (3 in the pool)".  A worker that dies is replaced: its objects, files and put values are given to the new
  * process, what ran on it is run again (see attempts), what only waited there goes elsewhere.  What tasks kept on it
  * is gone.
  *
@@ -484,9 +485,10 @@ typedef struct gp_team gp_team;
 typedef struct gp_function gp_function;
 
 typedef struct gp_team_options {
-    gp_lease_request lease;
+    gp_lease_request lease; /* its priority, if not 0, goes before `priority` below */
     const char *purpose; /* shown to those who wait: "sweep of learning rates"; NULL = the program's name */
-    int32_t priority;    /* in the pool's queue; higher is served first; 0 is usual */
+    int32_t
+        priority; /* in the pool's queue for workers; higher is served first.  Calls have priorities of their own */
     void (*log)(void *context, uint32_t worker,
                 const char *line); /* gp_task_log(); NULL = the workers' log files only */
     void *context;
@@ -542,7 +544,7 @@ typedef struct gp_future gp_future;
 
 typedef enum gp_future_state {
     GP_FUTURE_WAITING, /* for a worker, or for futures it comes after */
-    GP_FUTURE_RUNNING, /* given to a worker */
+    GP_FUTURE_RUNNING, /* begun by a worker */
     GP_FUTURE_DONE,    /* ended: with a result, an error, or canceled */
 } gp_future_state;
 
@@ -553,17 +555,17 @@ typedef struct gp_parfeval_request {
     const void *argument; /* copied */
     size_t bytes;
     const gp_shared *shared; /* instead of argument */
-    int32_t priority;        /* higher first; 0 is usual */
+    int32_t priority;        /* -1000 to 1000; of the calls that have not begun the highest is next */
     uint32_t worker;         /* only on this one (1 .. size); 0 = any */
     gp_needs needs;          /* of the worker's device */
     uint32_t attempts;       /* begun at most so often when workers die; 0 = 3, 1 = never again */
     uint32_t retries;        /* after an error of its own; 0 = none */
-    int64_t start_within_ms; /* GP_ETIMEDOUT when it has not been begun by then; 0 = no matter */
-    int64_t run_ms_max;      /* canceled when it runs longer; 0 = no matter */
+    int64_t start_within_ms; /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
+    int64_t run_ms_max;      /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
     gp_future *const
         *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
     uint32_t after_count;
-    gp_future *follow; /* also after this one, and on the worker where it ran */
+    gp_future *follow; /* also after this one, on its worker; a `worker` that contradicts this is refused */
     /* Called once when it has ended; may be NULL. */
     void (*done)(void *context, gp_future *future);
     void *context;
@@ -578,9 +580,12 @@ GP_API gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_r
 
 typedef struct gp_future_info {
     gp_future_state state;
-    gp_status
-        status; /* when DONE: GP_OK, the task's own, GP_ECANCELED, GP_ETIMEDOUT, GP_EPEER (workers died) */
-    uint32_t worker;            /* of the last attempt: its index in the pool; 0 = none yet */
+    /* when DONE: GP_OK, the task's own, GP_ECANCELED, GP_ETIMEDOUT (not begun in time), GP_ETIMELIMIT (ran too long),
+     * GP_EPEER (workers died) */
+    gp_status status;
+    uint64_t id;          /* names the call in messages; unique in its team, grows with each call */
+    uint32_t worker;      /* of the last attempt: 1 .. size, as in a request; 0 = none yet */
+    uint32_t pool_worker; /* the same worker in `gradpool status` and the names of log files; 0 = none yet */
     uint32_t attempts, retries; /* begun so often because of deaths (1 = the first), and because of errors */
     /* Nanoseconds since the team was opened; 0 = not yet. */
     int64_t submitted_ns, started_ns, ended_ns;
@@ -594,9 +599,16 @@ GP_API gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err
 /* gp_future_result -- waits, then gives the bytes (valid until gp_future_free()) or the error with which it ended. */
 GP_API gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, gp_error *err);
 
-/* gp_future_cancel -- not begun: it ends at once.  Running: the task is told; 1 s later its worker is replaced.  An
- * ended one stays as it is. */
+/* gp_future_cancel -- end a call.  Not begun: it ends at once.  Running: gp_task_canceled() is true in the task from now
+ * on; a task that has not returned after a grace period of 1 s loses its worker, which is replaced.  An ended call stays
+ * as it is. */
 GP_API void gp_future_cancel(gp_future *future);
+/* gp_future_cancel_grace -- the same with another grace period: 0 kills the worker of a running call at once.  A second
+ * cancel can shorten the period.
+ *   grace_ms  0 to GP_CANCEL_GRACE_MS_MAX
+ * GP_EINVAL: another grace period. */
+GP_API gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *err);
+#define GP_CANCEL_GRACE_MS_MAX 3600000
 /* gp_future_free -- accepts NULL; one that has not ended goes on, and is freed then. */
 GP_API void gp_future_free(gp_future *future);
 
@@ -618,7 +630,7 @@ GP_API void gp_team_cancel(gp_team *team);
 /* What the team has done and holds. */
 typedef struct gp_team_info {
     uint64_t submitted, ended, failed, canceled;
-    uint64_t waiting, running;     /* now */
+    uint64_t waiting, running;     /* calls, chunks of loops and ranks of blocks now: not begun; begun */
     uint64_t worker_deaths, rerun; /* calls begun again because of deaths */
     uint64_t queue_bytes;          /* memory of what waits */
     uint64_t log_dropped;          /* lines and queue items */
@@ -638,7 +650,7 @@ typedef struct gp_spmd_request {
     uint32_t workers_min,
         workers_max;    /* 0, 0 = all of the team; n, n = n; as many as there are within [min, max] */
     uint64_t seed;      /* of the ranks' random streams */
-    int64_t run_ms_max; /* canceled when it runs longer; 0 = no matter */
+    int64_t run_ms_max; /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
 } gp_spmd_request;
 
 /* gp_spmd -- run a block and wait for all its workers.  Large results stay on the workers until they are fetched.
@@ -699,8 +711,8 @@ typedef struct gp_parfor_request {
 
     uint64_t seed;  /* of the iterations' random streams */
     uint32_t chunk; /* iterations sent together; 0 = by measured duration */
-    uint32_t
-        in_flight; /* iterations given out or kept back for the order, at most; 0 = bounded by the library */
+    /* Iterations at most that were given out, or whose results `each` has not seen; 0: bounded by the library. */
+    uint32_t in_flight;
     uint32_t attempts;                                              /* as in parfeval */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0 = not known */
 } gp_parfor_request;

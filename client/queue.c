@@ -69,7 +69,7 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
         /* Behind its name in a record it lies anywhere; what is larger is a page of its own. */
         if ((uintptr_t)data % 16 != 0 && bytes <= sizeof(copy))
             data = memcpy(copy, data, bytes);
-        queue->options.each(queue->options.context, team_worker_index(team, worker), data, bytes);
+        queue->options.each(queue->options.context, worker, data, bytes);
         team_callback_end(before);
         return;
     }
@@ -78,7 +78,7 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
         queue->dropped++;
         return;
     }
-    *item = (queue_item){ .worker = team_worker_index(team, worker), .bytes = bytes };
+    *item = (queue_item){ .worker = worker, .bytes = bytes };
     if (bytes != 0)
         memcpy(item->data, data, bytes);
     if (queue->options.keep_newest && queue->count >= queue->options.depth) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -9,12 +10,19 @@
 
 #include "common/base/alloc.h"
 #include "common/base/file.h"
+#include "common/base/forks.h"
 #include "common/base/seal.h"
 #include "proto/link.h"
 
 #define SHARED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
 static _Atomic uint64_t numbers, left;
+
+/* Eventfds to write when users free a payload: of every open team. */
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static int *watching;
+static size_t watching_count, watching_room;
+static uint32_t watching_forks; /* gp_forks() of the process that the list is of */
 
 uint64_t shared_left_count(void)
 {
@@ -170,7 +178,62 @@ void shared_leave(gp_shared *shared)
     shared_drop(shared);
 }
 
+gp_status shared_watch(int fd, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    pthread_mutex_lock(&watch_lock);
+    if (watching_forks != gp_forks()) /* the teams of the parent */
+        watching_count = 0;
+    watching_forks = gp_forks();
+    if (watching_count == watching_room) {
+        size_t room = watching_room == 0 ? 8 : 2 * watching_room;
+        int *grown = gp_realloc_array(watching, room, sizeof(*grown));
+
+        if (grown == NULL) {
+            status = gp_fail(err, GP_ENOMEM, "no memory to watch %zu descriptors", room);
+        } else {
+            watching = grown;
+            watching_room = room;
+        }
+    }
+    if (status == GP_OK)
+        watching[watching_count++] = fd;
+    pthread_mutex_unlock(&watch_lock);
+    return status;
+}
+
+void shared_unwatch(int fd)
+{
+    pthread_mutex_lock(&watch_lock);
+    for (size_t i = 0; i < watching_count; i++)
+        if (watching[i] == fd) {
+            watching[i] = watching[--watching_count];
+            break;
+        }
+    if (watching_count == 0) {
+        gp_free(watching);
+        watching = NULL;
+        watching_room = 0;
+    }
+    pthread_mutex_unlock(&watch_lock);
+}
+
+/* Teams release on their workers what no call uses any more.  One that makes no call is woken to do so. */
 void gp_shared_free(gp_shared *shared)
 {
+    const uint64_t one = 1;
+    uint64_t before = shared_left_count();
+
     shared_leave(shared);
+    /* calls still use it: their end releases it; or the teams are those of a parent process */
+    if (shared_left_count() == before || watching_forks != gp_forks())
+        return;
+    pthread_mutex_lock(&watch_lock);
+    for (size_t i = 0; i < watching_count; i++) {
+        ssize_t ignored = write(watching[i], &one, sizeof(one));
+
+        (void)ignored;
+    }
+    pthread_mutex_unlock(&watch_lock);
 }

@@ -1,7 +1,7 @@
 /* shared.h -- bytes in a sealed memory file: made once, mapped by every worker of the host that needs them.
  *
- * Users are the handle that the caller has and the calls that name it; a team keeps a reference of its own for as long
- * as workers have it, and tells them when no user is left (team.h).  Counting is for any thread. */
+ * Users are the caller's handle and the calls that name the payload.  A team keeps a reference of its own as long as
+ * workers have the payload, and has them release it when no user is left (team.h).  Counting is for any thread. */
 #ifndef GP_SHARED_H
 #define GP_SHARED_H
 
@@ -28,6 +28,10 @@ void shared_drop(gp_shared *shared);
 
 /* Grows each time one has lost its last user. */
 uint64_t shared_left_count(void);
+
+/* Write to an eventfd whenever gp_shared_free() has freed a payload, until it is unwatched.  Any thread.  GP_ENOMEM. */
+gp_status shared_watch(int fd, gp_error *err);
+void shared_unwatch(int fd); /* accepts one that is not watched */
 
 /* A file's content as one, private to the caller.  bytes_max: GP_ELIMIT. */
 gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path, gp_error *err);

@@ -39,7 +39,7 @@ void team_log_line(gp_team *team, uint32_t worker, const char *line)
 {
     const gp_team *before = team_callback_begin(team);
 
-    team->log(team->context, team_worker_index(team, worker), line);
+    team->log(team->context, worker, line);
     team_callback_end(before);
 }
 
@@ -90,7 +90,7 @@ void team_leave(gp_team *team)
         return;
     if (team->left_seen != shared_left_count())
         team_release_unused(team);
-    if (team->units != 0)
+    if (team->units != 0 || (team->given_count != 0 && !team->started)) /* payloads are released there, too */
         team_background_begin(team);
     pthread_mutex_unlock(&team->mutex);
 }
@@ -262,10 +262,9 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
     gp_free(loose);
 }
 
+/* Write why a unit ended without an answer of its worker. */
 static void over_words(gp_team *team, const team_unit *unit, char *text, size_t bytes)
 {
-    const char *words = "";
-
     if (team->broken != GP_OK) {
         snprintf(text, bytes, "%s", team->why.message);
         return;
@@ -281,21 +280,24 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
                  unit->attempts_max > 1 || (lasting && unit->fatal)
                      ? "; others died of it before, so it is not tried again"
                      : "");
-        return;
+    } else if (unit->status == GP_ETIMEDOUT) {
+        snprintf(text, bytes, "it was not begun within its time limit of %" PRIu32 " ms", unit->start_ms_max);
+    } else if (unit->orphan) {
+        snprintf(text, bytes, "%s",
+                 unit->bytes > UNIT_INLINE_MAX ? (const char *)unit->payload.memory
+                                               : "a call that it depends on has failed");
+    } else if (unit->over_limit) {
+        snprintf(text, bytes,
+                 "it ran longer than its time limit of %" PRIu32 " ms and did not end within %" PRIu32
+                 " ms of the cancel: its worker was replaced",
+                 unit->run_ms_max, unit->grace_ms);
+    } else if (unit->canceled) {
+        snprintf(text, bytes, "canceled; it did not end within %" PRIu32 " ms: its worker was replaced",
+                 unit->grace_ms);
+    } else {
+        snprintf(text, bytes, "%s",
+                 unit->status == GP_ECANCELED ? "canceled before it began" : "its worker was replaced");
     }
-    if (unit->status == GP_ETIMEDOUT)
-        words = "it was not begun within the time given";
-    else if (unit->orphan)
-        words = "one that it comes after did not end with a result";
-    else if (unit->begun_late)
-        words = "it ran longer than it may, and did not end when it was told to: its worker was replaced";
-    else if (unit->canceled)
-        words = "canceled; it did not end when it was told to: its worker was replaced";
-    else if (unit->status == GP_ECANCELED)
-        words = "canceled before it began";
-    else
-        words = "its worker was replaced";
-    snprintf(text, bytes, "%s", words);
 }
 
 void team_end_over(gp_team *team)
@@ -314,7 +316,7 @@ void team_end_over(gp_team *team)
 
 void team_unit_cancel(gp_team *team, team_unit *unit)
 {
-    dispatch_cancel(team->dispatch, unit, team->now_ns);
+    dispatch_cancel(team->dispatch, unit, DISPATCH_GRACE_MS, team->now_ns);
 }
 
 typedef struct asked {
@@ -409,6 +411,21 @@ uint32_t team_worker_index(const gp_team *team, uint32_t worker)
     return team->workers[worker - 1].index;
 }
 
+const char *team_worker_name(const gp_team *team, uint32_t worker, uint32_t pid, char name[TEAM_NAME_BYTES])
+{
+    uint32_t index = team_worker_index(team, worker);
+    char in_pool[24] = "", process[20] = "";
+
+    if (index != worker)
+        snprintf(in_pool, sizeof(in_pool), "%" PRIu32 " in the pool", index);
+    if (pid != 0)
+        snprintf(process, sizeof(process), "%spid %" PRIu32, index != worker ? ", " : "", pid);
+    snprintf(name, TEAM_NAME_BYTES,
+             index != worker || pid != 0 ? "worker %" PRIu32 " (%s%s)" : "worker %" PRIu32, worker, in_pool,
+             process);
+    return name;
+}
+
 uint32_t team_generation(const gp_team *team)
 {
     return team->pool->generation;
@@ -429,7 +446,12 @@ static gp_status team_make(gp_team *team, const gp_team_options *options, gp_err
     team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (team->bell >= 0)
         team->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return team->kick >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+    if (team->kick < 0)
+        return gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+
+    gp_status status = shared_watch(team->bell, err); /* wakes the thread that waits in a call */
+
+    return status != GP_OK ? status : shared_watch(team->kick, err); /* wakes the background thread */
 }
 
 /* A handle of its own to the pool, with the lease. */
@@ -534,6 +556,8 @@ void gp_team_close(gp_team *team)
     team_given_free(team);
     futures_free(team);
     dispatch_free(team->dispatch);
+    shared_unwatch(team->bell);
+    shared_unwatch(team->kick);
     if (team->bell >= 0)
         close(team->bell);
     if (team->kick >= 0)

@@ -57,10 +57,11 @@ typedef struct team_blob {
 
 typedef struct team_worker {
     team_stage stage;
-    uint32_t index, incarnation;
-    uint64_t awaited; /* correlation of the answer that ends the stage */
-    int64_t dial_ms;  /* when to try (again) */
-    gp_patience down; /* since it is not up */
+    uint32_t index, incarnation; /* in the pool */
+    uint32_t pid;                /* of the process that is linked */
+    uint64_t awaited;            /* correlation of the answer that ends the stage */
+    int64_t dial_ms;             /* when to try (again) */
+    gp_patience down;            /* since it is not up */
     int door;
     gp_link *link;
     bool dirty;      /* records are reserved that were not committed */
@@ -74,6 +75,7 @@ typedef struct team_worker {
     int64_t clock_ns; /* our time when the link's clock began, or somewhat later; INT64_MAX = not known */
     int64_t last_ns;  /* when its last call ended */
     /* Of the process that died last: */
+    uint32_t lost_pid;
     bool lost_known;
     bool facts_awaited; /* something waits for them */
     gp_patience facts;
@@ -220,8 +222,11 @@ void team_link_tick(gp_team *team);
 void team_worker_corrupt(gp_team *team, uint32_t worker, const char *what);
 /* The descriptor of a blob that came; -1 = none of that number. */
 int team_blob_take(gp_team *team, uint32_t worker, uint64_t number);
+/* Return whether a worker has begun the unit; false while it waits, also in the worker's ring. */
+bool team_unit_begun(const gp_team *team, const team_unit *unit);
 void team_worker_close(gp_team *team, uint32_t worker);
-/* How it died; doing: "", or " while it ..." */
+/* Write how the last process of a worker ended.
+ *   doing  "", or " while it ..." */
 void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes);
 
 /* ---- team_answers.c ---- */

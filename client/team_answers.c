@@ -98,7 +98,9 @@ typedef struct taken {
 
 static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, size_t room)
 {
-    return (size_t)snprintf(sentence, room, "worker %" PRIu32 ": ", team->workers[w - 1].index);
+    char name[TEAM_NAME_BYTES];
+
+    return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, 0, name));
 }
 
 /* Text from a worker, of printable bytes and at most so many. */
@@ -165,11 +167,18 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
                  (unsigned long long)t->head.payload_bytes);
     } else if (status != GP_OK && unit->canceled &&
-               (unit->kind != GP_CALL_BLOCK || status == GP_ECANCELED)) { /* ranks may fail by themselves */
-        status = GP_ECANCELED;
-        sentence_begin(team, w, sentence, sizeof(sentence));
-        strcat(sentence,
-               unit->begun_late ? "it ran longer than it may and was canceled" : "canceled while it ran");
+               (unit->kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
+                unit->over_limit)) { /* ranks may fail by themselves */
+        size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
+
+        status = dispatch_canceled_status(unit);
+        if (unit->over_limit)
+            snprintf(sentence + used, sizeof(sentence) - used,
+                     "it ran longer than its time limit of %" PRIu32 " ms and was canceled after %" PRId64
+                     " ms",
+                     unit->run_ms_max, ran_ns / 1000000);
+        else
+            snprintf(sentence + used, sizeof(sentence) - used, "canceled while it ran");
     } else if (status != GP_OK) {
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 

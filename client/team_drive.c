@@ -287,6 +287,8 @@ static void *background(void *context)
 
     background_lock(team);
     while (!team->ending) {
+        if (team->left_seen != shared_left_count())
+            team_release_unused(team);
         if (team->units == 0 && ++idle > PARK_AFTER) {
             team->parked = true;
             background_rest(team, -1);

@@ -16,22 +16,23 @@ void team_death_words(const gp_team *team, uint32_t worker, const char *doing, c
 {
     const team_worker *w = &team->workers[worker - 1];
     const gp_worker_lost *lost = &w->lost;
+    char name[TEAM_NAME_BYTES];
 
+    team_worker_name(team, worker, w->lost_pid, name);
     if (!w->lost_known)
-        snprintf(text, bytes, "worker %" PRIu32 " died%s, how is not known; its log is %s", w->index, doing,
+        snprintf(text, bytes, "%s died%s for an unknown reason; its log is %s", name, doing,
                  team->pool->grant.slots[worker - 1].log);
     else if (lost->out_of_memory != 0)
-        snprintf(text, bytes, "worker %" PRIu32 " was killed because memory ran out%s; its log is %s",
-                 w->index, doing, lost->log);
+        snprintf(text, bytes, "%s was killed because memory ran out%s; its log is %s", name, doing,
+                 lost->log);
     else if (lost->signal > 0)
-        snprintf(text, bytes, "worker %" PRIu32 " was killed by signal %" PRId32 " (%s)%s; its log is %s",
-                 w->index, lost->signal,
+        snprintf(text, bytes, "%s was killed by signal %" PRId32 " (%s)%s; its log is %s", name, lost->signal,
                  sigdescr_np(lost->signal) == NULL ? "unknown" : sigdescr_np(lost->signal), doing, lost->log);
     else if (lost->signal == 0 && lost->exit_code >= 0)
-        snprintf(text, bytes, "worker %" PRIu32 " exited with code %" PRId32 "%s; its log is %s", w->index,
-                 lost->exit_code, doing, lost->log);
+        snprintf(text, bytes, "%s exited with code %" PRId32 "%s; its log is %s", name, lost->exit_code,
+                 doing, lost->log);
     else
-        snprintf(text, bytes, "%s", lost->cause);
+        snprintf(text, bytes, "%s ended%s: %s", name, doing, lost->cause);
 }
 
 /* ---- hooks of the dispatch ---- */
@@ -92,6 +93,13 @@ static bool hook_revoke(void *context, uint32_t w, team_unit *unit)
     return worker->link != NULL && gp_link_revoke(worker->link, unit->position);
 }
 
+bool team_unit_begun(const gp_team *team, const team_unit *unit)
+{
+    const gp_link *link = unit->state == UNIT_SENT ? team->workers[unit->worker - 1].link : NULL;
+
+    return link != NULL && gp_link_begun(link, unit->position);
+}
+
 void team_worker_stop(gp_team *team, uint32_t w, uint64_t id)
 {
     team_worker *worker = worker_of(team, w);
@@ -123,9 +131,11 @@ static void hook_stop(void *context, uint32_t w, team_unit *unit)
 
 static void hook_replace(void *context, uint32_t w, team_unit *unit)
 {
-    team_worker_replace(context, w,
-                        unit->begun_late ? "a call ran longer than it may and did not end within 1 s"
-                                         : "a call was canceled and did not end within 1 s");
+    char reason[GP_TEXT_REASON];
+
+    snprintf(reason, sizeof(reason), "a call %s and did not end within %" PRIu32 " ms",
+             unit->over_limit ? "exceeded its time limit" : "was canceled", unit->grace_ms);
+    team_worker_replace(context, w, reason);
 }
 
 const dispatch_hooks team_hooks = {
@@ -254,6 +264,8 @@ static void worker_down(gp_team *team, uint32_t w)
         team->info.worker_deaths++;
     }
     worker->stage = TEAM_DOWN;
+    worker->lost_pid = worker->pid;
+    worker->pid = 0;
     worker->dirty = false;
     worker->down = gp_patience_of(TEAM_REPLACE_MS);
     worker->dial_ms = INT64_MAX; /* when a grant comes */
@@ -289,6 +301,7 @@ static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
     int segment = -1;
 
     team_worker_close(team, w);
+    worker->pid = team->pool->grant.slots[w - 1].pid;
     gp_status status = pool_knock_worker(team->pool, w - 1, &worker->door, TEAM_DOOR_MS, err);
 
     if (status == GP_OK)
@@ -328,11 +341,12 @@ static void worker_up(gp_team *team, uint32_t w)
 static void worker_failed(gp_team *team, uint32_t w, const gp_error *why)
 {
     team_worker *worker = worker_of(team, w);
+    char name[TEAM_NAME_BYTES];
 
     if (why->code == GP_EVERSION || why->code == GP_EUNSUPPORTED || why->code == GP_EPERM) {
         gp_error words = *why;
 
-        gp_error_prefix(&words, "worker %" PRIu32, worker->index);
+        gp_error_prefix(&words, "%s", team_worker_name(team, w, 0, name));
         team_break(team, &words);
     }
     team_worker_close(team, w);
@@ -540,6 +554,7 @@ void team_link_tick(gp_team *team)
     EACH_WORKER(team, w)
     {
         team_worker *worker = worker_of(team, w);
+        char name[TEAM_NAME_BYTES];
         gp_error err;
 
         if (worker->facts_awaited && gp_patience_left(&worker->facts) == 0)
@@ -549,9 +564,9 @@ void team_link_tick(gp_team *team)
         if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(team, w, &err) != GP_OK)
             worker_failed(team, w, &err);
         if (gp_patience_left(&worker->down) == 0) {
-            gp_fail(&err, GP_ETIMEDOUT,
-                    "worker %" PRIu32 " died and was not replaced within %d s; the scheduler's log is %s",
-                    worker->index, TEAM_REPLACE_MS / 1000, team->pool->places.scheduler_log);
+            gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
+                    team_worker_name(team, w, worker->lost_pid, name), TEAM_REPLACE_MS / 1000,
+                    team->pool->places.scheduler_log);
             team_break(team, &err);
         }
     }

@@ -10,7 +10,7 @@
  * Something *lasting* (an object, a function, a value, an open loop) is said to every worker, and again to each that
  * replaces one, before any unit that is sent there later.
  *
- * Workers are numbered 1 .. team_size() here.  Every public function begins with team_enter() and ends with
+ * Workers are numbered 1 .. team_size(), for users too; team_worker_index() is the pool's number.  Every public function begins with team_enter() and ends with
  * team_leave(); all below is called between the two. */
 #ifndef GP_TEAM_PARTS_H
 #define GP_TEAM_PARTS_H
@@ -103,8 +103,8 @@ void team_drive_out(gp_team *team, bool (*until)(void *context), void *context);
 gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, const team_terms *terms,
                       team_done_fn done, void *context, gp_error *err);
 
-/* Not begun: ends now (done comes at the next drive, with GP_ECANCELED).  Running: is told, 1 s later its worker is
- * replaced. */
+/* Cancel a unit.  Not begun: it ends now (done is called at the next drive, with GP_ECANCELED).  Running: its task is
+ * asked to end; its worker is replaced after 1 s. */
 void team_unit_cancel(gp_team *team, team_unit *unit);
 
 /* Submit a call for one worker and wait for its end: the outcome's status and sentence.
@@ -134,7 +134,12 @@ uint32_t team_size(const gp_team *team);
 /* Whether its link is up; false between a death and the replacement. */
 bool team_worker_up(const gp_team *team, uint32_t worker);
 bool team_all_up(const gp_team *team);
-uint32_t team_worker_index(const gp_team *team, uint32_t worker); /* in the pool, as users see it */
+/* The worker's index in the pool: in `gradpool status`, log files and messages of the scheduler. */
+uint32_t team_worker_index(const gp_team *team, uint32_t worker);
+enum { TEAM_NAME_BYTES = 64 };
+/* Write what messages call a worker: "worker 1", or "worker 1 (3 in the pool)" when the two indices differ.
+ *   pid  named too; 0: none */
+const char *team_worker_name(const gp_team *team, uint32_t worker, uint32_t pid, char name[TEAM_NAME_BYTES]);
 uint32_t team_generation(const gp_team *team); /* of the lease: groups of blocks form within one */
 
 /* The running call of that id should end: its flag is set and what it waits for fails. */

@@ -59,12 +59,31 @@ team_unit *unit_queue_first(const unit_queue *queue)
     return queue->levels[word * 64 + (uint32_t)__builtin_ctzll(queue->used[word])].first;
 }
 
+/* Insert by turn.  The units before it were taken back too, so they are few. */
+static void list_insert(unit_list *list, team_unit *unit)
+{
+    team_unit *next = list->first;
+
+    while (next != NULL && next->turn < unit->turn)
+        next = next->next;
+    if (next == NULL) {
+        unit_list_append(list, unit);
+    } else if (next == list->first) {
+        unit_list_prepend(list, unit);
+    } else {
+        unit->next = next;
+        unit->previous = next->previous;
+        next->previous->next = unit;
+        next->previous = unit;
+    }
+}
+
 void unit_queue_put(unit_queue *queue, team_unit *unit, bool front)
 {
     uint32_t level = level_of(unit);
 
     if (front)
-        unit_list_prepend(&queue->levels[level], unit);
+        list_insert(&queue->levels[level], unit);
     else
         unit_list_append(&queue->levels[level], unit);
     queue->used[level / 64] |= (uint64_t)1 << level % 64;

@@ -35,6 +35,7 @@ typedef struct unit_edge {
 struct team_unit {
     team_unit *next, *previous; /* of the list that its state says */
     uint64_t id;
+    uint64_t turn;     /* order in which units became ready */
     uint64_t position; /* in the ring */
     unit_edge *edges;
     uint64_t value;
@@ -50,6 +51,8 @@ struct team_unit {
     uint32_t holds;           /* those it comes after that have not ended */
     uint32_t timer;           /* place in the heap, from 1 */
     uint32_t run_ms_max;      /* 0 = none */
+    uint32_t start_ms_max;    /* to be begun by then; 0 = none */
+    uint32_t grace_ms;        /* from the cancel of a running call to the end of its worker */
     float expected_ns;        /* SENT: by estimate when it was sent */
     uint16_t kind, flags;     /* of the record */
     uint16_t attempts, tries; /* begun so often (deaths); so often retried (errors) */
@@ -67,7 +70,7 @@ struct team_unit {
     bool canceled : 1;   /* asked to end while it ran */
     bool run_timed : 1;  /* its timer is run_ms_max, begun */
     bool orphan : 1;     /* one that it comes after failed */
-    bool begun_late : 1; /* ended because of run_ms_max */
+    bool over_limit : 1; /* canceled because of run_ms_max */
     bool is_future : 1;  /* who owns it */
 };
 
@@ -88,7 +91,7 @@ typedef struct unit_queue {
 } unit_queue;
 
 team_unit *unit_queue_first(const unit_queue *queue); /* NULL: it is empty */
-/* front: it was in here before, and keeps its place in the order. */
+/* Add a unit: last of its priority, or (front: it was in the queue before) at its place by age. */
 void unit_queue_put(unit_queue *queue, team_unit *unit, bool front);
 void unit_queue_remove(unit_queue *queue, team_unit *unit);
 

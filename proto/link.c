@@ -343,6 +343,17 @@ bool gp_link_revoke(gp_link *link, uint64_t position)
     return atomic_compare_exchange_strong(&call->state, &queued, GP_CALL_REVOKED);
 }
 
+bool gp_link_begun(const gp_link *link, uint64_t position)
+{
+    uint64_t read = atomic_load_explicit(&link->out.ring->read, memory_order_acquire);
+    const gp_call *call = (const void *)(link->out.bytes + (position & RING_MASK));
+
+    /* dropped: the worker reads again after it has ended a call */
+    return position - read >= GP_LINK_RING_BYTES ||
+           atomic_load_explicit((const _Atomic uint32_t *)&call->state, memory_order_acquire) ==
+               GP_CALL_TAKEN;
+}
+
 void gp_link_set_running(gp_link *link, uint64_t id)
 {
     atomic_store_explicit(&link->segment->running, id, memory_order_release);

@@ -127,6 +127,8 @@ bool gp_call_take(const gp_call *call);
 uint64_t gp_link_position(const gp_link *link);
 /* Client: true: the worker has not begun the call at that position and never will. */
 bool gp_link_revoke(gp_link *link, uint64_t position);
+/* Client: whether the worker has begun the call at that position, or has ended it. */
+bool gp_link_begun(const gp_link *link, uint64_t position);
 
 /* Worker: what it is running now (0 = nothing); client: what it said.  0 after a call ended. */
 void gp_link_set_running(gp_link *link, uint64_t id);

@@ -330,6 +330,16 @@ static void scheduler_door_serve(control *c)
     control_orphaned(c);
 }
 
+/* End the process although its compute thread runs; the scheduler starts another worker in its place. */
+static _Noreturn void exit_at_once(control *c)
+{
+    gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+                 "ends: the client of the running task has exited");
+    gp_door_close(c->door);
+    gp_channel_close(c->clients, 0); /* removes the socket's path */
+    _exit(GP_WORKER_EXIT_ASKED);
+}
+
 static void control_loop(control *c)
 {
     while (!control_done(c)) {
@@ -341,6 +351,7 @@ static void control_loop(control *c)
             { .fd = c->signals, .events = POLLIN },
             { .fd = c->scheduler_door, .events = POLLIN },
             { .fd = c->runner == NULL ? -1 : gp_runner_link_fd(c->runner), .events = POLLIN },
+            { .fd = c->revoking && c->seat != NULL ? c->client_pidfd : -1, .events = POLLIN },
         };
 
         poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(c));
@@ -355,6 +366,8 @@ static void control_loop(control *c)
         if (c->seat != NULL)
             gp_seat_nudge(c->seat);
         control_answer(c);
+        if (control_tasks_abandoned(c))
+            exit_at_once(c);
         if (fds[5].revents != 0)
             scheduler_door_serve(c);
         control_orphan_serve(c);

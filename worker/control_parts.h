@@ -157,7 +157,9 @@ void control_tasks_regroup(control *c); /* the lease has another generation */
 void control_tasks_cancel(control *c, const gp_task_stop *stop);
 void control_tasks_lost(control *c, uint32_t index); /* a member died */
 void control_tasks_stop(control *c);                 /* compute is to leave */
-void control_tasks_left(control *c);                 /* it has */
-void control_tasks_drop(control *c);                 /* the lease ends; compute is idle */
+/* Return whether a call runs although its client has exited and the lease is revoked. */
+bool control_tasks_abandoned(const control *c);
+void control_tasks_left(control *c); /* it has */
+void control_tasks_drop(control *c); /* the lease ends; compute is idle */
 
 #endif

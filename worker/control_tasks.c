@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "worker/blobs.h"
+#include "worker/comm/process.h"
 #include "worker/control_parts.h"
 #include "worker/tasks.h"
 
@@ -107,7 +108,6 @@ static gp_status seat_open(control *c, task_offer *offer, gp_error *err)
         return status;
     offer->segment = offer->bell = -1;
     c->seat_door = offer->door_id;
-    c->seat->worker = c->options->index;
     control_tasks_regroup(c);
     gp_train_control_reset(&c->train);
     gp_run_offer(c->run, c->seat);
@@ -158,6 +158,12 @@ void control_tasks_left(control *c)
     c->seat_door = 0;
     if (c->work == WORK_TASKS)
         c->work = WORK_IDLE;
+}
+
+bool control_tasks_abandoned(const control *c)
+{
+    return c->revoking && c->seat != NULL && gp_link_running(c->seat->link) != 0 && c->client_pidfd >= 0 &&
+           gp_process_dead(c->client_pidfd);
 }
 
 void control_tasks_stop(control *c)

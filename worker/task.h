@@ -66,8 +66,8 @@ typedef gp_status (*gp_task_fn)(gp_task *task, gp_error *err);
 uint32_t gp_task_index(const gp_task *task);
 uint32_t gp_task_size(const gp_task *task);
 
-uint32_t gp_task_worker(
-    const gp_task *task); /* the worker's index in the pool, as `gradpool status` shows it */
+/* The worker's number in its team, 1 .. size, as in `.worker` of a request and in messages; in a block too. */
+uint32_t gp_task_worker(const gp_task *task);
 int64_t gp_task_iteration(const gp_task *task); /* of a parfor: the value of the range; else 0 */
 uint64_t gp_task_position(
     const gp_task *task); /* of a parfor: the iteration's position in the range, from 0 */

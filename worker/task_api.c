@@ -164,7 +164,7 @@ uint32_t gp_task_size(const gp_task *task)
 
 uint32_t gp_task_worker(const gp_task *task)
 {
-    return task->tasks->seat->worker;
+    return atomic_load(&task->tasks->seat->rank) + 1;
 }
 
 int64_t gp_task_iteration(const gp_task *task)

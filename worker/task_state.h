@@ -35,7 +35,6 @@ typedef struct gp_seat {
     gp_blobs *blobs;
     int bell;              /* the client's eventfd */
     int64_t opened_ns;     /* begun_ns and ended_ns count from here */
-    uint32_t worker;       /* index in the pool */
     _Atomic uint32_t stop; /* not 0: leave the link; control sets it and rings gp_link_wake() */
     _Atomic uint32_t rank; /* place in the lease, from 0, and its members: they change with its generation */
     _Atomic uint32_t size;

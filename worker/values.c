@@ -222,7 +222,7 @@ gp_status gp_value_get_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *o
         return status;
     kept = gp_names_find(tasks->values, name);
     if (kept == NULL)
-        return gp_fail(err, GP_ENOENT, "worker %u has no value \"%s\"", tasks->seat->worker, name);
+        return gp_fail(err, GP_ENOENT, "it has no value \"%s\"", name);
     out->data = kept->view.data;
     out->bytes = kept->view.bytes;
     return GP_OK;

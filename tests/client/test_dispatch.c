@@ -367,16 +367,16 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     w.now += 21 * MS;
     dispatch_tick(w.d, w.now);
     CHECK_INT(running->id, w.workers[0].stopped);
-    CHECK(running->begun_late && !w.workers[0].replace);
-    w.now += DISPATCH_KILL_NS + DISPATCH_LATE_NS + 1; /* we were stopped: the worker, too? */
+    CHECK(running->over_limit && !w.workers[0].replace);
+    w.now += DISPATCH_GRACE_MS * (int64_t)MS + DISPATCH_LATE_NS + 1; /* we were stopped: the worker, too? */
     dispatch_tick(w.d, w.now);
     CHECK(!w.workers[0].replace);
-    CHECK_INT(w.now + DISPATCH_KILL_NS / 2, dispatch_next_ns(w.d, w.now));
-    w.now += DISPATCH_KILL_NS / 2;
+    CHECK_INT(w.now + DISPATCH_GRACE_MS * (int64_t)MS / 2, dispatch_next_ns(w.d, w.now));
+    w.now += DISPATCH_GRACE_MS * (int64_t)MS / 2;
     dispatch_tick(w.d, w.now);
     CHECK(w.workers[0].replace);
     death(&w, 1);
-    CHECK(dispatch_next_over(w.d) == running && running->status == GP_ECANCELED);
+    CHECK(dispatch_next_over(w.d) == running && running->status == GP_ETIMELIMIT);
     CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
     gp_free(running);
     gp_free(inside);
@@ -415,6 +415,121 @@ TEST(what_means_nothing_to_another_process_ends_with_its_worker_and_goes_before_
     gp_free(usual);
     gp_free(first);
     gp_free(second);
+    dispatch_free(w.d);
+}
+
+/* Begin the next call of a worker and end it after a while; the call. */
+static team_unit *run_next(world *w, uint32_t worker, int64_t ran_ns)
+{
+    dispatch_fill(w->d, w->now);
+    let_begin(w, worker);
+    w->now += ran_ns;
+    return answer(w, worker, GP_OK, ran_ns);
+}
+
+TEST(an_urgent_call_is_next_although_others_were_sent_before)
+{
+    team_unit *usual[8], *urgent;
+    world w;
+
+    world_begin(&w, 1, 0);
+    for (int i = 0; i < 8; i++)
+        usual[i] = submit(&w, unit_new(&w));
+    let_begin(&w, 1);
+    CHECK_INT(2, w.workers[0].count);
+    urgent = unit_new(&w);
+    urgent->priority = 10;
+    submit(&w, urgent);
+    CHECK_INT(UNIT_READY, usual[1]->state);
+    CHECK_INT(0, usual[1]->attempts);
+    CHECK(answer(&w, 1, GP_OK, 500 * MS) == usual[0]);
+    CHECK(run_next(&w, 1, 500 * MS) == urgent);
+    for (int i = 1; i < 8; i++) /* the others keep their order */
+        CHECK(run_next(&w, 1, 500 * MS) == usual[i]);
+    for (int i = 0; i < 8; i++)
+        gp_free(usual[i]);
+    gp_free(urgent);
+    dispatch_free(w.d);
+}
+
+TEST(no_call_of_lower_priority_begins_on_any_worker_while_an_urgent_one_waits)
+{
+    team_unit *urgent, *ended;
+    world w;
+    int before = 0;
+
+    world_begin(&w, 2, 0);
+    for (int i = 0; i < 8; i++)
+        submit(&w, unit_new(&w));
+    let_begin(&w, 1);
+    let_begin(&w, 2);
+    urgent = unit_new(&w);
+    urgent->priority = 1;
+    submit(&w, urgent); /* it waits behind the running call of either worker */
+
+    uint32_t behind = urgent->state == UNIT_SENT ? urgent->worker : 1, other = 3 - behind;
+
+    gp_free(answer(&w, other, GP_OK, MS));
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, urgent->state);
+    CHECK(w.workers[other - 1].ring[0] == urgent);
+    CHECK_INT(1, urgent->attempts);
+    gp_free(answer(&w, behind, GP_OK, MS));
+    for (int i = 0; i < 6; i++) {
+        ended = run_next(&w, behind, MS);
+        before += ended == NULL;
+        gp_free(ended);
+    }
+    CHECK_INT(0, before);
+    CHECK(run_next(&w, other, MS) == urgent);
+    gp_free(urgent);
+    dispatch_free(w.d);
+}
+
+TEST(nothing_waits_behind_a_call_that_turns_out_long)
+{
+    team_unit *units[4];
+    world w;
+
+    world_begin(&w, 2, 0);
+    for (int i = 0; i < 4; i++)
+        units[i] = submit(&w, unit_new(&w));
+    let_begin(&w, 1);
+    let_begin(&w, 2);
+    CHECK_INT(2, w.workers[0].count);
+    CHECK_INT(w.now + DISPATCH_SOLO_NS, dispatch_next_ns(w.d, w.now));
+    w.now += DISPATCH_SOLO_NS;
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(1, w.workers[0].count);
+    CHECK_INT(1, w.workers[1].count);
+    CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
+    CHECK(answer(&w, 2, GP_OK, MS) == units[1]);
+    CHECK(run_next(&w, 2, MS) == units[2]);
+    CHECK(run_next(&w, 2, MS) == units[3]); /* the first still runs */
+    CHECK(answer(&w, 1, GP_OK, 100 * MS) == units[0]);
+    for (int i = 0; i < 4; i++)
+        gp_free(units[i]);
+    dispatch_free(w.d);
+}
+
+TEST(a_cancel_without_grace_replaces_the_worker_at_once)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *running = submit(&w, unit_new(&w));
+
+    let_begin(&w, 1);
+    dispatch_cancel(w.d, running, DISPATCH_GRACE_MS, w.now);
+    CHECK_INT(running->id, w.workers[0].stopped);
+    CHECK(!w.workers[0].replace);
+    dispatch_cancel(w.d, running, 2 * DISPATCH_GRACE_MS, w.now); /* cannot extend it */
+    CHECK_INT(w.now + DISPATCH_GRACE_MS * (int64_t)MS, dispatch_next_ns(w.d, w.now));
+    dispatch_cancel(w.d, running, 0, w.now);
+    CHECK(w.workers[0].replace);
+    death(&w, 1);
+    CHECK(dispatch_next_over(w.d) == running && running->status == GP_ECANCELED);
+    gp_free(running);
     dispatch_free(w.d);
 }
 

@@ -213,7 +213,7 @@ static inline bool workers_kept(int64_t since_ms)
     gp_team_info info;
 
     gp_team_get_info(team, &info);
-    return info.worker_deaths == 0 || gp_now_ms() - since_ms >= DISPATCH_KILL_NS / 1000000;
+    return info.worker_deaths == 0 || gp_now_ms() - since_ms >= DISPATCH_GRACE_MS;
 }
 
 static inline gp_future_info info_of(const gp_future *future)

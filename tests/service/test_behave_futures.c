@@ -415,8 +415,8 @@ TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
     gp_future *slow = call_with((gp_parfeval_request){ .run_ms_max = 50 }, "nap", &ms, sizeof(ms));
 
     status = end_of(slow);
-    CHECK(status == GP_ECANCELED || status == GP_ETIMEDOUT);
-    CHECK_CONTAINS(err.message, "longer than it may");
+    CHECK_STATUS(GP_ETIMELIMIT, status);
+    CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
     gp_future_free(busy);
     gp_future_free(slow);
     gp_future_free(late);
@@ -551,7 +551,7 @@ TEST(a_call_of_higher_priority_overtakes_those_that_wait)
     REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     for (int i = 0; i < 20; i++)
         before += info_of(low[i]).ended_ns < info_of(high).started_ns;
-    CHECK(before <= 4); /* a few may have been given to the worker ahead of time */
+    CHECK_INT(0, before);
     gp_future_free(busy);
     gp_future_free(high);
     free_all(low, 20);

@@ -2,10 +2,17 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "client/gradpool.h"
+#include "client/team.h"
 #include "tests/service/pools.h"
 
 enum { MIB = 1 << 20 };
+
+/* The argument of `mark_file`. */
+typedef struct mark {
+    uint32_t number;
+    double ms;
+    char path[200], gate[200];
+} mark;
 
 typedef struct fixture {
     gp_pool *pool;
@@ -290,6 +297,61 @@ TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
     end(&f);
 }
 
+/* Bytes of shared payloads that a process has mapped. */
+static size_t shared_mapped(pid_t pid)
+{
+    char path[40], line[400];
+    size_t sum = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        unsigned long begin, end;
+
+        if (strstr(line, "memfd:gradpool-shared") != NULL && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            sum += end - begin;
+    }
+    if (file != NULL)
+        fclose(file);
+    return sum;
+}
+
+TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
+{
+    fixture f;
+    gp_shared *shared;
+    void *memory;
+    pid_t pids[2];
+    int64_t deadline_ms;
+
+    REQUIRE(begin(&f, 2));
+    const gp_function *sum = function(&f, "sum");
+    int before = descriptors();
+
+    REQUIRE(worker_pids(&f, pids, 2) == 2);
+    REQUIRE_OK(gp_shared_map(&shared, &memory, 8 * MIB, &f.err), f.err);
+    memset(memory, 1, 8 * MIB);
+    for (uint32_t w = 1; w <= 2; w++) {
+        gp_future *future = call(&f, (gp_parfeval_request){ .function = sum, .shared = shared, .worker = w });
+
+        CHECK_STATUS(GP_OK, gp_future_result(future, NULL, NULL, &f.err));
+        gp_future_free(future);
+    }
+    for (int w = 0; w < 2; w++)
+        CHECK(shared_mapped(pids[w]) >= 8 * MIB);
+    gp_shared_free(shared);
+    deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS / 12;
+    while (
+        (shared_mapped(pids[0]) >= 8 * MIB || shared_mapped(pids[1]) >= 8 * MIB || descriptors() > before) &&
+        gp_now_ms() < deadline_ms)
+        gp_sleep_ms(1);
+    for (int w = 0; w < 2; w++)
+        CHECK(shared_mapped(pids[w]) < 8 * MIB);
+    CHECK_INT(before, descriptors());
+    end(&f);
+}
+
 TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
 {
     fixture f;
@@ -306,6 +368,27 @@ TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
                              &(gp_parfeval_request){ .function = nothing, .needs = GP_NEEDS_GPU }, &f.err));
     CHECK_CONTAINS(f.err.message, "none of the 2 workers has a GPU");
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &(gp_parfeval_request){ 0 }, &f.err));
+    CHECK_STATUS(GP_EINVAL,
+                 gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .after_count = 1 },
+                             &f.err));
+    CHECK_CONTAINS(f.err.message, "after is NULL");
+    CHECK_STATUS(GP_EINVAL, gp_futures_wait(&(gp_future *){ NULL }, 1, GP_WAIT_ALL, 0, &f.err));
+    CHECK_CONTAINS(f.err.message, "futures[0] of 1 is NULL");
+
+    gp_future *first = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 2 });
+    gp_parfeval_request follower = { .function = nothing, .follow = first, .worker = 1 };
+
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &follower, &f.err));
+    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and is to run on worker 1");
+    CHECK_STATUS(GP_OK, gp_future_wait(first, -1, &f.err));
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &follower, &f.err));
+    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and is to run on worker 1");
+    follower.worker = 2;
+    CHECK_STATUS(GP_OK, gp_parfeval(&future, f.team, &follower, &f.err));
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    CHECK_INT(2, info(future).worker);
+    CHECK_STATUS(GP_EINVAL, gp_future_cancel_grace(future, -1, &f.err));
+    CHECK_CONTAINS(f.err.message, "a grace period of -1 ms");
     CHECK_STATUS(GP_EINVAL,
                  gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .priority = 1001 },
                              &f.err));
@@ -491,6 +574,37 @@ TEST(priorities_and_wishes_for_a_worker_are_kept)
     end(&f);
 }
 
+TEST(an_urgent_call_is_the_next_to_begin_also_of_calls_that_a_worker_was_sent)
+{
+    enum { COUNT = 8 };
+    fixture f;
+    mark m = { .number = 0 };
+    gp_future *last = NULL;
+    uint32_t order[COUNT + 1] = { 0 };
+    FILE *file;
+
+    REQUIRE(begin(&f, 1));
+    const gp_function *marker = function(&f, "mark_file");
+    gp_future *first = held(&f, function(&f, "hold"), "go", 0);
+
+    CHECK(await_bytes("go.begun", 1));
+    snprintf(m.path, sizeof(m.path), "%s/marks", pools_root);
+    for (m.number = 1; m.number <= COUNT; m.number++)
+        last = call(&f, (gp_parfeval_request){ .function = marker, .argument = &m, .bytes = sizeof(m) });
+    call(&f, (gp_parfeval_request){ .function = marker, .argument = &m, .bytes = sizeof(m), .priority = 10 });
+    let_go("go");
+    CHECK_STATUS(GP_OK, gp_future_wait(first, -1, &f.err));
+    CHECK_STATUS(GP_OK, gp_future_wait(last, -1, &f.err));
+    file = fopen(m.path, "re");
+    REQUIRE(file != NULL);
+    CHECK_INT(COUNT + 1, fread(order, sizeof(order[0]), COUNT + 1, file));
+    fclose(file);
+    CHECK_INT(COUNT + 1, order[0]);
+    for (uint32_t k = 1; k <= COUNT; k++)
+        CHECK_INT(k, order[k]);
+    end(&f);
+}
+
 TEST(a_long_call_does_not_hold_up_those_that_were_given_after_it)
 {
     fixture f;
@@ -546,10 +660,18 @@ TEST(calls_come_after_others_and_fail_with_them)
     CHECK(info(after).started_ns >= info(first).ended_ns);
     CHECK_STATUS(GP_ECANCELED, gp_future_result(grandchild, NULL, NULL, &f.err));
     CHECK_STATUS(GP_ECANCELED, gp_future_result(orphan, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "comes after");
+    char cause[100];
+
+    snprintf(cause, sizeof(cause), "call %u, which it depends on, failed: worker ", (unsigned)info(bad).id);
+    CHECK_CONTAINS(f.err.message, cause);
+    CHECK_CONTAINS(f.err.message, "attempt 1 fails");
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(grandchild, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, cause); /* the call that failed, not the one between */
+    CHECK_CONTAINS(f.err.message, "attempt 1 fails");
     gp_future *late = call(&f, (gp_parfeval_request){ .function = who, .after = &bad, .after_count = 1 });
 
     CHECK_STATUS(GP_ECANCELED, gp_future_result(late, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, cause);
     end(&f);
 }
 
@@ -564,15 +686,19 @@ TEST(deadlines_for_beginning_and_for_running_are_kept)
     gp_future *late = call(&f, (gp_parfeval_request){ .function = nothing, .start_within_ms = 30 });
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_result(late, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "not begun");
+    CHECK_CONTAINS(f.err.message, "not begun within its time limit of 30 ms");
     CHECK_INT(GP_FUTURE_RUNNING, info(busy).state);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(busy, 1, &f.err));
+    CHECK_CONTAINS(f.err.message, "did not end within 1 ms: it runs on worker 1");
     let_go("go");
     gp_future *running =
         call(&f, (gp_parfeval_request){
                      .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 150 });
 
-    CHECK_STATUS(GP_ECANCELED, gp_future_result(running, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "longer than it may");
+    CHECK_STATUS(GP_ETIMELIMIT, gp_future_result(running, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message,
+                   "worker 1: it ran longer than its time limit of 150 ms and was canceled after ");
+    CHECK_INT(GP_ETIMELIMIT, info(running).status);
     end(&f);
 }
 
@@ -653,6 +779,25 @@ TEST(a_canceled_call_that_does_not_listen_loses_its_worker_and_the_team_goes_on)
     end(&f);
 }
 
+TEST(a_cancel_with_no_grace_kills_the_worker_at_once)
+{
+    fixture f;
+    gp_team_info i;
+
+    REQUIRE(begin(&f, 1));
+    gp_future *deaf = held(&f, function(&f, "sleep_deaf"), "begun", 0);
+
+    CHECK(await_bytes("begun", 1));
+    CHECK_STATUS(GP_OK, gp_future_cancel_grace(deaf, GP_CANCEL_GRACE_MS_MAX, &f.err));
+    CHECK_INT(GP_FUTURE_RUNNING, info(deaf).state);
+    CHECK_STATUS(GP_OK, gp_future_cancel_grace(deaf, 0, &f.err));
+    CHECK_STATUS(GP_ECANCELED, gp_future_result(deaf, NULL, NULL, &f.err));
+    CHECK_CONTAINS(f.err.message, "did not end within 0 ms: its worker was replaced");
+    gp_team_get_info(f.team, &i);
+    CHECK_INT(1, i.worker_deaths);
+    end(&f);
+}
+
 TEST(canceling_races_with_ending_five_thousand_times)
 {
     fixture f;
@@ -704,12 +849,6 @@ TEST(canceling_the_team_ends_everything)
 }
 
 /* ---- deaths ---- */
-
-typedef struct mark {
-    uint32_t number;
-    double ms;
-    char path[200], gate[200];
-} mark;
 
 TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
 {
@@ -1044,7 +1183,33 @@ TEST(two_teams_work_side_by_side)
     CHECK_STATUS(GP_EINVAL, gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = b }, &f.err));
     CHECK_STATUS(GP_OK, gp_futures_wait(futures[1], 50, GP_WAIT_ALL, -1, &f.err));
     CHECK_STATUS(GP_OK, gp_futures_wait(futures[0], 50, GP_WAIT_ALL, -1, &f.err));
-    CHECK(info(futures[0][0]).worker != info(futures[1][0]).worker);
+    gp_future_info infos[] = { info(futures[0][0]), info(futures[1][0]) };
+
+    CHECK_INT(1, infos[0].worker); /* each team counts from 1 */
+    CHECK_INT(1, infos[1].worker);
+    CHECK_INT(3, infos[0].pool_worker + infos[1].pool_worker);
+
+    /* Requests, infos, tasks, values and messages of the team that has the pool's worker 2 have the team's number. */
+    fixture *s = infos[0].pool_worker == 2 ? &f : &g;
+    const void *data;
+    size_t bytes;
+    gp_future *same =
+        call(s, (gp_parfeval_request){ .function = function(s, "who"), .worker = infos[1].worker });
+    gp_future *bad = call(s, (gp_parfeval_request){ .function = function(s, "square") });
+    void *value;
+
+    CHECK_STATUS(GP_OK, gp_future_result(same, &data, &bytes, &s->err));
+    CHECK_INT(1, *(const uint32_t *)data);
+    CHECK_STATUS(GP_EINVAL, gp_future_result(bad, NULL, NULL, &s->err));
+    CHECK_CONTAINS(s->err.message, "worker 1 (2 in the pool): the argument");
+    CHECK_STATUS(GP_ENOENT, gp_team_get(s->team, 1, "nothing", &value, &bytes, &s->err));
+    CHECK_TEXT("worker 1 (2 in the pool): it has no value \"nothing\"", s->err.message);
+    gp_future *dead = call(
+        s, (gp_parfeval_request){
+               .function = function(s, "die"), .argument = "exit", .bytes = sizeof("exit"), .attempts = 1 });
+
+    CHECK_STATUS(GP_EPEER, gp_future_result(dead, NULL, NULL, &s->err));
+    CHECK_CONTAINS(s->err.message, "worker 1 (2 in the pool, pid ");
     CHECK_STATUS(GP_EBUSY,
                  gp_team_open(&other, f.pool, &(gp_team_options){ .lease = { .no_wait = true } }, &f.err));
     gp_team_close(g.team);
@@ -1109,6 +1274,35 @@ TEST(a_client_that_is_killed_leaves_the_pool_free)
 
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
     close(pipes[0]);
+    end(&f);
+}
+
+TEST(a_task_of_a_dead_client_is_killed_without_a_grace_period)
+{
+    fixture f = { 0 };
+    int status;
+    static char log[1 << 16];
+
+    pools_begin(NULL);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_error err;
+        fixture g = { 0 };
+
+        if (gp_pool_open(&g.pool, &(gp_pool_options){ .workers = 1 }, &err) != GP_OK ||
+            gp_team_open(&g.team, g.pool, NULL, &err) != GP_OK)
+            _exit(1);
+        gp_future_wait(held(&g, function(&g, "sleep_deaf"), "begun", 0), -1, &err);
+        _exit(2);
+    }
+    CHECK(await_bytes("begun", 1));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .attach_only = true }, &f.err), f.err);
+    REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
+    slurp(f.team->pool->grant.slots[0].log, log, sizeof(log));
+    CHECK_CONTAINS(log, "ends: the client of the running task has exited");
     end(&f);
 }
 
@@ -1210,6 +1404,8 @@ TEST(lines_of_tasks_reach_the_log_callback_and_stop_ends_a_wait)
     CHECK_TEXT("1 a line", line);
     gp_future *slow = nap(&f, function(&f, "sleep_ms"), 1e9);
 
+    while (info(slow).state != GP_FUTURE_RUNNING)
+        gp_sleep_ms(1);
     stop_flag = 1;
     CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &f.err));
     CHECK_INT(GP_FUTURE_RUNNING, info(slow).state);

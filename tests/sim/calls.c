@@ -548,7 +548,7 @@ void sim_pumps(sim *s, sim_client *client)
         sim_task *task = &client->tasks[sim_draw(&client->dice, client->task_count)];
 
         if (!task->ended)
-            dispatch_cancel(client->calls, &task->unit, now_ns);
+            dispatch_cancel(client->calls, &task->unit, DISPATCH_GRACE_MS, now_ns);
     }
     if (!end_over(s, client))
         return;

@@ -77,7 +77,6 @@ static void link_make(void)
     s.door = doors[0];
     s.client.door = doors[1];
     s.client.send_blob = blob_add;
-    s.seat->worker = 3;
     s.seat->rank = 1;
     s.seat->size = 4;
     s.device = (gp_worker_device){ .kind = GP_DEVICE_CPU, .uuid = "cpu-0", .name = "a CPU", .shared = true };
@@ -605,7 +604,7 @@ TEST(a_task_knows_where_it_is)
 {
     link_with_calls();
     CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
-    CHECK_TEXT("2 of 4, worker 3, attempt 1, cpu 0 cpu-0, 1 cores", (const char *)last.content);
+    CHECK_TEXT("2 of 4, worker 2, attempt 1, cpu 0 cpu-0, 1 cores", (const char *)last.content);
     link_end();
 }
 
@@ -622,7 +621,7 @@ TEST(values_are_put_and_got_by_both_sides)
     check_failed(GP_ENOENT, "nothing is kept");
     call_new(&s.client, GP_CALL_GET, "kept", 4);
     answer(&s.client, call_send(&s.client));
-    check_failed(GP_ENOENT, "worker 3 has no value \"kept\"");
+    check_failed(GP_ENOENT, "it has no value \"kept\"");
     call_new(&s.client, GP_CALL_PUT, named, sizeof(named) - 1);
     answer(&s.client, call_send(&s.client));
     CHECK(run(&s.client, recall, NULL, 0));
