@@ -168,7 +168,7 @@ static gp_status loop_open(parfor *loop, gp_error *err)
 
     if (status == GP_OK)
         status = team_lasting_add(&loop->open, loop->team, &call, GP_EVERY_WORKER, err);
-    gp_shared_free(own);
+    shared_leave(own);
     return status;
 }
 

@@ -56,7 +56,8 @@ typedef struct parfor {
     uint32_t combining; /* calls that combine accumulators, given out */
     bool ordered;       /* results wait for those of earlier iterations */
     uint64_t kept_bytes;
-    uint64_t done; /* iterations */
+    uint64_t undelivered; /* iterations that have ended and whose results `each` has not seen */
+    uint64_t done;        /* iterations */
     int64_t told_ns;
     bool source_ended;
     bool changed;    /* something ended since this was last looked at */

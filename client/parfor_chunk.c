@@ -98,10 +98,10 @@ void parfor_cancel(parfor *loop)
             team_unit_cancel(loop->team, chunk->unit);
 }
 
-/* All before it are done with: delivered, or ended where nobody waits for an order. */
+/* Count the iterations that are settled: ended, and their results, if any, seen by `each`. */
 static void settle(parfor *loop)
 {
-    uint64_t waiting = loop->plan.out;
+    uint64_t waiting = loop->plan.out + loop->undelivered;
 
     if (loop->ordered)
         return; /* by delivering */
@@ -201,6 +201,7 @@ static void finished_add(parfor *loop, parfor_chunk *chunk)
     parfor_chunk **link = &loop->finished;
 
     loop->kept_bytes += chunk->answer.bytes;
+    loop->undelivered += chunk->done;
     while (*link != NULL && (!loop->ordered || (*link)->piece.first < chunk->piece.first))
         link = &(*link)->next;
     chunk->next = *link;
@@ -211,6 +212,7 @@ static void chunk_done(gp_team *team, void *context, const team_outcome *outcome
 {
     parfor_chunk *chunk = context;
     parfor *loop = chunk->loop;
+    char name[TEAM_NAME_BYTES];
     gp_error error;
 
     (void)team;
@@ -223,7 +225,7 @@ static void chunk_done(gp_team *team, void *context, const team_outcome *outcome
         return;
     }
     if (answer_take(chunk, outcome, &error) != GP_OK) {
-        gp_error_prefix(&error, "worker %" PRIu32, team_worker_index(loop->team, outcome->worker));
+        gp_error_prefix(&error, "%s", team_worker_name(loop->team, outcome->worker, 0, name));
         loop_fail(loop, chunk->piece.first, error.code, error.message);
         chunk_free(chunk);
         return;
@@ -232,11 +234,11 @@ static void chunk_done(gp_team *team, void *context, const team_outcome *outcome
     loop->done += chunk->done;
     if (loop->items != NULL)
         items_end(loop, chunk->piece.first, chunk->done);
-    settle(loop);
     if (loop->ordered || chunk->answer.bytes != 0)
         finished_add(loop, chunk);
     else
         chunk_free(chunk);
+    settle(loop);
 }
 
 gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error *err)
@@ -326,11 +328,12 @@ gp_status parfor_deliver(parfor *loop, gp_error *err)
             break;
         loop->finished = chunk->next;
         loop->kept_bytes -= chunk->answer.bytes;
-        if (loop->ordered) {
+        if (loop->ordered)
             loop->plan.settled += chunk->done;
-            loop->changed = true; /* there is room in the window */
-        }
         chunk_deliver(loop, chunk);
+        loop->undelivered -= chunk->done;
+        settle(loop);
+        loop->changed = true; /* there is room in the window */
         chunk_free(chunk);
     }
     return GP_OK;
@@ -344,6 +347,7 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
     parfor *loop = pairs->loop;
     const unsigned char *data = outcome->data;
     gp_status status = outcome->status;
+    char name[TEAM_NAME_BYTES];
     gp_error error;
 
     (void)team;
@@ -352,8 +356,9 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
     if (status != GP_OK)
         gp_fail(&error, status, "combining results: %s", outcome->sentence);
     else if (outcome->bytes != (size_t)pairs->count * loop->wire.reduce_bytes)
-        status = gp_fail(&error, GP_EPROTO, "combining results: worker %" PRIu32 " gave %zu bytes for %u",
-                         team_worker_index(loop->team, outcome->worker), outcome->bytes, pairs->count);
+        status =
+            gp_fail(&error, GP_EPROTO, "combining results: %s gave %zu bytes for %u",
+                    team_worker_name(loop->team, outcome->worker, 0, name), outcome->bytes, pairs->count);
     for (uint32_t k = 0; status == GP_OK && k < pairs->count; k++)
         status =
             gp_tree_set_pair(loop->tree, pairs->nodes[k], data + (size_t)k * loop->wire.reduce_bytes, &error);

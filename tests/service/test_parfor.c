@@ -296,6 +296,41 @@ TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
     team_end_all();
 }
 
+static bool slow_each(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    source *s = context;
+
+    (void)iteration;
+    (void)data;
+    s->wrong += bytes != sizeof(int64_t);
+    gp_sleep_ms(2); /* the workers have ended all that they were given */
+    s->taken++;
+    return true;
+}
+
+TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
+{
+    source s = { .limit = 60 };
+    int64_t pause = 0;
+
+    REQUIRE(team_begin(2, NULL));
+    gp_parfor_request request = { .function = function("echo"),
+                                  .argument = &pause,
+                                  .bytes = sizeof(pause),
+                                  .next = source_next,
+                                  .input_bytes = sizeof(int64_t),
+                                  .each = slow_each,
+                                  .unordered = true,
+                                  .context = &s,
+                                  .in_flight = 5 };
+
+    CHECK_STATUS(GP_OK, loop(request));
+    CHECK_INT(60, s.taken);
+    CHECK_INT(0, s.wrong);
+    CHECK(s.most <= 5); /* taken from the source, and not seen by `each` */
+    team_end_all();
+}
+
 TEST(a_source_may_be_reduced)
 {
     source s = { .limit = 1003 };
