@@ -17,12 +17,20 @@ enum {
     DEATH_MS = 2000,       /* from a rank that complains of a death to the notice of that death */
 };
 
+/* How much the error of a rank explains the failure of its block, ascending. */
+typedef enum rank_cause {
+    RANK_CANCELED,     /* the block was ended */
+    RANK_GROUP_FAILED, /* a collective or message failed, perhaps because of another rank */
+    RANK_FAILED,       /* by itself */
+    RANK_DIED,         /* no worker answered */
+} rank_cause;
+
 typedef struct block_rank {
     gp_block *block;
     team_unit *unit; /* NULL: ended, or never submitted */
-    bool died;       /* no worker answered */
-    bool kept;       /* the result is on the worker still */
-    gp_error error;  /* code GP_OK: it has a result */
+    rank_cause cause;
+    bool kept;      /* the result is still on the worker */
+    gp_error error; /* code GP_OK: it has a result */
     int64_t ended_ns;
     uint64_t bytes;
     team_bytes result;
@@ -66,34 +74,47 @@ static void rank_take(block_rank *rank, const team_outcome *outcome)
     team_bytes_take(&rank->result, outcome, &rank->error);
 }
 
+static rank_cause cause_of(const team_outcome *outcome)
+{
+    if (outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE))
+        return RANK_DIED;
+    if (outcome->status == GP_ECANCELED)
+        return RANK_CANCELED;
+    if (outcome->status == GP_EPEER ||
+        (outcome->answer != NULL && outcome->answer->value == GP_BLOCK_GROUP_FAILED))
+        return RANK_GROUP_FAILED;
+    return RANK_FAILED;
+}
+
 static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 {
     block_rank *rank = context;
     gp_block *block = rank->block;
+    char name[TEAM_NAME_BYTES];
 
     rank->unit = NULL;
     rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
-    rank->died = outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE);
-    block->died |= rank->died;
+    rank->cause = cause_of(outcome);
+    block->died |= rank->cause == RANK_DIED;
+    team_worker_name(team, (uint32_t)(rank - block->ranks) + 1, 0, name);
     rank->error.code = GP_OK;
     if (outcome->status == GP_OK)
         rank_take(rank, outcome);
     else
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
-    if (rank->died && outcome->status == GP_ESTALE)
-        gp_fail(&rank->error, GP_EPEER, "worker %u died before it began its part",
-                team_worker_index(team, (uint32_t)(rank - block->ranks) + 1));
+    if (rank->cause == RANK_DIED && outcome->status == GP_ESTALE)
+        gp_fail(&rank->error, GP_EPEER, "%s died before it began its part", name);
     else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
-        gp_error_prefix(&rank->error, "worker %u",
-                        team_worker_index(team, (uint32_t)(rank - block->ranks) + 1));
+        gp_error_prefix(&rank->error, "%s", name);
     block->running--;
     if (rank->error.code == GP_OK)
         return;
     block->unclean = true;
-    if (rank->error.code == GP_ESTALE && outcome->answer != NULL && outcome->answer->value == 1)
+    if (rank->error.code == GP_ESTALE && outcome->answer != NULL &&
+        outcome->answer->value == GP_BLOCK_NOT_FORMED)
         block->outdated = true;
     /* A survivor of a death says so, or that its waits were ended. */
-    if (!rank->died && (rank->error.code == GP_EPEER || rank->error.code == GP_ECANCELED))
+    if (rank->cause != RANK_DIED && (rank->error.code == GP_EPEER || rank->error.code == GP_ECANCELED))
         block->complained = true;
     else if (!block->stopping)
         block_stop(block);
@@ -200,13 +221,7 @@ static gp_status block_submit(gp_block *block, const gp_spmd_request *request, g
     return status;
 }
 
-/* How much an error explains: a death what others met, and that the block was ended nothing. */
-static int rank_cause(const block_rank *rank)
-{
-    return rank->died ? 2 : rank->error.code != GP_ECANCELED ? 1 : 0;
-}
-
-/* Which error the caller hears of: among those that explain most, the first in time. */
+/* The rank whose error is the cause of the failure: among those that explain most, the first in time. */
 static const block_rank *block_first_failure(const gp_block *block)
 {
     const block_rank *first = NULL;
@@ -216,11 +231,26 @@ static const block_rank *block_first_failure(const gp_block *block)
 
         if (rank->error.code == GP_OK)
             continue;
-        if (first == NULL || rank_cause(rank) > rank_cause(first) ||
-            (rank_cause(rank) == rank_cause(first) && rank->ended_ns < first->ended_ns))
+        if (first == NULL || rank->cause > first->cause ||
+            (rank->cause == first->cause && rank->ended_ns < first->ended_ns))
             first = rank;
     }
     return first;
+}
+
+/* Give the ranks that ended because of another rank's failure that failure as their error. */
+static void block_explain(gp_block *block, const block_rank *first)
+{
+    for (uint32_t k = 0; k < block->size; k++) {
+        block_rank *rank = &block->ranks[k];
+        char name[TEAM_NAME_BYTES];
+
+        if (rank->error.code == GP_OK || rank == first || rank->cause > RANK_GROUP_FAILED ||
+            (rank->cause == RANK_GROUP_FAILED && first->cause == RANK_GROUP_FAILED))
+            continue;
+        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
+                team_worker_name(block->team, k + 1, 0, name), first->error.message);
+    }
 }
 
 /* Until all have ended; the error is why they did not do so by themselves. */
@@ -257,7 +287,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
     }
     if (status == GP_OK)
         status = block_submit(block, request, argument, err);
-    gp_shared_free(own);
+    shared_leave(own);
     if (status == GP_OK)
         status = block_wait(block, err);
     if (block->running > 0) {
@@ -333,6 +363,8 @@ static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *requ
         return status;
     status = block_run_again(block, request, err);
     failed = block_first_failure(block);
+    if (failed != NULL)
+        block_explain(block, failed);
     if (status == GP_OK && failed != NULL)
         status = gp_fail(err, failed->error.code, "%s", failed->error.message);
     *out = block;

@@ -52,6 +52,9 @@ enum {
     GP_TASK_REDUCE_MAX = 1 << 20, /* bytes of one accumulator */
 };
 
+/* gp_answer.value of a rank that failed (GP_CALL_BLOCK). */
+enum { GP_BLOCK_NOT_FORMED = 1, GP_BLOCK_GROUP_FAILED = 2 };
+
 typedef enum gp_call_kind {
     /* Code.  payload: gp_task_object, then the path it had (for messages); the file is the blob.  count: number that
      * the client gives it, from 1. */
@@ -70,7 +73,8 @@ typedef enum gp_call_kind {
      * new generation or number of ranks, and after a block that failed, that was GP_ANSWER_BROKEN, or whose ranks' counts
      * do not sum up to 0.  payload or blob: the argument; value: seed of the ranks' random streams.
      * answer: result inline when it is short, else it stays on the worker: flag GP_ANSWER_KEPT, value = its bytes;
-     * Of a failure, value 1: the group was not formed, so no rank has begun.
+     * Of a failure, value GP_BLOCK_NOT_FORMED: no rank has begun; GP_BLOCK_GROUP_FAILED: a collective or message of the
+     * rank had failed, perhaps because of another rank.
      * GP_CALL_FETCH gets it (once), GP_CALL_FORGET frees it.  count: messages that the rank has sent less those that it
      * has received, modulo 2^32. */
     GP_CALL_BLOCK = 11,

@@ -102,9 +102,17 @@ static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvou
 /* A comm of its own for each group: ranks that the last group had and this one has not may well be alive. */
 static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err)
 {
+    gp_comm_member members[GP_COMM_WORLD_MAX];
     gp_rendezvous *rendezvous;
     gp_comm_rendezvous how;
     gp_status status = group_begin(tasks, call, &rendezvous, &how, err);
+
+    /* Messages of the group name workers as the client does: by their number in the team. */
+    for (uint32_t rank = 0; status == GP_OK && rank < how.world; rank++) {
+        members[rank] = how.members[rank];
+        members[rank].index = rank + 1;
+    }
+    how.members = members;
 
     if (status == GP_OK)
         status = gp_comm_new(&group->comm, &gp_comm_shm, err);
@@ -270,7 +278,7 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
         return err->code;
     status = gp_group_join(&blocks->group, tasks, call, err);
     if (status != GP_OK) {
-        out->value = 1; /* so that no rank has begun */
+        out->value = GP_BLOCK_NOT_FORMED;
         return status;
     }
     gp_task_begin(&task, tasks, call);
@@ -291,5 +299,7 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
     out->count = blocks->group.balance;
     if (blocks->group.broken)
         out->flags |= GP_ANSWER_BROKEN;
+    if (status != GP_OK && blocks->group.broken)
+        out->value = GP_BLOCK_GROUP_FAILED;
     return status;
 }

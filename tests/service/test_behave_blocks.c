@@ -98,14 +98,17 @@ static gp_status run_one_of_many(gp_block **block, const char *does, const char 
     return run_block(block, "one_of_many", &one, sizeof(one));
 }
 
-/* Who waits for a rank that has ended may see that before it is told to end. */
-static bool ended_by_another(gp_block *block, uint32_t index, bool waited)
+/* Check that a rank reports the failure of another one as the cause of its own. */
+static void check_ended_by_another(gp_block *block, uint32_t index, const char *cause)
 {
     const void *data;
     size_t bytes;
-    gp_status status = gp_block_result(block, index, &data, &bytes, &err);
+    char own[20];
 
-    return status == GP_ECANCELED || (waited && status == GP_ESTATE);
+    CHECK_STATUS(GP_ECANCELED, gp_block_result(block, index, &data, &bytes, &err));
+    snprintf(own, sizeof(own), "worker %u: ", index);
+    CHECK_CONTAINS(err.message, own);
+    CHECK_CONTAINS(err.message, cause);
 }
 
 TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
@@ -126,9 +129,9 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
         CHECK_CONTAINS(err.message, "rank 2 gives up");
         CHECK_CONTAINS(err.message, "2");
         REQUIRE(block != NULL);
-        CHECK(ended_by_another(block, 1, i < 2));
+        check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
         CHECK_STATUS(GP_ECORRUPT, gp_block_result(block, 2, &data, &bytes, &err));
-        CHECK(ended_by_another(block, 3, i < 2));
+        check_ended_by_another(block, 3, "another rank: worker 2: rank 2 gives up");
         gp_block_free(block);
     }
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is whole */
@@ -149,6 +152,8 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
         CHECK_CONTAINS(err.message, "signal 9");
         REQUIRE(block != NULL);
         CHECK_STATUS(GP_EPEER, gp_block_result(block, 2, &data, &bytes, &err));
+        check_ended_by_another(block, 1, "another rank: worker 2 (pid ");
+        check_ended_by_another(block, 3, "signal 9");
         gp_block_free(block);
         REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
         gp_block_free(block);
@@ -205,7 +210,15 @@ TEST(a_block_that_runs_too_long_is_ended)
     BEGIN(2);
     request.function = find("nap");
     status = gp_spmd(&block, team, &request, &err);
-    CHECK(status == GP_ECANCELED || status == GP_ETIMEDOUT);
+    CHECK_STATUS(GP_ETIMELIMIT, status);
+    CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+    for (uint32_t index = 1; index <= 2; index++) {
+        const void *data;
+        size_t bytes;
+
+        CHECK(gp_block_result(block, index, &data, &bytes, &err) != GP_OK);
+        CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+    }
     gp_block_free(block);
     CHECK_INT(25, number_of(call("square", 5)));
     team_end();

@@ -85,9 +85,9 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
     case SHM_OVER:
         return gp_fail(
             err, GP_ESTATE,
-            "worker %u (rank %u, pid %d) has ended its part while worker %u (rank %u) waits for it: "
-            "every rank must call the same collectives, and a receive needs a send",
-            member->index, rank, (int)member->pid, shm->peers[waiter].member.index, waiter);
+            "worker %u (pid %d) has ended its part while worker %u waits for it: every rank must call the "
+            "same collectives, and a receive needs a send",
+            member->index, (int)member->pid, shm->peers[waiter].member.index);
     default:
         return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
                        member->index, rank, (int)member->pid, shm->base.generation);
