@@ -208,10 +208,12 @@ static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, co
         return gp_fail(err, GP_ESTALE, "lease %llu is not held now; `gradpool status` lists those that are",
                        (unsigned long long)event->lease);
     if (lease->floor == 0)
-        return gp_fail(err, GP_EINVAL,
-                       "lease %llu (%.80s) keeps its workers: only a training with max-restarts above 0, and "
-                       "without loads, changes their number while it runs",
-                       (unsigned long long)lease->id, lease->description);
+        return gp_fail(
+            err, GP_EINVAL,
+            "lease %llu (%.80s) keeps its workers while it runs: a team, a prediction or a command has a "
+            "fixed number; a training can be resized if it was begun with --max-restarts above 0 and "
+            "without --worker-load",
+            (unsigned long long)lease->id, lease->description);
     for (uint32_t s = 0; s < core->slot_count; s++)
         usable += gp_core_slot_usable(&core->slots[s]) && (may >> s & 1) != 0;
     if (event->workers > usable)
