@@ -328,6 +328,12 @@ TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
     CHECK_INT(60, s.taken);
     CHECK_INT(0, s.wrong);
     CHECK(s.most <= 5); /* taken from the source, and not seen by `each` */
+
+    gp_team_info info;
+
+    gp_team_get_info(team, &info); /* closing the loop on the workers is no call of the user's */
+    CHECK_INT(0, info.running);
+    CHECK_INT(0, info.waiting);
     team_end_all();
 }
 
