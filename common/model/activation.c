@@ -19,6 +19,8 @@ gp_status gp_activation_forward(gp_lowering *lowering, gp_activation function, d
 gp_status gp_activation_backward(gp_lowering *lowering, gp_activation function, double first, double second,
                                  gp_error *err)
 {
-    return gp_wire_backward_output(lowering,
-                                   activation_op(GP_OP_ACTIVATION_BACKWARD, function, first, second), err);
+    gp_op op = activation_op(GP_OP_ACTIVATION_BACKWARD, function, first, second);
+
+    return gp_activation_reads_input(function) ? gp_wire_backward_input(lowering, op, err)
+                                               : gp_wire_backward_output(lowering, op, err);
 }

@@ -36,14 +36,17 @@ static gp_op groupnorm_op(gp_opcode code, int64_t groups, double epsilon)
     gp_op op = gp_op_init(code);
 
     op.factor[0] = epsilon;
-    op.number[0] = (int32_t)groups;
+    op.number[0] = groups == GP_GROUPNORM_PIXELS ? 1 : (int32_t)groups;
+    op.number[1] = groups == GP_GROUPNORM_PIXELS;
     return op;
 }
 
 gp_status gp_groupnorm_forward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err)
 {
     gp_op op = groupnorm_op(GP_OP_GROUPNORM, groups, epsilon);
-    const gp_shape moments = gp_shape2(2, groups);
+    const gp_shape *x = &lowering->graph->values[lowering->x[0]].shape;
+    const int64_t pixels = gp_shape_count(x) / x->dim[0];
+    const gp_shape moments = gp_shape2(2, groups == GP_GROUPNORM_PIXELS ? pixels : groups);
     gp_status status = gp_lowering_save(lowering, 0, GP_F32, &moments, err);
 
     if (status != GP_OK)

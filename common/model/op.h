@@ -6,6 +6,7 @@
 #ifndef GP_OP_H
 #define GP_OP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/tensor.h"
@@ -35,8 +36,18 @@ typedef enum gp_activation {
     GP_ACTIVATION_CLIP,       /* min(max(x, factor[0]), factor[1]) */
     GP_ACTIVATION_SIGMOID,    /* 1 / (1 + exp(-x)) */
     GP_ACTIVATION_TANH,
-    GP_ACTIVATION_SCALE, /* factor[0] * x */
+    GP_ACTIVATION_SCALE,        /* factor[0] * x */
+    GP_ACTIVATION_HARD_SIGMOID, /* min(max(factor[0] * x + factor[1], 0), 1) */
+    GP_ACTIVATION_HARD_SWISH,   /* x * min(max(x / 6 + 1/2, 0), 1) */
+    GP_ACTIVATION_GELU,         /* x * (1 + erf(x / sqrt(2))) / 2 */
+    GP_ACTIVATION_GELU_TANH,    /* x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 */
 } gp_activation;
+
+/* Whether the derivative is computed from the input; that of all other functions is from the output. */
+static inline bool gp_activation_reads_input(gp_activation function)
+{
+    return function >= GP_ACTIVATION_HARD_SWISH;
+}
 
 /* How positions of the output of a resize map to its input, along an axis of n inputs and m outputs. */
 typedef enum gp_resize_mode {

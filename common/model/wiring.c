@@ -23,14 +23,25 @@ gp_status gp_wire_backward(gp_lowering *lowering, gp_op op, gp_error *err)
     return gp_lowering_emit(lowering, &op, err);
 }
 
-gp_status gp_wire_backward_output(gp_lowering *lowering, gp_op op, gp_error *err)
+/* Emit a backward op that reads a value of the forward pass and dy. */
+static gp_status wire_backward_of(gp_lowering *lowering, gp_op op, uint32_t value, gp_error *err)
 {
     if (lowering->dx[0] == GP_NO_VALUE)
         return GP_OK;
-    op.in[0] = lowering->y;
+    op.in[0] = value;
     op.in[1] = lowering->dy;
     op.out[0] = lowering->dx[0];
     return gp_lowering_emit(lowering, &op, err);
+}
+
+gp_status gp_wire_backward_input(gp_lowering *lowering, gp_op op, gp_error *err)
+{
+    return wire_backward_of(lowering, op, lowering->x[0], err);
+}
+
+gp_status gp_wire_backward_output(gp_lowering *lowering, gp_op op, gp_error *err)
+{
+    return wire_backward_of(lowering, op, lowering->y, err);
 }
 
 void gp_wire_infer_weights(gp_infer *infer, const gp_parameter_need *weight, int64_t outputs, bool bias)

@@ -12,6 +12,7 @@ gp_status gp_wire_infer_same(gp_infer *infer, gp_error *err);
 
 gp_status gp_wire_forward(gp_lowering *lowering, gp_op op, gp_error *err);         /* x -> y */
 gp_status gp_wire_backward(gp_lowering *lowering, gp_op op, gp_error *err);        /* dy -> dx */
+gp_status gp_wire_backward_input(gp_lowering *lowering, gp_op op, gp_error *err);  /* x, dy -> dx */
 gp_status gp_wire_backward_output(gp_lowering *lowering, gp_op op, gp_error *err); /* y, dy -> dx */
 
 /* Kinds with a weight and perhaps a bias. */

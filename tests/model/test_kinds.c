@@ -119,8 +119,10 @@ static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_
 
     for (uint32_t i = 0; i < graph->ops[GP_PHASE_TRAIN].count; i++) {
         const gp_op *op = &graph->ops[GP_PHASE_TRAIN].op[i];
-        bool kinked = op->code == GP_OP_ACTIVATION &&
-                      (op->function == GP_ACTIVATION_CLIP || op->function == GP_ACTIVATION_LEAKY_RELU);
+        bool kinked =
+            op->code == GP_OP_ACTIVATION &&
+            (op->function == GP_ACTIVATION_CLIP || op->function == GP_ACTIVATION_LEAKY_RELU ||
+             op->function == GP_ACTIVATION_HARD_SIGMOID || op->function == GP_ACTIVATION_HARD_SWISH);
         uint32_t value = op->code == GP_OP_RELU || kinked ? op->out[0]
                          : op->code == GP_OP_POOL         ? op->out[1]
                                                           : GP_NO_VALUE;
@@ -132,6 +134,11 @@ static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_
 
             if (kinked && op->function == GP_ACTIVATION_CLIP)
                 hash = hash * 1000003 + (at > op->factor[0]) + 2u * (at < op->factor[1]);
+            else if (kinked && op->function == GP_ACTIVATION_HARD_SIGMOID)
+                hash = hash * 1000003 + (at > 0.0) + 2u * (at < 1.0);
+            else if (kinked &&
+                     op->function == GP_ACTIVATION_HARD_SWISH) /* kinks at x = -3, y = 0 and x = y = 3 */
+                hash = hash * 1000003 + (at < 0.0) + 2u * (at > 3.0);
             else
                 hash = hash * 1000003 + (op->code != GP_OP_POOL ? at > 0.0 : (uint64_t)at);
         }

@@ -437,33 +437,54 @@ void gp_ref_batchnorm_backward(const gp_ref_call *call)
     }
 }
 
-/* Group g of sample n: its numbers lie together. */
+/* Groups of one sample: of channels, or one per pixel. */
+static int64_t groups_of(const gp_ref_call *call)
+{
+    return call->op->number[1] != 0 ? channels_of(&call->in[0]).pixels : call->op->number[0];
+}
+
+/* Elements of one group. */
 static int64_t group_count(const gp_ref_call *call)
 {
-    return gp_shape_count(&call->in[0].shape) / call->op->number[0];
+    return gp_shape_count(&call->in[0].shape) / groups_of(call);
+}
+
+/* Group k of one sample: where element i of it lies in the sample, and its channel. */
+typedef struct group_element {
+    int64_t at, channel;
+} group_element;
+
+static group_element group_at(const gp_ref_call *call, int64_t k, int64_t i)
+{
+    const channels of = channels_of(&call->in[0]);
+
+    if (call->op->number[1] != 0) /* pixel k: element i is channel i */
+        return (group_element){ i * of.pixels + k, i };
+    return (group_element){ k * group_count(call) + i, k * (of.count / call->op->number[0]) + i / of.pixels };
 }
 
 void gp_ref_groupnorm(const gp_ref_call *call)
 {
-    const channels of = channels_of(&call->in[0]);
-    const int64_t groups = call->op->number[0], n = group_count(call);
+    const int64_t groups = groups_of(call), n = group_count(call);
 
     for (int64_t k = 0; k < call->samples * groups; k++) {
-        const double *x = call->in[0].data + k * n;
+        const int64_t sample = k / groups * groups * n;
+        const double *x = call->in[0].data + sample;
         double mean = 0.0, variance = 0.0,
                *moments = call->out[1].data + k / groups * 2 * groups + k % groups;
 
         for (int64_t i = 0; i < n; i++)
-            mean += x[i] / (double)n;
+            mean += x[group_at(call, k % groups, i).at] / (double)n;
         for (int64_t i = 0; i < n; i++)
-            variance += pow(x[i] - mean, 2.0) / (double)n;
+            variance += pow(x[group_at(call, k % groups, i).at] - mean, 2.0) / (double)n;
         moments[0] = mean;
         moments[groups] = 1.0 / sqrt(variance + call->op->factor[0]);
         for (int64_t i = 0; i < n; i++) {
-            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
+            const group_element e = group_at(call, k % groups, i);
 
-            call->out[0].data[k * n + i] =
-                (x[i] - mean) * moments[groups] * call->in[1].data[c] + call->in[2].data[c];
+            call->out[0].data[sample + e.at] =
+                (x[e.at] - mean) * moments[groups] * call->in[1].data[e.channel] +
+                call->in[2].data[e.channel];
         }
     }
 }
@@ -471,31 +492,34 @@ void gp_ref_groupnorm(const gp_ref_call *call)
 void gp_ref_groupnorm_backward(const gp_ref_call *call)
 {
     const channels of = channels_of(&call->in[0]);
-    const int64_t groups = call->op->number[0], n = group_count(call);
+    const int64_t groups = groups_of(call), n = group_count(call);
     const double *scale = call->in[2].data;
 
     tensor_clear(call, &call->out[3]);
     for (int64_t k = 0; k < call->samples * groups; k++) {
-        const double *x = call->in[0].data + k * n, *dy = call->in[1].data + k * n;
+        const int64_t sample = k / groups * groups * n;
+        const double *x = call->in[0].data + sample, *dy = call->in[1].data + sample;
         const double *moments = call->in[3].data + k / groups * 2 * groups + k % groups;
         double sum = 0.0, product = 0.0, *sums = call->out[3].data + k / groups * 2 * of.count;
 
         for (int64_t i = 0; i < n; i++) {
-            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
-            double normalised = (x[i] - moments[0]) * moments[groups];
+            const group_element e = group_at(call, k % groups, i);
+            const int64_t c = e.channel;
+            double normalised = (x[e.at] - moments[0]) * moments[groups];
 
-            call->out[1].data[c] += dy[i] * normalised;
-            call->out[2].data[c] += dy[i];
-            sums[c] += dy[i];
-            sums[of.count + c] += dy[i] * normalised;
-            sum += dy[i] * scale[c] / (double)n;
-            product += dy[i] * scale[c] * normalised / (double)n;
+            call->out[1].data[c] += dy[e.at] * normalised;
+            call->out[2].data[c] += dy[e.at];
+            sums[c] += dy[e.at];
+            sums[of.count + c] += dy[e.at] * normalised;
+            sum += dy[e.at] * scale[c] / (double)n;
+            product += dy[e.at] * scale[c] * normalised / (double)n;
         }
         for (int64_t i = 0; i < n && call->out[0].data != NULL; i++) {
-            int64_t c = k % groups * (of.count / groups) + i / of.pixels;
+            const group_element e = group_at(call, k % groups, i);
 
-            call->out[0].data[k * n + i] =
-                moments[groups] * (dy[i] * scale[c] - sum - (x[i] - moments[0]) * moments[groups] * product);
+            call->out[0].data[sample + e.at] =
+                moments[groups] *
+                (dy[e.at] * scale[e.channel] - sum - (x[e.at] - moments[0]) * moments[groups] * product);
         }
     }
 }
@@ -545,6 +569,16 @@ void gp_ref_lrn_backward(const gp_ref_call *call)
         }
 }
 
+#define GELU_FACTOR sqrt(2.0 / M_PI)
+#define GELU_CUBE   0.044715
+
+static double gelu_tanh_slope(double x)
+{
+    const double t = tanh(GELU_FACTOR * (x + GELU_CUBE * pow(x, 3.0)));
+
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * GELU_FACTOR * (1.0 + 3.0 * GELU_CUBE * x * x);
+}
+
 void gp_ref_activation(const gp_ref_call *call)
 {
     const double *factor = call->op->factor;
@@ -567,6 +601,18 @@ void gp_ref_activation(const gp_ref_call *call)
             break;
         case GP_ACTIVATION_SCALE:
             *y = factor[0] * x;
+            break;
+        case GP_ACTIVATION_HARD_SIGMOID:
+            *y = fmin(fmax(factor[0] * x + factor[1], 0.0), 1.0);
+            break;
+        case GP_ACTIVATION_HARD_SWISH:
+            *y = x * fmin(fmax(x / 6.0 + 0.5, 0.0), 1.0);
+            break;
+        case GP_ACTIVATION_GELU:
+            *y = 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+            break;
+        case GP_ACTIVATION_GELU_TANH:
+            *y = 0.5 * x * (1.0 + tanh(GELU_FACTOR * (x + GELU_CUBE * pow(x, 3.0))));
             break;
         }
     }
@@ -594,6 +640,18 @@ void gp_ref_activation_backward(const gp_ref_call *call)
             break;
         case GP_ACTIVATION_SCALE:
             *dx = factor[0] * dy;
+            break;
+        case GP_ACTIVATION_HARD_SIGMOID:
+            *dx = y > 0.0 && y < 1.0 ? factor[0] * dy : 0.0;
+            break;
+        case GP_ACTIVATION_HARD_SWISH: /* y is x here and below */
+            *dx = y < -3.0 ? 0.0 : y > 3.0 ? dy : (y / 3.0 + 0.5) * dy;
+            break;
+        case GP_ACTIVATION_GELU:
+            *dx = dy * (0.5 * (1.0 + erf(y / sqrt(2.0))) + y * exp(-0.5 * y * y) / sqrt(2.0 * M_PI));
+            break;
+        case GP_ACTIVATION_GELU_TANH:
+            *dx = dy * gelu_tanh_slope(y);
             break;
         }
     }

@@ -14,6 +14,25 @@ static size_t element_count(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->out[0].shape) * call->rows;
 }
 
+LOOP_INLINE float cut_to_unit(float x)
+{
+    float raised = x > 0.0f ? x : 0.0f;
+
+    return raised < 1.0f ? raised : 1.0f;
+}
+
+/* The probability that a standard normal number is below x. */
+LOOP_INLINE float normal_below(float x)
+{
+    return 0.5f * (1.0f + erff(x * 0.70710678f));
+}
+
+/* tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) */
+LOOP_INLINE float gelu_tanh(float x)
+{
+    return tanhf(0.79788456f * (x + 0.044715f * x * x * x));
+}
+
 LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -45,6 +64,22 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
     case GP_ACTIVATION_SCALE:
         for (size_t i = range.first; i < range.end; i++)
             y[i] = low * x[i];
+        break;
+    case GP_ACTIVATION_HARD_SIGMOID:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = cut_to_unit(low * x[i] + high);
+        break;
+    case GP_ACTIVATION_HARD_SWISH:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = x[i] * cut_to_unit(x[i] * (1.0f / 6.0f) + 0.5f);
+        break;
+    case GP_ACTIVATION_GELU:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = x[i] * normal_below(x[i]);
+        break;
+    case GP_ACTIVATION_GELU_TANH:
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = 0.5f * x[i] * (1.0f + gelu_tanh(x[i]));
         break;
     }
 }
@@ -84,6 +119,29 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
     case GP_ACTIVATION_SCALE:
         for (size_t i = range.first; i < range.end; i++)
             dx[i] = low * dy[i];
+        break;
+    case GP_ACTIVATION_HARD_SIGMOID:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = (y[i] > 0.0f) & (y[i] < 1.0f) ? low * dy[i] : 0.0f;
+        break;
+    case GP_ACTIVATION_HARD_SWISH: /* y is x here and below */
+        for (size_t i = range.first; i < range.end; i++) {
+            float slope = y[i] > 3.0f ? 1.0f : y[i] * (1.0f / 3.0f) + 0.5f;
+
+            dx[i] = y[i] < -3.0f ? 0.0f : dy[i] * slope;
+        }
+        break;
+    case GP_ACTIVATION_GELU:
+        for (size_t i = range.first; i < range.end; i++)
+            dx[i] = dy[i] * (normal_below(y[i]) + y[i] * 0.39894228f * expf(-0.5f * y[i] * y[i]));
+        break;
+    case GP_ACTIVATION_GELU_TANH:
+        for (size_t i = range.first; i < range.end; i++) {
+            float t = gelu_tanh(y[i]);
+
+            dx[i] = dy[i] * (0.5f * (1.0f + t) +
+                             0.5f * y[i] * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * y[i] * y[i]));
+        }
         break;
     }
 }

@@ -1,4 +1,5 @@
-/* loops_group.c -- normalisations within a sample: over groups of channels, and over neighbouring channels. */
+/* loops_group.c -- normalisations within a sample: over groups of channels, over the channels of each pixel, and over
+ * neighbouring channels. */
 #include <math.h>
 
 #include "worker/backend/cpu/loops_strip.h"
@@ -110,10 +111,88 @@ static size_t call_elements(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
 }
 
+/* --- layer norm over the channels of each pixel --- */
+
+/* Return how many pixels a layer norm computes at once: a strip where the order is dense, one where it is packed. A packed
+ * pixel has its channels side by side, so each of LOOP_LANES sums takes every LOOP_LANES-th channel. */
+LOOP_INLINE size_t pixels_width(const gp_loop_call *call, const loop_image *x, size_t pixel)
+{
+    size_t left = x->pixels - pixel;
+
+    return call->packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
+}
+
+/* Compute mean and inverse deviation of the channels of `width` pixels. Two passes: one pass over the squares would lose
+ * the differences of numbers far from 0. */
+LOOP_INLINE void pixel_moments(const gp_loop_call *call, const loop_image *x, const float *from, size_t width,
+                               float *mean, float *inverse)
+{
+    const float count = (float)x->channels, epsilon = (float)call->op->factor[0];
+    float sum[LOOP_LANES] = { 0.0f };
+
+    if (call->packed) {
+        for (size_t c = 0; c < x->channels; c += LOOP_LANES)
+            for (size_t l = 0; l < LOOP_LANES && c + l < x->channels; l++)
+                sum[l] += from[c + l];
+        for (size_t l = 1; l < LOOP_LANES; l++)
+            sum[0] += sum[l];
+        mean[0] = sum[0] / count;
+        memset(sum, 0, sizeof(sum));
+        for (size_t c = 0; c < x->channels; c += LOOP_LANES)
+            for (size_t l = 0; l < LOOP_LANES && c + l < x->channels; l++)
+                sum[l] += (from[c + l] - mean[0]) * (from[c + l] - mean[0]);
+        for (size_t l = 1; l < LOOP_LANES; l++)
+            sum[0] += sum[l];
+        inverse[0] = 1.0f / sqrtf(sum[0] / count + epsilon);
+        return;
+    }
+    for (size_t c = 0; c < x->channels; c++)
+        for (size_t l = 0; l < width; l++)
+            sum[l] += from[c * x->pixels + l];
+    for (size_t l = 0; l < width; l++)
+        mean[l] = sum[l] / count;
+    memset(sum, 0, sizeof(sum));
+    for (size_t c = 0; c < x->channels; c++)
+        for (size_t l = 0; l < width; l++) {
+            float off = from[c * x->pixels + l] - mean[l];
+
+            sum[l] += off * off;
+        }
+    for (size_t l = 0; l < width; l++)
+        inverse[l] = 1.0f / sqrtf(sum[l] / count + epsilon);
+}
+
+LOOP_CLONES static void layernorm_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    const loop_image x = loop_image_of(call, &call->in[0]);
+    const float *scale = call->in[1].data, *offset = call->in[2].data;
+    loop_range range = loop_range_of(call->rows, 1, thread, threads);
+
+    for (size_t i = range.first; i < range.end; i++)
+        for (size_t p = 0, width; p < x.pixels; p += width) {
+            float *mean = call->out[1].data + i * 2 * x.pixels + p, *inverse = mean + x.pixels;
+            const size_t at = i * x.sample_stride + p * x.pixel_stride;
+            const float *from = x.data + at;
+            float *to = call->out[0].data + at;
+
+            width = pixels_width(call, &x, p);
+            pixel_moments(call, &x, from, width, mean, inverse);
+            if (call->packed)
+                for (size_t c = 0; c < x.channels; c++)
+                    to[c] = (from[c] - mean[0]) * inverse[0] * scale[c] + offset[c];
+            else
+                for (size_t c = 0; c < x.channels; c++)
+                    for (size_t l = 0; l < width; l++)
+                        to[c * x.pixels + l] =
+                            (from[c * x.pixels + l] - mean[l]) * inverse[l] * scale[c] + offset[c];
+        }
+}
+
 gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
-    loop_shares_run(call, call_elements(call), groupnorm_share);
+    loop_shares_run(call, call_elements(call), call->op->number[1] != 0 ? layernorm_share : groupnorm_share);
     return GP_OK;
 }
 
@@ -208,6 +287,101 @@ LOOP_CLONES static void groupnorm_backward_share(void *context, uint32_t thread,
     }
 }
 
+/* Operands of the backward pass of a layer norm: pixels_width() pixels of one sample. */
+typedef struct pixel_back {
+    const float *x, *dy, *scale;
+    const float *mean, *inverse;
+    float *dx;            /* NULL: nobody reads it */
+    float *sums;          /* [2, C] of the sample, added to */
+    size_t stride, width; /* stride: numbers between neighbouring channels */
+} pixel_back;
+
+LOOP_INLINE void pixels_backward_dense(const pixel_back *b, size_t channels)
+{
+    float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
+
+    for (size_t c = 0; c < channels; c++) {
+        const float *x = b->x + c * b->stride, *dy = b->dy + c * b->stride;
+        float normal[LOOP_LANES], sum = 0.0f, product = 0.0f;
+
+        for (size_t l = 0; l < b->width; l++) {
+            normal[l] = (x[l] - b->mean[l]) * b->inverse[l];
+            first[l] += dy[l] * b->scale[c];
+            second[l] += dy[l] * b->scale[c] * normal[l];
+        }
+        for (size_t l = 0; l < b->width; l++) {
+            sum += dy[l];
+            product += dy[l] * normal[l];
+        }
+        b->sums[c] += sum;
+        b->sums[channels + c] += product;
+    }
+    for (size_t l = 0; l < b->width; l++) {
+        first[l] /= (float)channels;
+        second[l] /= (float)channels;
+    }
+    for (size_t c = 0; b->dx != NULL && c < channels; c++)
+        for (size_t l = 0; l < b->width; l++) {
+            const size_t at = c * b->stride + l;
+            float normal = (b->x[at] - b->mean[l]) * b->inverse[l];
+
+            b->dx[at] = b->inverse[l] * (b->dy[at] * b->scale[c] - first[l] - normal * second[l]);
+        }
+}
+
+LOOP_INLINE void pixel_backward_packed(const pixel_back *b, size_t channels)
+{
+    const float mean = b->mean[0], inverse = b->inverse[0];
+    float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
+
+    for (size_t c = 0; c < channels; c += LOOP_LANES)
+        for (size_t l = 0; l < LOOP_LANES && c + l < channels; l++) {
+            float dy = b->dy[c + l], normal = (b->x[c + l] - mean) * inverse;
+
+            first[l] += dy * b->scale[c + l];
+            second[l] += dy * b->scale[c + l] * normal;
+            b->sums[c + l] += dy;
+            b->sums[channels + c + l] += dy * normal;
+        }
+    for (size_t l = 1; l < LOOP_LANES; l++) {
+        first[0] += first[l];
+        second[0] += second[l];
+    }
+    first[0] /= (float)channels;
+    second[0] /= (float)channels;
+    for (size_t c = 0; b->dx != NULL && c < channels; c++)
+        b->dx[c] = inverse * (b->dy[c] * b->scale[c] - first[0] - (b->x[c] - mean) * inverse * second[0]);
+}
+
+LOOP_CLONES static void layernorm_backward_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const gp_loop_call *call = context;
+    const loop_image x = loop_image_of(call, &call->in[0]);
+    loop_range range = loop_range_of(call->batch->count, 1, thread, threads);
+
+    for (size_t i = range.first; i < range.end; i++) {
+        pixel_back back = { .scale = call->in[2].data,
+                            .sums = call->out[3].data + i * 2 * x.channels,
+                            .stride = x.channel_stride };
+
+        memset(back.sums, 0, 2 * x.channels * sizeof(float));
+        for (size_t p = 0; p < x.pixels; p += back.width) {
+            const size_t at = i * x.sample_stride + p * x.pixel_stride;
+
+            back.x = x.data + at;
+            back.dy = call->in[1].data + at;
+            back.dx = call->out[0].data == NULL ? NULL : call->out[0].data + at;
+            back.mean = call->in[3].data + i * 2 * x.pixels + p;
+            back.inverse = back.mean + x.pixels;
+            back.width = pixels_width(call, &x, p);
+            if (call->packed)
+                pixel_backward_packed(&back, x.channels);
+            else
+                pixels_backward_dense(&back, x.channels);
+        }
+    }
+}
+
 /* Samples are added up in their order, by one thread. */
 static void groupnorm_gradients(const gp_loop_call *call)
 {
@@ -226,7 +400,8 @@ static void groupnorm_gradients(const gp_loop_call *call)
 gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
-    loop_shares_run(call, call_elements(call), groupnorm_backward_share);
+    loop_shares_run(call, call_elements(call),
+                    call->op->number[1] != 0 ? layernorm_backward_share : groupnorm_backward_share);
     groupnorm_gradients(call);
     loop_clear_rest(call, &call->out[0]);
     return GP_OK;

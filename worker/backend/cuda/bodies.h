@@ -241,11 +241,31 @@ BODY void body_activation(const gp_kernel_args *a, uint32_t i)
     case 4:
         y = low * x;
         break;
+    case 5:
+        y = fminf(fmaxf(low * x + high, 0.0f), 1.0f);
+        break;
+    case 6:
+        y = x * fminf(fmaxf(x * (1.0f / 6.0f) + 0.5f, 0.0f), 1.0f);
+        break;
+    case 7:
+        y = 0.5f * x * (1.0f + erff(x * 0.70710678f));
+        break;
+    case 8:
+        y = 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+        break;
     }
     image_put(&a->y[0], i, y);
 }
 
-/* x[0]: y of forward. */
+/* The derivative of the GELU by its tanh approximation. */
+BODY float gelu_tanh_slope(float x)
+{
+    float t = tanhf(0.79788456f * (x + 0.044715f * x * x * x));
+
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * x * x);
+}
+
+/* x[0]: y of forward, or x where gp_activation_reads_input(). */
 BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
 {
     float y = image_get(&a->x[0], i), dy = image_get(&a->x[1], i), low = a->factor[0], high = a->factor[1];
@@ -270,6 +290,18 @@ BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
         break;
     case 4:
         dx = low * dy;
+        break;
+    case 5:
+        dx = y > 0.0f && y < 1.0f ? low * dy : 0.0f;
+        break;
+    case 6: /* y is x here and below */
+        dx = y < -3.0f ? 0.0f : y > 3.0f ? dy : dy * (y * (1.0f / 3.0f) + 0.5f);
+        break;
+    case 7:
+        dx = dy * (0.5f * (1.0f + erff(y * 0.70710678f)) + y * 0.39894228f * expf(-0.5f * y * y));
+        break;
+    case 8:
+        dx = dy * gelu_tanh_slope(y);
         break;
     }
     image_put(&a->y[0], i, dx);

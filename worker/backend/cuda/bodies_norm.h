@@ -189,21 +189,55 @@ BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
 }
 
-/* ---- group norm; number[0] groups ---- */
+/* ---- group norm; number[0] groups of channels, or with number[1] a group per pixel ---- */
+
+BODY uint32_t groupnorm_groups(const gp_kernel_args *a)
+{
+    return a->number[1] ? a->x[0].pixels : (uint32_t)a->number[0];
+}
+
+BODY uint32_t groupnorm_group(const gp_kernel_args *a, place at)
+{
+    return a->number[1] ? at.p : at.c / (a->x[0].channels / (uint32_t)a->number[0]);
+}
+
+/* The channels and pixels of a group: from first to before end. */
+typedef struct groupnorm_range {
+    uint32_t channel_first, channel_end, pixel_first, pixel_end;
+} groupnorm_range;
+
+BODY groupnorm_range groupnorm_range_of(const gp_kernel_args *a, uint32_t g)
+{
+    uint32_t each = a->x[0].channels / (uint32_t)a->number[0];
+    groupnorm_range range;
+
+    range.channel_first = a->number[1] ? 0 : g * each;
+    range.channel_end = a->number[1] ? a->x[0].channels : (g + 1) * each;
+    range.pixel_first = a->number[1] ? g : 0;
+    range.pixel_end = a->number[1] ? g + 1 : a->x[0].pixels;
+    return range;
+}
+
+/* Numbers of one group. */
+BODY double groupnorm_count(const gp_kernel_args *a)
+{
+    return (double)a->x[0].channels * (double)a->x[0].pixels / (double)groupnorm_groups(a);
+}
 
 /* x[0] -> f[3] moments [n][2][groups].  Items: (sample, group). */
 BODY void body_groupnorm_moments(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
-    uint32_t groups = (uint32_t)a->number[0], each = x->channels / groups, n = i / groups, g = i % groups;
-    double count = (double)each * (double)x->pixels, sum = 0.0, squares = 0.0, mean;
+    uint32_t groups = groupnorm_groups(a), n = i / groups, g = i % groups;
+    groupnorm_range range = groupnorm_range_of(a, g);
+    double count = groupnorm_count(a), sum = 0.0, squares = 0.0, mean;
 
-    for (uint32_t c = g * each; c < (g + 1) * each; c++)
-        for (uint32_t p = 0; p < x->pixels; p++)
+    for (uint32_t c = range.channel_first; c < range.channel_end; c++)
+        for (uint32_t p = range.pixel_first; p < range.pixel_end; p++)
             sum += (double)image_get(x, image_at(x, n, c, p));
     mean = sum / count;
-    for (uint32_t c = g * each; c < (g + 1) * each; c++)
-        for (uint32_t p = 0; p < x->pixels; p++) {
+    for (uint32_t c = range.channel_first; c < range.channel_end; c++)
+        for (uint32_t p = range.pixel_first; p < range.pixel_end; p++) {
             double off = (double)image_get(x, image_at(x, n, c, p)) - mean;
 
             squares += off * off;
@@ -214,8 +248,8 @@ BODY void body_groupnorm_moments(const gp_kernel_args *a, uint32_t i)
 
 BODY float groupnorm_normal(const gp_kernel_args *a, place at, size_t i)
 {
-    uint32_t groups = (uint32_t)a->number[0], g = at.c / (a->x[0].channels / groups);
-    const float *moments = a->f[3] + (size_t)at.n * 2 * groups + g;
+    uint32_t groups = groupnorm_groups(a);
+    const float *moments = a->f[3] + (size_t)at.n * 2 * groups + groupnorm_group(a, at);
 
     return (image_get(&a->x[0], i) - moments[0]) * moments[groups];
 }
@@ -248,20 +282,34 @@ BODY void body_groupnorm_backward_channels(const gp_kernel_args *a, uint32_t i)
     a->f[4][((size_t)at.n * 2 + 1) * x->channels + at.c] = (float)product;
 }
 
-/* f[4] sums, f[0] scale -> f[5] means [n][2][groups] of what reaches normalised x.  Items: (sample, group). */
+/* x[0], x[1] dy, f[0] scale, f[3] moments; f[4] sums where a group is of channels -> f[5] means [n][2][groups] of what
+ * reaches normalised x.  Items: (sample, group). */
 BODY void body_groupnorm_backward_groups(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
-    uint32_t groups = (uint32_t)a->number[0], each = x->channels / groups, n = i / groups, g = i % groups;
-    double count = (double)each * (double)x->pixels;
+    uint32_t groups = groupnorm_groups(a), n = i / groups, g = i % groups;
+    groupnorm_range range = groupnorm_range_of(a, g);
+    double count = groupnorm_count(a), sum = 0.0, product = 0.0;
+    place at;
 
-    for (uint32_t which = 0; which < 2; which++) {
-        double sum = 0.0;
+    at.n = n;
+    at.p = range.pixel_first;
+    for (at.c = range.channel_first; at.c < range.channel_end; at.c++) {
+        double scale = (double)a->f[0][at.c];
 
-        for (uint32_t c = g * each; c < (g + 1) * each; c++)
-            sum += (double)a->f[0][c] * (double)a->f[4][((size_t)n * 2 + which) * x->channels + c];
-        a->f[5][((size_t)n * 2 + which) * groups + g] = (float)(sum / count);
+        if (a->number[1]) {
+            size_t from = image_at(x, n, at.c, at.p);
+            double dy = scale * (double)image_get(&a->x[1], from);
+
+            sum += dy;
+            product += dy * (double)groupnorm_normal(a, at, from);
+        } else {
+            sum += scale * (double)a->f[4][(size_t)n * 2 * x->channels + at.c];
+            product += scale * (double)a->f[4][((size_t)n * 2 + 1) * x->channels + at.c];
+        }
     }
+    a->f[5][(size_t)n * 2 * groups + g] = (float)(sum / count);
+    a->f[5][((size_t)n * 2 + 1) * groups + g] = (float)(product / count);
 }
 
 /* f[4] sums -> f[1] dscale, f[2] doffset (or NULL).  Items: channels. */
@@ -283,7 +331,7 @@ BODY void body_groupnorm_backward_parameters(const gp_kernel_args *a, uint32_t c
 BODY void body_groupnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->x[0], i);
-    uint32_t groups = (uint32_t)a->number[0], g = at.c / (a->x[0].channels / groups);
+    uint32_t groups = groupnorm_groups(a), g = groupnorm_group(a, at);
     const float *means = a->f[5] + (size_t)at.n * 2 * groups + g;
     float inverse = a->f[3][((size_t)at.n * 2 + 1) * groups + g];
 

@@ -158,7 +158,8 @@ gp_status gp_lower_groupnorm(lowering *l, gp_error *err)
 {
     const gp_op *op = l->op;
     gp_kernel_args args = l->args;
-    uint64_t rows = l->plan->options.micro_batch, groups = (uint64_t)op->number[0];
+    uint64_t rows = l->plan->options.micro_batch,
+             groups = op->number[1] != 0 ? args.x[0].pixels : (uint64_t)op->number[0];
     gp_status status;
 
     args.number64[0] = op->factor[0];
