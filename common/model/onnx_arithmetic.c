@@ -18,41 +18,63 @@ static bool op_is(const Onnx__NodeProto *node, const char *name)
 
 /* ---- of layers ---- */
 
-gp_status gp_onnx_map_sum(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+/* Get the inputs of an operator that works on each number: unchanged if the channels of all are last, else as images. */
+static gp_status inputs_alike(gp_onnx_mapping *m, const Onnx__NodeProto *node,
+                              gp_onnx_value *x[GP_LAYER_INPUTS_MAX], gp_error *err)
 {
-    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
     gp_status status = GP_OK;
+    bool last = true;
 
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
-        status = gp_onnx_node_image(m, node, k, &x[k], err);
+        status = gp_onnx_node_any(m, node, k, &x[k], err);
+        last = status == GP_OK && last && x[k]->channels_last;
+    }
+    for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
+        if (!last)
+            status = gp_onnx_node_image(m, node, k, &x[k], err);
         if (status == GP_OK && x[k]->rank != x[0]->rank)
             status = gp_fail(err, GP_EUNSUPPORTED, "its inputs have different numbers of dimensions");
     }
+    return status;
+}
+
+/* Make a layer of such inputs. The output has the dimensions of the first. */
+static gp_status layer_alike(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
+                             gp_onnx_value *const *x, size_t count, gp_error *err)
+{
+    gp_status status = gp_onnx_node_layer(m, node, kind, NULL, x, count, err);
+
+    if (status == GP_OK && x[0]->channels_last)
+        gp_onnx_node_shaped(m, node, x[0]);
+    return status;
+}
+
+gp_status gp_onnx_map_sum(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
+    gp_status status = inputs_alike(m, node, x, err);
+
     if (status != GP_OK)
         return status;
     if (node->n_input == 1) {
         gp_onnx_node_alias(m, node, x[0]);
         return GP_OK;
     }
-    return gp_onnx_node_layer(m, node, "add", NULL, x, node->n_input, err);
+    return layer_alike(m, node, "add", x, node->n_input, err);
 }
 
 static gp_status map_product_of_layers(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    gp_onnx_value *a, *b;
-    gp_status status = gp_onnx_node_image(m, node, 0, &a, err);
+    gp_onnx_value *x[GP_LAYER_INPUTS_MAX];
+    gp_status status = inputs_alike(m, node, x, err);
 
-    if (status == GP_OK)
-        status = gp_onnx_node_image(m, node, 1, &b, err);
-    if (status == GP_OK && a->rank != b->rank)
-        status = gp_fail(err, GP_EUNSUPPORTED, "its inputs have different numbers of dimensions");
     if (status != GP_OK)
         return status;
-    gp_onnx_value *const factors[2] = { a, b }, *const other[2] = { b, a };
-    const gp_shape first = gp_onnx_shape_of(m, a), second = gp_onnx_shape_of(m, b);
-    bool swapped = gp_shape_count(&second) > gp_shape_count(&first); /* the second may be one per channel */
+    gp_onnx_value *const swapped[2] = { x[1], x[0] };
+    const gp_shape first = gp_onnx_shape_of(m, x[0]), second = gp_onnx_shape_of(m, x[1]);
+    bool swap = gp_shape_count(&second) > gp_shape_count(&first); /* the second may be one per channel */
 
-    return gp_onnx_node_layer(m, node, "multiply", NULL, swapped ? other : factors, 2, err);
+    return layer_alike(m, node, "multiply", swap ? swapped : x, 2, err);
 }
 
 /* ---- with a constant ---- */
@@ -74,11 +96,12 @@ static gp_status constant_vector(const gp_onnx_mapping *m, const Onnx__NodeProto
 
     if (status != GP_OK)
         return status;
-    bool fits = gp_onnx_is_float(c) && (c->count == 1 || (x->rank > 0 && c->count == x->dims[0]));
+    const int64_t channels = gp_onnx_channels(x), axis = x->channels_last ? (int64_t)x->rank : 1;
+    bool fits = gp_onnx_is_float(c) && (c->count == 1 || (x->rank > 0 && c->count == channels));
 
     first = first < 0 && m->opset < 7 ? first + 1 + (int64_t)x->rank : first;
     for (uint32_t i = 0; i < c->rank && fits; i++) /* the one axis that is not 1 is the channels' */
-        fits = c->dims[i] == 1 || (first + (int64_t)i == 1 && c->dims[i] == x->dims[0]);
+        fits = c->dims[i] == 1 || (first + (int64_t)i == axis && c->dims[i] == channels);
     if (!fits || c->rank > 1 + x->rank)
         return gp_fail(
             err, GP_EUNSUPPORTED,
@@ -242,10 +265,11 @@ static gp_status affine_parameter(gp_onnx_mapping *m, const gp_onnx_tensor *from
 static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x, const affine *by,
                           gp_error *err)
 {
-    gp_onnx_value image = *x, *made = gp_onnx_value_find(m, node->output[0]);
+    gp_onnx_value image = *x;
     gp_onnx_source source = { 0 };
-    char settings[160], shape[64] = "";
-    const int64_t channels = x->dims[0], as_image[3] = { channels, 1, 1 };
+    char settings[192], shape[64] = "";
+    const bool fixed = by->count == 1; /* one number for all channels is not learned */
+    const int64_t channels = gp_onnx_channels(x), as_image[3] = { channels, 1, 1 };
     gp_shape have = gp_onnx_shape_of(m, x);
     gp_status status = GP_OK;
 
@@ -253,12 +277,15 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
         gp_onnx_put_list(shape, sizeof(shape), "shape", as_image, 3);
         status = gp_onnx_append(m, NULL, "reshape", shape, &image, err);
     }
-    snprintf(settings, sizeof(settings), "channels=%" PRId64 ";groups=%" PRId64 ";kernel=1%s", channels,
+    /* A factor of 1 that the file does not have is not learned either, and without an addition there is no bias. */
+    snprintf(settings, sizeof(settings), "channels=%" PRId64 ";groups=%" PRId64 ";kernel=1%s%s%s", channels,
              channels,
-             by->count == 1 ? ";weight-learn-rate-factor=0;bias-learn-rate-factor=0;weight-l2-factor=0" : "");
+             fixed || by->scale.data == NULL ? ";weight-learn-rate-factor=0;weight-l2-factor=0" : "",
+             by->shift.data == NULL ? ";bias=false" : "",
+             fixed && by->shift.data != NULL ? ";bias-learn-rate-factor=0" : "");
     if (status == GP_OK)
         status = affine_parameter(m, &by->scale, channels, 1.0, &source.tensors[0], err);
-    if (status == GP_OK)
+    if (status == GP_OK && by->shift.data != NULL)
         status = affine_parameter(m, &by->shift, channels, 0.0, &source.tensors[1], err);
     if (status != GP_OK)
         return status;
@@ -267,8 +294,7 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
         source.tensors[0].dims[i] = 1;
     m->sources[m->spec->layer_count] = source;
     status = gp_onnx_node_like(m, node, "conv2d", settings, &image, err);
-    made->rank = x->rank;
-    memcpy(made->dims, x->dims, sizeof(made->dims));
+    gp_onnx_node_shaped(m, node, x);
     return status;
 }
 
@@ -311,7 +337,7 @@ static gp_status map_affine(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     if (status != GP_OK)
         return status;
     if (!done) {
-        status = gp_onnx_value_settle(m, x, err);
+        status = x->channels_last ? GP_OK : gp_onnx_value_settle(m, x, err);
         return status == GP_OK ? as_layer(m, node, x, by, err) : status;
     }
     gp_onnx_node_alias(m, node, x);

@@ -251,7 +251,7 @@ static void draft_port_init(gp_draft_port *port, const char *name, const gp_shap
 static gp_status draft_allocate(gp_onnx_draft *draft, gp_error *err)
 {
     const size_t layers = draft->spec->layer_count;
-    const size_t nodes = 2 * layers + 2,
+    const size_t nodes = 3 * layers + 2,
                  tensors = draft->graph->parameter_count + 2 + NODE_CONSTANTS_MAX * layers;
 
     draft->nodes = gp_calloc(nodes, sizeof(*draft->nodes));

@@ -84,6 +84,46 @@ static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
             gp_draft_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
 }
 
+/* Add a node beside that of a layer, named "norm1.ROLE", which reads a value and makes "norm1.ENDING". */
+static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const char *op_type,
+                                   const char *role, const char *ending, const char *input)
+{
+    char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
+
+    snprintf(name, sizeof(name), "%s.%s", draft->spec->layers[layer].name, role);
+    snprintf(output, sizeof(output), "%s.%s", draft->spec->layers[layer].name, ending);
+    gp_draft_node *node = gp_draft_add_node(draft, op_type, name, output);
+
+    gp_draft_node_input(node, input);
+    return node;
+}
+
+/* Write a layer norm over the channels of each pixel. ONNX normalises over the last axes only, so an image is transposed. */
+static void draft_layernorm_pixels(gp_onnx_draft *draft, uint32_t layer)
+{
+    static const int32_t last[4] = { 0, 2, 3, 1 }, first[4] = { 0, 3, 1, 2 };
+    const bool image = draft->graph->outputs[layer].rank == 3;
+    gp_draft_node *before = NULL, *node, *behind;
+
+    if (image) {
+        before = draft_beside(draft, layer, "Transpose", "last", "channels",
+                              gp_draft_layer_input(draft, layer, 0));
+        gp_draft_set_ints(before, "perm", last, 4);
+    }
+    node = gp_draft_add_layer(draft, layer, "LayerNormalization");
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_int(node, "axis", -1);
+    gp_draft_set_float(node, "epsilon", draft->ops[layer]->factor[0]);
+    gp_draft_needs(draft, 17);
+    if (!image)
+        return;
+    node->inputs[0] = before->output_name;
+    snprintf(node->output_name, sizeof(node->output_name), "%s.norm", draft->spec->layers[layer].name);
+    behind = draft_beside(draft, layer, "Transpose", "first", "out", node->output_name);
+    gp_draft_set_ints(behind, "perm", first, 4);
+    draft->values[layer] = behind->output_name;
+}
+
 /* Groups of one channel are instances; a vector's one group is a layer; opset 21 is the first with groups that have a
  * scale per channel. */
 static void draft_groupnorm(gp_onnx_draft *draft, uint32_t layer)
@@ -92,6 +132,11 @@ static void draft_groupnorm(gp_onnx_draft *draft, uint32_t layer)
     const gp_shape *shape = &draft->graph->outputs[layer];
     bool instances = op->number[0] == shape->dim[0] && shape->rank == 3;
     bool whole = op->number[0] == 1 && shape->rank == 1;
+
+    if (op->number[1] != 0) {
+        draft_layernorm_pixels(draft, layer);
+        return;
+    }
     gp_draft_node *node = gp_draft_add_layer(draft, layer,
                                              instances ? "InstanceNormalization"
                                              : whole   ? "LayerNormalization"
@@ -242,6 +287,29 @@ static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_float(gp_draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
 }
 
+static void draft_hard_sigmoid(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "HardSigmoid");
+
+    gp_draft_set_float(node, "alpha", draft->ops[layer]->factor[0]);
+    gp_draft_set_float(node, "beta", draft->ops[layer]->factor[1]);
+}
+
+static void draft_hard_swish(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_add_layer(draft, layer, "HardSwish");
+    gp_draft_needs(draft, 14);
+}
+
+static void draft_gelu(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Gelu");
+
+    gp_draft_set_text(node, "approximate",
+                      draft->ops[layer]->function == GP_ACTIVATION_GELU_TANH ? "tanh" : "none");
+    gp_draft_needs(draft, 20);
+}
+
 static void draft_clip(gp_onnx_draft *draft, uint32_t layer)
 {
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Clip");
@@ -291,6 +359,9 @@ static const struct {
     { "clip", draft_clip },
     { "sigmoid", draft_plain },
     { "tanh", draft_plain },
+    { "hardsigmoid", draft_hard_sigmoid },
+    { "hardswish", draft_hard_swish },
+    { "gelu", draft_gelu },
     { "maxpool", draft_pool },
     { "avgpool", draft_pool },
     { "globalavgpool", draft_plain },

@@ -256,7 +256,8 @@ static gp_status map_product(gp_onnx_mapping *m, const Onnx__NodeProto *node, co
     if (source->tensors[0].data == NULL)
         return gp_fail(err, GP_ECORRUPT, "it has no weights");
     if (x->rank != 1)
-        return gp_fail(err, GP_EUNSUPPORTED, "it multiplies a matrix with images; put a Flatten before it");
+        return gp_fail(err, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions; %s supported",
+                       x->rank + 1, *node->op_type == 'G' ? "2 are" : "2 to 4 are");
     snprintf(settings, sizeof(settings), "outputs=%" PRId64 ";bias=%s",
              source->tensors[0].dims[source->transposed ? 1 : 0],
              source->tensors[1].data == NULL ? "false" : "true");
@@ -327,15 +328,39 @@ gp_status gp_onnx_map_gemm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
     return map_product(m, node, &source, x, err);
 }
 
+/* Map a product over the last axis of [N, ..., C] to a convolution of one pixel. */
+static gp_status map_product_of_axis(gp_onnx_mapping *m, const Onnx__NodeProto *node,
+                                     const gp_onnx_source *source, gp_onnx_value *x, gp_error *err)
+{
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]), channels, *inputs[] = { &channels };
+    char settings[96];
+    gp_status status = gp_onnx_value_last(m, x, &channels, err);
+
+    if (status != GP_OK)
+        return status;
+    if (source->tensors[0].data == NULL)
+        return gp_fail(err, GP_ECORRUPT, "it has no weights");
+    snprintf(settings, sizeof(settings), "channels=%" PRId64 ";kernel=1;bias=false",
+             source->tensors[0].dims[1]);
+    m->sources[m->spec->layer_count] = *source;
+    status = gp_onnx_node_layer(m, node, "conv2d", settings, inputs, 1, err);
+    gp_onnx_node_shaped(m, node, &channels);
+    made->dims[made->rank - 1] = source->tensors[0].dims[1];
+    return status;
+}
+
 gp_status gp_onnx_map_matmul(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_source source = { .transposed = true };
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_parameter(m, node, 1, 2, &source.tensors[0], err);
-    return status == GP_OK ? map_product(m, node, &source, x, err) : status;
+    if (status != GP_OK)
+        return status;
+    return x->rank == 2 || x->rank == 3 ? map_product_of_axis(m, node, &source, x, err)
+                                        : map_product(m, node, &source, x, err);
 }
 
 /* ---- normalisation ---- */
@@ -423,15 +448,27 @@ gp_status gp_onnx_map_layernorm(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     char settings[64] = "";
     int64_t axis;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_image(m, node, 0, &x, err);
+    gp_onnx_value channels;
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_int(node, "axis", -1, &axis, err);
-    if (status == GP_OK && (x->rank != 1 || (axis != -1 && axis != 1)))
-        status = gp_fail(err, GP_EUNSUPPORTED, "it is supported over the features of a vector");
+    if (status == GP_OK && (x->rank < 1 || x->rank > 3 || (axis != -1 && axis != (int64_t)x->rank)))
+        status = gp_fail(err, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; the last axis is", axis);
     if (status == GP_OK)
         status = norm_parameters(m, node, 2, &source, settings, sizeof(settings), err);
-    return status == GP_OK ? norm_layer(m, node, "layernorm", settings, &source, x, err) : status;
+    if (status == GP_OK && x->rank == 1) {
+        status = gp_onnx_value_settle(m, x, err);
+        return status == GP_OK ? norm_layer(m, node, "layernorm", settings, &source, x, err) : status;
+    }
+    if (status == GP_OK)
+        status = gp_onnx_value_last(m, x, &channels, err);
+    if (status != GP_OK)
+        return status;
+    strcat(settings, ";over=channels");
+    status = norm_layer(m, node, "layernorm", settings, &source, &channels, err);
+    gp_onnx_node_shaped(m, node, &channels);
+    return status;
 }
 
 gp_status gp_onnx_map_lrn(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
@@ -466,7 +503,7 @@ gp_status gp_onnx_map_function(gp_onnx_mapping *m, const Onnx__NodeProto *node, 
 {
     const char *kind = NULL;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     for (size_t i = 0; gp_kinds[i] != NULL; i++)
         if (strcmp(gp_kinds[i]->onnx, node->op_type) == 0)
@@ -479,7 +516,7 @@ gp_status gp_onnx_map_leaky_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node
     char settings[48] = "";
     float slope;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_float(node, "alpha", 0.01f, &slope, err);
@@ -489,6 +526,43 @@ gp_status gp_onnx_map_leaky_relu(gp_onnx_mapping *m, const Onnx__NodeProto *node
     return gp_onnx_node_like(m, node, "leakyrelu", settings, x, err);
 }
 
+gp_status gp_onnx_map_hard_sigmoid(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    char settings[96] = "";
+    float slope, offset;
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
+
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "alpha", 0.2f, &slope, err);
+    if (status == GP_OK)
+        status = gp_onnx_node_float(node, "beta", 0.5f, &offset, err);
+    if (status != GP_OK)
+        return status;
+    gp_onnx_put_number(settings, sizeof(settings), "slope", (double)slope);
+    gp_onnx_put_number(settings, sizeof(settings), "offset", (double)offset);
+    return gp_onnx_node_like(m, node, "hardsigmoid", settings, x, err);
+}
+
+gp_status gp_onnx_map_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    const bool tanh = gp_onnx_node_says(node, "approximate", "none", "tanh");
+    gp_onnx_value *x;
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
+
+    if (status == GP_OK && !tanh && !gp_onnx_node_says(node, "approximate", "none", "none"))
+        status = gp_fail(err, GP_EUNSUPPORTED, "its approximate is neither none nor tanh");
+    return status == GP_OK ? gp_onnx_node_like(m, node, "gelu", tanh ? "approximate=tanh" : NULL, x, err)
+                           : status;
+}
+
+gp_status gp_onnx_map_erf(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    (void)m;
+    (void)node;
+    return gp_fail(err, GP_EUNSUPPORTED, "it is supported as a part of x * (1 + erf(x / sqrt(2))) / 2 only");
+}
+
 /* The ends are attributes before opset 11, inputs since. */
 gp_status gp_onnx_map_clip(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
@@ -496,7 +570,7 @@ gp_status gp_onnx_map_clip(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
     char settings[96] = "";
     float min, max;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_float(node, "min", -FLT_MAX, &min, err);
@@ -519,7 +593,7 @@ gp_status gp_onnx_map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     char settings[48];
     float rate;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         status = gp_onnx_node_float(node, "ratio", 0.5f, &rate, err);

@@ -97,6 +97,7 @@ static gp_status add_layer(gp_onnx_mapping *m, const char *wanted, const char *k
     m->shapes[layer] = infer.output;
     output->role = GP_ONNX_VALUE_LAYER;
     output->layer = layer;
+    output->channels_last = false;
     output->rank =
         infer.output.rank == 3 && inputs[0]->rank == 2 && infer.output.dim[2] == 1 ? 2 : infer.output.rank;
     for (uint32_t i = 0; i < output->rank; i++)
@@ -133,14 +134,20 @@ gp_status gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *se
 gp_status gp_onnx_node_like(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
                             const char *settings, gp_onnx_value *x, gp_error *err)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
     gp_status status = gp_onnx_node_layer(m, node, kind, settings, &x, 1, err);
 
-    if (status == GP_OK) {
-        made->rank = x->rank;
-        memcpy(made->dims, x->dims, sizeof(made->dims));
-    }
+    if (status == GP_OK)
+        gp_onnx_node_shaped(m, node, x);
     return status;
+}
+
+void gp_onnx_node_shaped(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x)
+{
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
+
+    made->rank = x->rank;
+    memcpy(made->dims, x->dims, sizeof(made->dims));
+    made->channels_last = x->channels_last;
 }
 
 gp_shape gp_onnx_shape_of(const gp_onnx_mapping *m, const gp_onnx_value *value)
@@ -155,6 +162,68 @@ void gp_onnx_node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, c
     *made = *of;
     made->name = kept.name;
     made->uses = kept.uses;
+}
+
+/* ---- the order of the axes ----
+ *
+ * Networks such as ConvNeXt permute images to [N, H, W, C], normalise and multiply over the last axis, and permute back.
+ * A netspec's channels are always first. So a Transpose that moves the channels to the end makes no layer: its output is
+ * the same layer with channels_last set. Operators that work on each number or on the channels keep it so, the Transpose
+ * back cancels it, and any other reader has a transpose layer put before it. */
+
+int64_t gp_onnx_channels(const gp_onnx_value *x)
+{
+    return x->rank == 0 ? 1 : x->dims[x->channels_last ? x->rank - 1 : 0];
+}
+
+/* Append a transpose layer in that order of axes; the dimensions that ONNX sees stay. */
+static gp_status value_transpose(gp_onnx_mapping *m, gp_onnx_value *value, const int64_t order[3],
+                                 gp_error *err)
+{
+    const gp_onnx_value before = *value;
+    char settings[48] = "";
+
+    gp_onnx_put_list(settings, sizeof(settings), "order", order, 3);
+    gp_status status = gp_onnx_append(m, NULL, "transpose", settings, value, err);
+
+    value->rank = before.rank;
+    memcpy(value->dims, before.dims, sizeof(value->dims));
+    return status;
+}
+
+/* Make the Transpose that was put off. */
+static gp_status value_plain(gp_onnx_mapping *m, gp_onnx_value *value, gp_error *err)
+{
+    static const int64_t last[3] = { 1, 2, 0 }, last_of_two[3] = { 1, 0, 2 };
+
+    if (!value->channels_last)
+        return GP_OK;
+    gp_status status = value_transpose(m, value, value->rank == 2 ? last_of_two : last, err);
+
+    if (status == GP_OK)
+        m->made[value->layer] = value;
+    return status;
+}
+
+gp_status gp_onnx_value_last(gp_onnx_mapping *m, gp_onnx_value *x, gp_onnx_value *out, gp_error *err)
+{
+    static const int64_t first[3] = { 2, 0, 1 }, first_of_two[3] = { 1, 0, 2 };
+    gp_status status = x->channels_last ? GP_OK : gp_onnx_value_settle(m, x, err);
+
+    *out = *x;
+    if (status != GP_OK || x->channels_last)
+        return status;
+    status = value_transpose(m, out, x->rank == 2 ? first_of_two : first, err);
+    out->channels_last = true;
+    return status;
+}
+
+gp_status gp_onnx_node_data(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, gp_onnx_value **out,
+                            gp_error *err)
+{
+    gp_status status = gp_onnx_node_any(m, node, k, out, err);
+
+    return status == GP_OK ? value_plain(m, *out, err) : status;
 }
 
 /* ---- views ---- */
@@ -175,7 +244,10 @@ static void shape_settings(char *settings, size_t bytes, const gp_shape *shape)
 gp_status gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value, gp_error *err)
 {
     char settings[96];
+    gp_status status = value_plain(m, value, err);
 
+    if (status != GP_OK)
+        return status;
     if (value->rank < 1 || value->rank > 3)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "its input has %" PRIu32 " dimensions; 2 to 4 are supported here", value->rank + 1);
@@ -185,8 +257,7 @@ gp_status gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value, gp_erro
     if (gp_shape_equal(&shape, &wanted))
         return GP_OK;
     shape_settings(settings, sizeof(settings), &wanted);
-    gp_status status =
-        gp_onnx_append(m, NULL, wanted.rank == 1 ? "flatten" : "reshape", settings, value, err);
+    status = gp_onnx_append(m, NULL, wanted.rank == 1 ? "flatten" : "reshape", settings, value, err);
 
     if (status == GP_OK)
         m->made[value->layer] = value;
@@ -275,6 +346,10 @@ static const map_operator operators[] = {
     { "Clip", "max min ", 1, 3, gp_onnx_map_clip, NULL },
     { "Sigmoid", "", 1, 1, gp_onnx_map_function, NULL },
     { "Tanh", "", 1, 1, gp_onnx_map_function, NULL },
+    { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL },
+    { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL },
+    { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL },
+    { "Erf", "", 1, 1, gp_onnx_map_erf, NULL },
     { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten },
     { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape },
     { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze },
@@ -382,6 +457,38 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     else if (status == GP_OK)
         status = about->map(m, node, err);
     return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
+}
+
+/* The last of the nodes of a GELU. */
+static gp_status map_gelu_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *name, gp_error *err)
+{
+    gp_onnx_value *x = gp_onnx_value_find(m, name);
+    gp_status status = GP_OK;
+
+    if (x == NULL || (x->role != GP_ONNX_VALUE_LAYER && x->role != GP_ONNX_VALUE_INPUT))
+        status = gp_fail(err, GP_EUNSUPPORTED, "it ends a GELU of what is neither a layer nor the input");
+    if (status == GP_OK)
+        status = gp_onnx_node_like(m, node, "gelu", NULL, x, err);
+    return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
+}
+
+/* Constants first: what a pattern is may depend on one that stands behind its first node. */
+static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
+{
+    const Onnx__GraphProto *graph = m->graph;
+    gp_status status = GP_OK;
+
+    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
+        if (graph->node[n]->n_input == 0)
+            status = map_node(m, graph->node[n], err);
+    if (status == GP_OK)
+        status = gp_onnx_patterns_find(m, err);
+    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
+        if (m->fusions[n].gelu_of != NULL)
+            status = map_gelu_of(m, graph->node[n], m->fusions[n].gelu_of, err);
+        else if (graph->node[n]->n_input != 0 && !m->fusions[n].skipped)
+            status = map_node(m, graph->node[n], err);
+    return status;
 }
 
 /* A softmax that only the network's output reads, itself or flattened, is in the cross-entropy already: it must not be
@@ -556,8 +663,8 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
         status = count == 1 ? GP_OK : unpack_inputs(m, inputs, count, err);
     if (status == GP_OK)
         status = gp_onnx_values_prepare(m, inputs, count, err);
-    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
-        status = map_node(m, graph->node[n], err);
+    if (status == GP_OK)
+        status = map_nodes(m, err);
     for (size_t k = 0; k < graph->n_output && status == GP_OK; k++)
         status = map_output(m, graph->output[k]->name, err);
     return status;
@@ -573,6 +680,7 @@ gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store
 
     gp_free(m.values);
     gp_free(m.constants);
+    gp_free(m.fusions);
     gp_free(m.made);
     gp_free(m.shapes);
     if (status != GP_OK) {

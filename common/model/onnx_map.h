@@ -1,6 +1,6 @@
 /* onnx_map.h -- from the nodes of an ONNX graph to a netspec.  onnx_map.c walks the graph; the operators are in
  * onnx_layers.c (one layer each), onnx_shapes.c (those that move numbers), onnx_arithmetic.c (with constants) and
- * onnx_fold.c (of constants alone). */
+ * onnx_fold.c (of constants alone); onnx_pattern.c finds nodes that are one layer together. */
 #ifndef GP_ONNX_MAP_H
 #define GP_ONNX_MAP_H
 
@@ -17,6 +17,9 @@ gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store
                       const Onnx__GraphProto *graph, int64_t opset, const char *loss, gp_error *err);
 
 /* ---- layers of a node; its first output becomes theirs ---- */
+
+/* Fill m->fusions. The constants that nodes without inputs make must be known by then. */
+gp_status gp_onnx_patterns_find(gp_onnx_mapping *m, gp_error *err);
 
 /* One layer, of inputs as gp_onnx_node_image() gives them. */
 gp_status gp_onnx_node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
@@ -38,6 +41,17 @@ gp_status gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind,
 /* The same of several inputs; *out is what it makes. */
 gp_status gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *settings,
                             gp_onnx_value *const *inputs, size_t count, gp_onnx_value *out, gp_error *err);
+
+/* The k-th input as data of any rank, in the order of its dimensions: a Transpose that was put off is made now. */
+gp_status gp_onnx_node_data(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, gp_onnx_value **out,
+                            gp_error *err);
+/* Set *out to x with its last axis as the channels of its layer, which a transpose layer moves there where it must.
+ * x has two or three dimensions. */
+gp_status gp_onnx_value_last(gp_onnx_mapping *m, gp_onnx_value *x, gp_onnx_value *out, gp_error *err);
+/* Give the node's output the dimensions of x, and its order. */
+void gp_onnx_node_shaped(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x);
+/* The channels of data in either order. */
+int64_t gp_onnx_channels(const gp_onnx_value *x);
 
 /* The k-th input as data of at most three dimensions a sample: [F], [C, L] as C x L x 1, or [C, H, W].  A flatten or
  * reshape layer is put before where the layer that makes it has another shape. */
@@ -62,7 +76,8 @@ typedef gp_status gp_onnx_map_fn(gp_onnx_mapping *m, const Onnx__NodeProto *node
 gp_onnx_map_fn gp_onnx_map_conv, gp_onnx_map_conv_transpose, gp_onnx_map_pool, gp_onnx_map_global_pool,
     gp_onnx_map_reduce_mean, gp_onnx_map_gemm, gp_onnx_map_matmul, gp_onnx_map_function,
     gp_onnx_map_batchnorm, gp_onnx_map_groupnorm, gp_onnx_map_layernorm, gp_onnx_map_lrn, gp_onnx_map_clip,
-    gp_onnx_map_leaky_relu, gp_onnx_map_dropout, gp_onnx_map_softmax;
+    gp_onnx_map_leaky_relu, gp_onnx_map_hard_sigmoid, gp_onnx_map_gelu, gp_onnx_map_erf, gp_onnx_map_dropout,
+    gp_onnx_map_softmax;
 gp_onnx_map_fn gp_onnx_map_concat, gp_onnx_map_slice, gp_onnx_map_pad, gp_onnx_map_flatten,
     gp_onnx_map_reshape, gp_onnx_map_squeeze, gp_onnx_map_transpose, gp_onnx_map_resize, gp_onnx_map_identity,
     gp_onnx_map_shape;

@@ -197,8 +197,8 @@ gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *no
     return GP_OK;
 }
 
-gp_status gp_onnx_node_data(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                            gp_onnx_value **out, gp_error *err)
+gp_status gp_onnx_node_any(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
+                           gp_onnx_value **out, gp_error *err)
 {
     gp_status status = gp_onnx_node_input(m, node, k, out, err);
 

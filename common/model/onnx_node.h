@@ -14,12 +14,14 @@ typedef enum gp_onnx_value_role {
 typedef struct gp_onnx_value {
     const char *name;
     gp_onnx_value_role role;
-    uint32_t layer; /* GP_INPUT_LAYER for the network's input */
-    uint32_t uses;  /* readers of this name, the graph's outputs among them */
+    uint32_t layer;         /* GP_INPUT_LAYER for the network's input */
+    uint32_t uses;          /* readers of this name, the graph's outputs among them */
+    uint32_t maker, reader; /* 1 + index of the node that makes it, and of the last that reads it; 0: none */
     /* Of data: one sample as ONNX sees it, without the samples' axis.  The layer's own shape has the same numbers in
      * the same order, but may differ: a netspec knows vectors and images only. */
     uint32_t rank;
     int64_t dims[GP_ONNX_RANK_MAX - 1];
+    bool channels_last; /* dims are [..., C], but the layer holds [C, ...]: a Transpose not made yet */
     const gp_onnx_tensor *tensor; /* of a constant */
 } gp_onnx_value;
 
@@ -30,6 +32,12 @@ typedef struct gp_onnx_source {
     bool transposed;                      /* the first is [inputs, outputs] */
 } gp_onnx_source;
 
+/* How onnx_pattern.c treats a node; all zero: it is mapped by itself. */
+typedef struct gp_onnx_fusion {
+    bool skipped;        /* another node makes the layer that it is a part of */
+    const char *gelu_of; /* it makes the GELU of this value; NULL: it does not */
+} gp_onnx_fusion;
+
 /* A graph on its way to a netspec. */
 typedef struct gp_onnx_mapping {
     const Onnx__GraphProto *graph;
@@ -39,6 +47,7 @@ typedef struct gp_onnx_mapping {
     gp_onnx_source *sources; /* per layer, as of the next two */
     gp_onnx_value **made;    /* the value of the node that the layer was made for */
     gp_shape *shapes;        /* of its output */
+    gp_onnx_fusion *fusions; /* per node */
     gp_onnx_value *values;   /* sorted by name */
     size_t value_count;
     gp_onnx_tensor *constants; /* of the initializers */
@@ -75,9 +84,10 @@ const char *gp_onnx_shown(char text[GP_ONNX_SHOWN_BYTES], const char *name);
 /* Any value; NULL when it is absent, which ONNX writes as too few inputs or as "". */
 gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                              gp_onnx_value **out, gp_error *err);
-/* As the data that flows: the network's input or a layer; never NULL.  Of any rank; see gp_onnx_node_image(). */
-gp_status gp_onnx_node_data(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                            gp_onnx_value **out, gp_error *err);
+/* As the data that flows: the network's input or a layer; never NULL.  Of any rank, and perhaps with its channels last;
+ * see gp_onnx_node_data() and gp_onnx_node_image() of onnx_map.h. */
+gp_status gp_onnx_node_any(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
+                           gp_onnx_value **out, gp_error *err);
 /* As numbers of the file or computed of such; NULL when absent. */
 gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                                 const gp_onnx_tensor **out, gp_error *err);

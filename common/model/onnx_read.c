@@ -221,16 +221,15 @@ static gp_status read_by_metadata(reading *r, gp_error *err)
 
 /* ---- weights ---- */
 
-/* The shape that a parameter has as the file has it; a signal's kernel has a width of 1 that ONNX does not write. */
+/* Whether a tensor has the shape of a parameter. Of a kernel, trailing sizes of 1 may be missing: a signal's has no width,
+ * and a matrix has one pixel. */
 static bool shape_fits(const gp_parameter *parameter, const gp_onnx_tensor *tensor, bool transposed)
 {
     const gp_shape *wanted = &parameter->shape;
-    uint32_t rank = tensor->rank;
+    const uint32_t rank = wanted->rank == 4 && tensor->rank >= 2 && tensor->rank < 4 ? 4 : tensor->rank;
 
-    if (wanted->rank == 4 && rank == 3 && wanted->dim[3] == 1)
-        rank++;
     for (uint32_t i = 0; rank == wanted->rank && i < rank; i++)
-        if ((i == tensor->rank ? 1 : tensor->dims[transposed ? rank - 1 - i : i]) != wanted->dim[i])
+        if ((i >= tensor->rank ? 1 : tensor->dims[transposed ? tensor->rank - 1 - i : i]) != wanted->dim[i])
             return false;
     /* A bias that came as [1, outputs] was checked when it was found. */
     return rank == wanted->rank || (wanted->rank == 1 && tensor->count == parameter->count);
@@ -298,8 +297,9 @@ static int use_compare(const void *left, const void *right)
     return a->parameter < b->parameter ? -1 : a->parameter > b->parameter;
 }
 
-/* Layers have their weights each for itself.  Vectors that several nodes read are copied: exporters merge biases and
- * statistics that are equal by chance, as those of untrained networks are.  A kernel is shared by intent. */
+/* Count the weights that are copied because several nodes read one initializer. Every layer has its own weights. Vectors,
+ * and kernels of one number per channel, are copied: exporters merge those that are equal by chance, as biases and scales
+ * of untrained networks are. Other kernels are shared on purpose and refused. */
 static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_error *err)
 {
     const gp_graph *graph = r->graph;
@@ -315,7 +315,7 @@ static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_
 
         if (uses[i].data != uses[i - 1].data || tensor->splat)
             continue;
-        if (parameter->shape.rank > 1)
+        if (parameter->count > parameter->shape.dim[0])
             return gp_fail(err, GP_EUNSUPPORTED,
                            "%s and %s share one initializer, '%s'; gradpool's layers have their weights each "
                            "for itself",

@@ -29,7 +29,7 @@ static int64_t value_count(const gp_onnx_value *value)
 gp_status gp_onnx_map_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK)
         gp_onnx_node_alias(m, node, x);
@@ -144,7 +144,7 @@ gp_status gp_onnx_map_shape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     gp_onnx_tensor *tensor;
     void *data;
     gp_onnx_value *x;
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status != GP_OK)
         return status;
@@ -242,13 +242,39 @@ static gp_status transpose_by_groups(gp_onnx_mapping *m, const Onnx__NodeProto *
     return status;
 }
 
+/* Whether the order moves the first axis behind the others (or back), which stay in their order. */
+static bool is_rotation(const int64_t *order, uint32_t rank, bool back)
+{
+    bool rotates = true;
+
+    for (uint32_t i = 0; i < rank && rotates; i++)
+        rotates = order[i] == (int64_t)((i + (back ? rank - 1 : 1)) % rank);
+    return rotates;
+}
+
+/* Swap between channels first and channels last without a layer. */
+static gp_status transpose_channels(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
+                                    const int64_t *order, gp_error *err)
+{
+    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
+    gp_status status = x->channels_last ? GP_OK : gp_onnx_value_settle(m, x, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_onnx_node_alias(m, node, x);
+    made->channels_last = !x->channels_last;
+    for (uint32_t i = 0; i < x->rank; i++)
+        made->dims[i] = x->dims[order[i]];
+    return GP_OK;
+}
+
 gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]), *x;
     int64_t order[GP_ONNX_RANK_MAX];
     bool seen[GP_ONNX_RANK_MAX] = { false };
     char settings[48] = "";
-    gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_any(m, node, 0, &x, err);
 
     if (status == GP_OK && gp_onnx_node_attribute(node, "perm") == NULL)
         return gp_fail(err, GP_EUNSUPPORTED, "without perm it would move the samples' axis");
@@ -265,6 +291,11 @@ gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node,
                            order[i] + 1);
         seen[order[i]] = true;
     }
+    if ((x->rank == 2 || x->rank == 3) && is_rotation(order, x->rank, x->channels_last))
+        return transpose_channels(m, node, x, order, err);
+    status = gp_onnx_node_data(m, node, 0, &x, err);
+    if (status != GP_OK)
+        return status;
     const gp_onnx_value before = *x;
 
     if (x->rank == 3 && (status = gp_onnx_value_settle(m, x, err)) == GP_OK) {

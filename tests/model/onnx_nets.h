@@ -8,7 +8,7 @@
 /* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
  * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
- * local response, group, instance and layer norm; "upward": transposed convolution and
+ * local response, group, instance and layer norm; "gates": layer norm of pixels, GELU, hard sigmoid and swish; "upward": transposed convolution and
  * resizing; "pixels", "dice", "values", "robust": each in that loss, "ends": in four; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
@@ -178,6 +178,33 @@ static inline gp_status net_build_norms(net *n, gp_error *err)
                            : status;
 }
 
+static inline gp_status net_build_gates(net *n, gp_error *err)
+{
+    static const net_layer layers[] = {
+        { "conv1", "conv2d", "channels=6;kernel=3;padding=1", { 0 } },
+        { "pixels", "layernorm", "over=channels;epsilon=1e-4", { 0 } },
+        { "up", "conv2d", "channels=10;kernel=1", { 0 } },
+        { "gelu", "gelu", NULL, { 0 } },
+        { "down", "conv2d", "channels=6;kernel=1", { 0 } },
+        { "sum", "add", NULL, { "down", "conv1" } },
+        { "swish", "hardswish", NULL, { 0 } },
+        { "mean", "globalavgpool", NULL, { 0 } },
+        { "squeeze", "conv2d", "channels=6;kernel=1", { 0 } },
+        { "gate", "hardsigmoid", "slope=0.3;offset=0.4", { 0 } },
+        { "gated", "multiply", NULL, { "swish", "gate" } },
+        { "fc", "fc", "outputs=10", { 0 } },
+        { "features", "layernorm", "over=channels", { 0 } },
+        { "tanh", "gelu", "approximate=tanh", { 0 } },
+        { "head", "fc", "outputs=5", { 0 } },
+        { "loss", "crossentropy", NULL, { 0 } },
+    };
+    const gp_shape input = gp_shape3(2, 6, 5);
+    gp_status status = gp_netspec_new(&n->spec, "gates", &input, err);
+
+    return status == GP_OK ? net_add_layers(n->spec, layers, sizeof(layers) / sizeof(layers[0]), err)
+                           : status;
+}
+
 static inline gp_status net_build_upward(net *n, gp_error *err)
 {
     static const net_layer layers[] = {
@@ -268,6 +295,8 @@ static inline gp_status net_new(net *n, const char *name, gp_error *err)
         status = net_build_branches(n, err);
     else if (strcmp(name, "upward") == 0)
         status = net_build_upward(n, err);
+    else if (strcmp(name, "gates") == 0)
+        status = net_build_gates(n, err);
     else if (strcmp(name, "norms") == 0)
         status = net_build_norms(n, err);
     else if (strcmp(name, "residual") == 0)

@@ -192,6 +192,40 @@ def foreign(folder):
         node("Resize", ["c", "", "", "to"], ["r"], mode="linear"), node("GlobalMaxPool", ["r"], ["g"]),
         node("Flatten", ["g"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
     ], [tensor("w", 4, 2, 2, 2), tensor("m", 4, 4)], (2, 6, 7), folder, opset=13)
+    check_theirs("convnext_block", [
+        node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        node("LayerNormalization", ["t", "scale", "offset"], ["n"], axis=-1, epsilon=1e-6),
+        node("MatMul", ["n", "up"], ["u"]), node("Add", ["u", "upb"], ["ub"]), node("Gelu", ["ub"], ["g"]),
+        node("MatMul", ["g", "down"], ["d"]), node("Add", ["downb", "d"], ["db"]),
+        node("Transpose", ["db"], ["b"], perm=[0, 3, 1, 2]), node("Mul", ["gamma", "b"], ["s"]),
+        node("Add", ["s", "c"], ["a"]), node("Transpose", ["a"], ["l"], perm=[0, 2, 3, 1]),
+        node("Mul", ["l", "l"], ["q"]), node("Add", ["q", "l"], ["k"]), node("Gelu", ["k"], ["h"], approximate="tanh"),
+        node("Flatten", ["h"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 4, 2, 2, 2), tensor("scale", 4), tensor("offset", 4), tensor("up", 4, 7), tensor("upb", 7),
+        tensor("down", 7, 4), tensor("downb", 4), tensor("gamma", 4, 1, 1), tensor("m", 4 * 5 * 4, 3)],
+        (2, 6, 5), folder, opset=20)
+    check_theirs("tokens", [
+        node("LayerNormalization", ["x", "scale", "offset"], ["n"]), node("MatMul", ["n", "a"], ["p"]),
+        node("Relu", ["p"], ["r"]), node("MatMul", ["r", "b"], ["q"]), node("Add", ["q", "x"], ["s"]),
+        node("Flatten", ["s"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("scale", 6), tensor("offset", 6), tensor("a", 6, 8), tensor("b", 8, 6), tensor("m", 30, 4)],
+        (5, 6), folder, opset=17)
+    third = [[node("Mul", ["c", "e1"], ["p"]), node("Mul", ["p", "half"], ["g"])],
+             [node("Mul", ["half", "e1"], ["p"]), node("Mul", ["c", "p"], ["g"])],
+             [node("Mul", ["c", "half"], ["p"]), node("Mul", ["e1", "p"], ["g"])]]
+    for order, (one, two) in enumerate(third):
+        by = node("Mul", ["c", "root"], ["d"]) if order == 2 else node("Div", ["c", "root"], ["d"])
+        check_theirs(f"gelu_by_erf_{order}", [
+            node("MatMul", ["x", "w"], ["c"]), constant("root", np.array(.5 ** .5 if order == 2 else 2 ** .5, np.float32)), by,
+            node("Erf", ["d"], ["e"]), constant("one", np.array(1, np.float32)), node("Add", ["e", "one"], ["e1"]),
+            constant("half", np.array([.5], np.float32)), one, two, node("MatMul", ["g", "m"], ["y"]),
+        ], [tensor("w", 6, 8), tensor("m", 8, 4)], (6,), folder, opset=13)
+    check_theirs("hard_gates", [
+        node("Conv", ["x", "w"], ["c"]), node("HardSwish", ["c"], ["h"]), node("GlobalAveragePool", ["h"], ["p"]),
+        node("Conv", ["p", "v"], ["s"]), node("HardSigmoid", ["s"], ["z"]), node("Mul", ["z", "h"], ["k"]),
+        node("HardSigmoid", ["k"], ["j"], alpha=1 / 6), node("Flatten", ["j"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+    ], [numpy_helper.from_array(rng.normal(0, 3, (4, 2, 2, 2)).astype(np.float32), "w"), tensor("v", 4, 4, 1, 1), tensor("m", 80, 4)],
+        (2, 6, 5), folder, opset=14)
     check_theirs("three_inputs", [
         node("Conv", ["image", "w"], ["c"]), node("Relu", ["c"], ["r"]), node("GlobalAveragePool", ["r"], ["g"]),
         node("Flatten", ["g"], ["f"]), node("GlobalMaxPool", ["signal"], ["s"]), node("Flatten", ["s"], ["t"]),
@@ -214,6 +248,7 @@ with tempfile.TemporaryDirectory() as temporary:
     check_ours("branches", (2, 10, 9), temporary)
     check_ours("upward", (2, 9, 11), temporary)
     check_ours("norms", (2, 9, 8), temporary, opset=21)
+    check_ours("gates", (2, 6, 5), temporary, opset=20)
     for net in ("pixels", "dice", "values", "robust"):
         check_losses(net, (3, 5, 6), temporary)
     check_losses("ends", (3, 5, 6), temporary, ("classes", "pixels", "values", "number"))

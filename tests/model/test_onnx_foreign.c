@@ -322,6 +322,110 @@ TEST(a_concat_of_more_inputs_than_a_layer_takes_is_made_of_groups_of_neighbours)
         &graph, 13);
 }
 
+TEST(a_block_over_channels_that_are_last_has_no_transpose)
+{
+    gp_buffer graph = graph_of(); /* x: [N, 2, 4, 4] */
+
+    put_tensor(&graph, "one", "2", 0, 1);
+    put_tensor(&graph, "up", "2 6", 0, 1);
+    put_tensor(&graph, "upb", "6", 0, 1);
+    put_tensor(&graph, "down", "6 2", 0, 1);
+    put_tensor(&graph, "gamma", "2 1 1", 0, 1);
+    put_node(&graph, "Transpose", "last", "x", "l", "perm=0,2,3,1");
+    put_node(&graph, "LayerNormalization", "norm", "l one one", "n", "axis=-1");
+    put_node(&graph, "MatMul", "up", "n up", "u", "");
+    put_node(&graph, "Add", "bias", "upb u", "ub", "");
+    put_node(&graph, "Gelu", "gelu", "ub", "g", "approximate=@tanh");
+    put_node(&graph, "MatMul", "down", "g down", "d", "");
+    put_node(&graph, "Transpose", "first", "d", "f", "perm=0,3,1,2");
+    put_node(&graph, "Mul", "scale", "gamma f", "s", "");
+    put_node(&graph, "Add", "sum", "s x", "a", "");
+    put_node(&graph, "GlobalAveragePool", "m", "a", "y", "");
+    check_kinds("layernorm conv2d gelu conv2d conv2d add globalavgpool flatten crossentropy", &graph, 20);
+}
+
+TEST(channels_that_are_last_are_moved_for_those_who_read_them_there)
+{
+    gp_buffer graph = graph_of();
+
+    put_tensor(&graph, "s", "4", 0, 1);
+    put_node(&graph, "Transpose", "last", "x", "l", "perm=0,2,3,1");
+    put_node(&graph, "HardSwish", "h", "l", "h", "");
+    put_node(&graph, "Flatten", "f", "h", "y", "");
+    check_kinds("hardswish transpose flatten crossentropy", &graph, 14);
+
+    graph = graph_of();
+    put_tensor(&graph, "s", "4", 0, 1);
+    put_node(&graph, "LayerNormalization", "n", "x s s", "n", ""); /* over the width */
+    put_node(&graph, "MatMul", "prod", "n m", "y", "");
+    check_kinds("transpose layernorm conv2d transpose pixelclassification", &graph, 17);
+}
+
+/* x * (1 + erf(x / sqrt(2))) / 2 of the layer "c"; odd: a further node reads a value within. */
+static gp_buffer erf_graph(bool odd, float root)
+{
+    gp_buffer graph = graph_of();
+
+    put_tensor(&graph, "root", "", root, 0);
+    put_tensor(&graph, "one", "", 1.0f, 0);
+    put_tensor(&graph, "half", "", 0.5f, 0);
+    put_node(&graph, "Relu", "c", "x", "c", "");
+    put_node(&graph, "Div", "d", "c root", "d", "");
+    put_node(&graph, "Erf", "e", "d", "e", "");
+    put_node(&graph, "Add", "e1", "e one", "e1", "");
+    put_node(&graph, "Mul", "p", "c e1", "p", "");
+    put_node(&graph, "Mul", "g", "p half", odd ? "g" : "y", "");
+    if (odd)
+        put_node(&graph, "Add", "more", "g d", "y", "");
+    return graph;
+}
+
+TEST(a_gelu_that_is_written_with_erf_is_one_layer)
+{
+    gp_buffer graph = erf_graph(false, 1.41421356f);
+
+    check_kinds("relu gelu pixelclassification", &graph, 13);
+    graph = erf_graph(true, 1.41421356f);
+    check_refused_model(GP_EUNSUPPORTED, "node 'e' (Erf, opset 13): it is supported as a part of", &graph);
+    graph = erf_graph(false, 1.5f);
+    check_refused_model(GP_EUNSUPPORTED, "node 'e' (Erf, opset 13): it is supported as a part of", &graph);
+}
+
+TEST(a_layer_norm_over_several_axes_is_refused)
+{
+    gp_buffer graph = graph_of();
+
+    put_tensor(&graph, "s", "2 4 4", 0, 1);
+    put_node(&graph, "LayerNormalization", "n", "x s s", "y", "axis=1");
+    check_refused_model(GP_EUNSUPPORTED, "axis=1 is not supported; the last axis is", &graph);
+}
+
+TEST(a_factor_per_channel_has_no_bias_and_an_addition_has_no_learned_factor)
+{
+    gp_buffer graph = graph_of(), file;
+    loaded l = { 0 };
+    gp_error err;
+
+    put_tensor(&graph, "c", "2 1 1", 0, 1);
+    put_node(&graph, "Relu", "r", "x", "r", "");
+    put_node(&graph, "Mul", "mul", "r c", "rc", "");
+    put_node(&graph, "Relu", "r2", "rc", "r2", "");
+    put_node(&graph, "Add", "add", "r2 c", "y", "");
+    file = model_of(&graph, 13);
+    REQUIRE_OK(load(&l, &file, &err), err);
+    char *json = json_of(l.spec);
+
+    REQUIRE(json != NULL);
+    const char *mul = strstr(json, "\"mul\""), *add = strstr(json, "\"add\"");
+
+    REQUIRE(mul != NULL && add != NULL);
+    CHECK(strstr(mul, "\"bias\": false") != NULL && strstr(mul, "\"bias\": false") < add);
+    CHECK_CONTAINS(add, "\"weight-learn-rate-factor\": 0");
+    gp_free(json);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
 TEST(a_mean_that_is_not_over_height_and_width_is_refused)
 {
     gp_buffer graph = graph_of();
