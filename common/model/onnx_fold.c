@@ -187,15 +187,21 @@ gp_status gp_onnx_fold_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node,
 gp_status gp_onnx_fold_unsqueeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
                                  gp_error *err)
 {
+    const gp_onnx_tensor *x;
+    gp_status status = input_of(m, node, 0, &x, err);
+
+    return status == GP_OK ? gp_onnx_fold_unsqueeze_of(m, node, x, out, err) : status;
+}
+
+gp_status gp_onnx_fold_unsqueeze_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *x,
+                                    gp_onnx_tensor *out, gp_error *err)
+{
     int64_t axes[GP_ONNX_LIST_MAX], dims[2 * GP_ONNX_RANK_MAX];
     bool added[2 * GP_ONNX_RANK_MAX] = { false };
     size_t count = 0;
     uint32_t axis, from = 0;
-    const gp_onnx_tensor *x;
-    gp_status status = input_of(m, node, 0, &x, err);
+    gp_status status = gp_onnx_node_list(m, node, 1, "axes", axes, &count, err);
 
-    if (status == GP_OK)
-        status = gp_onnx_node_list(m, node, 1, "axes", axes, &count, err);
     for (size_t i = 0; i < count && status == GP_OK; i++) {
         status = axis_of(axes[i], x->rank + (uint32_t)count, &axis, err);
         if (status == GP_OK && added[axis])

@@ -373,7 +373,8 @@ static const map_operator operators[] = {
     { "Shape", "end start ", 1, 1, gp_onnx_map_shape, gp_onnx_fold_shape },
     { "Constant", "value value_float value_floats value_int value_ints ", 0, 0, NULL, gp_onnx_fold_constant },
     { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape },
-    { "Gather", "axis ", 2, 2, NULL, gp_onnx_fold_gather },
+    { "Gather", "axis ", 2, 2, gp_onnx_map_gather, gp_onnx_fold_gather },
+    { "Range", "", 3, 3, NULL, gp_onnx_fold_range },
     { "Cast", "round_mode saturate to ", 1, 1, NULL, gp_onnx_fold_cast },
     { "Expand", "", 2, 2, NULL, gp_onnx_fold_expand },
 };
@@ -403,18 +404,18 @@ static gp_status check_node(const Onnx__NodeProto *node, const map_operator *abo
     return check_attributes(node, about, err);
 }
 
-/* Whether every input is a constant, of which there may be none. */
-static gp_status node_is_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, bool *constant,
-                                  gp_error *err)
+/* Which roles the inputs of a node have: a bit each. */
+static gp_status input_roles(const gp_onnx_mapping *m, const Onnx__NodeProto *node, unsigned *roles,
+                             gp_error *err)
 {
     gp_status status = GP_OK;
     gp_onnx_value *input;
 
-    *constant = true;
+    *roles = 0;
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
         status = gp_onnx_node_input(m, node, k, &input, err);
-        if (status == GP_OK && input != NULL && input->role != GP_ONNX_VALUE_CONSTANT)
-            *constant = false;
+        if (status == GP_OK && input != NULL)
+            *roles |= 1u << input->role;
     }
     return status;
 }
@@ -437,7 +438,7 @@ static gp_status fold_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, cons
     if (status != GP_OK)
         return status;
     tensor->name = made->name;
-    made->role = GP_ONNX_VALUE_CONSTANT;
+    made->role = tensor->per_sample != 0 ? GP_ONNX_VALUE_INDICES : GP_ONNX_VALUE_CONSTANT;
     made->tensor = tensor;
     return GP_OK;
 }
@@ -446,14 +447,19 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
 {
     const map_operator *about = operator_find(node);
     gp_status status = check_node(node, about, err);
-    bool constant = false;
+    const bool gathers = about != NULL && about->map == gp_onnx_map_gather;
+    unsigned roles = 0;
 
     if (status == GP_OK)
-        status = node_is_constant(m, node, &constant, err);
-    if (status == GP_OK && constant)
+        status = input_roles(m, node, &roles, err);
+    if (status == GP_OK && (roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
         status = fold_node(m, node, about, err);
     else if (status == GP_OK && about->map == NULL)
         status = gp_fail(err, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+    else if (status == GP_OK && !gathers && (roles & 1u << GP_ONNX_VALUE_FLAT))
+        status = gp_fail(err, GP_EUNSUPPORTED, "it reads the numbers of all samples as one vector");
+    else if (status == GP_OK && !gathers && (roles & 1u << GP_ONNX_VALUE_INDICES))
+        status = gp_onnx_map_indices(m, node, err);
     else if (status == GP_OK)
         status = about->map(m, node, err);
     return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);

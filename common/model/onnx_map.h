@@ -1,6 +1,7 @@
 /* onnx_map.h -- from the nodes of an ONNX graph to a netspec.  onnx_map.c walks the graph; the operators are in
  * onnx_layers.c (one layer each), onnx_shapes.c (those that move numbers), onnx_arithmetic.c (with constants) and
- * onnx_fold.c (of constants alone); onnx_pattern.c finds nodes that are one layer together. */
+ * onnx_fold.c (of constants alone); onnx_pattern.c finds nodes that are one layer together, and
+ * onnx_indices.c reads those that compute indices. */
 #ifndef GP_ONNX_MAP_H
 #define GP_ONNX_MAP_H
 
@@ -80,8 +81,11 @@ gp_onnx_map_fn gp_onnx_map_conv, gp_onnx_map_conv_transpose, gp_onnx_map_pool, g
     gp_onnx_map_softmax;
 gp_onnx_map_fn gp_onnx_map_concat, gp_onnx_map_slice, gp_onnx_map_pad, gp_onnx_map_flatten,
     gp_onnx_map_reshape, gp_onnx_map_squeeze, gp_onnx_map_transpose, gp_onnx_map_resize, gp_onnx_map_identity,
-    gp_onnx_map_shape;
+    gp_onnx_map_shape, gp_onnx_map_gather;
 gp_onnx_map_fn gp_onnx_map_arithmetic, gp_onnx_map_sum;
+
+/* Any operator that reads indices which depend on the sample, but Gather. */
+gp_onnx_map_fn gp_onnx_map_indices;
 
 /* ---- and the same where all inputs are constants: the tensor that it makes ---- */
 
@@ -90,7 +94,12 @@ typedef gp_status gp_onnx_fold_fn(gp_onnx_mapping *m, const Onnx__NodeProto *nod
 gp_onnx_fold_fn gp_onnx_fold_constant, gp_onnx_fold_constant_of_shape, gp_onnx_fold_shape,
     gp_onnx_fold_gather, gp_onnx_fold_unsqueeze, gp_onnx_fold_squeeze, gp_onnx_fold_concat,
     gp_onnx_fold_slice, gp_onnx_fold_cast, gp_onnx_fold_arithmetic, gp_onnx_fold_unary, gp_onnx_fold_identity,
-    gp_onnx_fold_reshape, gp_onnx_fold_flatten, gp_onnx_fold_transpose, gp_onnx_fold_expand;
+    gp_onnx_fold_reshape, gp_onnx_fold_flatten, gp_onnx_fold_transpose, gp_onnx_fold_expand,
+    gp_onnx_fold_range;
+
+/* Unsqueeze a tensor by the axes of the node. */
+gp_status gp_onnx_fold_unsqueeze_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *x,
+                                    gp_onnx_tensor *out, gp_error *err);
 
 /* a (+, -, *, /) b, elementwise and broadcast as NumPy does; op is the operator's name.  For the folding of constants
  * into parameters too. */

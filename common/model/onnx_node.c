@@ -202,7 +202,8 @@ gp_status gp_onnx_node_any(const gp_onnx_mapping *m, const Onnx__NodeProto *node
 {
     gp_status status = gp_onnx_node_input(m, node, k, out, err);
 
-    if (status == GP_OK && (*out == NULL || (*out)->role == GP_ONNX_VALUE_CONSTANT))
+    if (status == GP_OK &&
+        (*out == NULL || ((*out)->role != GP_ONNX_VALUE_INPUT && (*out)->role != GP_ONNX_VALUE_LAYER)))
         return gp_fail(err, GP_EUNSUPPORTED,
                        "input %zu is a constant; it must be the network's input or a layer", k + 1);
     return status;

@@ -9,6 +9,8 @@ typedef enum gp_onnx_value_role {
     GP_ONNX_VALUE_INPUT,
     GP_ONNX_VALUE_LAYER,
     GP_ONNX_VALUE_CONSTANT,
+    GP_ONNX_VALUE_INDICES, /* a tensor that depends on the sample (onnx_indices.c) */
+    GP_ONNX_VALUE_FLAT,    /* the numbers of all samples of a layer, or of the input, as one vector */
 } gp_onnx_value_role;
 
 typedef struct gp_onnx_value {

@@ -77,6 +77,11 @@ gp_status gp_onnx_map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
         return gp_fail(
             err, GP_EUNSUPPORTED,
             "a reshape that moves the samples' axis is not supported; [N, ...], [0, ...] and [-1, ...] are");
+    if (count == 1 && to[0] == -1 && value_count(x) != 1) { /* all samples in one vector */
+        gp_onnx_node_alias(m, node, x);
+        gp_onnx_value_find(m, node->output[0])->role = GP_ONNX_VALUE_FLAT;
+        return GP_OK;
+    }
     rest = value_count(x);
     for (size_t i = 1; i < count; i++) {
         if (to[i] == 0 && (zero != 0 || i > x->rank))

@@ -19,6 +19,7 @@ typedef struct gp_onnx_tensor {
     const void
         *data;  /* little-endian, aligned to nothing, borrowed or of a store; NULL: there is no such tensor */
     bool splat; /* data is one element, which stands for all */
+    int64_t per_sample; /* of indices (onnx_indices.c): what each further sample adds; 0: a constant */
 } gp_onnx_tensor;
 
 /* Memory of numbers that stand in no file, with a ceiling on all of it; freed at once. */

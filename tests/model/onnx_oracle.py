@@ -210,6 +210,18 @@ def foreign(folder):
         node("Flatten", ["s"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
     ], [tensor("scale", 6), tensor("offset", 6), tensor("a", 6, 8), tensor("b", 8, 6), tensor("m", 30, 4)],
         (5, 6), folder, opset=17)
+    whole = lambda name, array: numpy_helper.from_array(np.array(array, dtype=np.int64), name)
+    for batch in ("N", SAMPLES):  # of a fixed batch the exporter writes the indices
+        rows = [node("Shape", ["x"], ["n1"], start=0, end=1), node("Squeeze", ["n1"], ["n"]), node("Range", ["zero", "n", "one"], ["r"]),
+                node("Mul", ["four", "r"], ["r4"]), node("Unsqueeze", ["r4", "axes"], ["u"]), node("Add", ["u", "columns"], ["i"])]
+        check_theirs(f"gather_of_{batch}_samples", [
+            node("Conv", ["x", "w"], ["c"]), node("ReduceMean", ["c"], ["m"], axes=[-1, -2]), node("Reshape", ["m", "flat"], ["f"]),
+            *(rows if batch == "N" else []), node("Gather", ["f", "i"], ["g"]), node("Relu", ["g"], ["k"]), node("Flatten", ["k"], ["l"]),
+            node("MatMul", ["l", "h"], ["y"]),
+        ], [tensor("w", 4, 2, 2, 2), tensor("h", 4, 3), whole("flat", [-1]), whole("zero", 0), whole("one", 1), whole("four", 4),
+            whole("axes", [1, 2, 3]), whole("columns", np.arange(4).reshape(1, 4, 1, 1)),
+            *([] if batch == "N" else [whole("i", np.arange(SAMPLES * 4).reshape(SAMPLES, 4, 1, 1))])],
+            (2, 5, 4), folder, opset=15, batch=batch)
     third = [[node("Mul", ["c", "e1"], ["p"]), node("Mul", ["p", "half"], ["g"])],
              [node("Mul", ["half", "e1"], ["p"]), node("Mul", ["c", "p"], ["g"])],
              [node("Mul", ["c", "half"], ["p"]), node("Mul", ["e1", "p"], ["g"])]]

@@ -391,6 +391,53 @@ TEST(a_gelu_that_is_written_with_erf_is_one_layer)
     check_refused_model(GP_EUNSUPPORTED, "node 'e' (Erf, opset 13): it is supported as a part of", &graph);
 }
 
+/* Gather from all samples of x, [N, 2, 4, 4], as one vector: by N * factor + columns. */
+static gp_buffer gather_graph(const char *factor, const char *reads)
+{
+    gp_buffer graph = graph_of();
+    char columns[128] = "";
+
+    for (int i = 0; i < 32; i++)
+        snprintf(columns + strlen(columns), sizeof(columns) - strlen(columns), "%d ", i);
+    put_list(&graph, "flat", "-1");
+    put_list(&graph, "axes", "1");
+    put_list(&graph, "factor", factor);
+    put_list(&graph, "columns", columns);
+    put_list(&graph, "back", "1 32");
+    put_list(&graph, "zero", "0");
+    put_list(&graph, "one", "1");
+    put_node(&graph, "Shape", "shape", "x", "n", "start=0 end=1");
+    put_node(&graph, "Range", "range", "zero n one", "r", "");
+    put_node(&graph, "Mul", "mul", "r factor", "rows", "");
+    put_node(&graph, "Unsqueeze", "axis", "rows axes", "u", "");
+    put_node(&graph, "Reshape", "row", "columns back", "row", "");
+    put_node(&graph, "Add", "add", "row u", "i", "");
+    put_node(&graph, "Reshape", "all", "x flat", "f", "");
+    put_node(&graph, "Gather", "gather", reads, "y", "axis=0");
+    return graph;
+}
+
+TEST(a_gather_that_takes_each_number_from_its_place_makes_no_layer)
+{
+    gp_buffer graph = gather_graph("32", "f i");
+
+    check_kinds("flatten crossentropy", &graph, 13);
+    graph = gather_graph("16", "f i");
+    check_refused_model(GP_EUNSUPPORTED, "it is supported where each keeps its place", &graph);
+    graph = gather_graph("32", "f zero");
+    check_refused_model(GP_EUNSUPPORTED, "it is supported where each keeps its place", &graph);
+    graph = gather_graph("32", "x i");
+    check_refused_model(GP_EUNSUPPORTED, "it is supported where all its inputs are constants", &graph);
+
+    graph = gather_graph("32", "f i");
+    put_node(&graph, "Relu", "r", "f", "z", "");
+    check_refused_model(GP_EUNSUPPORTED, "node 'r' (Relu, opset 13): it reads the numbers of all samples",
+                        &graph);
+    graph = gather_graph("32", "f i");
+    put_node(&graph, "Neg", "n", "i", "z", "");
+    check_refused_model(GP_EUNSUPPORTED, "node 'n' (Neg, opset 13): it reads indices that depend", &graph);
+}
+
 TEST(a_layer_norm_over_several_axes_is_refused)
 {
     gp_buffer graph = graph_of();
