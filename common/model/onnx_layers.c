@@ -556,11 +556,27 @@ gp_status gp_onnx_map_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
                            : status;
 }
 
+/* Operators that are read as a part of a pattern only (onnx_pattern.c). */
 gp_status gp_onnx_map_erf(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     (void)m;
     (void)node;
     return gp_fail(err, GP_EUNSUPPORTED, "it is supported as a part of x * (1 + erf(x / sqrt(2))) / 2 only");
+}
+
+gp_status gp_onnx_map_pow(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    (void)m;
+    (void)node;
+    return gp_fail(err, GP_EUNSUPPORTED, "it is supported as the square of a layer normalization only");
+}
+
+gp_status gp_onnx_map_sqrt(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+{
+    (void)m;
+    (void)node;
+    return gp_fail(err, GP_EUNSUPPORTED,
+                   "it is supported for constants, and as the deviation of a layer normalization");
 }
 
 /* The ends are attributes before opset 11, inputs since. */

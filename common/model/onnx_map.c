@@ -364,7 +364,8 @@ static const map_operator operators[] = {
     { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
     { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
     { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary },
-    { "Sqrt", "", 1, 1, NULL, gp_onnx_fold_unary },
+    { "Pow", "", 2, 2, gp_onnx_map_pow, NULL },
+    { "Sqrt", "", 1, 1, gp_onnx_map_sqrt, gp_onnx_fold_unary },
     { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary },
     { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary },
     { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL },
@@ -465,17 +466,24 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
 }
 
-/* The last of the nodes of a GELU. */
-static gp_status map_gelu_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *name, gp_error *err)
+/* Map the last node of a pattern as the one operator that the pattern stands for. */
+static gp_status map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, const gp_onnx_fusion *fusion,
+                            gp_error *err)
 {
-    gp_onnx_value *x = gp_onnx_value_find(m, name);
-    gp_status status = GP_OK;
+    Onnx__AttributeProto epsilon = ONNX__ATTRIBUTE_PROTO__INIT, *attributes[] = { &epsilon };
+    Onnx__NodeProto node = *last;
+    char *inputs[3];
 
-    if (x == NULL || (x->role != GP_ONNX_VALUE_LAYER && x->role != GP_ONNX_VALUE_INPUT))
-        status = gp_fail(err, GP_EUNSUPPORTED, "it ends a GELU of what is neither a layer nor the input");
-    if (status == GP_OK)
-        status = gp_onnx_node_like(m, node, "gelu", NULL, x, err);
-    return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
+    epsilon.name = gp_onnx_text("epsilon");
+    epsilon.has_f = true;
+    epsilon.f = fusion->epsilon;
+    node.op_type = gp_onnx_text(fusion->op_type);
+    node.input = inputs;
+    for (node.n_input = 0; node.n_input < 3 && fusion->inputs[node.n_input] != NULL; node.n_input++)
+        inputs[node.n_input] = gp_onnx_text(fusion->inputs[node.n_input]);
+    node.attribute = attributes;
+    node.n_attribute = *fusion->op_type == 'L' ? 1 : 0;
+    return map_node(m, &node, err);
 }
 
 /* Constants first: what a pattern is may depend on one that stands behind its first node. */
@@ -490,8 +498,8 @@ static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
     if (status == GP_OK)
         status = gp_onnx_patterns_find(m, err);
     for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
-        if (m->fusions[n].gelu_of != NULL)
-            status = map_gelu_of(m, graph->node[n], m->fusions[n].gelu_of, err);
+        if (m->fusions[n].op_type != NULL)
+            status = map_fusion(m, graph->node[n], &m->fusions[n], err);
         else if (graph->node[n]->n_input != 0 && !m->fusions[n].skipped)
             status = map_node(m, graph->node[n], err);
     return status;

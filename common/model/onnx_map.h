@@ -77,8 +77,8 @@ typedef gp_status gp_onnx_map_fn(gp_onnx_mapping *m, const Onnx__NodeProto *node
 gp_onnx_map_fn gp_onnx_map_conv, gp_onnx_map_conv_transpose, gp_onnx_map_pool, gp_onnx_map_global_pool,
     gp_onnx_map_reduce_mean, gp_onnx_map_gemm, gp_onnx_map_matmul, gp_onnx_map_function,
     gp_onnx_map_batchnorm, gp_onnx_map_groupnorm, gp_onnx_map_layernorm, gp_onnx_map_lrn, gp_onnx_map_clip,
-    gp_onnx_map_leaky_relu, gp_onnx_map_hard_sigmoid, gp_onnx_map_gelu, gp_onnx_map_erf, gp_onnx_map_dropout,
-    gp_onnx_map_softmax;
+    gp_onnx_map_leaky_relu, gp_onnx_map_hard_sigmoid, gp_onnx_map_gelu, gp_onnx_map_erf, gp_onnx_map_pow,
+    gp_onnx_map_sqrt, gp_onnx_map_dropout, gp_onnx_map_softmax;
 gp_onnx_map_fn gp_onnx_map_concat, gp_onnx_map_slice, gp_onnx_map_pad, gp_onnx_map_flatten,
     gp_onnx_map_reshape, gp_onnx_map_squeeze, gp_onnx_map_transpose, gp_onnx_map_resize, gp_onnx_map_identity,
     gp_onnx_map_shape, gp_onnx_map_gather;

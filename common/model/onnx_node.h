@@ -36,8 +36,10 @@ typedef struct gp_onnx_source {
 
 /* How onnx_pattern.c treats a node; all zero: it is mapped by itself. */
 typedef struct gp_onnx_fusion {
-    bool skipped;        /* another node makes the layer that it is a part of */
-    const char *gelu_of; /* it makes the GELU of this value; NULL: it does not */
+    bool skipped;        /* it is a part of a pattern that another node ends */
+    const char *op_type; /* of the pattern that it ends, "Gelu" or "LayerNormalization"; NULL: it ends none */
+    const char *inputs[3]; /* of that operator, as many as it has */
+    float epsilon;         /* of LayerNormalization */
 } gp_onnx_fusion;
 
 /* A graph on its way to a netspec. */

@@ -1,8 +1,9 @@
-/* onnx_pattern.c -- nodes that together are one layer.
+/* onnx_pattern.c -- nodes that together are one operator.
  *
  * Before opset 20 ONNX has no Gelu, and exporters write x / 2 * (1 + erf(x / sqrt(2))) as five nodes in one of three
- * orders. gp_onnx_patterns_find() looks for the nodes around each Erf. A value between them must have no other reader. The
- * last of the nodes becomes the layer, and the others are skipped. */
+ * orders. Before opset 17 it has no LayerNormalization, which is nine nodes: with d = x - mean(x) it is
+ * d / sqrt(mean(d^2) + epsilon) * scale + offset. gp_onnx_patterns_find() looks for the nodes around each Erf and Sqrt. A
+ * value between them must have no other reader. The last node is mapped as the operator, and the others are skipped. */
 #include <math.h>
 #include <string.h>
 
@@ -65,11 +66,17 @@ static const char *operand_beside_value(const Onnx__NodeProto *node, const char 
     return strcmp(node->input[1], name) == 0 ? node->input[0] : NULL;
 }
 
-static void mark(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *gelu_of)
+static void mark(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_fusion *fusion)
 {
     for (size_t n = 0; n < m->graph->n_node; n++)
         if (m->graph->node[n] == node)
-            m->fusions[n] = (gp_onnx_fusion){ .skipped = gelu_of == NULL, .gelu_of = gelu_of };
+            m->fusions[n] = *fusion;
+}
+
+static void mark_skipped(gp_onnx_mapping *m, const Onnx__NodeProto *const *nodes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        mark(m, nodes[i], &(gp_onnx_fusion){ .skipped = true });
 }
 
 static void match_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *erf)
@@ -102,11 +109,83 @@ static void match_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *erf)
         if (other == NULL || strcmp(other, x) != 0)
             return;
     }
-    mark(m, divide, NULL);
-    mark(m, erf, NULL);
-    mark(m, one, NULL);
-    mark(m, half, NULL);
-    mark(m, last, x);
+    mark_skipped(m, (const Onnx__NodeProto *[]){ divide, erf, one, half }, 4);
+    mark(m, last, &(gp_onnx_fusion){ .op_type = "Gelu", .inputs = { x } });
+}
+
+/* Whether a node is a mean of that value over the last axis, which stays as 1. */
+static bool is_last_mean(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *of)
+{
+    int64_t axes[GP_ONNX_LIST_MAX], keep;
+    size_t count;
+
+    return is_op(node, "ReduceMean") && node->n_input >= 1 && strcmp(node->input[0], of) == 0 &&
+           gp_onnx_node_list(m, node, 1, "axes", axes, &count, NULL) == GP_OK && count == 1 &&
+           axes[0] == -1 && gp_onnx_node_int(node, "keepdims", 1, &keep, NULL) == GP_OK && keep == 1;
+}
+
+/* The value that a node squares; NULL: it is no square. */
+static const char *squared(const gp_onnx_mapping *m, const Onnx__NodeProto *node)
+{
+    if (is_op(node, "Pow") && node->n_input == 2 && is_number(m, node->input[1], 2.0))
+        return node->input[0];
+    return is_op(node, "Mul") && node->n_input == 2 && strcmp(node->input[0], node->input[1]) == 0
+               ? node->input[0]
+               : NULL;
+}
+
+/* The number that a node adds to its other operand, which is *other; 0: it is no such node. */
+static double number_added(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char **other)
+{
+    if (!is_op(node, "Add") || node->n_input != 2)
+        return 0.0;
+    for (int k = 0; k < 2; k++) {
+        const gp_onnx_value *value = gp_onnx_value_find(m, node->input[k]);
+
+        *other = node->input[1 - k];
+        if (value != NULL && value->role == GP_ONNX_VALUE_CONSTANT && value->tensor->data != NULL &&
+            value->tensor->count == 1 && gp_onnx_is_float(value->tensor))
+            return gp_onnx_real_at(value->tensor, 0);
+    }
+    return 0.0;
+}
+
+static void match_norm(gp_onnx_mapping *m, const Onnx__NodeProto *root)
+{
+    const Onnx__NodeProto *sum = root->n_input == 1 ? maker_of(m, root->input[0]) : NULL;
+    const char *variance = NULL, *d, *scale, *offset;
+    const double epsilon = number_added(m, sum, &variance);
+    const Onnx__NodeProto *second = epsilon > 0.0 ? maker_of(m, variance) : NULL;
+    const Onnx__NodeProto *square =
+        is_op(second, "ReduceMean") && second->n_input >= 1 ? maker_of(m, second->input[0]) : NULL;
+
+    d = squared(m, square);
+    if (d == NULL || !is_last_mean(m, second, square->output[0]))
+        return;
+    const gp_onnx_value *difference = gp_onnx_value_find(m, d);
+    const Onnx__NodeProto *subtract = difference == NULL ? NULL : node_of(m, difference->maker);
+    const Onnx__NodeProto *first =
+        is_op(subtract, "Sub") && subtract->n_input == 2 ? maker_of(m, subtract->input[1]) : NULL;
+    const Onnx__NodeProto *divide = reader_of(m, root);
+
+    if (first == NULL || !is_last_mean(m, first, subtract->input[0]) ||
+        difference->uses != (is_op(square, "Pow") ? 2u : 3u) || !is_op(divide, "Div") ||
+        divide->n_input != 2 || strcmp(divide->input[0], d) != 0)
+        return;
+    const Onnx__NodeProto *multiply = reader_of(m, divide);
+
+    scale = operand_beside_value(multiply, "Mul", divide->output[0]);
+    const Onnx__NodeProto *last = scale == NULL ? NULL : reader_of(m, multiply);
+
+    offset = scale == NULL ? NULL : operand_beside_value(last, "Add", multiply->output[0]);
+    if (offset == NULL)
+        return;
+    mark_skipped(
+        m, (const Onnx__NodeProto *[]){ first, subtract, square, second, sum, root, divide, multiply }, 8);
+    mark(m, last,
+         &(gp_onnx_fusion){ .op_type = "LayerNormalization",
+                            .inputs = { subtract->input[0], scale, offset },
+                            .epsilon = (float)epsilon });
 }
 
 gp_status gp_onnx_patterns_find(gp_onnx_mapping *m, gp_error *err)
@@ -128,5 +207,7 @@ gp_status gp_onnx_patterns_find(gp_onnx_mapping *m, gp_error *err)
     for (size_t n = 0; n < graph->n_node; n++)
         if (is_op(graph->node[n], "Erf"))
             match_gelu(m, graph->node[n]);
+        else if (is_op(graph->node[n], "Sqrt"))
+            match_norm(m, graph->node[n]);
     return GP_OK;
 }

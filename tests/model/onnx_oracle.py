@@ -232,6 +232,14 @@ def foreign(folder):
             node("Erf", ["d"], ["e"]), constant("one", np.array(1, np.float32)), node("Add", ["e", "one"], ["e1"]),
             constant("half", np.array([.5], np.float32)), one, two, node("MatMul", ["g", "m"], ["y"]),
         ], [tensor("w", 6, 8), tensor("m", 8, 4)], (6,), folder, opset=13)
+    for square in ([node("Pow", ["s", "two"], ["q"])], [node("Mul", ["s", "s"], ["q"])]):
+        check_theirs("layer_norm_by_" + square[0].op_type, [
+            node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]), node("ReduceMean", ["t"], ["m1"], axes=[-1]),
+            node("Sub", ["t", "m1"], ["s"]), constant("two", np.array(2, np.float32)), *square, node("ReduceMean", ["q"], ["m2"], axes=[-1]),
+            constant("epsilon", np.array(1e-2, np.float32)), node("Add", ["m2", "epsilon"], ["v"]), node("Sqrt", ["v"], ["r"]),
+            node("Div", ["s", "r"], ["d"]), node("Mul", ["d", "scale"], ["k"]), node("Add", ["k", "offset"], ["n"]),
+            node("Flatten", ["n"], ["f"]), node("MatMul", ["f", "m"], ["y"]),
+        ], [tensor("w", 4, 2, 2, 2), tensor("scale", 4), tensor("offset", 4), tensor("m", 4 * 5 * 4, 3)], (2, 6, 5), folder, opset=13)
     check_theirs("hard_gates", [
         node("Conv", ["x", "w"], ["c"]), node("HardSwish", ["c"], ["h"]), node("GlobalAveragePool", ["h"], ["p"]),
         node("Conv", ["p", "v"], ["s"]), node("HardSigmoid", ["s"], ["z"]), node("Mul", ["z", "h"], ["k"]),

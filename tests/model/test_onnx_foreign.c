@@ -391,6 +391,38 @@ TEST(a_gelu_that_is_written_with_erf_is_one_layer)
     check_refused_model(GP_EUNSUPPORTED, "node 'e' (Erf, opset 13): it is supported as a part of", &graph);
 }
 
+/* Layer norm over the width of the layer "c" by its steps; axes: of the second mean. */
+static gp_buffer norm_graph(const char *axes)
+{
+    gp_buffer graph = graph_of();
+
+    put_tensor(&graph, "two", "", 2, 0);
+    put_tensor(&graph, "epsilon", "", 1e-5f, 0);
+    put_tensor(&graph, "scale", "4", 0, 1);
+    put_node(&graph, "Relu", "c", "x", "c", "");
+    put_list(&graph, "last", "-1");
+    put_list(&graph, "axes", axes);
+    put_node(&graph, "ReduceMean", "m1", "c last", "m1", "");
+    put_node(&graph, "Sub", "s", "c m1", "s", "");
+    put_node(&graph, "Pow", "q", "s two", "q", "");
+    put_node(&graph, "ReduceMean", "m2", "q axes", "m2", "");
+    put_node(&graph, "Add", "v", "epsilon m2", "v", "");
+    put_node(&graph, "Sqrt", "root", "v", "root", "");
+    put_node(&graph, "Div", "d", "s root", "d", "");
+    put_node(&graph, "Mul", "k", "d scale", "k", "");
+    put_node(&graph, "Add", "n", "k scale", "y", "");
+    return graph;
+}
+
+TEST(a_layer_norm_that_is_written_in_steps_is_one_layer)
+{
+    gp_buffer graph = norm_graph("-1");
+
+    check_kinds("relu transpose layernorm transpose pixelclassification", &graph, 18);
+    graph = norm_graph("-2");
+    check_refused_model(GP_EUNSUPPORTED, "over the height and width of images", &graph);
+}
+
 /* Gather from all samples of x, [N, 2, 4, 4], as one vector: by N * factor + columns. */
 static gp_buffer gather_graph(const char *factor, const char *reads)
 {
