@@ -28,7 +28,7 @@ enum {
 typedef struct cli_common {
     char pool[108];
     char server_key_file[512], key_file[512]; /* of a pool on another host */
-    bool json, help, quiet;
+    bool json, help, help_all, quiet;
 } cli_common;
 
 /* Which workers: of commands that lease. */
@@ -101,9 +101,13 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
           .type = GP_PARAM_BOOL,                                                                             \
           .offset = offsetof(options_type, common.quiet),                                                    \
           .help = "print results and errors only" },                                                         \
+        { .name = "help",                                                                                    \
+          .type = GP_PARAM_BOOL,                                                                             \
+          .offset = offsetof(options_type, common.help),                                                     \
+          .help = "show usage and the common options" },                                                     \
     {                                                                                                        \
-        .name = "help", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help),                \
-        .help = "show this text"                                                                             \
+        .name = "help-all", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help_all),        \
+        .help = "show all options"                                                                           \
     }
 
 /* Of commands that work on a pool of another host too. */

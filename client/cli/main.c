@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/help.h"
 #include "client/cli/home.h"
 #include "client/remote.h"
 #include "client/cli/job_self.h"
@@ -101,74 +102,6 @@ int cli_usage(const cli_call *call, const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "\nTry 'gradpool %s --help'.\n", call->command->name);
     return call->command->error_code != 0 ? call->command->error_code : CLI_USAGE;
-}
-
-/* ---- help ---- */
-
-static void help_table(const char *title, const gp_param *table)
-{
-    bool any = false;
-
-    for (; table->type != GP_PARAM_NONE; table++) {
-        char name[80], fallback[80] = "";
-        unsigned char scratch[512] = { 0 };
-        gp_param shown = *table;
-
-        if (!any)
-            printf("\n%s\n", title);
-        any = true;
-        shown.offset = 0;
-        if (table->type == GP_PARAM_BOOL)
-            snprintf(name, sizeof(name), "--%s", table->name);
-        else
-            snprintf(name, sizeof(name), "--%s%s%s %s", table->name,
-                     table->alias == NULL      ? ""
-                     : table->alias[1] == '\0' ? ", -"
-                                               : ", --",
-                     table->alias ? table->alias : "",
-                     table->type == GP_PARAM_WORD   ? "WORD"
-                     : table->type == GP_PARAM_TEXT ? "TEXT"
-                                                    : "NUMBER");
-        if (table->type != GP_PARAM_BOOL && (shown.count == 0 || shown.count <= sizeof(scratch))) {
-            gp_param one[2] = { shown, { 0 } };
-            char value[64];
-
-            gp_params_default(one, scratch);
-            gp_params_format(&shown, scratch, value, sizeof(value));
-            if (value[0] != '\0')
-                snprintf(fallback, sizeof(fallback), " [%s]", value);
-        }
-        printf("  %-44s %s%s\n", name, table->help, fallback);
-        if (table->type == GP_PARAM_WORD) {
-            printf("  %-44s ", "");
-            for (int i = 0; table->words[i] != NULL; i++)
-                printf("%s%s", i == 0 ? "one of " : ", ", table->words[i]);
-            printf("\n");
-        }
-    }
-}
-
-static void help_command(const cli_command *command)
-{
-    printf("gradpool %s -- %s\n\nUsage: gradpool %s %s\n", command->name, command->summary, command->name,
-           command->usage);
-    help_table("Options:", command->options);
-    if (command->leases)
-        help_table("Workers:", cli_lease_options);
-    if (command->sources != NULL)
-        help_table("Data in S3 (s3://BUCKET/PREFIX):", cli_s3_options);
-    if (command->trains)
-        help_table("Training:", gp_train_options_table);
-    printf("\nExamples:\n%s", command->examples);
-}
-
-static void help_all(FILE *out)
-{
-    fprintf(out, "gradpool -- a warm pool of workers, one per GPU, for training and prediction\n\n"
-                 "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n\n");
-    for (size_t i = 0; cli_commands[i] != NULL; i++)
-        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
-    fprintf(out, "\nWithout a command: the state of the pool and what to do next.\n");
 }
 
 /* ---- options ---- */
@@ -416,6 +349,7 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
 static int run_command(const cli_command *command, int argc, char **argv, bool dry)
 {
     cli_call call = { .command = command, .argc = argc, .argv = argv };
+    const cli_common *common;
     gp_error err;
     int code;
 
@@ -427,8 +361,9 @@ static int run_command(const cli_command *command, int argc, char **argv, bool d
         code = cli_usage(&call, "%s", err.message);
     if (code == CLI_OK && cli_lease_check(&call.lease, &err) != GP_OK)
         code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
-    if (code == CLI_OK && ((cli_common *)call.options)->help)
-        help_command(command);
+    common = call.options;
+    if (code == CLI_OK && (common->help || common->help_all))
+        help_command(command, common->help_all);
     else if (code == CLI_OK && command->check != NULL && (code = command->check(&call)) != CLI_OK)
         ;
     else if (code == CLI_OK && !dry)
@@ -503,9 +438,9 @@ static int run_words(int argc, char **argv)
         if (argc > 2 && command == NULL)
             return command_unknown(argv[2]);
         if (command != NULL)
-            help_command(command);
+            help_command(command, false);
         else
-            help_all(stdout);
+            help_commands(stdout);
         return CLI_OK;
     }
     if (strcmp(word, "--version") == 0) {

@@ -13,6 +13,7 @@ const gp_param cli_s3_options[] = {
       .type = GP_PARAM_TEXT,
       .offset = offsetof(cli_s3, endpoint),
       .count = 256,
+      .placeholder = "URL",
       .help = "http://HOST:PORT or https://HOST of a service that is not AWS (default: $AWS_ENDPOINT_URL)" },
     { .name = "s3-region",
       .type = GP_PARAM_TEXT,

@@ -37,7 +37,9 @@ typedef struct gp_param {
     const char *seed_name;     /* what MATLAB calls it, or NULL */
     const char *torch_name;    /* what PyTorch calls it, or NULL */
     const char *unit;          /* "epochs", "samples", or NULL */
-    const char *help;          /* one line */
+    const char *placeholder; /* what stands for the value in help, "FILE"; NULL: derived from type and name */
+    bool basic;       /* shown by --help; other options of a table that has basic ones: by --help-all */
+    const char *help; /* one line */
 } gp_param;
 
 /* Fill values with the defaults of the table. */

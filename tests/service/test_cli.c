@@ -615,6 +615,20 @@ TEST(names_of_folders_and_jobs_cannot_act_on_the_terminal)
 
 /* ---- listings ---- */
 
+/* Lines that a text takes on a terminal of 100 columns. */
+static int screen_lines(const char *text)
+{
+    int lines = 0;
+
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+
+        lines += length == 0 ? 1 : (int)((length + 99) / 100);
+        text += length + (text[length] == '\n');
+    }
+    return lines;
+}
+
 TEST(the_listings_in_json_are_complete)
 {
     static const char *const commands[] = { "up",      "down",     "status", "devices", "doctor",  "train",
@@ -641,6 +655,12 @@ TEST(the_listings_in_json_are_complete)
     CHECK(gp_json_count(json) >= 11);
     gp_json_free(json);
     RUN_OK("train", "--help");
+    CHECK_CONTAINS(out, "  --data SOURCE  ");
+    CHECK_CONTAINS(out, "  --solver sgdm|adam|adamw|rmsprop  ");
+    CHECK_CONTAINS(out, "more options: gradpool train --help-all");
+    CHECK(strstr(out, "--loss-scale-growth") == NULL);
+    RUN_OK("train", "--help-all");
+    CHECK_CONTAINS(out, "  --s3-anonymous  ");
     static char help[OUT_BYTES];
 
     memcpy(help, out, sizeof(help));
@@ -660,6 +680,7 @@ TEST(the_listings_in_json_are_complete)
         char example[80];
 
         RUN_OK(commands[i], "--help");
+        CHECK(screen_lines(out) <= 50);
         snprintf(example, sizeof(example), "\nExamples:\n  gradpool %s", commands[i]);
         CHECK_CONTAINS(out, example);
     }

@@ -1,0 +1,206 @@
+#include "client/cli/help.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "common/model/train_options.h"
+
+enum {
+    COLUMNS = 100,
+    TEXT_COLUMN = 38, /* where the description of an option begins */
+    WORDS_SHOWN = 28, /* columns of the values of an option that stand behind its name */
+    EXAMPLES_SHOWN = 3,
+};
+
+/* ---- one option ---- */
+
+/* Write the values of a WORD, separated. */
+static void words_join(char *text, size_t bytes, const char *const *words, const char *separator)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int i = 0; words[i] != NULL && at < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s", i == 0 ? "" : separator, words[i]);
+}
+
+/* Write what stands for the value: the table's name for it, the values themselves where they are short, or else the last part of
+ * the option's name in capitals. */
+static void placeholder(char *text, size_t bytes, const gp_param *param)
+{
+    const char *dash = strrchr(param->name, '-');
+
+    if (param->placeholder != NULL) {
+        snprintf(text, bytes, "%s", param->placeholder);
+        return;
+    }
+    if (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64) {
+        snprintf(text, bytes, "%s", param->count > 1 ? "N,N" : "N");
+        return;
+    }
+    if (param->type == GP_PARAM_WORD) {
+        words_join(text, bytes, param->words, "|");
+        if (strlen(text) <= WORDS_SHOWN)
+            return;
+    }
+    snprintf(text, bytes, "%s", dash == NULL ? param->name : dash + 1);
+    for (; *text != '\0'; text++)
+        *text = (char)toupper((unsigned char)*text);
+}
+
+/* Whether each of the words is part of the text. */
+static bool mentions_all(const char *text, const char *const *words)
+{
+    while (*words != NULL && strstr(text, *words) != NULL)
+        words++;
+    return *words == NULL;
+}
+
+/* Write the description of an option: its help, the values that neither this nor `value` names, and the default. */
+static void describe(char *text, size_t bytes, const gp_param *param, const char *value)
+{
+    unsigned char scratch[512] = { 0 };
+    gp_param one[2] = { *param, { 0 } };
+    char fallback[64] = "", words[200] = "";
+
+    one[0].offset = 0;
+    if (param->type != GP_PARAM_BOOL && param->count <= sizeof(scratch)) {
+        gp_params_default(one, scratch);
+        gp_params_format(&one[0], scratch, fallback, sizeof(fallback));
+    }
+    if (param->type == GP_PARAM_WORD && !mentions_all(param->help, param->words) &&
+        !mentions_all(value, param->words))
+        words_join(words, sizeof(words), param->words, ", ");
+    snprintf(text, bytes, "%s%s%s%s%s%s", param->help, words[0] == '\0' ? "" : ": ", words,
+             fallback[0] == '\0' ? "" : " [", fallback, fallback[0] == '\0' ? "" : "]");
+}
+
+/* Print text at TEXT_COLUMN, where the cursor is, in lines of COLUMNS. */
+static void wrap(const char *text)
+{
+    const size_t room = COLUMNS - TEXT_COLUMN;
+
+    while (strlen(text) > room) {
+        size_t at = room;
+
+        while (at > 0 && text[at] != ' ')
+            at--;
+        if (at == 0) /* one long word */
+            at = strcspn(text, " ");
+        printf("%.*s\n%*s", (int)at, text, TEXT_COLUMN, "");
+        text += at;
+        text += *text == ' ';
+    }
+    printf("%s\n", text);
+}
+
+static void help_option(const gp_param *param)
+{
+    char name[160], value[240] = "", text[1000];
+    const char *alias = param->alias;
+    int length;
+
+    if (param->type != GP_PARAM_BOOL)
+        placeholder(value, sizeof(value), param);
+    length = snprintf(name, sizeof(name), "  --%s%s%s%s%s", param->name,
+                      alias == NULL      ? ""
+                      : alias[1] == '\0' ? ", -"
+                                         : ", --",
+                      alias == NULL ? "" : alias, value[0] == '\0' ? "" : " ", value);
+    describe(text, sizeof(text), param, value);
+    if (length + 2 > TEXT_COLUMN)
+        printf("%s\n%*s", name, TEXT_COLUMN, "");
+    else
+        printf("%-*s", TEXT_COLUMN, name);
+    wrap(text);
+}
+
+/* ---- a table ---- */
+
+static bool has_basic(const gp_param *table)
+{
+    while (table->type != GP_PARAM_NONE && !table->basic)
+        table++;
+    return table->type != GP_PARAM_NONE;
+}
+
+static uint32_t table_count(const gp_param *table)
+{
+    uint32_t count = 0;
+
+    while (table[count].type != GP_PARAM_NONE)
+        count++;
+    return count;
+}
+
+/* Print a table of options; return how many were not shown. Options at offsets below `common` are of every command and always
+ * shown. */
+static uint32_t help_table(const char *title, const gp_param *table, size_t common, bool all)
+{
+    bool every = all || !has_basic(table), any = false;
+    uint32_t hidden = 0;
+
+    for (; table->type != GP_PARAM_NONE; table++) {
+        if (!every && !table->basic && table->offset >= common) {
+            hidden++;
+            continue;
+        }
+        if (!any)
+            printf("\n%s\n", title);
+        any = true;
+        help_option(table);
+    }
+    return hidden;
+}
+
+/* ---- a command ---- */
+
+/* Print the first lines of the examples that begin with the command's name, and the text behind the examples. */
+static void help_examples(const char *text)
+{
+    int shown = 0;
+
+    printf("\nExamples:\n");
+    while (*text != '\0') {
+        const char *end = strchr(text, '\n');
+        size_t bytes = end == NULL ? strlen(text) : (size_t)(end - text) + 1;
+        bool example = strncmp(text, "  ", 2) == 0;
+
+        if (!example || shown < EXAMPLES_SHOWN)
+            printf("%.*s", (int)bytes, text);
+        shown += example;
+        text += bytes;
+    }
+}
+
+void help_command(const cli_command *command, bool all)
+{
+    uint32_t hidden;
+
+    printf("gradpool %s -- %s\n\nUsage: gradpool %s %s\n", command->name, command->summary, command->name,
+           command->usage);
+    hidden = help_table("Options:", command->options, sizeof(cli_common), all);
+    if (command->leases)
+        hidden += help_table("Workers:", cli_lease_options, 0, all);
+    if (command->trains)
+        hidden += help_table("Training:", gp_train_options_table, 0, all);
+    if (command->sources != NULL && all)
+        help_table("Data in S3 (s3://BUCKET/PREFIX):", cli_s3_options, 0, true);
+    else if (command->sources != NULL)
+        hidden += table_count(cli_s3_options);
+    if (hidden > 0)
+        printf("\n%u more options: gradpool %s --help-all\n", hidden, command->name);
+    if (hidden > 0)
+        help_examples(command->examples);
+    else
+        printf("\nExamples:\n%s", command->examples);
+}
+
+void help_commands(FILE *out)
+{
+    fprintf(out, "gradpool -- a warm pool of workers, one per GPU, for training and prediction\n\n"
+                 "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    fprintf(out, "\nWithout a command: the state of the pool and what to do next.\n");
+}
