@@ -49,8 +49,14 @@ target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::Ope
 
 add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
-# One name goes out; the library is found where it was at build time.
-set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "${OneDNN_DIRECTORY}"
+# oneDNN is found beside the module, or else where it was at build time.
+set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;${OneDNN_DIRECTORY}"
   BUILD_WITH_INSTALL_RPATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
 install(TARGETS gradpool_onednn LIBRARY DESTINATION lib/gradpool)
+# Copy a oneDNN that scripts/lib/onednn unpacked: an installation must not depend on the build folder.
+if(OneDNN_UNPACKED_VERSION)
+  file(REAL_PATH "${OneDNN_UNPACKED_LIBRARY}" onednn_library)
+  string(REGEX MATCH "^[0-9]+" onednn_major "${OneDNN_VERSION}")
+  install(FILES "${onednn_library}" DESTINATION lib/gradpool RENAME libdnnl.so.${onednn_major})
+endif()

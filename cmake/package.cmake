@@ -2,6 +2,9 @@
 include(CMakePackageConfigHelpers)
 set(GP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gradpool)
 
+# Everything that `cmake --install` copies.
+add_custom_target(product DEPENDS gradpool gradpool_cli gradpool-scheduler gradpool-worker)
+
 install(TARGETS gradpool gradpool_tasks EXPORT gradpoolTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT gradpoolTargets NAMESPACE gradpool:: DESTINATION ${GP_CMAKE_DIR})
 configure_package_config_file(cmake/gradpoolConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/gradpoolConfig.cmake

@@ -88,11 +88,29 @@ configure() {
     }
 }
 
-# compile PRESET [targets]: quiet but for warnings, unless it fails.
+# Copy ninja's output to a file; on a terminal, show how much of the build is done and how long the rest may take, unless
+# GP_BUILD_QUIET is set.
+show_build() {
+    local line begin=$SECONDS done total left terminal=false
+    if [ -t 2 ] && [ -z "${GP_BUILD_QUIET:-}" ]; then
+        terminal=true
+    fi
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        if $terminal && [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then
+            done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+            left=$(((SECONDS - begin) * (total - done) / done))
+            printf '\r   %d of %d files (%d %%), %d s left \033[K' "$done" "$total" $((100 * done / total)) "$left" >&2
+        fi
+    done >"$1"
+    ! $terminal || printf '\r\033[K' >&2
+}
+
+# compile PRESET [targets]: print warnings only, unless the build fails.
 compile() {
     local preset=$1 log=$build/compile-$1.log
     shift
-    ninja -C "$build/$preset" -j "$jobs" "$@" >"$log" 2>&1 || {
+    NINJA_STATUS='[%f/%t] ' ninja -C "$build/$preset" -j "$jobs" "$@" 2>&1 | show_build "$log" || {
         grep -E 'error|warning|FAILED' -A 5 "$log" | tail -n 60 >&2 || tail -n 30 "$log" >&2
         die "the build failed; the whole output is in ${log#"$root"/}"
     }
