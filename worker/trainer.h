@@ -80,7 +80,7 @@ typedef struct gp_train_sink {
     void *context;
     void (*record)(void *context, const gp_train_record *record);
     void (*validation)(void *context, const gp_train_validation *validation);
-    /* Something to tell people, of rank 0; may wait. */
+    /* Send a sentence to the client; may wait. */
     void (*note)(void *context, const char *text, bool warning);
 } gp_train_sink;
 

@@ -5,6 +5,7 @@
  * Compute touches arena and scratch only; commit needs no peer (docs/plan.md, I3).  A failure anywhere before the
  * commit leaves parameters, state and the step counter as they were. */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -625,6 +626,24 @@ static void trainer_tell_left_out(const gp_trainer *trainer, const gp_store *sto
         sink->note(sink->context, text, false);
 }
 
+enum { DECODE_TOLD_NS = 100000000 }; /* shorter decoding is not reported */
+
+/* Report how long this rank decoded the samples of a store, if it did, and where the result is cached. */
+static void trainer_tell_decoded(const gp_store *store, const char *part, const gp_train_sink *sink)
+{
+    const gp_store_info *info = store == NULL ? NULL : gp_store_get_info(store);
+    char directory[PATH_MAX], text[400];
+
+    if (info == NULL || info->decode_ns < DECODE_TOLD_NS)
+        return;
+    if (gp_cache_path(directory, sizeof(directory), "decoded", NULL, NULL) != GP_OK)
+        snprintf(directory, sizeof(directory), "the cache: neither XDG_CACHE_HOME nor HOME is set");
+    snprintf(text, sizeof(text), "decoded the %s data of %.100s in %.2f s; %s %.200s", part, info->source,
+             (double)info->decode_ns * 1e-9,
+             info->decode_cached ? "cached for later runs in" : "it could not be cached in", directory);
+    sink->note(sink->context, text, false);
+}
+
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)
 {
     gp_error err = { 0 };
@@ -644,6 +663,10 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         sink->note(sink->context, trainer->planned, false);
     trainer_tell_left_out(trainer, trainer->data, sink);
     trainer_tell_left_out(trainer, trainer->validation, sink);
+    if (!trainer->again) {
+        trainer_tell_decoded(trainer->data, "training", sink);
+        trainer_tell_decoded(trainer->validation, "validation", sink);
+    }
     gp_error lost;
     gp_status status = trainer_steps(trainer, sink, done, &err);
 

@@ -1,4 +1,4 @@
-/* arrays.c -- a store whose samples are all in memory. */
+/* arrays.c -- a store whose samples are all in memory, or mapped. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -9,6 +9,7 @@ typedef struct arrays_store {
     const uint8_t *samples;
     const uint8_t *targets;
     void *owned_samples, *owned_targets; /* the same, or NULL when borrowed */
+    gp_decoded decoded;                  /* memory of the samples, unless all zero */
 } arrays_store;
 
 static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -34,6 +35,7 @@ static void arrays_close(gp_store *store)
 
     gp_free(arrays->owned_samples);
     gp_free(arrays->owned_targets);
+    gp_decoded_deinit(&arrays->decoded);
     gp_store_deinit(store);
     gp_free(arrays);
 }
@@ -60,34 +62,58 @@ static gp_status targets_check(const gp_store_info *info, const uint8_t *targets
     return GP_OK;
 }
 
+/* Make a store of these arrays; *arrays is taken over. */
+static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_store *arrays, gp_error *err)
+{
+    arrays_store *store = gp_calloc(1, sizeof(*store));
+    gp_status status;
+
+    if (store == NULL) {
+        gp_free(arrays->owned_samples);
+        gp_free(arrays->owned_targets);
+        gp_decoded_deinit(&arrays->decoded);
+        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
+    }
+    *store = *arrays;
+    status = gp_store_init(&store->store, &arrays_ops, info, err);
+    if (status == GP_OK)
+        status = targets_check(&store->store.info, store->targets, err);
+    if (status == GP_OK)
+        status = gp_store_seal(&store->store, err);
+    if (status != GP_OK) {
+        arrays_close(&store->store);
+        return status;
+    }
+    *out = &store->store;
+    return GP_OK;
+}
+
 gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
                                bool owned, gp_error *err)
 {
-    gp_status status;
-    arrays_store *arrays = gp_calloc(1, sizeof(*arrays));
+    arrays_store arrays = { .samples = samples,
+                            .targets = targets,
+                            .owned_samples = owned ? samples : NULL,
+                            .owned_targets = owned ? targets : NULL };
 
-    if (arrays == NULL) {
-        if (owned) {
-            gp_free(samples);
-            gp_free(targets);
-        }
-        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
-    }
-    arrays->samples = samples;
-    arrays->targets = targets;
-    arrays->owned_samples = owned ? samples : NULL;
-    arrays->owned_targets = owned ? targets : NULL;
-    status = gp_store_init(&arrays->store, &arrays_ops, info, err);
-    if (status == GP_OK)
-        status = targets_check(&arrays->store.info, targets, err);
-    if (status == GP_OK)
-        status = gp_store_seal(&arrays->store, err);
-    if (status != GP_OK) {
-        arrays_close(&arrays->store);
-        return status;
-    }
-    *out = &arrays->store;
-    return GP_OK;
+    return arrays_open(out, info, &arrays, err);
+}
+
+gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
+                                int32_t *labels, gp_error *err)
+{
+    size_t pixels = (size_t)info->channels * info->height * info->width;
+    arrays_store arrays = { .samples = decoded->data,
+                            .targets = labels != NULL ? (const uint8_t *)labels
+                                                      : decoded->data + info->count * pixels,
+                            .owned_targets = labels,
+                            .decoded = *decoded };
+    gp_store_info known = *info;
+
+    known.decode_ns = decoded->decode_ns;
+    known.decode_cached = decoded->decode_ns > 0 && decoded->map != NULL;
+    *decoded = (gp_decoded){ 0 };
+    return arrays_open(out, &known, &arrays, err);
 }
 
 gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,

@@ -11,6 +11,9 @@
 
 enum { GP_DIGITS_SIDE = 28, GP_DIGITS_PIXELS = 784, GP_DIGITS_COUNT_MAX = 10000000, GP_DIGITS_SEED = 1 };
 
+/* Version of the drawing. Increase it when a digit comes out differently: drawn sets are cached on disk. */
+enum { GP_DIGITS_VERSION = 1 };
+
 /* Test sets are drawn from this index on, so they never meet a training set of the same seed. */
 #define GP_DIGITS_TEST_FIRST 0x80000000u
 

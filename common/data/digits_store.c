@@ -1,4 +1,5 @@
 /* digits_store.c -- drawn digits as a store in memory, and as a directory of IDX files. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -14,6 +15,25 @@
 
 enum { COUNT_DEFAULT = 60000, TEST_SHARE = 6 };
 
+typedef struct digits_request {
+    uint32_t first, count;
+} digits_request;
+
+/* Draw the pixels of all digits, then their labels: a gp_decoder. */
+static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *err)
+{
+    const digits_request *request = context;
+    uint8_t *samples = to;
+    int32_t *labels = (int32_t *)(void *)(samples + (size_t)request->count * GP_DIGITS_PIXELS);
+
+    (void)err;
+    assert(bytes == (size_t)request->count * (GP_DIGITS_PIXELS + sizeof(*labels)));
+    for (uint32_t i = 0; i < request->count; i++)
+        labels[i] =
+            gp_digits_draw(samples + (size_t)i * GP_DIGITS_PIXELS, GP_DIGITS_SEED, request->first + i);
+    return GP_OK;
+}
+
 gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
                                gp_error *err)
 {
@@ -25,8 +45,11 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
                            .width = GP_DIGITS_SIDE,
                            .dtype = GP_U8,
                            .class_count = 10 };
-    uint8_t *samples;
-    int32_t *labels;
+    digits_request request = { 0 };
+    gp_decoded decoded;
+    gp_status status;
+    char key[80];
+    size_t bytes;
     int end = 0;
 
     if (source[strlen("digits")] == ':' &&
@@ -36,17 +59,14 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
                        GP_DIGITS_COUNT_MAX);
     if (role == GP_DATA_TEST)
         info.count = (info.count + TEST_SHARE - 1) / TEST_SHARE;
-    samples = gp_malloc((size_t)info.count * GP_DIGITS_PIXELS);
-    labels = gp_malloc((size_t)info.count * sizeof(*labels));
-    if (samples == NULL || labels == NULL) {
-        gp_free(samples);
-        gp_free(labels);
-        return gp_fail(err, GP_ENOMEM, "no memory for %u digits", info.count);
-    }
-    for (uint32_t i = 0; i < info.count; i++)
-        labels[i] = gp_digits_draw(samples + (size_t)i * GP_DIGITS_PIXELS, GP_DIGITS_SEED,
-                                   (role == GP_DATA_TEST ? GP_DIGITS_TEST_FIRST : 0) + i);
-    return gp_store_open_arrays(out, &info, samples, labels, true, err);
+    request.count = info.count;
+    request.first = role == GP_DATA_TEST ? GP_DIGITS_TEST_FIRST : 0;
+    bytes = (size_t)info.count * (GP_DIGITS_PIXELS + sizeof(int32_t));
+    snprintf(key, sizeof(key), "digits %d seed %d first %u count %u", GP_DIGITS_VERSION, GP_DIGITS_SEED,
+             request.first, request.count);
+    status = gp_decoded_get(&decoded, bytes < GP_DECODED_BYTES_MIN ? NULL : key, bytes, digits_decode,
+                            &request, err);
+    return status == GP_OK ? gp_store_open_decoded(out, &info, &decoded, NULL, err) : status;
 }
 
 /* One role's two files. */
@@ -54,16 +74,20 @@ static gp_status pair_write(const char *directory, const char *prefix, uint32_t 
                             uint64_t seed, gp_error *err)
 {
     char path[PATH_MAX];
-    gp_idx images = { 3, { count, GP_DIGITS_SIDE, GP_DIGITS_SIDE }, (size_t)count * GP_DIGITS_PIXELS, NULL };
-    gp_idx labels = { 1, { count }, count, NULL };
+    gp_idx images = { .rank = 3,
+                      .dim = { count, GP_DIGITS_SIDE, GP_DIGITS_SIDE },
+                      .bytes = (size_t)count * GP_DIGITS_PIXELS };
+    gp_idx labels = { .rank = 1, .dim = { count }, .bytes = count };
     gp_status status = GP_OK;
 
-    images.data = gp_malloc(images.bytes);
-    labels.data = gp_malloc(labels.bytes);
-    if (images.data == NULL || labels.data == NULL)
+    uint8_t *pixels = gp_malloc(images.bytes), *classes = gp_malloc(labels.bytes);
+
+    images.data = pixels;
+    labels.data = classes;
+    if (pixels == NULL || classes == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for %u digits", count);
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
-        labels.data[i] = (uint8_t)gp_digits_draw(images.data + (size_t)i * GP_DIGITS_PIXELS, seed, first + i);
+        classes[i] = (uint8_t)gp_digits_draw(pixels + (size_t)i * GP_DIGITS_PIXELS, seed, first + i);
     if (status == GP_OK) {
         snprintf(path, sizeof(path), "%s/%s-images-idx3-ubyte.gz", directory, prefix);
         status = gp_idx_write(path, &images, true, err);
@@ -72,8 +96,8 @@ static gp_status pair_write(const char *directory, const char *prefix, uint32_t 
         snprintf(path, sizeof(path), "%s/%s-labels-idx1-ubyte.gz", directory, prefix);
         status = gp_idx_write(path, &labels, true, err);
     }
-    gp_idx_deinit(&images);
-    gp_idx_deinit(&labels);
+    gp_free(pixels);
+    gp_free(classes);
     return status;
 }
 

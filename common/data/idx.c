@@ -6,16 +6,17 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/base/alloc.h"
 #include "common/data/store.h"
 
 enum {
     MAGIC_U8 = 0x00000800, /* 08 = unsigned byte; the low byte is the rank */
     HEADER_MAX = 4 + 4 * GP_IDX_RANK_MAX,
     CHUNK = 1 << 20,
+    SETTLED_SECONDS = 2,
     INFLATE_RATIO_MAX = 1032, /* deflate cannot do better (zlib's "technical details") */
 };
 
@@ -115,30 +116,42 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
     return GP_OK;
 }
 
-static gp_status body_read(gp_idx *idx, idx_reader *reader, gp_error *err)
+/* Read the bytes behind the header: a gp_decoder. */
+static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
 {
+    idx_reader *reader = context;
     uint8_t extra;
     size_t got;
-    gp_status status;
+    gp_status status = reader_get(reader, to, bytes, &got, err);
 
-    idx->data = gp_malloc(idx->bytes);
-    if (idx->data == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the %zu bytes of %s", idx->bytes, reader->name);
-    status = reader_get(reader, idx->data, idx->bytes, &got, err);
     if (status != GP_OK)
         return status;
-    if (got < idx->bytes)
+    if (got < bytes)
         return gp_fail(err, GP_ECORRUPT,
                        "%s is truncated: %zu bytes follow its header, which announces %zu; fetch it again",
-                       reader->name, got, idx->bytes);
+                       reader->name, got, bytes);
     status = reader_get(reader, &extra, 1, &got, err); /* also makes zlib check the CRC */
     if (status != GP_OK)
         return status;
     if (got != 0)
         return gp_fail(err, GP_ECORRUPT,
                        "%s goes on after the %zu bytes that its header announces; fetch it again",
-                       reader->name, idx->bytes);
+                       reader->name, bytes);
     return GP_OK;
+}
+
+/* Write the cache key of a file: its identity and modification time, not its name. False: the file is not cached, because it
+ * is small, or not compressed, or was modified so recently that a later change could leave the time as it is. */
+static bool cache_key(char *key, size_t key_bytes, const gp_idx *idx, const idx_reader *reader,
+                      const struct stat *stat)
+{
+    if (idx->bytes < GP_DECODED_BYTES_MIN || gzdirect(reader->file) ||
+        stat->st_mtim.tv_sec > time(NULL) - SETTLED_SECONDS)
+        return false;
+    snprintf(key, key_bytes, "idx 1 device %llu inode %llu size %llu mtime %lld.%09ld",
+             (unsigned long long)stat->st_dev, (unsigned long long)stat->st_ino,
+             (unsigned long long)stat->st_size, (long long)stat->st_mtim.tv_sec, stat->st_mtim.tv_nsec);
+    return true;
 }
 
 gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, gp_error *err)
@@ -146,6 +159,7 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
     struct stat stat;
     idx_reader reader = { .name = name };
     gp_idx idx = { 0 };
+    char key[160];
     gp_status status;
 
     assert(rank == 1 || rank == 3);
@@ -162,12 +176,12 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
     gzbuffer(reader.file, 128 << 10);
     status = header_read(&idx, &reader, rank, err);
     if (status == GP_OK)
-        status = body_read(&idx, &reader, err);
+        status = gp_decoded_get(&idx.decoded, cache_key(key, sizeof(key), &idx, &reader, &stat) ? key : NULL,
+                                idx.bytes, body_read, &reader, err);
     gzclose(reader.file);
-    if (status != GP_OK) {
-        gp_idx_deinit(&idx);
+    if (status != GP_OK)
         return status;
-    }
+    idx.data = idx.decoded.data;
     *out = idx;
     return GP_OK;
 }
@@ -183,7 +197,7 @@ gp_status gp_idx_read(gp_idx *out, const char *path, uint32_t rank, gp_error *er
 
 void gp_idx_deinit(gp_idx *idx)
 {
-    gp_free(idx->data);
+    gp_decoded_deinit(&idx->decoded);
     idx->data = NULL;
 }
 

@@ -8,18 +8,21 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/data/decoded.h"
 
 enum { GP_IDX_RANK_MAX = 3 };
 
 typedef struct gp_idx {
     uint32_t rank; /* 1: labels; 3: images as count, height, width */
     uint32_t dim[GP_IDX_RANK_MAX];
-    size_t bytes;  /* the product of the dimensions */
-    uint8_t *data; /* owned */
+    size_t bytes; /* the product of the dimensions */
+    const uint8_t *data;
+    gp_decoded decoded; /* memory that holds data after gp_idx_read(); all zero: data is the caller's */
 } gp_idx;
 
 /* gp_idx_read -- read a whole file of that rank (1 or 3) into memory.
  * Never takes more memory than a file of its size can hold, and stops one byte past the expected end.
+ * Large gzipped files are unpacked once and cached (decoded.h).
  * GP_ENOENT: no such file.  GP_ECORRUPT: not such a file, truncated, damaged, or longer than its header says.
  * GP_ELIMIT: dimensions beyond the ceilings of store.h.  Release with gp_idx_deinit(). */
 gp_status gp_idx_read(gp_idx *out, const char *path, uint32_t rank, gp_error *err);

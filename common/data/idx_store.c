@@ -216,12 +216,11 @@ static gp_status classes_decide(gp_store_info *info, class_list *list, const cha
     return GP_OK;
 }
 
-/* Takes images->data over on success. */
+/* Make a store of both; the store takes the images over, also on failure. */
 static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, const gp_idx *labels,
                            gp_error *err)
 {
     int32_t *wide = gp_malloc(labels->bytes * sizeof(*wide));
-    uint8_t *samples = images->data;
 
     if (wide == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu labels", labels->bytes);
@@ -232,8 +231,7 @@ static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, 
     info->height = images->dim[1];
     info->width = images->dim[2];
     info->dtype = GP_U8;
-    images->data = NULL; /* the store's from here on, even when it fails */
-    return gp_store_open_arrays(out, info, samples, wide, true, err);
+    return gp_store_open_decoded(out, info, &images->decoded, wide, err);
 }
 
 gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err)

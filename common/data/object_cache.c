@@ -51,7 +51,7 @@ static const char entry_magic[8] = "gpobj 1";
 
 /* ---- opening ---- */
 
-gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
+gp_object_cache *gp_object_cache_open(const char *name, uint64_t bytes_max)
 {
     gp_object_cache *cache = bytes_max == 0 ? NULL : gp_calloc(1, sizeof(*cache));
     char path[PATH_MAX + 16];
@@ -61,7 +61,7 @@ gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
         return NULL;
     cache->lock = -1;
     cache->bytes_max = bytes_max;
-    if (gp_cache_path(cache->path, sizeof(cache->path), "s3", NULL, NULL) == GP_OK) {
+    if (gp_cache_path(cache->path, sizeof(cache->path), name, NULL, NULL) == GP_OK) {
         (void)gp_directory_make(cache->path, 0700, NULL); /* opening the files tells */
         snprintf(path, sizeof(path), "%s/used", cache->path);
         used = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -74,8 +74,8 @@ gp_object_cache *gp_object_cache_open(uint64_t bytes_max)
     if (used >= 0)
         close(used);
     if (cache->used == MAP_FAILED) {
-        gp_log(GP_LOG_WARN, "cache-unusable", "nothing from S3 is kept on disk: %s: %s", cache->path,
-               strerror(errno));
+        gp_log(GP_LOG_WARN, "cache-unusable", "there is no %s cache on disk: '%s': %s", name, cache->path,
+               cache->path[0] == '\0' ? "neither XDG_CACHE_HOME nor HOME is set" : strerror(errno));
         cache->used = NULL;
         gp_object_cache_close(cache);
         return NULL;
@@ -298,7 +298,7 @@ static int file_make(char path[PATH_MAX], int flags)
     return open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-/* Give a finished file its name; another process may have been there first. */
+/* Give a finished file its name, unless another process has already published the entry. */
 static bool entry_publish(gp_object_cache *cache, int fd, const char *temporary, const char *path)
 {
     struct stat stat_;
@@ -381,9 +381,21 @@ bool gp_object_cache_commit(gp_object_cache *cache, const gp_object_id *id, int 
 {
     char path[PATH_MAX], temporary[PATH_MAX];
     struct stat stat_;
+    bool published;
 
     entry_path(cache, id, ".whole", path);
     entry_path(cache, id, ".whole~", temporary);
-    return fsync(fd) == 0 && fstat(fd, &stat_) == 0 && (uint64_t)stat_.st_size == bytes &&
-           entry_publish(cache, fd, temporary, path);
+    published = fsync(fd) == 0 && fstat(fd, &stat_) == 0 && (uint64_t)stat_.st_size == bytes &&
+                entry_publish(cache, fd, temporary, path);
+    /* A mapping made of fd would keep the lock after fd is closed, and block the processes that wait for the entry. */
+    (void)flock(fd, LOCK_UN);
+    return published;
+}
+
+void gp_object_cache_discard(gp_object_cache *cache, const gp_object_id *id, bool mine)
+{
+    char path[PATH_MAX];
+
+    entry_path(cache, id, mine ? ".whole~" : ".whole", path);
+    unlink(path);
 }

@@ -1,4 +1,4 @@
-/* object_cache.h -- what was fetched from S3, on disk, for every process of the user on this host.
+/* object_cache.h -- objects fetched from S3, and decoded samples, on disk for every process of the user on this host.
  *
  * An entry is a file named by a digest, written whole and renamed; it never changes afterwards, since the digest is also of
  * the object's ETag.  Its time of change is when it was used last, to a minute.  What is used together stands in one number
@@ -23,9 +23,9 @@ typedef struct gp_object_id {
     char text[GP_SHA256_TEXT_BYTES];
 } gp_object_id;
 
-/* gp_object_cache_open -- the one below $XDG_CACHE_HOME (or ~/.cache)/gradpool/s3; NULL: bytes_max is 0, or there can be none,
- * which is logged. */
-gp_object_cache *gp_object_cache_open(uint64_t bytes_max);
+/* gp_object_cache_open -- open the cache below $XDG_CACHE_HOME (or ~/.cache)/gradpool/NAME.
+ * NULL: bytes_max is 0, or there is no such directory, which is logged. */
+gp_object_cache *gp_object_cache_open(const char *name, uint64_t bytes_max);
 void gp_object_cache_close(gp_object_cache *cache); /* accepts NULL */
 
 /* gp_object_cache_get -- append bytes [offset, offset + bytes) of an entry to out; false: it is not there, or not so long.
@@ -40,6 +40,9 @@ void gp_object_cache_put(gp_object_cache *cache, const gp_object_id *id, const v
  *   *mine  true: it is empty and locked, the caller fills it and calls gp_object_cache_commit(); others wait for it */
 int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_t bytes, bool *mine);
 bool gp_object_cache_commit(gp_object_cache *cache, const gp_object_id *id, int fd, uint64_t bytes);
+
+/* gp_object_cache_discard -- remove a whole object that is damaged; if it is `mine`, give up filling it. */
+void gp_object_cache_discard(gp_object_cache *cache, const gp_object_id *id, bool mine);
 
 /* The bytes that all entries take, as far as this process knows. */
 uint64_t gp_object_cache_used(const gp_object_cache *cache);

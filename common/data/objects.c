@@ -46,7 +46,7 @@ gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error
         gp_objects_close(objects);
         return status;
     }
-    objects->cache = gp_object_cache_open(source->cache_bytes);
+    objects->cache = gp_object_cache_open("s3", source->cache_bytes);
     *out = objects;
     return GP_OK;
 }

@@ -87,6 +87,8 @@ typedef struct gp_store_info {
     float scale[GP_STORE_CHANNELS_MAX]; /* network input = stored value * scale[channel] + offset[channel] */
     float offset[GP_STORE_CHANNELS_MAX];
     uint64_t fingerprint; /* of shape, count and up to 64 samples with targets, evenly spread */
+    int64_t decode_ns;    /* time that decoding all samples took; 0: they were cached, or need no cache */
+    bool decode_cached;   /* the samples decoded in that time are cached for later processes */
 } gp_store_info;
 
 /* gp_store_open -- open the samples that SOURCE names.

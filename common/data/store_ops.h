@@ -3,6 +3,7 @@
 #define GP_STORE_OPS_H
 
 #include "common/data/augment.h"
+#include "common/data/decoded.h"
 #include "common/data/store.h"
 
 typedef struct gp_store_ops {
@@ -47,6 +48,12 @@ gp_status gp_store_seal(gp_store *store, gp_error *err);
 gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err);
 
 void gp_store_deinit(gp_store *store);
+
+/* gp_store_open_decoded -- a store of one byte per value, over decoded samples.
+ *   decoded  taken over, also on failure: the samples, packed
+ *   labels   a heap block, taken over; NULL: int32 labels follow the samples in decoded */
+gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
+                                int32_t *labels, gp_error *err);
 
 /* The openers behind gp_store_open().  Rest is what follows "synthetic:" or "digits:". */
 gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err);

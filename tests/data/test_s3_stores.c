@@ -557,7 +557,7 @@ TEST(entries_of_the_cache_are_read_in_parts_and_a_damaged_one_is_dropped)
 
     environment_set();
     shell("rm -rf '%s/%s'", "cache");
-    cache = gp_object_cache_open(1 << 20);
+    cache = gp_object_cache_open("s3", 1 << 20);
     REQUIRE(cache != NULL);
     gp_buffer_init(&out, 1 << 20);
     entry_fill(data, sizeof(data), 5);
@@ -599,7 +599,7 @@ TEST(the_cache_stays_within_its_limit_and_loses_what_was_used_longest_ago)
 
     environment_set();
     shell("rm -rf '%s/%s'", "cache");
-    cache = gp_object_cache_open(LIMIT);
+    cache = gp_object_cache_open("s3", LIMIT);
     REQUIRE(cache != NULL);
     gp_buffer_init(&out, BYTES);
     for (uint32_t i = 0; i < 60; i++) {
@@ -640,7 +640,7 @@ TEST(the_cache_stays_within_its_limit_and_loses_what_was_used_longest_ago)
 static int cache_hammer(uint32_t seed)
 {
     enum { BYTES = 30000 };
-    gp_object_cache *cache = gp_object_cache_open(1 << 20);
+    gp_object_cache *cache = gp_object_cache_open("s3", 1 << 20);
     uint8_t *data = malloc(BYTES);
     gp_buffer out;
     int wrong = cache == NULL;

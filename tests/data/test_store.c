@@ -15,7 +15,8 @@
 static void pair_write(const char *prefix, uint32_t count, bool gzip)
 {
     uint8_t pixel[12 * 16], label[16];
-    gp_idx images = { 3, { count, 4, 3 }, 12 * count, pixel }, labels = { 1, { count }, count, label };
+    gp_idx images = { .rank = 3, .dim = { count, 4, 3 }, .bytes = 12 * count, .data = pixel };
+    gp_idx labels = { .rank = 1, .dim = { count }, .bytes = count, .data = label };
     char name[64];
     gp_error err;
 
@@ -468,7 +469,7 @@ TEST(opening_survives_every_failing_allocation)
 TEST(a_failed_write_leaves_the_old_file_and_no_other)
 {
     uint8_t label[2] = { 1, 2 }, byte[64];
-    gp_idx labels = { 1, { 2 }, 2, label };
+    gp_idx labels = { .rank = 1, .dim = { 2 }, .bytes = 2, .data = label };
     gp_error err;
 
     folder_make();
