@@ -153,8 +153,8 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
     rewind(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     fclose(file);
-    CHECK_CONTAINS(text, "     2.5 +");
-    CHECK(strstr(text, " 70 +") == NULL && strstr(text, " 100 +") == NULL);
+    CHECK(count("   epoch  0 ") >= 2); /* pictures: before the spike and after it */
+    CHECK_INT(count("   epoch  0 "), count("     2.5 +"));
     CHECK_CONTAINS(text, "       0 +");
     CHECK_CONTAINS(text, "   100 % +");
     CHECK_CONTAINS(text, "   epoch  0 ");
