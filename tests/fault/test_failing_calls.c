@@ -381,7 +381,7 @@ static void check_object_cache(const char *failing, bool kept)
 
     folder_make();
     setenv("XDG_CACHE_HOME", folder, 1);
-    gp_object_cache *cache = gp_object_cache_open(1 << 20);
+    gp_object_cache *cache = gp_object_cache_open("s3", 1 << 20);
 
     failing_set(failing);
     fd = gp_object_cache_file(cache, &id, 5, &mine);
