@@ -173,11 +173,36 @@ static gp_status externalize(external **out, const packing *p, const char *locat
     return GP_OK;
 }
 
-/* The old model goes first: it must never be found beside the new weights. */
-static gp_status save_weights(const packing *p, const char *path, const char *data_path, gp_error *err)
+/* Write a draft of a whole file and sync it. */
+static gp_status draft_write(gp_file_draft *draft, const char *path, const void *data, size_t bytes,
+                             gp_error *err)
 {
-    unlink(path);
-    return gp_file_write(data_path, p->draft->blob, p->draft->graph->blob_count * sizeof(float), err);
+    gp_status status = gp_file_draft_open(draft, path, err);
+
+    if (status == GP_OK &&
+        (!gp_write_all(draft->fd, data, bytes) || (fsync(draft->fd) != 0 && !draft->in_place)))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %zu bytes to %s", bytes, path);
+    return status;
+}
+
+/* Replace the model and its weights. Both files are on disk before the old model is removed, so that a full
+ * disk loses no model. The removal keeps the old model from being found beside the new weights. */
+static gp_status replace_both(const packing *p, const char *path, const char *data_path,
+                              const gp_buffer *model, gp_error *err)
+{
+    gp_file_draft files[2] = { { .fd = -1 }, { .fd = -1 } };
+    gp_status status =
+        draft_write(&files[0], data_path, p->draft->blob, p->draft->graph->blob_count * sizeof(float), err);
+
+    if (status == GP_OK)
+        status = draft_write(&files[1], path, model->data, model->bytes, err);
+    if (status == GP_OK && !files[1].in_place)
+        unlink(files[1].path);
+    for (int i = 0; i < 2 && status == GP_OK; i++)
+        status = gp_file_draft_commit(&files[i], err);
+    for (int i = 0; i < 2; i++)
+        gp_file_draft_discard(&files[i]);
+    return status;
 }
 
 static gp_status save(const packing *p, const char *path, bool apart, gp_error *err)
@@ -192,12 +217,12 @@ static gp_status save(const packing *p, const char *path, bool apart, gp_error *
         return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
     gp_buffer_init(&buffer, GP_ONNX_BYTES_MAX);
     if (apart)
-        status = save_weights(p, path, data_path, err);
-    if (status == GP_OK && apart)
         status = externalize(&places, p, slash == NULL ? data_path : data_path + (slash + 1 - path), err);
     if (status == GP_OK)
         status = pack(p, &buffer, err);
-    if (status == GP_OK)
+    if (status == GP_OK && apart)
+        status = replace_both(p, path, data_path, &buffer, err);
+    else if (status == GP_OK)
         status = gp_file_write(path, buffer.data, buffer.bytes, err);
     gp_buffer_deinit(&buffer);
     gp_free(places);

@@ -1,4 +1,6 @@
 #include <inttypes.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "common/base/buffer.h"
@@ -215,6 +217,19 @@ TEST(model_over_the_limit_keeps_its_weights_in_a_second_file)
     check_same_network(n.spec, network.spec);
     CHECK(memcmp(n.blob, network.weights, n.graph->blob_count * sizeof(float)) == 0);
     CHECK_TEXT("b", network.class_names[1]);
+    gp_network_deinit(&network);
+
+    /* Weights that cannot be written leave the model as it is. */
+    struct rlimit limit, low;
+
+    REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, 0, &err), err);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    low = (struct rlimit){ .rlim_cur = n.graph->blob_count * sizeof(float) / 2, .rlim_max = limit.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+    CHECK_STATUS(GP_EIO,
+                 gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, (size_t)one.st_size - 1, &err));
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0 && signal(SIGXFSZ, SIG_DFL) != SIG_ERR);
+    REQUIRE_OK(gp_network_load(&network, path, NULL, 0, &err), err);
     gp_network_deinit(&network);
     net_free(&n);
 }
