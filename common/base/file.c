@@ -31,9 +31,9 @@ ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
     return (ssize_t)got;
 }
 
-gp_status gp_file_lock(int fd, bool wait)
+gp_status gp_file_lock(int fd)
 {
-    while (flock(fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR)
             continue;
         if (errno == EWOULDBLOCK)

@@ -39,10 +39,10 @@ void gp_file_draft_discard(gp_file_draft *draft);
 /* gp_read_at -- bytes from the offset on; how many, fewer where the file ends.  -1: errno says why. */
 ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset);
 
-/* gp_file_lock -- take the exclusive flock() of an open file; wait: until it is free, else GP_EBUSY if another process has it.
+/* gp_file_lock -- take the exclusive flock() of an open file; never waits.  GP_EBUSY: another process has it.
  * GP_OK without a lock where the file system has none (ENOSYS, ENOLCK, EOPNOTSUPP): Lustre without -o flock, some NFS.
  * GP_EIO: any other failure, errno says why. */
-gp_status gp_file_lock(int fd, bool wait);
+gp_status gp_file_lock(int fd);
 
 /* gp_rename_new -- rename(), but false with EEXIST where `to` exists.  Where the file system cannot do that in one step (NFS),
  * by link() and unlink(). */

@@ -197,7 +197,7 @@ static gp_status part_open(fetch *job, gp_error *err)
     job->fd = open(job->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (job->fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot create %s", job->part);
-    gp_status locked = gp_file_lock(job->fd, false);
+    gp_status locked = gp_file_lock(job->fd);
 
     if (locked == GP_EIO) {
         gp_fail_errno(err, GP_EIO, "cannot lock %s", job->part);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
@@ -28,7 +29,9 @@ enum {
     ABANDONED_SECONDS = 3600, /* a file that was not renamed since belongs to a process that ended */
     FOLDERS = 256,
     EVICTIONS_MAX = 4,
-    LOCK_TRIES = 16, /* each follows the rename of the file by another process */
+    LOCK_TRIES = 16,   /* each follows the rename of the file by another process */
+    WRITER_MS = 30000, /* an entry that is not written to for so long is not waited for */
+    WRITER_POLL_MS = 5,
 };
 
 /* Before the bytes of an entry. */
@@ -275,7 +278,7 @@ static void evict_once(gp_object_cache *cache)
 /* One process at a time; the others go on, and it looks again at what they have added. */
 static void evict(gp_object_cache *cache)
 {
-    if (gp_file_lock(cache->lock, false) != GP_OK)
+    if (gp_file_lock(cache->lock) != GP_OK)
         return;
     for (int i = 0; i < EVICTIONS_MAX && atomic_load(cache->used) > cache->bytes_max; i++)
         evict_once(cache);
@@ -338,6 +341,26 @@ void gp_object_cache_put(gp_object_cache *cache, const gp_object_id *id, const v
     close(fd);
 }
 
+/* Take the lock of a file that another process may be writing. GP_EBUSY: that process has held the lock for
+ * WRITER_MS without writing; it may be suspended. */
+static gp_status writer_wait(int fd)
+{
+    struct stat seen = { 0 }, now;
+    int64_t deadline_ms = 0;
+    gp_status status;
+
+    while ((status = gp_file_lock(fd)) == GP_EBUSY) {
+        if (fstat(fd, &now) == 0 && (deadline_ms == 0 || now.st_blocks != seen.st_blocks ||
+                                     memcmp(&now.st_mtim, &seen.st_mtim, sizeof(now.st_mtim)) != 0))
+            deadline_ms = gp_now_ms() + WRITER_MS;
+        seen = now;
+        if (gp_now_ms() >= deadline_ms)
+            break;
+        gp_sleep_ms(WRITER_POLL_MS);
+    }
+    return status;
+}
+
 int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_t bytes, bool *mine)
 {
     char path[PATH_MAX], temporary[PATH_MAX];
@@ -364,7 +387,7 @@ int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_
             return -1;
         /* The process that had the lock may have renamed the file: then the name is free or another file's.  Without locks
          * two processes may write the same bytes to one file, because the id names the version of the object. */
-        if (gp_file_lock(fd, true) != GP_OK) {
+        if (writer_wait(fd) != GP_OK) {
             close(fd);
             return -1;
         }
