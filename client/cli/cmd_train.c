@@ -123,10 +123,11 @@ static const gp_param train_params[] = {
     { 0 },
 };
 
-/* A checkpoint, per parameter: weights, the state of Adam and the best weights; and a slow disk. */
+/* To estimate the time of a checkpoint: bytes per parameter (weights, state of Adam, best weights) and the
+ * rate of a slow disk. */
 enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
 
-/* What the callbacks need. */
+/* State of one `gradpool train`, for the callbacks of the training. */
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
