@@ -8,6 +8,7 @@
 #include "client/cli/show.h"
 #include "common/base/alloc.h"
 #include "common/base/json.h"
+#include "common/base/text.h"
 #include "common/data/balance.h"
 #include "common/data/subset.h"
 
@@ -143,12 +144,12 @@ static void show_text(const data_part *parts, int count)
             printf("%s: none\n", parts[i].name);
             continue;
         }
-        printf("%s: %u samples, %ux%ux%u %s%s, targets %s", parts[i].name, info->count, info->channels,
-               info->height, info->width, gp_dtype_name(info->dtype),
+        printf("%s: %u sample%s, %ux%ux%u %s%s, targets %s", parts[i].name, info->count,
+               gp_plural(info->count), info->channels, info->height, info->width, gp_dtype_name(info->dtype),
                info->sizes_differ ? " (the first; sizes differ)" : "",
                gp_targets_format(info->targets, info->target_count, targets, sizeof(targets)));
         if (info->passed_over > 0)
-            printf(", %" PRIu64 " files passed over", info->passed_over);
+            printf(", %" PRIu64 " file%s passed over", info->passed_over, gp_plural(info->passed_over));
         printf("\n");
         if (info->left_out > 0)
             printf("%s\n", gp_store_left_out(parts[i].store, left_out, sizeof(left_out)));
@@ -266,7 +267,7 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
         gp_data_split(source, numbers, (const char *const *)paths, path_count, seed, samples, &err) != GP_OK)
         code = cli_fail(call, &err);
     for (uint32_t p = 0; code == CLI_OK && p < path_count && !((const cli_common *)call->options)->quiet; p++)
-        printf("%s: %u samples\n", paths[p], samples[p]);
+        printf("%s: %u sample%s\n", paths[p], samples[p], gp_plural(samples[p]));
     gp_free(sizes_text);
     gp_free(paths_text);
     return code;
