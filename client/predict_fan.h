@@ -46,7 +46,7 @@ typedef struct gp_fan_plan {
     bool whole;           /* images of any size: a row is its height and width, two u32, and its classes */
     uint32_t class_bytes; /* of a class in such a row */
     uint32_t image_size[2], overlap, crop; /* as in gp_predict_begin */
-    bool exact_size;                       /* likewise */
+    bool exact_size;                       /* as in gp_predict_begin */
     /* In order.  Returning false ends the run with GP_ECANCELED. */
     bool (*take)(void *context, const gp_fan_part *part);
     void *context;

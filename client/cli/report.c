@@ -316,7 +316,7 @@ static bool number_of(const char *line, const char *key, int64_t *value)
 }
 
 /* A line belongs to the run if its time does, and if the lease, job or client that it names, if any, is the run's.
- * Lease numbers begin again with each pool, so the time counts for them too; the end of a lease follows the run's. */
+ * Lease numbers restart with each pool, so the time counts for them too; the end of a lease follows the run's. */
 static bool is_own(const own_lines *own, const char *line)
 {
     char text[40] = "";

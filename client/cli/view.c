@@ -14,13 +14,13 @@
 #include "common/base/clock.h"
 
 enum {
-    POINTS = 512,
-    FIRST_VALUES = 5,
-    ABOVE_MAX = 20,
-    LOG_RANGE = 1000,
-    LOG_BELOW = 50,
-    SMOOTHED_MIN = 5,
-    SMOOTHED_PARTS = 50
+    POINTS = 512,        /* parts of a curve, whatever the width of the terminal */
+    FIRST_VALUES = 5,    /* values that may raise the top of the axis */
+    ABOVE_MAX = 20,      /* smoothed values in a row above the top before the axis grows */
+    LOG_RANGE = 1000,    /* top of a logarithmic axis over its lower end */
+    LOG_BELOW = 50,      /* the axis becomes logarithmic below top / LOG_BELOW */
+    SMOOTHED_MIN = 5,    /* steps in the window of the smoothed line, at least */
+    SMOOTHED_PARTS = 50, /* windows in the whole training */
 };
 enum {
     WORKERS = 64,

@@ -24,7 +24,7 @@ static void message_finish(char *message, int written)
     if (written >= GP_ERROR_MESSAGE_MAX)
         memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
     for (char *c = message; *c != '\0'; c++)
-        if (*c == '\n' || *c == '\r' || *c == '\t')
+        if (*c == '\n' || *c == '\r')
             *c = ' '; /* of messages of several lines, as libraries have them */
     gp_printable(message);
 }

@@ -30,7 +30,7 @@ enum {
     FOLDERS = 256,
     EVICTIONS_MAX = 4,
     LOCK_TRIES = 16,   /* each follows the rename of the file by another process */
-    WRITER_MS = 30000, /* an entry that is not written to for so long is not waited for */
+    WRITER_MS = 30000, /* time without a write after which a process stops waiting for the writer */
     WRITER_POLL_MS = 5,
 };
 
