@@ -67,13 +67,18 @@ static bool run_tell_stop(gp_run *run, bool hard)
     return told;
 }
 
-/* That it has begun, and what came before that was known. */
-static void run_tell_early(gp_run *run)
+/* Report the begin event, once. */
+static void run_report_begin(gp_run *run)
 {
     if (!run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, &run->facts);
     run->told_begin = true;
-    gp_run_tell_steps(run, &run->early);
+}
+
+/* Return whether events of rank 0 are pending: the begin event, or that of the new group, comes first. */
+static bool run_is_early(const gp_run *run)
+{
+    return run->reform.phase == REFORM_BEGIN || !run->told_begin;
 }
 
 static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
@@ -99,7 +104,8 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         return;
     if (run->anew)
         gp_run_go_on(run, run->reform.before, ready->step);
-    run_tell_early(run);
+    run_report_begin(run);
+    gp_run_report_pending(run, &run->early);
 }
 
 static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
@@ -116,7 +122,7 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
         summary->epochs = r->epoch;
         summary->loss = r->loss;
         summary->seconds = r->seconds;
-        gp_step_list_drop(&run->spare, r->step);
+        gp_pending_list_drop(&run->spare, r->step);
     }
     if (run->request->events.step == NULL)
         return;
@@ -148,30 +154,20 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
 
         run->training->summary.samples_trained += r->samples;
         if (rank == 1 && r->step > run->training->summary.steps && run->options.max_restarts > 0)
-            gp_step_list_add(&run->spare, r);
-        if (rank == 0 && (run->reform.phase == REFORM_BEGIN || !run->told_begin)) /* that is told first */
-            gp_step_list_add(&run->early, r);
+            gp_pending_list_add(&run->spare, &(gp_pending_event){ .step = *r });
+        if (rank == 0 && run_is_early(run))
+            gp_pending_list_add(&run->early, &(gp_pending_event){ .step = *r });
         else
             run_tell_step(run, rank, r);
     }
 }
 
-void gp_run_tell_steps(gp_run *run, gp_step_list *list)
-{
-    gp_step_list now = *list; /* telling drops from the spare ones */
-
-    *list = (gp_step_list){ 0 };
-    for (size_t i = 0; i < now.count; i++)
-        run_tell_step(run, 0, &now.records[i]);
-    gp_free(now.records);
-}
-
-static void run_take_validation(gp_run *run, const gp_train_validation *v)
+static void run_report_validation(gp_run *run, const gp_train_validation *v)
 {
     gp_training_summary *summary = &run->training->summary;
 
     if (v->step <= run->checked)
-        return; /* begun anew, it comes by this one again */
+        return; /* a restarted training repeats it */
     run->checked = v->step;
     /* NaN is no loss yet. */
     if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
@@ -187,6 +183,37 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
                                                                                     .rmse = v->rmse,
                                                                                     .count = v->count,
                                                                                     .seconds = v->seconds });
+}
+
+static void run_take_validation(gp_run *run, const gp_train_validation *v)
+{
+    if (run_is_early(run))
+        gp_pending_list_add(&run->early, &(gp_pending_event){ .is_validation = true, .validation = *v });
+    else
+        run_report_validation(run, v);
+}
+
+void gp_run_report_pending(gp_run *run, gp_pending_list *list)
+{
+    gp_pending_list now = *list; /* run_tell_step() drops from run->spare */
+
+    if (now.count > 0)
+        run_report_begin(run);
+    *list = (gp_pending_list){ 0 };
+    for (size_t i = 0; i < now.count; i++)
+        if (now.events[i].is_validation)
+            run_report_validation(run, &now.events[i].validation);
+        else
+            run_tell_step(run, 0, &now.events[i].step);
+    gp_free(now.events);
+}
+
+static bool has_step(const gp_pending_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!list->events[i].is_validation)
+            return true;
+    return false;
 }
 
 /* Take the trained weights and the class names from the train_done of rank 0. */
@@ -262,7 +289,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
         status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
                          run->facts.worker_index[rank], done.message);
     } else if (status == GP_OK && rank == 0) {
-        if (run->training->summary.steps == 0 && run->early.count == 0) { /* a complete run was resumed */
+        if (run->training->summary.steps == 0 && !has_step(&run->early)) { /* a complete run was resumed */
             run->training->summary.steps = done.step;
             run->training->summary.epochs = done.epoch;
         }
@@ -482,9 +509,8 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
-    /* It had begun: that who died was ready came after the death, or never. */
-    if (run->early.count > 0)
-        run_tell_early(run);
+    /* The train_ready of a rank that exited is lost, or arrived after the news of its exit. */
+    gp_run_report_pending(run, &run->early);
     if (run->has_result) { /* whoever failed or died after that had nothing left to do */
         pool_note_skipped(run->pool, run->training->summary.skipped, run->skipped, run->skipped_count);
         return GP_OK;
@@ -510,8 +536,8 @@ static void run_free(gp_run *run)
     gp_free(run->netspec);
     gp_free(run->classes);
     gp_free(run->options_text);
-    gp_free(run->spare.records);
-    gp_free(run->early.records);
+    gp_free(run->spare.events);
+    gp_free(run->early.events);
     gp_free(run);
 }
 

@@ -16,32 +16,32 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { STEPS_MAX = 1 << 16 };
+enum { PENDING_MAX = 1 << 16 };
 
-/* ---- news that wait ---- */
+/* ---- pending events ---- */
 
-void gp_step_list_add(gp_step_list *list, const gp_train_record *record)
+void gp_pending_list_add(gp_pending_list *list, const gp_pending_event *event)
 {
     if (list->count == list->capacity) {
         size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
-        gp_train_record *records =
-            capacity > STEPS_MAX ? NULL : gp_realloc_array(list->records, capacity, sizeof(*records));
+        gp_pending_event *events =
+            capacity > PENDING_MAX ? NULL : gp_realloc_array(list->events, capacity, sizeof(*events));
 
-        if (records == NULL)
-            return; /* then they may be missing */
-        list->records = records;
+        if (events == NULL)
+            return;
+        list->events = events;
         list->capacity = capacity;
     }
-    list->records[list->count++] = *record;
+    list->events[list->count++] = *event;
 }
 
-void gp_step_list_drop(gp_step_list *list, uint64_t step)
+void gp_pending_list_drop(gp_pending_list *list, uint64_t step)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < list->count; i++)
-        if (list->records[i].step > step)
-            list->records[kept++] = list->records[i];
+        if (list->events[i].is_validation || list->events[i].step.step > step)
+            list->events[kept++] = list->events[i];
     list->count = kept;
 }
 
@@ -270,7 +270,8 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err)
     if (status != GP_OK)
         return status;
     gp_run_reform(run, &(reform_event){ .kind = REFORM_ATTACHED, .workers = run->pool->grant.slots_count });
-    gp_run_tell_steps(run, &run->spare);
+    gp_run_report_pending(run, &run->early);
+    gp_run_report_pending(run, &run->spare);
     summary->restarts += run->died;
     summary->resizes += !run->died;
     run->lost_told = run->lost_worded = false;

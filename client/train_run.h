@@ -18,11 +18,20 @@ struct gp_training {
 
 enum { GP_RUN_SKIPPED_MAX = 64, GP_RUN_TURN_MS = 50 };
 
-/* News of steps that are not told yet. */
-typedef struct gp_step_list {
-    gp_train_record *records;
+/* A step or a validation that the request's events have not been called with yet. */
+typedef struct gp_pending_event {
+    bool is_validation;
+    union {
+        gp_train_record step;
+        gp_train_validation validation;
+    };
+} gp_pending_event;
+
+/* Pending events in the order in which they arrived. */
+typedef struct gp_pending_list {
+    gp_pending_event *events;
     size_t count, capacity;
-} gp_step_list;
+} gp_pending_list;
 
 /* One that will join. */
 typedef struct gp_joiner {
@@ -76,11 +85,12 @@ typedef struct gp_run {
     int64_t losses;   /* in a row without a new step between */
     uint64_t lost_at; /* the last step that was told before the last of them */
     bool anew;        /* it was begun anew, and that was not told yet */
-    uint64_t checked; /* the step of the last validation that was told */
-    /* What another rank told of the steps after the last one that rank 0 told of: where rank 0 dies with news that it has
-     * not sent yet, they are the same of any rank. */
-    gp_step_list spare;
-    gp_step_list early; /* of rank 0, before the last rank's train_ready has come */
+    uint64_t checked; /* step of the last reported validation */
+    /* Steps that rank 1 reported after the last step of rank 0: they replace those that rank 0 could not send before it
+     * failed, because the sums of a step are the same on all ranks. */
+    gp_pending_list spare;
+    gp_pending_list
+        early; /* steps and validations of rank 0 that arrived before the train_ready of all ranks */
     /* Those who will join, with links behind those of the ranks (train_join.c). */
     gp_joiner joiners[GP_MEMBERS_MAX];
 } gp_run;
@@ -102,13 +112,15 @@ void gp_run_fail(gp_run *run, const gp_error *failure);
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in);
 /* train_begin to all ranks of the present grant, which run->reform knows. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
-/* The steps of a list as if rank 0 told of them now; the list is empty then. */
-void gp_run_tell_steps(gp_run *run, gp_step_list *list);
+/* Report all pending events as those of rank 0, after the begin event; the list is empty afterwards. */
+void gp_run_report_pending(gp_run *run, gp_pending_list *list);
 
 /* ---- train_again.c ---- */
 
-void gp_step_list_add(gp_step_list *list, const gp_train_record *record);
-void gp_step_list_drop(gp_step_list *list, uint64_t step); /* those up to that step */
+/* Append a copy of an event. The event is lost if there is no memory or the list has 65536 events. */
+void gp_pending_list_add(gp_pending_list *list, const gp_pending_event *event);
+/* Remove the steps up to and including `step`; validations stay. */
+void gp_pending_list_drop(gp_pending_list *list, uint64_t step);
 /* Something happened: decide, and do what has to be done. */
 void gp_run_reform(gp_run *run, const reform_event *event);
 /* The failure by a death in words that know what the survivors have said since. */
