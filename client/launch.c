@@ -42,11 +42,11 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
     status = gp_door_connect_patient(door, reply, places->scheduler_door, &hello, patience, err);
     /* A scheduler that is ending, or was killed and has not yet closed its socket, accepts the connection and then closes
      * it: for the caller no pool is running. */
-    return status == GP_EPEER
-               ? gp_fail(err, GP_ENOPOOL,
-                         "no pool is running: the scheduler of pool %s has just ended; start one with: gradpool up",
-                         places->pool)
-               : status;
+    return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
+                                        "no pool is running: the scheduler of pool %s has just ended; start "
+                                        "one with: gradpool up",
+                                        places->pool)
+                              : status;
 }
 
 /* path := name in the folder of file, seen from there; whether it is a program. */

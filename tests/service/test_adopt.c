@@ -209,28 +209,28 @@ TEST(a_handle_starts_the_next_scheduler_itself)
 
 static void *attach(void *context)
 {
-    gp_status *status = context;
+    gp_error *result = context;
     gp_pool *reader = NULL;
 
-    *status = gp_pool_open(&reader, &(gp_pool_options){ .attach_only = true }, NULL);
+    result->code = gp_pool_open(&reader, &(gp_pool_options){ .attach_only = true }, result);
     gp_pool_close(reader);
     return NULL;
 }
 
 TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
 {
-    gp_status status = GP_OK;
+    gp_error result;
     pthread_t reader;
     uint32_t count = 0;
     gp_pool *other = NULL;
 
     REQUIRE(begin());
     kill_scheduler();
-    REQUIRE(pthread_create(&reader, NULL, attach, &status) == 0);
+    REQUIRE(pthread_create(&reader, NULL, attach, &result) == 0);
     gp_sleep_ms(100); /* the reader looks meanwhile, and must not give up */
     REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
     pthread_join(reader, NULL);
-    CHECK_STATUS(GP_OK, status);
+    CHECK_STATUS(GP_OK, result.code);
     check_adopted();
 
     /* Without workers there is nothing to wait for. */
@@ -242,6 +242,26 @@ TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
     CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&other, &(gp_pool_options){ .attach_only = true }, &err));
     CHECK_CONTAINS(err.message, "no pool is running");
     REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
+    end();
+}
+
+TEST(a_scheduler_that_ends_while_a_client_connects_is_reported_as_no_pool)
+{
+    gp_error result;
+    pthread_t reader;
+
+    REQUIRE(begin());
+    kill(holder(), SIGSTOP); /* accepts connections and never answers */
+    for (int i = 0; i < WORKERS; i++) {
+        kill(workers[i], SIGKILL);
+        await_end(workers[i]);
+    }
+    REQUIRE(pthread_create(&reader, NULL, attach, &result) == 0);
+    gp_sleep_ms(100);
+    kill_scheduler();
+    pthread_join(reader, NULL);
+    CHECK_STATUS(GP_ENOPOOL, result.code);
+    CHECK_CONTAINS(result.message, "no pool is running: the scheduler of pool default has just ended");
     end();
 }
 
