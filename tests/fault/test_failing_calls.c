@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -457,5 +460,75 @@ TEST(a_record_comes_back_as_it_was_written)
         CHECK_TEXT(records[i].listen, got.listen);
         CHECK(got.surroundings == NULL);
     }
+    folder_remove();
+}
+
+/* ---- an entry that another process writes ---- */
+
+/* A clock that advances only in nanosleep(), and the writer of an entry that acts by that clock. */
+static struct {
+    bool enabled;
+    int64_t ns;         /* time since the start */
+    int writer;         /* the writer's descriptor of the entry */
+    int64_t last_ms;    /* time of the writer's last write */
+    int64_t suspend_ms; /* the writer appends every 20 s until this time */
+    int64_t release_ms; /* the writer releases its lock at this time */
+} simulation;
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    if (!simulation.enabled)
+        return (int)syscall(SYS_clock_gettime, clock, out);
+    *out = (struct timespec){ .tv_sec = simulation.ns / 1000000000, .tv_nsec = simulation.ns % 1000000000 };
+    return 0;
+}
+
+int nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+    static const char bytes[8192];
+
+    if (!simulation.enabled)
+        return (int)syscall(SYS_nanosleep, wanted, left);
+    simulation.ns += (int64_t)wanted->tv_sec * 1000000000 + wanted->tv_nsec;
+    const int64_t now_ms = simulation.ns / 1000000;
+
+    if (now_ms >= simulation.last_ms + 20000 && now_ms <= simulation.suspend_ms) {
+        simulation.last_ms = now_ms;
+        CHECK(gp_write_all(simulation.writer, bytes, sizeof(bytes)));
+    }
+    if (now_ms >= simulation.release_ms)
+        flock(simulation.writer, LOCK_UN);
+    return 0;
+}
+
+TEST(a_reader_waits_for_the_writer_of_an_entry_until_30_s_after_the_last_write)
+{
+    gp_object_id id = { .text = "0123456789abcdef" };
+    bool mine = false;
+
+    folder_make();
+    setenv("XDG_CACHE_HOME", folder, 1);
+    gp_object_cache *cache = gp_object_cache_open("s3", 1 << 20);
+
+    simulation.writer = gp_object_cache_file(cache, &id, 5, &mine);
+    REQUIRE(simulation.writer >= 0 && mine);
+    simulation.enabled = true;
+    simulation.release_ms = 600000; /* ends the test if the wait has no limit */
+    REQUIRE(gp_object_cache_file(cache, &id, 5, &mine) == -1);
+    CHECK_INT(30000, simulation.ns / 1000000);
+    simulation.ns = 0;
+    simulation.suspend_ms = 100000;
+    CHECK_INT(-1, gp_object_cache_file(cache, &id, 5, &mine));
+    CHECK_INT(130, simulation.ns / 1000000000); /* the last write is seen 5 ms later */
+    simulation.ns = simulation.last_ms = simulation.suspend_ms = 0;
+    simulation.release_ms = 29000;
+    int fd = gp_object_cache_file(cache, &id, 5, &mine);
+
+    CHECK(fd >= 0 && mine);
+    CHECK_INT(29000, simulation.ns / 1000000);
+    simulation.enabled = false;
+    close(fd);
+    close(simulation.writer);
+    gp_object_cache_close(cache);
     folder_remove();
 }
