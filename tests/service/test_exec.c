@@ -1,7 +1,9 @@
 /* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths. */
 #include <poll.h>
 #include <pty.h>
+#include <sys/time.h>
 
+#include "client/exec.h"
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
 
@@ -669,5 +671,31 @@ TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
         unlink(in_w("log"));
     }
     CHECK(at_once);
+    pools_end();
+}
+
+/* ---- a runner without a pool ---- */
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+}
+
+TEST(signals_do_not_keep_the_local_runner_from_being_reaped)
+{
+    const struct itimerval often = { { .tv_usec = 10000 }, { .tv_usec = 10000 } }, never = { 0 };
+    gp_exec *exec;
+    gp_error error;
+
+    pools_begin(NULL);
+    write_file("runner", "#!/bin/sh\nexec sleep 0.2\n");
+    chmod(in_root("runner"), 0700);
+    setenv("GRADPOOL_WORKER", in_root("runner"), 1);
+    REQUIRE_OK(gp_exec_open_local(&exec, 1, &error), error);
+    sigaction(SIGALRM, &(struct sigaction){ .sa_handler = on_alarm }, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    gp_exec_close(exec);
+    setitimer(ITIMER_REAL, &never, NULL);
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     pools_end();
 }
