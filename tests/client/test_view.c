@@ -1,5 +1,9 @@
 /* test_view.c -- the table and the picture of a training, drawn into a file and read back. */
+#include <unistd.h>
+
 #include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "client/cli/train_text.h"
 #include "client/cli/view.h"
 #include "tests/gp_test.h"
 
@@ -178,4 +182,74 @@ TEST(progress_has_percent_rate_and_time_left)
     CHECK_TEXT("1.0 MiB of 4.0 MiB, 25 %, 1.0 MiB/s, 3.0 s left",
                cli_progress_words(words, sizeof(words), NULL, 1 << 20, 4 << 20, 1 << 20));
     CHECK_TEXT("4.0 MiB", cli_progress_words(words, sizeof(words), NULL, 4 << 20, 0, 0));
+}
+
+/* ---- standard output ---- */
+
+static struct {
+    FILE *file;
+    int standard;
+} captured;
+
+static void capture_begin(void)
+{
+    fflush(stdout);
+    captured.file = tmpfile();
+    captured.standard = dup(STDOUT_FILENO);
+    if (captured.file == NULL || dup2(fileno(captured.file), STDOUT_FILENO) < 0)
+        abort();
+}
+
+/* Restore standard output and read into `text` what was printed since capture_begin(). */
+static void capture_end(void)
+{
+    fflush(stdout);
+    if (dup2(captured.standard, STDOUT_FILENO) < 0)
+        abort();
+    close(captured.standard);
+    rewind(captured.file);
+    text[fread(text, 1, sizeof(text) - 1, captured.file)] = '\0';
+    fclose(captured.file);
+}
+
+static void print_end(uint32_t failures, uint32_t resizes)
+{
+    const gp_training_summary summary = { .steps = 1,
+                                          .seconds = 2,
+                                          .loss = NAN,
+                                          .validation_accuracy = NAN,
+                                          .validation_rmse = NAN,
+                                          .restarts = failures,
+                                          .resizes = resizes,
+                                          .paused_seconds = 0.02 };
+
+    capture_begin();
+    train_text_end(&summary);
+    capture_end();
+}
+
+TEST(the_end_of_a_training_counts_worker_failures_and_resizes)
+{
+    print_end(0, 0);
+    CHECK_TEXT("finished after 1 step, 2.0 s, 0 images/s", text);
+    print_end(1, 0);
+    CHECK_TEXT("finished after 1 step, 2.0 s, 0 images/s; recovered from 1 worker failure (paused 0.02 s)",
+               text);
+    print_end(0, 2);
+    CHECK_CONTAINS(text, "; recovered from 2 resizes (paused 0.02 s in total)");
+    print_end(2, 1);
+    CHECK_CONTAINS(text, "; recovered from 2 worker failures and 1 resize (paused 0.02 s in total)");
+}
+
+TEST(the_table_of_jobs_has_the_recorded_time_of_submission)
+{
+    show_table *table = show_jobs_new();
+
+    REQUIRE(table != NULL);
+    setenv("TZ", "UTC", 1);
+    show_job(table, &(gp_job_info){ .id = 1, .age_seconds = 5.9, .submitted_ms = 45296789, .exit_code = -1 });
+    capture_begin();
+    show_table_print_free(table);
+    capture_end();
+    CHECK_CONTAINS(text, " 12:34:56 ");
 }

@@ -1701,6 +1701,7 @@ TEST(a_size_that_cannot_be_is_refused_in_words)
     connect(2);
     resize_lease(2, 1, 1);
     CHECK_INT(GP_EINVAL, find(GP_CORE_ERROR)->status);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "a team, a prediction or a command has a fixed number");
     pool_free();
 }
 

@@ -180,6 +180,14 @@ TEST(bad_images_are_left_out_of_predictions_counted_and_named_although_workers_d
     pools_end();
 }
 
+TEST(rows_of_a_single_image_have_the_path_that_the_user_gave)
+{
+    predictions_begin();
+    RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good/dog/03.jpg", "--top-k", "1");
+    CHECK_CONTAINS(out, "\n0,../good/dog/03.jpg,");
+    pools_end();
+}
+
 TEST(evaluate_counts_the_good_images_alone_although_workers_die)
 {
     static char counts[2][400];

@@ -69,6 +69,27 @@ TEST(a_job_name_with_control_characters_is_refused)
     stage_end();
 }
 
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+TEST(job_rows_have_the_time_of_submission)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    const int64_t before_ms = wall_ms();
+    const uint64_t job = SUBMIT("train", "exit", "0");
+    const int64_t after_ms = wall_ms(), submitted_ms = look(job).submitted_ms;
+
+    CHECK(submitted_ms >= before_ms && submitted_ms <= after_ms);
+    CHECK_INT(submitted_ms, wait_end(job).submitted_ms);
+    stage_end();
+}
+
 TEST(how_a_job_ended_is_told)
 {
     gp_job_info info;

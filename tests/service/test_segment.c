@@ -282,6 +282,23 @@ TEST(what_pictures_cannot_be_made_of_is_said)
     pools_end();
 }
 
+TEST(data_show_names_the_part_for_validation_and_the_part_for_tests)
+{
+    pools_begin(NULL);
+    mkdir(in_root("w"), 0700);
+    squares_make();
+    RUN_CODE(0, "data", "show", "squares");
+    CHECK_CONTAINS(out, "\ntest: 16 samples, ");
+    mkdir(in_root("w/squares/test"), 0700);
+    mkdir(in_root("w/squares/testannot"), 0700);
+    square_make("test", 0, 7);
+    RUN_CODE(0, "data", "show", "squares");
+    CHECK_CONTAINS(out, "train: 48 samples, ");
+    CHECK_CONTAINS(out, "\nvalidation: 16 samples, ");
+    CHECK_CONTAINS(out, "\ntest: 1 sample, ");
+    pools_end();
+}
+
 TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
 {
     static char text[16 << 10];
