@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sha2.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +18,6 @@
 
 #include "client/team.h"
 #include "common/base/alloc.h"
-#include "common/base/sha256.h"
 #include "common/base/spell.h"
 
 enum { OBJECT_BYTES_MAX = 1 << 30, PATH_SAID_MAX = 512 };
@@ -25,7 +25,7 @@ enum { OBJECT_BYTES_MAX = 1 << 30, PATH_SAID_MAX = 512 };
 struct team_object {
     struct team_object *next;
     uint32_t number; /* on the workers, from 1 */
-    uint8_t sha256[GP_SHA256_BYTES];
+    uint8_t sha256[SHA256_DIGEST_LENGTH];
     team_lasting *said;
     char *path; /* under which it was found first */
 };
@@ -290,10 +290,13 @@ static gp_status object_add(gp_team *team, const image *file, gp_shared *shared,
                             gp_error *err)
 {
     struct team_object *object;
-    uint8_t digest[GP_SHA256_BYTES];
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    SHA2_CTX sum;
     gp_status status;
 
-    gp_sha256(digest, file->bytes, file->count);
+    SHA256Init(&sum);
+    SHA256Update(&sum, file->bytes, file->count);
+    SHA256Final(digest, &sum);
     for (object = team->objects; object != NULL; object = object->next)
         if (memcmp(object->sha256, digest, sizeof(digest)) == 0) {
             *out = object;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <sha2.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include "common/base/alloc.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
-#include "common/base/sha256.h"
 #include "common/data/store.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
@@ -148,12 +148,12 @@ void advice_key_of(advice_key *out, const char *network, const char *data, const
 
 static gp_status key_path(const advice_key *key, char *path, size_t bytes, gp_error *err)
 {
-    char digest[GP_SHA256_TEXT_BYTES], name[GP_SHA256_TEXT_BYTES + 8];
-    gp_sha256_sum sum;
+    char digest[SHA256_DIGEST_STRING_LENGTH], name[SHA256_DIGEST_STRING_LENGTH + 8];
+    SHA2_CTX sum;
 
-    gp_sha256_init(&sum);
-    gp_sha256_add(&sum, key->text, strlen(key->text));
-    gp_sha256_finish(&sum, digest);
+    SHA256Init(&sum);
+    SHA256Update(&sum, (const uint8_t *)key->text, strlen(key->text));
+    SHA256End(&sum, digest);
     snprintf(name, sizeof(name), "%.32s.json", digest);
     return gp_cache_path(path, bytes, "advice", name, err);
 }

@@ -85,15 +85,15 @@ gp_status gp_decoded_get(gp_decoded *out, const char *key, size_t bytes, gp_deco
     enum { TRIES = 2 }; /* a damaged entry is discarded once */
     gp_object_cache *cache = key == NULL ? NULL : gp_object_cache_open("decoded", GP_DECODED_CACHE_BYTES);
     gp_object_id id;
-    gp_sha256_sum sum;
+    SHA2_CTX sum;
     gp_status status = GP_OK;
     bool mapped = false, mine = false;
     int fd = -1;
 
     if (cache != NULL) {
-        gp_sha256_init(&sum);
-        gp_sha256_add(&sum, key, strlen(key));
-        gp_sha256_finish(&sum, id.text);
+        SHA256Init(&sum);
+        SHA256Update(&sum, (const uint8_t *)key, strlen(key));
+        SHA256End(&sum, id.text);
     }
     for (int i = 0; i < TRIES && cache != NULL && !mapped && !mine; i++) {
         if (fd >= 0) {

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <md5.h>
+#include <sha2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +19,8 @@
 
 #include "common/base/directory.h"
 #include "common/base/file.h"
-#include "common/base/sha256.h"
 #include "common/base/spell.h"
 #include "common/data/curl.h"
-#include "common/data/md5.h"
 #include "common/data/store.h"
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
@@ -115,8 +115,8 @@ static int on_progress(void *context, curl_off_t total, curl_off_t now, curl_off
 
 typedef struct file_summer {
     bool md5;
-    gp_md5 md5_sum;
-    gp_sha256_sum sha256_sum;
+    MD5_CTX md5_sum;
+    SHA2_CTX sha256_sum;
 } file_summer;
 
 static const char *sum_name(bool md5)
@@ -126,7 +126,7 @@ static const char *sum_name(bool md5)
 
 static bool sum_is_md5(const char *sum)
 {
-    return sum != NULL && strlen(sum) + 1 == GP_MD5_TEXT_BYTES;
+    return sum != NULL && strlen(sum) + 1 == MD5_DIGEST_STRING_LENGTH;
 }
 
 /* The sum of an open file, of the kind that `like` is. */
@@ -138,23 +138,23 @@ static gp_status file_sum(int fd, char text[GP_GET_SUM_BYTES], const char *like,
     off_t offset = 0;
     ssize_t n;
 
-    gp_md5_init(&sum.md5_sum);
-    gp_sha256_init(&sum.sha256_sum);
+    MD5Init(&sum.md5_sum);
+    SHA256Init(&sum.sha256_sum);
     while ((n = pread(fd, chunk, sizeof(chunk), offset)) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
         if (sum.md5)
-            gp_md5_add(&sum.md5_sum, chunk, (size_t)n);
+            MD5Update(&sum.md5_sum, chunk, (size_t)n);
         else
-            gp_sha256_add(&sum.sha256_sum, chunk, (size_t)n);
+            SHA256Update(&sum.sha256_sum, chunk, (size_t)n);
         offset += n;
     }
     if (sum.md5)
-        gp_md5_finish(&sum.md5_sum, text);
+        MD5End(&sum.md5_sum, text);
     else
-        gp_sha256_finish(&sum.sha256_sum, text);
+        SHA256End(&sum.sha256_sum, text);
     return GP_OK;
 }
 

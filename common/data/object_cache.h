@@ -8,11 +8,11 @@
 #ifndef GP_OBJECT_CACHE_H
 #define GP_OBJECT_CACHE_H
 
+#include <sha2.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/buffer.h"
-#include "common/base/sha256.h"
 
 enum { GP_OBJECT_BLOCK_BYTES = 4 << 20 }; /* the largest entry */
 
@@ -20,7 +20,7 @@ typedef struct gp_object_cache gp_object_cache; /* opaque */
 
 /* What an entry is known by. */
 typedef struct gp_object_id {
-    char text[GP_SHA256_TEXT_BYTES];
+    char text[SHA256_DIGEST_STRING_LENGTH];
 } gp_object_id;
 
 /* gp_object_cache_open -- open the cache below $XDG_CACHE_HOME (or ~/.cache)/gradpool/NAME.

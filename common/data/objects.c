@@ -97,16 +97,16 @@ void gp_objects_of_places(gp_objects *objects)
 void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key, uint64_t tag, uint64_t block)
 {
     const gp_s3_source *source = gp_s3_get_source(objects->s3);
-    gp_sha256_sum sum;
+    SHA2_CTX sum;
     char numbers[64];
 
-    gp_sha256_init(&sum);
-    gp_sha256_add(&sum, source->endpoint, strlen(source->endpoint) + 1);
-    gp_sha256_add(&sum, source->bucket, strlen(source->bucket) + 1);
-    gp_sha256_add(&sum, key, strlen(key) + 1);
+    SHA256Init(&sum);
+    SHA256Update(&sum, (const uint8_t *)source->endpoint, strlen(source->endpoint) + 1);
+    SHA256Update(&sum, (const uint8_t *)source->bucket, strlen(source->bucket) + 1);
+    SHA256Update(&sum, (const uint8_t *)key, strlen(key) + 1);
     snprintf(numbers, sizeof(numbers), "%016llx %llu", (unsigned long long)tag, (unsigned long long)block);
-    gp_sha256_add(&sum, numbers, strlen(numbers));
-    gp_sha256_finish(&sum, id->text);
+    SHA256Update(&sum, (const uint8_t *)numbers, strlen(numbers));
+    SHA256End(&sum, id->text);
 }
 
 /* ---- ranges ---- */

@@ -1,4 +1,3 @@
-#include "common/base/sha256.h"
 #include "tests/gp_test.h"
 
 #include <limits.h>
@@ -269,50 +268,6 @@ TEST(shapes_check_overflow)
     CHECK_STATUS(GP_OK, gp_shape_check(&fine, 1 << 20, &err));
     CHECK_INT(20 * 26 * 26, gp_shape_count(&fine));
     CHECK_TEXT("20x26x26", gp_shape_format(&fine, text, sizeof(text)));
-}
-
-/* An example of FIPS 180, and the digest of the digests of every length around the ends of blocks, by another
- * implementation. */
-TEST(sha256_is_that_of_the_standard)
-{
-    static const uint8_t abc[] = { 0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40,
-                                   0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17,
-                                   0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad };
-    static const uint8_t all[] = { 0xba, 0x7b, 0x0f, 0xce, 0xa7, 0xd1, 0x0c, 0x06, 0xb8, 0x55, 0xb4,
-                                   0x3d, 0x2b, 0x4d, 0xce, 0x1e, 0x3e, 0x84, 0x2f, 0xff, 0x6b, 0xe0,
-                                   0xac, 0xef, 0xb0, 0xfa, 0xf4, 0xf2, 0xdd, 0x05, 0xbb, 0x47 };
-    uint8_t digest[GP_SHA256_BYTES], data[200], digests[200 * GP_SHA256_BYTES];
-
-    gp_sha256(digest, "abc", 3);
-    CHECK(memcmp(digest, abc, sizeof(abc)) == 0);
-    for (int i = 0; i < 200; i++)
-        data[i] = (uint8_t)i;
-    for (size_t i = 0; i < 200; i++)
-        gp_sha256(digests + i * GP_SHA256_BYTES, data, i);
-    gp_sha256(digest, digests, sizeof(digests));
-    CHECK(memcmp(digest, all, sizeof(all)) == 0);
-}
-
-TEST(sha256_of_pieces_is_that_of_the_whole)
-{
-    uint8_t digest[GP_SHA256_BYTES], data[300];
-    char text[GP_SHA256_TEXT_BYTES], whole[GP_SHA256_TEXT_BYTES];
-    gp_sha256_sum sum;
-
-    for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = (uint8_t)(i * 7);
-    for (size_t bytes = 0; bytes <= sizeof(data); bytes += 13)
-        for (size_t cut = 0; cut <= bytes; cut += 5) {
-            gp_sha256(digest, data, bytes);
-            for (int i = 0; i < GP_SHA256_BYTES; i++)
-                snprintf(whole + 2 * i, 3, "%02x", digest[i]);
-            gp_sha256_init(&sum);
-            gp_sha256_add(&sum, data, cut);
-            gp_sha256_add(&sum, data + cut, (bytes - cut) / 2);
-            gp_sha256_add(&sum, data + cut + (bytes - cut) / 2, bytes - cut - (bytes - cut) / 2);
-            gp_sha256_finish(&sum, text);
-            CHECK_TEXT(whole, text);
-        }
 }
 
 /* ---- patience ---- */
