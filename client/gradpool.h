@@ -337,9 +337,14 @@ typedef struct gp_prediction {
     uint32_t predicted;     /* class with the largest score, the first on ties */
     const char *class_name; /* of predicted; NULL: the model does not give one class for a sample */
     const char *name;       /* of the sample: the image's path below the data, or its number from 1 */
-    /* [score_count]: probabilities of the classes (a softmax, also if the model's file ends in logits), or values as the
-     * outputs give them. NULL: pixels has the classes. */
+    /* [score_count]: what score_type says. NULL: pixels has the classes. */
     const float *scores;
+    /* Meaning of scores, "values" where there are no classes:
+     *   "probabilities"              of the classes; they add up to 1. The softmax of the model's logits, or the outputs as
+     *                                they are where the model itself ends in a softmax. Scores of pixels always are.
+     *   "independent_probabilities"  one of each class on its own, the outputs as they are: the model ends in a sigmoid
+     *   "values"                     the outputs as they are */
+    const char *score_type;
     uint32_t classes; /* that pixels or the sample may have; 0: values */
     uint32_t score_count;
     /* Of the first output: rank and dimensions of its scores, [classes], [classes, H, W] or as the values are. */
@@ -439,7 +444,8 @@ typedef struct gp_scores {
     uint32_t classes;     /* as in gp_prediction, and the next two */
     uint32_t rank;
     uint64_t dims[4];
-    float *scores; /* [count, score_count]; NULL: predicted has the pixels' classes */
+    float *scores;          /* [count, score_count]; NULL: predicted has the pixels' classes */
+    const char *score_type; /* as in gp_prediction; a constant */
     /* [count]; with pixel_classes, of networks that score each pixel, [count, H, W]; NULL: the model gives neither. */
     int32_t *predicted;
     uint64_t *

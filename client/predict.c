@@ -30,6 +30,7 @@ typedef struct gp_predicting {
     const char **class_names; /* [classes]; NULL: the model gives values */
     char (*numbers)[12];      /* behind those of them that are no names */
     uint32_t classes, scores; /* of one sample */
+    const char *score_type;   /* as in gp_prediction */
     gp_shape output;          /* of the first loss's scores */
     uint32_t places;          /* that have a class: 1, or pixels; 0: values */
     bool by_pixel;            /* gp_graph_scores_pixels() */
@@ -241,6 +242,7 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
     p->plan.score_count = p->scores;
     p->output = graph->outputs[end->layer];
     p->classes = graph->class_count;
+    p->score_type = gp_score_type_name(gp_graph_score_type(graph));
     p->places = end->target.dtype == GP_I32 ? (uint32_t)gp_shape_count(&end->target.shape) : 0;
     p->by_pixel = gp_graph_scores_pixels(graph);
     gp_graph_free(graph);
@@ -331,6 +333,7 @@ static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row
     one->classes = p->classes;
     one->class_names = p->class_names;
     one->score_count = p->scores;
+    one->score_type = p->score_type;
     one->rank = 3;
     one->dims[0] = p->classes;
     one->dims[1] = size[0];
@@ -344,6 +347,7 @@ static void prediction_fill(const gp_predicting *p, gp_prediction *one, const ui
     one->classes = p->classes;
     one->class_names = p->class_names;
     one->score_count = p->scores;
+    one->score_type = p->score_type;
     one->rank = p->output.rank < 4 ? p->output.rank : 4;
     for (uint32_t d = 0; d < one->rank; d++)
         one->dims[d] = (uint64_t)p->output.dim[d];
@@ -558,6 +562,7 @@ gp_status gp_predict_array(gp_scores *out, gp_pool *pool, const gp_predict_reque
     if (status == GP_OK) {
         keeper.scores.score_count = p->scores;
         keeper.scores.classes = p->classes;
+        keeper.scores.score_type = p->score_type;
         keeper.scores.rank = p->output.rank < 4 ? p->output.rank : 4;
         for (uint32_t d = 0; d < keeper.scores.rank; d++)
             keeper.scores.dims[d] = (uint64_t)p->output.dim[d];

@@ -101,15 +101,25 @@ typedef struct predict_sink {
     char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
     cli_progress progress;
     left_out *left_out;
-    const char *scores; /* what the rows have; NULL: classes of pixels */
+    const char *scores; /* meaning of the scores in the rows; NULL: the rows have classes of pixels */
 } predict_sink;
+
+/* Describe a gp_prediction.score_type for the summary. */
+static const char *score_words(const char *score_type)
+{
+    if (strcmp(score_type, "probabilities") == 0)
+        return "probabilities (softmax)";
+    if (strcmp(score_type, "independent_probabilities") == 0)
+        return "probabilities (sigmoid; each class on its own, they need not add up to 1)";
+    return score_type;
+}
 
 static bool predict_row(void *context, const gp_prediction *p)
 {
     predict_sink *sink = context;
     gp_prediction row = *p;
 
-    sink->scores = p->scores == NULL ? NULL : p->classes > 0 ? "probabilities (softmax)" : "values";
+    sink->scores = p->scores == NULL ? NULL : score_words(p->score_type);
     if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
         row.name = sink->given;
     return rows_add(&sink->rows, &row);

@@ -236,7 +236,7 @@ static bool json_row(rows *r, const gp_prediction *p)
     if (p->class_name != NULL && p->label >= 0 && (uint32_t)p->label < p->classes)
         gp_json_put_text(&writer, "label", p->class_names[p->label]);
     if (p->class_name != NULL)
-        gp_json_put_text(&writer, "score_type", "probabilities");
+        gp_json_put_text(&writer, "score_type", p->score_type);
     if (r->top > 0) {
         put_top(&writer, p, r->top);
     } else {

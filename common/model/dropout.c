@@ -44,6 +44,7 @@ const gp_kind gp_kind_dropout = {
     .name = "dropout",
     .onnx = "Dropout",
     .help = "zeroes a random share of the values while training",
+    .flags = GP_KIND_RESHAPES,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = dropout_params,

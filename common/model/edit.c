@@ -121,6 +121,8 @@ static bool has_softmax(const gp_layer *layer)
     return false;
 }
 
+/* Remove each softmax layer that such a loss repeats. The softmax of probabilities stays: the scores of a network that
+ * ends in probabilities are those probabilities. */
 static void edit_fuse_softmax(gp_edit *edit)
 {
     const gp_netspec *spec = edit->spec;
@@ -129,7 +131,8 @@ static void edit_fuse_softmax(gp_edit *edit)
         uint32_t before = spec->layers[i].inputs[0];
 
         if (has_softmax(&spec->layers[i]) && before != GP_INPUT_LAYER &&
-            is_kind(&spec->layers[before], "softmax") && readers_count(spec, before) == 1)
+            is_kind(&spec->layers[before], "softmax") && readers_count(spec, before) == 1 &&
+            !gp_netspec_gives_probabilities(spec, spec->layers[before].inputs[0]))
             edit_take_out(edit, before);
     }
 }

@@ -32,6 +32,7 @@ const gp_kind gp_kind_flatten = {
     .name = "flatten",
     .onnx = "Flatten",
     .help = "channels, height and width as one vector",
+    .flags = GP_KIND_RESHAPES,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = flatten_params,

@@ -135,6 +135,22 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
     return GP_OK;
 }
 
+/* Set the meaning of an end's scores. Where the network itself ends in probabilities of a sample's classes, the loss must
+ * not take their softmax for the scores. Scores of pixels are always softmaxes: tiled inference averages these. */
+static void end_set_score_type(const gp_graph *graph, gp_end *end)
+{
+    const uint32_t last = gp_netspec_before_reshapes(graph->spec, graph->spec->layers[end->layer].inputs[0]);
+    const unsigned flags = last == GP_INPUT_LAYER ? 0 : graph->spec->layers[last].kind->flags;
+    const bool classes = end->target.dtype == GP_I32, sample = end->target.shape.rank == 0;
+    const bool adds_up =
+        (flags & GP_KIND_DISTRIBUTION) != 0 && graph->outputs[last].dim[0] == (int64_t)end->target.classes;
+
+    end->scores_as_is = classes && sample && gp_netspec_gives_probabilities(graph->spec, last);
+    end->score_type = !classes                        ? GP_SCORE_VALUES
+                      : end->scores_as_is && !adds_up ? GP_SCORE_PROBABILITIES
+                                                      : GP_SCORE_DISTRIBUTION;
+}
+
 static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
     if (graph->end_count == GP_ENDS_MAX)
@@ -152,6 +168,7 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
 
     if (status != GP_OK)
         return status;
+    end_set_score_type(graph, &end);
     graph->ends[graph->end_count++] = end;
     graph->score_count += (uint32_t)gp_shape_count(&infer->output);
     if (graph->class_count == 0)
@@ -369,6 +386,23 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
                            graph->spec->layers[graph->ends[i].layer].name);
     }
     return GP_OK;
+}
+
+gp_score_type gp_graph_score_type(const gp_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->end_count; i++)
+        if (graph->ends[i].score_type != GP_SCORE_VALUES)
+            return graph->ends[i].score_type;
+    return GP_SCORE_VALUES;
+}
+
+const char *gp_score_type_name(gp_score_type type)
+{
+    static const char *const names[] = { [GP_SCORE_VALUES] = "values",
+                                         [GP_SCORE_DISTRIBUTION] = "probabilities",
+                                         [GP_SCORE_PROBABILITIES] = "independent_probabilities" };
+
+    return names[type];
 }
 
 bool gp_graph_scores_pixels(const gp_graph *graph)

@@ -65,9 +65,18 @@ static inline bool gp_parameter_learns(const gp_parameter *parameter)
     return parameter->learn_rate_factor != 0.0 && parameter->statistic == GP_STATISTIC_NONE;
 }
 
+/* Meaning of the scores of a loss in inference. */
+typedef enum gp_score_type {
+    GP_SCORE_VALUES,        /* no classes: the output as it is */
+    GP_SCORE_DISTRIBUTION,  /* probabilities of the classes, which add up to 1 */
+    GP_SCORE_PROBABILITIES, /* a probability of each class on its own: the network ends in a sigmoid */
+} gp_score_type;
+
 /* A loss layer: what it compares with what, and where that stands among the others'. */
 typedef struct gp_end {
     uint32_t layer;
+    gp_score_type score_type;
+    bool scores_as_is; /* scores are the input of the loss; false: as the op of the loss says */
     gp_target target;
     uint32_t target_index;          /* which of the graph's targets that is */
     uint32_t scores_count;          /* elements of its scores, of one sample */
@@ -132,6 +141,12 @@ int64_t gp_graph_forward_macs(const gp_graph *graph);
 /* GP_EINVAL unless a store's targets are what the network compares with; source: the store's name. */
 gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets, uint32_t count,
                                  const char *source, gp_error *err);
+
+/* Meaning of the scores of the first end that has classes; GP_SCORE_VALUES: no end has. */
+gp_score_type gp_graph_score_type(const gp_graph *graph);
+
+/* "values", "probabilities", "independent_probabilities". */
+const char *gp_score_type_name(gp_score_type type);
 
 /* Whether every loss compares a class for each pixel of the network's input, all with the same target: then images of any size
  * can be predicted in windows. */

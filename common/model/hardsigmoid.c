@@ -41,6 +41,7 @@ const gp_kind gp_kind_hardsigmoid = {
     .name = "hardsigmoid",
     .onnx = "HardSigmoid",
     .help = "min(max(slope * x + offset, 0), 1)",
+    .flags = GP_KIND_PROBABILITIES,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = hardsigmoid_params,

@@ -20,6 +20,9 @@ enum {
 typedef enum gp_kind_flag {
     GP_KIND_LOSS = 1,            /* an end of the network: compares its input with a target (loss.h) */
     GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank's share must run as one call */
+    GP_KIND_RESHAPES = 4,        /* inference returns the numbers of the input in the same order */
+    GP_KIND_DISTRIBUTION = 8,    /* outputs are probabilities that add up to 1 over the channels */
+    GP_KIND_PROBABILITIES = 16,  /* each output is a probability of its own */
 } gp_kind_flag;
 
 typedef enum gp_initializer { GP_INIT_WEIGHTS, GP_INIT_ZEROS, GP_INIT_ONES } gp_initializer;

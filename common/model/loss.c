@@ -84,13 +84,14 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
     return settings->weights[0] == '\0' ? GP_OK : weights_parse(settings->weights, NULL, x->dim[0], err);
 }
 
-/* The op that the lanes and oneDNN kernels know: a class per sample, nothing special, the only loss. */
+/* Return whether GP_OP_SOFTMAX_XENT, which has fast kernels, computes this loss: the only one, a class per sample, no class
+ * weights, ignored label or smoothing, and scores that are the softmax of its input. */
 static bool is_plain(const gp_lowering *lowering)
 {
     const gp_xent_settings *settings = lowering->settings;
 
     return settings->weights[0] == '\0' && settings->ignored == -1 && settings->smoothing == 0.0 &&
-           settings->loss.factor == 1.0 && lowering->graph->end_count == 1 &&
+           settings->loss.factor == 1.0 && lowering->graph->end_count == 1 && !lowering->loss.scores_as_is &&
            lowering->graph->values[lowering->x[0]].shape.rank == 1;
 }
 

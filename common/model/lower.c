@@ -164,6 +164,7 @@ static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
                                    .target_stride = (uint32_t)(graph->target_bytes / 4),
                                    .score_first = end->score_first,
                                    .score_stride = graph->score_count,
+                                   .scores_as_is = phase == GP_PHASE_INFER && end->scores_as_is,
                                    .factor = relative,
                                    .weight = relative / graph->end_count };
 }

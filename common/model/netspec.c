@@ -134,6 +134,21 @@ gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const doub
     return GP_OK;
 }
 
+uint32_t gp_netspec_before_reshapes(const gp_netspec *spec, uint32_t layer)
+{
+    while (layer != GP_INPUT_LAYER && (spec->layers[layer].kind->flags & GP_KIND_RESHAPES) != 0)
+        layer = spec->layers[layer].inputs[0];
+    return layer;
+}
+
+bool gp_netspec_gives_probabilities(const gp_netspec *spec, uint32_t layer)
+{
+    const uint32_t last = gp_netspec_before_reshapes(spec, layer);
+
+    return last != GP_INPUT_LAYER &&
+           (spec->layers[last].kind->flags & (GP_KIND_DISTRIBUTION | GP_KIND_PROBABILITIES)) != 0;
+}
+
 uint32_t gp_netspec_find(const gp_netspec *spec, const char *name)
 {
     uint32_t i = 0;

@@ -100,6 +100,13 @@ gp_status gp_netspec_connect(gp_netspec *spec, const char *const *inputs, size_t
 /* The layer of that name; layer_count when there is none. */
 uint32_t gp_netspec_find(const gp_netspec *spec, const char *name);
 
+/* Return the last layer at or before `layer` that computes new numbers, skipping those that only reshape (GP_KIND_RESHAPES);
+ * GP_INPUT_LAYER: the network's input. */
+uint32_t gp_netspec_before_reshapes(const gp_netspec *spec, uint32_t layer);
+
+/* Return whether the output of `layer` consists of probabilities: of a softmax or sigmoid, possibly reshaped. */
+bool gp_netspec_gives_probabilities(const gp_netspec *spec, uint32_t layer);
+
 gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes, gp_error *err);
 /* Appends canonical JSON: equal networks give equal bytes. */
 gp_status gp_netspec_to_json(const gp_netspec *spec, gp_buffer *buffer, bool pretty, gp_error *err);

@@ -333,17 +333,26 @@ static void draft_dropout(gp_onnx_draft *draft, uint32_t layer)
     draft->values[layer] = gp_draft_layer_input(draft, layer, 0);
 }
 
+static void draft_values(gp_onnx_draft *draft, uint32_t layer)
+{
+    strcpy(gp_draft_add_layer(draft, layer, "Identity")->output_name, gp_draft_output_name(draft, layer));
+}
+
+/* Write a loss of classes as the function that gives the scores in inference. */
 static void draft_classes(gp_onnx_draft *draft, uint32_t layer)
 {
+    const gp_end *end = draft->graph->ends;
+
+    while (end->layer != layer)
+        end++;
+    if (end->scores_as_is) {
+        draft_values(draft, layer);
+        return;
+    }
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Softmax");
 
     strcpy(node->output_name, gp_draft_output_name(draft, layer));
     gp_draft_set_int(node, "axis", 1);
-}
-
-static void draft_values(gp_onnx_draft *draft, uint32_t layer)
-{
-    strcpy(gp_draft_add_layer(draft, layer, "Identity")->output_name, gp_draft_output_name(draft, layer));
 }
 
 static const struct {

@@ -668,16 +668,19 @@ static bool is_output(const gp_onnx_mapping *m, const char *name)
     return found;
 }
 
-/* The end of a classification, or a layer. */
+/* Map a Softmax: the loss where it is the output of a network that gives logits, else a layer. */
 gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    const bool last = is_output(m, node->output[0]) && gp_onnx_value_find(m, node->output[0])->uses == 1;
     int64_t axis, sizes[3] = { 1, 1, 1 };
     gp_onnx_value *x;
     gp_status status = gp_onnx_node_data(m, node, 0, &x, err);
 
-    if (status == GP_OK)
-        status = gp_onnx_node_int(node, "axis", m->opset < 13 ? 1 : -1, &axis, err);
+    if (status != GP_OK)
+        return status;
+    const bool last = is_output(m, node->output[0]) && gp_onnx_value_find(m, node->output[0])->uses == 1 &&
+                      !gp_netspec_gives_probabilities(m->spec, x->layer);
+
+    status = gp_onnx_node_int(node, "axis", m->opset < 13 ? 1 : -1, &axis, err);
     if (status == GP_OK)
         status = gp_onnx_sample_axis(axis, x->rank, &axis, err);
     if (status != GP_OK)

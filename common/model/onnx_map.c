@@ -505,8 +505,8 @@ static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
     return status;
 }
 
-/* A softmax that only the network's output reads, itself or flattened, is in the cross-entropy already: it must not be
- * taken twice. */
+/* Remove a last softmax that only the network's output reads, itself or flattened: the cross-entropy includes it. The
+ * softmax of probabilities stays, because a cross-entropy behind probabilities gives them as scores. */
 static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
 {
     const uint32_t count = m->spec->layer_count;
@@ -519,7 +519,8 @@ static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
     const uint32_t softmax = count - (flat ? 2 : 1);
 
     if (strcmp(layers[softmax].kind->name, "softmax") != 0 ||
-        gp_shape_count(&m->shapes[softmax]) != m->shapes[softmax].dim[0])
+        gp_shape_count(&m->shapes[softmax]) != m->shapes[softmax].dim[0] ||
+        gp_netspec_gives_probabilities(m->spec, layers[softmax].inputs[0]))
         return;
     if (flat) {
         layers[count - 1].inputs[0] = layers[softmax].inputs[0];
@@ -566,7 +567,9 @@ static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
     if (strcmp(kind->onnx, "Softmax") == 0) {
         drop_last_softmax(m, made);
         scores.layer = made->layer;
-        if (made->layer != GP_INPUT_LAYER && strcmp(m->spec->layers[made->layer].kind->name, "softmax") == 0)
+        if (made->layer != GP_INPUT_LAYER &&
+            strcmp(m->spec->layers[made->layer].kind->name, "softmax") == 0 &&
+            !gp_netspec_gives_probabilities(m->spec, m->spec->layers[made->layer].inputs[0]))
             return gp_fail(err, GP_EUNSUPPORTED,
                            "the output '%s' is a Softmax that other layers read too; a loss takes its own",
                            gp_onnx_shown(text, name));

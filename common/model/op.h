@@ -62,6 +62,7 @@ typedef enum gp_resize_mode {
 typedef struct gp_op_loss {
     uint32_t target_first, target_stride; /* words of 4 bytes: of its target in a sample's, of a sample */
     uint32_t score_first, score_stride;   /* float32: the same in what is written to gp_plan_memory.scores */
+    bool scores_as_is;                    /* weighted_xent: scores are the op's input, not its softmax */
     double factor;                        /* of its loss and gradient */
     double weight;                        /* of its weights in the total weight */
 } gp_op_loss;

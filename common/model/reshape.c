@@ -70,6 +70,7 @@ const gp_kind gp_kind_reshape = {
     .name = "reshape",
     .onnx = "Reshape",
     .help = "another shape of the same numbers",
+    .flags = GP_KIND_RESHAPES,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = reshape_params,

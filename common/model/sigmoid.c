@@ -25,6 +25,7 @@ const gp_kind gp_kind_sigmoid = {
     .name = "sigmoid",
     .onnx = "Sigmoid",
     .help = "1 / (1 + exp(-x))",
+    .flags = GP_KIND_PROBABILITIES,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = sigmoid_params,

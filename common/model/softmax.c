@@ -25,6 +25,7 @@ const gp_kind gp_kind_softmax = {
     .name = "softmax",
     .onnx = "Softmax",
     .help = "exp(x) over its sum over channels",
+    .flags = GP_KIND_DISTRIBUTION,
     .inputs_min = 1,
     .inputs_max = 1,
     .settings_table = softmax_params,

@@ -9,7 +9,7 @@
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
  * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
  * local response, group, instance and layer norm; "gates": layer norm of pixels, GELU, hard sigmoid and swish; "upward": transposed convolution and
- * resizing; "pixels", "dice", "values", "robust": each in that loss, "ends": in four; "tiny": a few bytes of weights.  Weights are normal with
+ * resizing; "pixels", "dice", "values", "robust": each in that loss, "ends": in four; "independent": in sigmoids and values; "tiny": a few bytes of weights.  Weights are normal with
  * that deviation, from a fixed seed.  All released with net_free(). */
 typedef struct net {
     gp_netspec *spec;
@@ -258,6 +258,14 @@ static inline gp_status net_build_losses(net *n, const char *name, gp_error *err
         { "values", "mse", NULL, { "conv1" } },     { "number", "huber", NULL, { "pool" } },
     };
 
+    static const net_layer independent[] = {
+        { "pool", "globalavgpool", NULL, { 0 } },   { "class", "fc", "outputs=3", { 0 } },
+        { "each", "sigmoid", NULL, { 0 } },         { "drop", "dropout", NULL, { 0 } },
+        { "classes", "crossentropy", NULL, { 0 } }, { "values", "mse", NULL, { "conv1" } },
+    };
+
+    if (strcmp(name, "independent") == 0)
+        return net_build_ends(n, name, independent, sizeof(independent) / sizeof(independent[0]), err);
     if (strcmp(name, "ends") == 0)
         return net_build_ends(n, name, all, sizeof(all) / sizeof(all[0]), err);
     for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)

@@ -182,6 +182,12 @@ def foreign(folder):
         node("Conv", ["x", "w"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]), node("Softmax", ["g"], ["s"], axis=1),
         node("Flatten", ["s"], ["y"]),
     ], [tensor("w", 4, 2, 2, 2)], (2, 5, 5), folder, softmax=False)
+    for name, ends in (("sigmoid_end", ["Sigmoid"]), ("hard_sigmoid_end", ["HardSigmoid"]),
+                       ("softmax_of_sigmoid", ["Sigmoid", "Softmax"]), ("softmax_twice", ["Softmax", "Softmax"])):
+        names = ["l", *(f"e{i}" for i in range(1, len(ends))), "y"]
+        check_theirs(name, [node("Flatten", ["x"], ["f"]), node("MatMul", ["f", "m"], ["l"]),
+                            *(node(kind, [names[i]], [names[i + 1]]) for i, kind in enumerate(ends))],
+                     [tensor("m", 6, 4)], (6,), folder, softmax=False)
     check_theirs("upsample_opset9", [
         node("ConvTranspose", ["x", "w", "b"], ["c"], strides=[2, 3], output_padding=[1, 2], group=2),
         constant("twice", np.array([1, 1, 2, 3], dtype=np.float32)), node("Upsample", ["c", "twice"], ["u"], mode="nearest"),
@@ -272,6 +278,7 @@ with tempfile.TemporaryDirectory() as temporary:
     for net in ("pixels", "dice", "values", "robust"):
         check_losses(net, (3, 5, 6), temporary)
     check_losses("ends", (3, 5, 6), temporary, ("classes", "pixels", "values", "number"))
+    check_losses("independent", (3, 5, 6), temporary, ("classes", "values"))
     foreign(temporary)
 print(f"{failures} failed")
 sys.exit(failures != 0)

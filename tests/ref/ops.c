@@ -914,7 +914,8 @@ void gp_ref_weighted_xent(const gp_ref_call *call)
                 call->out[0].data[first + k * pixels] =
                     call->op->loss.factor * (targets * score - xent_target(call->op, classes, label, k));
             if (call->out[2].data != NULL)
-                call->out[2].data[first + k * pixels] = score;
+                call->out[2].data[first + k * pixels] =
+                    call->op->loss.scores_as_is ? logits[k * pixels] : score;
             sums[GP_SUM_LOSS] -=
                 call->op->loss.factor * xent_target(call->op, classes, label, k) * log(score);
         }

@@ -2,7 +2,9 @@
 #include <pthread.h>
 
 #include "client/gradpool.h"
+#include "common/base/file.h"
 #include "common/data/store.h"
+#include "tests/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
 /* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
@@ -273,6 +275,78 @@ TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
             CHECK(k == first || scores[row][k] <= two);
     }
     CHECK(strtok_r(NULL, "\n", &rest) == NULL);
+    pools_end();
+}
+
+/* ---- what scores mean ---- */
+
+/* Write a model whose logits of a sample x are 0 and x ln 3, and which ends in up to two more operators. */
+static void two_classes_write(const char *name, const char *first, const char *second)
+{
+    gp_buffer graph = message(), file;
+    gp_error error;
+
+    put_text(&graph, 2, "two");
+    put_port(&graph, 11, "x", "N 1 1 1");
+    put_port(&graph, 12, "y", "N 2");
+    put_tensor(&graph, "w", "1 2", 0, 1.0986123f);
+    put_node(&graph, "Flatten", "flat", "x", "f", "");
+    put_node(&graph, "MatMul", "head", "f w", first == NULL ? "y" : "logits", "");
+    if (first != NULL)
+        put_node(&graph, first, "first", "logits", second == NULL ? "y" : "between", "");
+    if (second != NULL)
+        put_node(&graph, second, "second", "between", "y", "");
+    file = model_of(&graph, 13);
+    if (gp_file_write(in_w(name), file.data, file.bytes, &error) != GP_OK)
+        GP_TEST_FAIL("%s", error.message);
+    gp_buffer_deinit(&file);
+}
+
+TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
+{
+    static const struct {
+        const char *first, *second, *type, *words;
+        double scores[2]; /* of x = 1 */
+    } cases[] = {
+        { NULL, NULL, "probabilities", "probabilities (softmax)\n", { 0.25, 0.75 } },
+        { "Softmax", NULL, "probabilities", "probabilities (softmax)\n", { 0.25, 0.75 } },
+        { "Sigmoid", NULL, "independent_probabilities", "probabilities (sigmoid;", { 0.5, 0.75 } },
+        /* alpha 0.2: max(0, min(1, 0.2 x + 0.5)) */
+        { "HardSigmoid", NULL, "independent_probabilities", "probabilities (sigmoid;", { 0.5, 0.71972246 } },
+        /* exp(-1/4) = 0.77880078: 1 / (1 + exp(1/4)) and 1 / (1 + exp(-1/4)) */
+        { "Sigmoid", "Softmax", "probabilities", "probabilities (softmax)\n", { 0.43782350, 0.56217650 } },
+        /* exp(-1/2) = 0.60653066 */
+        { "Softmax", "Softmax", "probabilities", "probabilities (softmax)\n", { 0.37754067, 0.62245933 } },
+    };
+    static const char shape[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1, 1), }";
+    const float sample = 1;
+    char header[129];
+    FILE *array;
+
+    exec_begin();
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    snprintf(header + 10, sizeof(header) - 10, "%-117s\n", shape);
+    array = fopen(in_w("x.npy"), "w");
+    REQUIRE(array != NULL && fwrite(header, 128, 1, array) == 1 && fwrite(&sample, 4, 1, array) == 1);
+    REQUIRE(fclose(array) == 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        two_classes_write("two.onnx", cases[i].first, cases[i].second);
+        /* The same model as gradpool writes it. */
+        RUN_CODE(0, "net", "edit", "two.onnx", "--class-names", "no,yes", "-o", "ours.onnx");
+        for (int ours = 0; ours < 2; ours++) {
+            RUN_CODE(0, "predict", "--model", ours ? "ours.onnx" : "two.onnx", "--data", "x.npy", "--json");
+            gp_json *json = pools_json(out);
+
+            REQUIRE(json != NULL);
+            CHECK_TEXT(cases[i].type, gp_json_text(gp_json_member(json, "score_type"), ""));
+            CHECK_TEXT(ours ? "yes" : "1", gp_json_text(gp_json_member(json, "class"), ""));
+            for (size_t k = 0; k < 2; k++)
+                CHECK_NEAR(cases[i].scores[k],
+                           gp_json_number(gp_json_element(gp_json_member(json, "scores"), k), NAN), 1e-6);
+            CHECK_CONTAINS(err, cases[i].words);
+            gp_json_free(json);
+        }
+    }
     pools_end();
 }
 

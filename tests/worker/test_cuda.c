@@ -401,9 +401,11 @@ TEST(several_losses_match_the_oracle)
         "label-smoothing=0.2 | "
         "g fc outputs=2 < r | values huber loss-factor=2;delta=0.5 | c2 conv2d channels=2;kernel=1 < r | map "
         "mse",
+        "c1 conv2d channels=8;kernel=3;padding=1 | g fc outputs=2 | values mse | f fc outputs=4 < c1 | "
+        "s sigmoid | class crossentropy",
     };
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(nets) / sizeof(nets[0]); i++) {
         const gp_shape input = gp_shape3(3, 8, 7);
         net n = { 0 };
         gp_error err;

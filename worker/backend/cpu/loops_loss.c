@@ -157,7 +157,8 @@ static void xent_place(const loss_job *job, const loss_place *place, double sums
         if (label >= 0)
             target = share * weight_of(job, k) + (k == (size_t)label ? (1.0 - smoothing) * own : 0.0);
         if (place->scores != NULL)
-            place->scores[k * job->x.pixels] = (float)score;
+            place->scores[k * job->x.pixels] =
+                job->call->op->loss.scores_as_is ? place->x[k * stride] : (float)score;
         if (target != 0.0)
             sums[GP_SUM_LOSS] -= target * log_score;
         if (place->dx != NULL)

@@ -70,7 +70,7 @@ BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sum
         }
         if (a->y[0].data != NULL)
             image_put(&a->y[0], at, loss_slope(a) * (targets * score - target));
-        score_put(a, n, k * x->pixels + p, score);
+        score_put(a, n, k * x->pixels + p, a->number[1] != 0 ? image_get(x, at) : score);
     }
     if (label < 0)
         return;

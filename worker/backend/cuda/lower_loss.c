@@ -78,6 +78,7 @@ gp_status gp_lower_xent(lowering *l, gp_error *err)
     gp_status status;
 
     loss_args(l, &args);
+    args.number[1] = l->op->loss.scores_as_is;
     args.chunks = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
     args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
     status = gp_lower_kernel(l, GP_KERNEL_xent, &args, args.chunks, err);
