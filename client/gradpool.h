@@ -161,6 +161,8 @@ typedef struct gp_train_check { /* one validation, over all workers, each sample
     double rmse;           /* of values, where accuracy is NaN */
     uint64_t count;
     double seconds;
+    uint64_t
+        excluded; /* classes (of samples or pixels) or values that are missing in the data: in no metric */
 } gp_train_check;
 
 typedef struct gp_train_facts { /* known before the first step */
@@ -177,6 +179,7 @@ typedef struct gp_train_facts { /* known before the first step */
         network_ms; /* the part for weights and plans of the network, on the rank where that took longest */
     double initial_learn_rate; /* that is used: solver's default and scale-lr worked out */
     uint64_t lease;            /* the first lease of the training, as in `gradpool status` and the logs */
+    bool pixels;               /* the targets are classes of pixels */
 } gp_train_facts;
 
 /* What became of one layer of a network that a training begins with (docs/transfer.md). */
@@ -284,6 +287,8 @@ typedef struct gp_training_summary {
     uint32_t restarts;     /* deaths of workers after which it went on */
     uint32_t resizes;      /* changes of its number of workers for other reasons */
     double paused_seconds; /* that both took */
+    uint64_t
+        validation_excluded; /* classes (of samples or pixels) or values of the validation data that are missing */
 } gp_training_summary;
 
 /* gp_training_new -- all of a training that needs no pool: options, network and data are read and compared, and what

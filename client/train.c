@@ -98,6 +98,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         facts->parameters = ready->parameters;
         facts->memory_bytes = ready->memory_bytes;
         facts->classes = ready->classes;
+        facts->pixels = gp_graph_scores_pixels(run->training->graph);
     }
     gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });
     if (!reform_is_stepping(&run->reform) && run->reform.phase != REFORM_PAUSE)
@@ -169,6 +170,7 @@ static void run_report_validation(gp_run *run, const gp_train_validation *v)
     if (v->step <= run->checked)
         return; /* a restarted training repeats it */
     run->checked = v->step;
+    summary->validation_excluded = run->excluded;
     /* NaN is no loss yet. */
     if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
         summary->validation_loss = v->loss;
@@ -176,13 +178,15 @@ static void run_report_validation(gp_run *run, const gp_train_validation *v)
         summary->validation_rmse = v->rmse;
     }
     if (run->request->events.check != NULL)
-        run->request->events.check(run->request->events.context, &(gp_train_check){ .step = v->step,
-                                                                                    .epoch = v->epoch,
-                                                                                    .loss = v->loss,
-                                                                                    .accuracy = v->accuracy,
-                                                                                    .rmse = v->rmse,
-                                                                                    .count = v->count,
-                                                                                    .seconds = v->seconds });
+        run->request->events.check(run->request->events.context,
+                                   &(gp_train_check){ .step = v->step,
+                                                      .epoch = v->epoch,
+                                                      .loss = v->loss,
+                                                      .accuracy = v->accuracy,
+                                                      .rmse = v->rmse,
+                                                      .count = v->count,
+                                                      .seconds = v->seconds,
+                                                      .excluded = run->excluded });
 }
 
 static void run_take_validation(gp_run *run, const gp_train_validation *v)
@@ -191,6 +195,12 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
         gp_pending_list_add(&run->early, &(gp_pending_event){ .is_validation = true, .validation = *v });
     else
         run_report_validation(run, v);
+}
+
+static void run_take_validating(gp_run *run, const gp_train_validating *v)
+{
+    if (v->done == v->count)
+        run->excluded = v->excluded;
 }
 
 void gp_run_report_pending(gp_run *run, gp_pending_list *list)
@@ -319,6 +329,7 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         gp_train_ready ready;
         gp_train_steps steps;
         gp_train_validation validation;
+        gp_train_validating validating;
         gp_train_note note;
     } message;
     gp_error err = { 0 };
@@ -343,6 +354,10 @@ void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
     case GP_ID(train_validation):
         if (rank == 0 && gp_incoming_decode(in, &message, &err) == GP_OK)
             run_take_validation(run, &message.validation);
+        break;
+    case GP_ID(train_validating):
+        if (rank == 0 && gp_incoming_decode(in, &message, &err) == GP_OK)
+            run_take_validating(run, &message.validating);
         break;
     case GP_ID(train_note):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)

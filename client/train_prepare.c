@@ -283,14 +283,33 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
     return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
 }
 
-/* Check validation data of its own: shape, targets, and that each of its classes is trained. */
-static gp_status run_check_validation(gp_run *run, const gp_store_info *train, gp_error *err)
+/* Refuse validation data without any target: every metric would be empty. */
+static gp_status run_check_labels(const gp_store *store, gp_error *err)
 {
+    const gp_store_info *info = gp_store_get_info(store);
+
+    if (gp_store_has_targets(store))
+        return GP_OK;
+    return gp_fail(
+        err, GP_EINVAL,
+        "nothing could be validated: none of the %" PRIu32
+        " samples of %.120s has a label; give labelled data (class folders, label images, FILE.csv or "
+        "y.npy), or --validation-data none",
+        info->count, info->source);
+}
+
+/* Check validation data: labels and, of data of its own, shape, targets, and that each of its classes is trained.
+ *   data  the test split of the training source, or the training data if that has none */
+static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_error *err)
+{
+    const gp_store_info *train = gp_store_get_info(data);
     const char *source = run->begin.validation_data;
     gp_store *store;
 
-    if (source[0] == '\0' || strcmp(source, "=") == 0)
+    if (source[0] == '\0')
         return GP_OK;
+    if (strcmp(source, "=") == 0)
+        return run_check_labels(data, err);
     run->class_names = train->class_names;
     run->class_count = train->class_count;
     gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
@@ -305,6 +324,8 @@ static gp_status run_check_validation(gp_run *run, const gp_store_info *train, g
     status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, &info, err);
+    if (status == GP_OK)
+        status = run_check_labels(store, err);
     gp_store_close(store);
     return status;
 }
@@ -352,7 +373,7 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     if (status == GP_OK)
         status = run_fit(run, &shape, err);
     if (status == GP_OK)
-        status = run_check_validation(run, gp_store_get_info(store), err);
+        status = run_check_validation(run, store, err);
     gp_store_close(store);
     if (status == GP_OK)
         status = gp_run_choose_checkpoint(run, err);

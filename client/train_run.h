@@ -86,6 +86,8 @@ typedef struct gp_run {
     uint64_t lost_at; /* the last step that was told before the last of them */
     bool anew;        /* it was begun anew, and that was not told yet */
     uint64_t checked; /* step of the last reported validation */
+    uint64_t
+        excluded; /* targets of the validation data without a class or value, as last reported by rank 0 */
     /* Steps that rank 1 reported after the last step of rank 0: they replace those that rank 0 could not send before it
      * failed, because the sums of a step are the same on all ranks. */
     gp_pending_list spare;

@@ -406,6 +406,15 @@ typedef struct gp_train_stop {
     uint32_t pause; /* not hard: 1: to go on in the next generation of the lease */
 } gp_train_stop;
 
+/* Progress of a validation, from rank 0. */
+typedef struct gp_train_validating {
+    uint64_t step;     /* after which the validation is made */
+    uint64_t done;     /* samples of all ranks, estimated from the progress of rank 0 */
+    uint64_t count;    /* samples of the validation data; done = count: the validation is complete */
+    uint64_t excluded; /* when complete: targets of all ranks without a class or value; else 0 */
+    double seconds;    /* since the validation began */
+} gp_train_validating;
+
 /* From rank 0, between steps: a checkpoint was written, or could not be. */
 typedef struct gp_train_note {
     char text[480];

@@ -95,3 +95,12 @@ const gp_field gp_train_note_fields[] = {
     GP_FIELD_BOOL(gp_train_note, warning),
     GP_FIELD_END,
 };
+
+const gp_field gp_train_validating_fields[] = {
+    GP_FIELD_U64(gp_train_validating, step, 0, GP_STEPS_MAX),
+    GP_FIELD_U64(gp_train_validating, done, 0, GP_SAMPLES_MAX),
+    GP_FIELD_U64(gp_train_validating, count, 0, GP_SAMPLES_MAX),
+    GP_FIELD_U64(gp_train_validating, excluded, 0, (uint64_t)1 << 50),
+    GP_FIELD_F64(gp_train_validating, seconds, 0.0, GP_SECONDS_MAX),
+    GP_FIELD_END,
+};

@@ -314,25 +314,18 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
     return status;
 }
 
-/* The oldest news; false when none is left or the client takes none. */
+/* Send the oldest step or validation message to the client. Return false if there is none, or if the client's queue is full. */
 static bool news_pass_on(control *c)
 {
-    const gp_message_type *type = &gp_msg_train_steps;
-    const void *message = &c->steps;
-    gp_train_validation validation;
+    static const gp_message_type *const types[] = { [GP_NEWS_STEPS] = &gp_msg_train_steps,
+                                                    [GP_NEWS_VALIDATION] = &gp_msg_train_validation,
+                                                    [GP_NEWS_VALIDATING] = &gp_msg_train_validating };
+    const gp_news kind = gp_mailbox_peek_news(c->mailbox, &c->news);
     gp_error err;
 
-    switch (gp_mailbox_peek_news(c->mailbox, &c->steps, &validation)) {
-    case GP_NEWS_NONE:
+    if (kind == GP_NEWS_NONE)
         return false;
-    case GP_NEWS_STEPS:
-        break;
-    case GP_NEWS_VALIDATION:
-        type = &gp_msg_train_validation;
-        message = &validation;
-        break;
-    }
-    if (pass_on(c, &c->work_peer, &c->work_envelope, type, message, NULL, 0, &err) == GP_EBUSY) {
+    if (pass_on(c, &c->work_peer, &c->work_envelope, types[kind], &c->news, NULL, 0, &err) == GP_EBUSY) {
         c->blocked = true;
         return false;
     }

@@ -94,7 +94,7 @@ typedef struct control {
     char lost_cause[GP_TEXT_CAUSE];
     uint64_t unheard; /* messages that its client did not get: it is gone, or reads nothing */
     bool blocked;     /* something could not be sent: try again soon */
-    gp_train_steps steps;
+    gp_news_message news;
 
     bool ending;
     int exit_code;

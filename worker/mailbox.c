@@ -20,6 +20,7 @@ typedef struct news_item {
     union {
         gp_train_record record;
         gp_train_validation validation;
+        gp_train_validating validating;
     };
 } news_item;
 
@@ -347,7 +348,14 @@ void gp_mailbox_validation(gp_mailbox *mailbox, const gp_train_validation *valid
     news_write(mailbox, &item, GP_MAILBOX_NEWS);
 }
 
-gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_train_steps *steps, gp_train_validation *validation)
+void gp_mailbox_validating(gp_mailbox *mailbox, const gp_train_validating *validating)
+{
+    news_item item = { .kind = GP_NEWS_VALIDATING, .validating = *validating };
+
+    news_write(mailbox, &item, GP_MAILBOX_NEWS);
+}
+
+gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
 {
     uint64_t first = atomic_load_explicit(&mailbox->news_read, memory_order_relaxed);
     /* In this order: whatever reply came before the news that are seen here is seen too. */
@@ -359,11 +367,18 @@ gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_train_steps *steps, gp_trai
     mailbox->looked_at = 0;
     if (first == end)
         return GP_NEWS_NONE;
-    if (mailbox->news[first % GP_MAILBOX_NEWS].kind == GP_NEWS_VALIDATION) {
-        *validation = mailbox->news[first % GP_MAILBOX_NEWS].validation;
+    const news_item *item = &mailbox->news[first % GP_MAILBOX_NEWS];
+
+    if (item->kind != GP_NEWS_STEPS) {
+        if (item->kind == GP_NEWS_VALIDATION)
+            out->validation = item->validation;
+        else
+            out->validating = item->validating;
         mailbox->looked_at = 1;
-        return GP_NEWS_VALIDATION;
+        return item->kind;
     }
+    gp_train_steps *steps = &out->steps;
+
     steps->records_count = 0;
     steps->dropped = atomic_load_explicit(&mailbox->dropped, memory_order_relaxed);
     while (first != end && steps->records_count < GP_RECORDS_MAX &&

@@ -126,12 +126,20 @@ void gp_mailbox_begin_news(gp_mailbox *mailbox);
  * validations when all are. */
 void gp_mailbox_record(gp_mailbox *mailbox, const gp_train_record *record);
 void gp_mailbox_validation(gp_mailbox *mailbox, const gp_train_validation *validation);
+void gp_mailbox_validating(gp_mailbox *mailbox, const gp_train_validating *validating);
 
-typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION } gp_news;
+typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION, GP_NEWS_VALIDATING } gp_news;
 
-/* Control: the oldest news: up to GP_RECORDS_MAX records (with the number of dropped ones) or one validation;
- * nothing that was said after the oldest waiting reply.  gp_mailbox_drop_news() consumes what was looked at last. */
-gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_train_steps *steps, gp_train_validation *validation);
+typedef union gp_news_message {
+    gp_train_steps steps;
+    gp_train_validation validation;
+    gp_train_validating validating;
+} gp_news_message;
+
+/* Control: copy the oldest message: up to GP_RECORDS_MAX records with the number of dropped ones, one validation, or the
+ * progress of one. Messages that compute wrote after the oldest pending reply are not returned. Consume the message with
+ * gp_mailbox_drop_news(). */
+gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out);
 void gp_mailbox_drop_news(gp_mailbox *mailbox);
 
 /* ---- waking control ---- */

@@ -616,33 +616,29 @@ static void answers_take(gp_predictor *predictor, const float *call_scores, cons
 
 /* ---- parts ---- */
 
-/* Read the targets of a call's samples, from place `at` of the part on: their labels, how many samples have any, and how
- * many targets are missing. */
+/* Read the targets of a call's samples: their labels, the number of samples with a target, and the number of missing
+ * targets. A class that the network does not have becomes a missing one.
+ *   at  position of the first sample in the part */
 static void targets_take(gp_predictor *predictor, void *targets, uint32_t count, uint32_t at)
 {
     const gp_graph *graph = predictor->graph;
 
     for (uint32_t n = 0; n < count; n++) {
-        int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
-        uint64_t missing = 0, elements_all = 0;
+        int32_t *first = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes), *target = first;
 
         for (uint32_t i = 0; i < graph->target_count; i++) {
             const gp_target *about = &graph->targets[i];
             int64_t elements = gp_shape_count(&about->shape);
 
-            for (int64_t e = 0; e < elements && about->dtype == GP_F32; e++)
-                missing += isnan(((float *)target)[e]);
-            for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++) {
+            for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++)
                 if (target[e] >= (int32_t)about->classes)
                     target[e] = -1;
-                missing += target[e] < 0;
-            }
-            if (i == 0)
-                predictor->labels[at + n] = *target;
             target += elements;
-            elements_all += (uint64_t)elements;
         }
-        predictor->labelled += missing < elements_all;
+        predictor->labels[at + n] = *first;
+        const uint64_t missing = gp_targets_missing(graph->targets, graph->target_count, first);
+
+        predictor->labelled += missing < graph->target_bytes / sizeof(int32_t);
         predictor->excluded += predictor->skipped[at + n] ? 0 : missing;
     }
 }

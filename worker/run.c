@@ -198,13 +198,21 @@ static void sink_record(void *context, const gp_train_record *record)
     gp_mailbox_record(run->options.mailbox, record);
 }
 
-/* A validation is the same on all ranks: rank 0 tells it. */
+/* Report a validation, whose result is the same on all ranks, from rank 0. */
 static void sink_validation(void *context, const gp_train_validation *validation)
 {
     const gp_run *run = context;
 
     if (run->rank == 0)
         gp_mailbox_validation(run->options.mailbox, validation);
+}
+
+static void sink_validating(void *context, const gp_train_validating *validating)
+{
+    const gp_run *run = context;
+
+    if (run->rank == 0)
+        gp_mailbox_validating(run->options.mailbox, validating);
 }
 
 static void sink_note(void *context, const char *text, bool warning)
@@ -288,7 +296,7 @@ static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *re
 static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezvous,
                         const gp_command *command, uint32_t rank)
 {
-    gp_train_sink sink = { run, sink_record, sink_validation, sink_note };
+    gp_train_sink sink = { run, sink_record, sink_validation, sink_note, sink_validating };
     gp_reply reply = reply_to(command, &gp_msg_train_done);
     gp_train_done *done = &reply.body.train_done;
     gp_error err;

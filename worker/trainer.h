@@ -82,6 +82,7 @@ typedef struct gp_train_sink {
     void (*validation)(void *context, const gp_train_validation *validation);
     /* Send a sentence to the client; may wait. */
     void (*note)(void *context, const char *text, bool warning);
+    void (*validating)(void *context, const gp_train_validating *validating); /* may be NULL */
 } gp_train_sink;
 
 /* *ready is filled on success: what train_ready tells the client. */

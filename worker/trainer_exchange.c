@@ -81,12 +81,12 @@ gp_status gp_trainer_exact_exchange(gp_trainer *trainer, gp_error *err)
     return status;
 }
 
-static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
+static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t count, gp_error *err)
 {
     int64_t *sums = trainer->exact;
     gp_status status;
 
-    sums[EXACT_SAMPLES] = (int64_t)samples;
+    sums[EXACT_SAMPLES] = (int64_t)count;
     sums[EXACT_STOP] = atomic_load(&trainer->control->stop) == 1;
     sums[EXACT_PAUSE] = atomic_load(&trainer->control->pause);
     status = gp_comm_all_reduce(trainer->comm, sums, EXACT_COUNT, GP_I64, GP_COMM_SUM, err);
@@ -99,20 +99,20 @@ static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t samples, gp
     return status;
 }
 
-gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err)
+gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t count, gp_error *err)
 {
     int64_t begin_ns = gp_now_ns();
     gp_status status;
 
     if (trainer->options.reproducible) {
-        status = exact_exchange_header(trainer, samples, err);
+        status = exact_exchange_header(trainer, count, err);
         trainer->exchange_ns += gp_now_ns() - begin_ns;
         return status;
     }
 
     trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
     trainer->header[HEADER_PAUSE] = atomic_load(&trainer->control->pause);
-    trainer->header[HEADER_SAMPLES] = (double)samples;
+    trainer->header[HEADER_SAMPLES] = (double)count;
     status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
     trainer->exchange_ns += gp_now_ns() - begin_ns;
     return status;

@@ -24,6 +24,7 @@ typedef struct place {
     int64_t elapsed_ns;
     uint32_t owes_validation, owes_checkpoint;
     gp_train_validation judged;
+    uint64_t excluded;
 } place;
 
 struct gp_train_held {
@@ -45,7 +46,8 @@ static place place_of(gp_trainer *trainer)
                        trainer->begin_ns == 0 ? trainer->elapsed_ns : gp_now_ns() - trainer->begin_ns,
                    .owes_validation = trainer->owes_validation,
                    .owes_checkpoint = trainer->owes_checkpoint,
-                   .judged = trainer->judged };
+                   .judged = trainer->judged,
+                   .excluded = trainer->excluded };
 
     gp_trainer_checkpoint(trainer, &here.at);
     here.at.parameters = here.at.state = here.at.best = NULL;
@@ -59,6 +61,7 @@ static void place_set(gp_trainer *trainer, const place *p)
     trainer->elapsed_ns = p->elapsed_ns;
     trainer->owes_validation = p->owes_validation != 0;
     trainer->judged = p->judged;
+    trainer->excluded = p->excluded;
     trainer->owes_checkpoint = p->owes_checkpoint != 0; /* matters to rank 0 alone */
 }
 

@@ -316,6 +316,20 @@ static gp_status validation_request(gp_trainer *trainer, const validation_share 
                              left < trainer->micro_batch ? left : trainer->micro_batch, err);
 }
 
+/* Count the targets of a batch that no metric counts, except those of samples that could not be read: these are reported
+ * as skipped. */
+static uint64_t batch_excluded(const gp_trainer *trainer, const gp_loader_batch *batch)
+{
+    const gp_graph *graph = trainer->graph;
+    uint64_t excluded = 0;
+
+    for (uint32_t n = 0; n < batch->count; n++)
+        if (!gp_store_is_skipped(trainer->validation, batch->first + n))
+            excluded += gp_targets_missing(graph->targets, graph->target_count,
+                                           (const uint8_t *)batch->targets + n * graph->target_bytes);
+    return excluded;
+}
+
 static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_error *err)
 {
     bool exact = trainer->options.reproducible;
@@ -337,6 +351,7 @@ static gp_status validation_call(gp_trainer *trainer, bool first, bool last, gp_
                                            .last = last || exact,
                                        },
                                        NULL, NULL, err);
+    trainer->excluded += batch_excluded(trainer, loaded);
     gp_loader_release(trainer->validation_loader, loaded);
     if (status == GP_OK && exact) {
         status = trainer->backend_ops->sync(trainer->backend, err);
@@ -388,7 +403,20 @@ static gp_status validation_diverged(gp_trainer *trainer, const validation_share
                    trainer->options.initial_learn_rate);
 }
 
-/* Every sample of the validation data once, over all ranks. */
+/* Report the last validation. The number of excluded targets comes first, so that the client has it with the metrics. */
+static void report_judged(const gp_trainer *trainer, const gp_train_sink *sink)
+{
+    const gp_train_validating complete = { .step = trainer->judged.step,
+                                           .done = trainer->judged.count,
+                                           .count = trainer->judged.count,
+                                           .excluded = trainer->excluded };
+
+    if (trainer->excluded > 0 && sink->validating != NULL)
+        sink->validating(sink->context, &complete);
+    sink->validation(sink->context, &trainer->judged);
+}
+
+/* Compute the metrics of the validation data, each sample once over all ranks. */
 static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
                                   gp_error *err)
 {
@@ -398,6 +426,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
 
     gp_trainer_share(trainer, total, trainer->rank, &share.first, &share.count);
     share.calls = share.count == 0 ? 1 : (share.count + trainer->micro_batch - 1) / trainer->micro_batch;
+    trainer->excluded = 0;
     if (trainer->options.reproducible)
         gp_trainer_exact_begin(trainer, false);
     for (uint32_t i = 0; i < LOADER_DEPTH && status == GP_OK; i++)
@@ -410,9 +439,10 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
     if (status == GP_OK)
-        status = gp_trainer_exchange_header(trainer, 0, err);
+        status = gp_trainer_exchange_header(trainer, trainer->excluded, err);
     if (status != GP_OK)
         return status;
+    trainer->excluded = (uint64_t)trainer->header[HEADER_SAMPLES];
     double weight = trainer->header[GP_SUM_WEIGHT], loss = trainer->header[GP_SUM_LOSS] / weight;
 
     if (weight > 0 && !isfinite(loss)) /* a weight of 0: no sample had a target */
@@ -425,7 +455,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
                                              .rmse = trainer_rmse(trainer),
                                              .count = total,
                                              .seconds = (double)(gp_now_ns() - trainer->begin_ns) * 1e-9 };
-    sink->validation(sink->context, &trainer->judged);
+    report_judged(trainer, sink);
     return GP_OK;
 }
 
@@ -542,8 +572,8 @@ static gp_status trainer_after_step(gp_trainer *trainer, const step_part *last, 
             return status;
         trainer->owes_validation = false;
     } else if (last == NULL && trainer->again && trainer->judged.step != 0) {
-        sink->validation(sink->context,
-                         &trainer->judged); /* rank 0 may have died before it told: who knows it drops it */
+        report_judged(trainer,
+                      sink); /* rank 0 may have failed before it reported; the client drops a repetition */
     }
     if (judged && !*ends && trainer_out_of_patience(trainer)) {
         done->stop_reason = GP_STOP_PATIENCE;

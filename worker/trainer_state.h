@@ -123,6 +123,7 @@ struct gp_trainer {
     bool owes_checkpoint;
     bool owes_validation;       /* of the last step; it is due before the next */
     gp_train_validation judged; /* the last validation, of whatever group; step 0: there was none */
+    uint64_t excluded;          /* targets of that validation without a class or value, over all ranks */
     bool blank;            /* parameters are not initialised: another rank is expected to have the state */
     bool again;            /* a group before this one was left by a death */
     int64_t elapsed_ns;    /* since the first step, when this group begins */
@@ -213,8 +214,9 @@ gp_status gp_trainer_diverged(gp_trainer *trainer, const step_part *last, double
 void gp_trainer_progress(gp_trainer *trainer);
 /* gp_ready_fn, of a trainer. */
 gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err);
-/* The sums of all ranks, and whether one was asked to stop, or to pause. */
-gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t samples, gp_error *err);
+/* Sum the header over all ranks: what the losses added up, whether a rank was asked to stop or to pause, and `count` into
+ * header[HEADER_SAMPLES]: samples of a step, or excluded targets of a validation. */
+gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t count, gp_error *err);
 /* With `reproducible`: all words to 0; a call's sums added to them; all ranks' added up. */
 void gp_trainer_exact_begin(gp_trainer *trainer, bool gradients);
 void gp_trainer_exact_take(gp_trainer *trainer, bool gradients);

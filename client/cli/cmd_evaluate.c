@@ -120,12 +120,11 @@ enum { ABSENT_LISTED = 8 };
 /* Print what no metric counts, and classes that the data lack. */
 static void evaluate_print_excluded(const evaluated *e)
 {
+    char text[80];
+
     if (e->result.excluded > 0)
-        printf("excluded: %" PRIu64 " %s%s without a %s\n", e->result.excluded,
-               e->pixels                    ? "pixel"
-               : !isnan(e->result.accuracy) ? "sample"
-                                            : "target",
-               gp_plural(e->result.excluded), isnan(e->result.accuracy) ? "value" : "class");
+        printf("excluded: %s\n",
+               show_excluded(text, sizeof(text), e->result.excluded, e->pixels, isnan(e->result.accuracy)));
     if (e->confusion == NULL || e->metrics.present == e->confusion->class_count)
         return;
     printf("classes of the model that the data do not have:");

@@ -141,6 +141,8 @@ typedef struct gp_session {
     advice_watch advice;
     gp_buffer warnings;     /* before the folder is opened: lines for its log */
     bool reported;          /* report.json was written */
+    bool excluded_noted;    /* the samples that validation excludes were reported */
+    bool pixels;            /* the targets are classes of pixels */
     int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
     double passes, state_s; /* see term_grace_update() */
 } gp_session;
@@ -204,6 +206,7 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
         return;
     }
     run_folder_facts(&session->folder, facts);
+    session->pixels = facts->pixels;
     session->passes = 3.0 + (facts->batch > 0 ? (double)facts->validation_samples / facts->batch : 0);
     session->state_s = (double)facts->parameters * STATE_BYTES / DISK_BYTES_PER_S;
     cli_term_grace_raise(8 + session->state_s);
@@ -279,6 +282,15 @@ static void train_check_event(void *context, const gp_train_check *check)
     advice_watch_check(&session->advice);
     if (session->view != NULL)
         view_check(session->view, check);
+    if (check->excluded > 0 && !session->excluded_noted) {
+        char words[80], text[120];
+
+        session->excluded_noted = true;
+        snprintf(
+            text, sizeof(text), "excluded from validation: %s",
+            show_excluded(words, sizeof(words), check->excluded, session->pixels, isnan(check->accuracy)));
+        train_say(session, text);
+    }
 }
 
 static void train_regroup_event(void *context, const gp_train_regroup *regroup)
@@ -315,6 +327,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
         if (!isnan(summary->validation_rmse))
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
         gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);

@@ -297,13 +297,16 @@ void run_folder_step(run_folder *folder, const gp_train_step *s)
 
 void run_folder_check(run_folder *folder, const gp_train_check *check)
 {
-    char line[400], loss[40], accuracy[40], rmse[64];
+    char line[440], loss[40], accuracy[40], rmse[64], excluded[40] = "";
 
+    if (check->excluded > 0)
+        snprintf(excluded, sizeof(excluded), ", \"excluded\": %" PRIu64, check->excluded);
     snprintf(line, sizeof(line),
              "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"seconds\": %.6f, \"validation_loss\": %s, "
-             "\"validation_accuracy\": %s%s, \"count\": %" PRIu64 "}\n",
+             "\"validation_accuracy\": %s%s, \"count\": %" PRIu64 "%s}\n",
              check->step, check->epoch, check->seconds, number(check->loss, loss),
-             number(check->accuracy, accuracy), member("validation_rmse", check->rmse, rmse), check->count);
+             number(check->accuracy, accuracy), member("validation_rmse", check->rmse, rmse), check->count,
+             excluded);
     folder_line(folder, line);
 }
 
@@ -361,6 +364,7 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
         if (!isnan(summary->validation_rmse))
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
     }

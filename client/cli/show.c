@@ -254,6 +254,16 @@ char *cli_bytes(double count, char *text, size_t bytes)
     return text;
 }
 
+char *show_excluded(char *text, size_t bytes, uint64_t count, bool pixels, bool values)
+{
+    snprintf(text, bytes, "%" PRIu64 " %s%s without a %s", count,
+             pixels   ? "pixel"
+             : values ? "target"
+                      : "sample",
+             gp_plural(count), values ? "value" : "class");
+    return text;
+}
+
 void show_csv_field(FILE *file, const char *text)
 {
     bool quoted = strpbrk(text, ",\"\r\n") != NULL;

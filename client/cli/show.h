@@ -23,6 +23,11 @@ void show_row(show_table *table, const char *const *cells);
 void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */
 
+/* "3 samples without a class" into text, which is returned.
+ *   pixels  the targets are classes of pixels
+ *   values  the targets are values */
+char *show_excluded(char *text, size_t bytes, uint64_t count, bool pixels, bool values);
+
 /* Write one field of a CSV file, quoted where necessary. */
 void show_csv_field(FILE *file, const char *text);
 

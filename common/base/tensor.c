@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static const struct {
@@ -79,6 +80,23 @@ size_t gp_targets_bytes(const gp_target *targets, uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         bytes += (size_t)gp_shape_count(&targets[i].shape) * gp_dtype_bytes(targets[i].dtype);
     return bytes;
+}
+
+uint64_t gp_targets_missing(const gp_target *targets, uint32_t count, const void *packed)
+{
+    const uint8_t *at = packed;
+    uint64_t missing = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t elements = (size_t)gp_shape_count(&targets[i].shape);
+
+        for (size_t e = 0; e < elements && targets[i].dtype == GP_F32; e++)
+            missing += isnan(((const float *)(const void *)at)[e]);
+        for (size_t e = 0; e < elements && targets[i].dtype == GP_I32; e++)
+            missing += ((const int32_t *)(const void *)at)[e] < 0;
+        at += elements * gp_dtype_bytes(targets[i].dtype);
+    }
+    return missing;
 }
 
 char *gp_targets_format(const gp_target *targets, uint32_t count, char *text, size_t bytes)

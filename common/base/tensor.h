@@ -73,6 +73,9 @@ typedef struct gp_target {
 /* Bytes of one sample's targets, packed one behind the other. */
 size_t gp_targets_bytes(const gp_target *targets, uint32_t count);
 
+/* Count the elements of one sample's packed targets that are missing: indices below 0, and NaN. */
+uint64_t gp_targets_missing(const gp_target *targets, uint32_t count, const void *packed);
+
 /* "float32 3x8x8", "int32 per sample" into text, which is returned; several with " and " between. */
 char *gp_targets_format(const gp_target *targets, uint32_t count, char *text, size_t bytes);
 

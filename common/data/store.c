@@ -382,6 +382,20 @@ bool gp_store_is_skipped(const gp_store *store, uint32_t index)
     return store->ops->is_skipped != NULL && store->ops->is_skipped(store, index);
 }
 
+bool gp_store_has_targets(const gp_store *store)
+{
+    const gp_store_info *info = &store->info;
+    const uint64_t elements = info->target_bytes / sizeof(int32_t);
+    void *targets = gp_malloc(info->target_bytes);
+    bool found = targets == NULL;
+
+    for (uint32_t i = 0; i < info->count && !found; i++)
+        found = gp_store_read(store, &i, 1, NULL, targets, NULL) != GP_OK ||
+                gp_targets_missing(info->targets, info->target_count, targets) < elements;
+    gp_free(targets);
+    return found;
+}
+
 char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)
 {
     const gp_store_info *info = &store->info;

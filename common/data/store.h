@@ -182,6 +182,10 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
 /* gp_store_is_skipped -- whether a sample could not be read (GP_BAD_SKIP) when it was last tried, or ever before. */
 bool gp_store_is_skipped(const gp_store *store, uint32_t index);
 
+/* Return false if no sample has a target: a class of the sample or of one of its pixels, or a value. Reads targets until one
+ * is found. An unreadable sample counts as having a target, because the next read of it reports why. */
+bool gp_store_has_targets(const gp_store *store);
+
 /* gp_store_skipped -- how many samples could not be read so far (GP_BAD_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 

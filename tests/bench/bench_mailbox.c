@@ -97,8 +97,7 @@ static void round_trips(const char *what, int control_core, int compute_core, in
 /* The cost to compute alone: control empties the ring between the timed stretches. */
 static void records(int rounds)
 {
-    static gp_train_steps steps;
-    gp_train_validation validation;
+    static gp_news_message news;
     gp_train_record record = { .step = 1 };
     int64_t spent = 0;
     gp_mailbox *mailbox;
@@ -112,7 +111,7 @@ static void records(int rounds)
         for (int j = 0; j < 1000; j++)
             gp_mailbox_record(mailbox, &record);
         spent += gp_now_ns() - began;
-        while (gp_mailbox_peek_news(mailbox, &steps, &validation) != GP_NEWS_NONE)
+        while (gp_mailbox_peek_news(mailbox, &news) != GP_NEWS_NONE)
             gp_mailbox_drop_news(mailbox);
     }
     printf("%-28s %.1f ns each\n", "one step's record", (double)spent / rounds);

@@ -318,6 +318,20 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
 
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "all", "--json");
     CHECK_NEAR(loss, told("loss"), 1e-4);
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "list.csv",
+             "--epochs", "2", "--batch-size", "9", "--workers", "2", "--metrics", "m.jsonl");
+    const char *excluded = strstr(err, "excluded from validation: 1 sample without a class\n");
+
+    CHECK(excluded != NULL && strstr(excluded + 1, "excluded from validation") == NULL);
+    slurp(in_root("w/m.jsonl"), out, sizeof(out));
+    CHECK_CONTAINS(out, "\"step\": 2, \"epoch\": 2, \"seconds\": ");
+    CHECK_CONTAINS(out, "\"count\": 2, \"excluded\": 1}\n");
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "list.csv",
+             "--epochs", "1", "--batch-size", "9", "--json");
+    CHECK_CONTAINS(out, "\"validation_excluded\": 1,");
+    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "plain");
+    CHECK_CONTAINS(err, "none of the 2 samples of ");
+    CHECK_CONTAINS(err, "plain has a label");
     RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "new");
     CHECK_CONTAINS(err, "does not know: dog");
     RUN_CODE(0, "train", "--pretrained", "named.onnx", "--classes", "auto", "--data", "all", "--epochs", "1",

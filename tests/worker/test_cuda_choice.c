@@ -82,7 +82,7 @@ static void train(outcome *out, const char *more)
     gp_train_begin begin = { .workers = 1, .data = "synthetic:6x6x3:4:24" };
     const gp_comm_member member = { .index = 1, .pid = getpid() };
     const gp_comm_rendezvous group = { .lease = 1, .generation = 1, .world = 1, .members = &member };
-    const gp_train_sink sink = { out, ignore_record, ignore_validation, take_note };
+    const gp_train_sink sink = { out, ignore_record, ignore_validation, take_note, NULL };
     gp_train_control control;
     gp_trainer *trainer;
     gp_train_ready ready;

@@ -137,7 +137,7 @@ static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_con
 {
     result *out = &shared->results[place->slot];
     watcher w = { out, &out->parts[generation - 1], control, place->slot };
-    const gp_train_sink sink = { &w, watch_record, watch_validation, watch_note };
+    const gp_train_sink sink = { &w, watch_record, watch_validation, watch_note, NULL };
     gp_train_begin begin = { .workers = world, .restart = generation - 1 };
     gp_comm_member members[SLOT_MAX];
     gp_comm_rendezvous group = { .lease = 77,

@@ -69,7 +69,7 @@ static void train_on(outcome *out, const gp_backend_ops *ops, const char *words,
     gp_train_begin begin = { .workers = 1, .validation_data = "=" };
     const gp_comm_member member = { .index = 1, .pid = getpid() };
     const gp_comm_rendezvous group = { .lease = 1, .generation = 1, .world = 1, .members = &member };
-    const gp_train_sink sink = { out, take_record, take_validation, take_note };
+    const gp_train_sink sink = { out, take_record, take_validation, take_note, NULL };
     gp_train_control control;
     gp_trainer *trainer;
     gp_train_ready ready;

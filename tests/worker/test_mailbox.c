@@ -71,41 +71,39 @@ TEST(commands_are_taken_in_order_and_their_number_is_bounded)
 
 TEST(steps_are_handed_over_in_order_without_waking_control)
 {
-    static gp_train_steps steps;
-    gp_train_validation validation;
+    static gp_news_message news;
     gp_mailbox *mailbox;
     gp_error err;
 
     REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
-    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &news));
     for (uint64_t step = 1; step <= GP_RECORDS_MAX + 3; step++)
         record_put(mailbox, step);
     validation_put(mailbox, GP_RECORDS_MAX + 3);
     record_put(mailbox, GP_RECORDS_MAX + 4);
     CHECK(!awake(mailbox));
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
-    CHECK_INT(GP_RECORDS_MAX, steps.records_count);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS); /* looking takes nothing */
-    CHECK_INT(1, steps.records[0].step);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
+    CHECK_INT(GP_RECORDS_MAX, news.steps.records_count);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS); /* looking takes nothing */
+    CHECK_INT(1, news.steps.records[0].step);
     gp_mailbox_drop_news(mailbox);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
-    CHECK_INT(3, steps.records_count);
-    CHECK_INT(GP_RECORDS_MAX + 3, steps.records[2].step);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
+    CHECK_INT(3, news.steps.records_count);
+    CHECK_INT(GP_RECORDS_MAX + 3, news.steps.records[2].step);
     gp_mailbox_drop_news(mailbox);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_VALIDATION);
-    CHECK_INT(GP_RECORDS_MAX + 3, validation.step);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_VALIDATION);
+    CHECK_INT(GP_RECORDS_MAX + 3, news.validation.step);
     gp_mailbox_drop_news(mailbox);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
-    CHECK_INT(1, steps.records_count);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
+    CHECK_INT(1, news.steps.records_count);
     gp_mailbox_drop_news(mailbox);
-    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &news));
     gp_mailbox_free(mailbox);
 }
 
 TEST(a_reply_comes_after_the_news_before_it_and_ahead_of_those_after_it)
 {
-    static gp_train_steps steps;
-    gp_train_validation validation;
+    static gp_news_message news;
     const gp_reply *reply;
     gp_mailbox *mailbox;
     gp_error err;
@@ -118,23 +116,22 @@ TEST(a_reply_comes_after_the_news_before_it_and_ahead_of_those_after_it)
     gp_mailbox_calm(mailbox);
     CHECK(!awake(mailbox));
     CHECK(gp_mailbox_peek_reply(mailbox) == NULL);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
-    CHECK_INT(1, steps.records_count);
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
+    CHECK_INT(1, news.steps.records_count);
     gp_mailbox_drop_news(mailbox);
-    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &steps, &validation));
+    CHECK_INT(GP_NEWS_NONE, gp_mailbox_peek_news(mailbox, &news));
     reply = gp_mailbox_peek_reply(mailbox);
     REQUIRE(reply != NULL);
     CHECK_INT(7, reply->envelope.correlation);
     gp_mailbox_drop_reply(mailbox);
-    CHECK_INT(GP_NEWS_STEPS, gp_mailbox_peek_news(mailbox, &steps, &validation));
-    CHECK_INT(2, steps.records[0].step);
+    CHECK_INT(GP_NEWS_STEPS, gp_mailbox_peek_news(mailbox, &news));
+    CHECK_INT(2, news.steps.records[0].step);
     gp_mailbox_free(mailbox);
 }
 
 TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
 {
-    static gp_train_steps steps;
-    gp_train_validation validation;
+    static gp_news_message news;
     uint64_t room = GP_MAILBOX_NEWS - GP_MAILBOX_RESERVED;
     int kept = 0;
     gp_mailbox *mailbox;
@@ -146,17 +143,17 @@ TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
     CHECK(awake(mailbox)); /* half full: do look */
     for (int i = 0; i < GP_MAILBOX_RESERVED; i++)
         validation_put(mailbox, room);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &steps, &validation) == GP_NEWS_STEPS);
-    CHECK_INT(5, steps.dropped);
-    for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &steps, &validation)) != GP_NEWS_NONE;) {
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
+    CHECK_INT(5, news.steps.dropped);
+    for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &news)) != GP_NEWS_NONE;) {
         kept += kind == GP_NEWS_VALIDATION;
         gp_mailbox_drop_news(mailbox);
     }
     CHECK_INT(GP_MAILBOX_RESERVED, kept);
     gp_mailbox_begin_news(mailbox);
     record_put(mailbox, 1);
-    gp_mailbox_peek_news(mailbox, &steps, &validation);
-    CHECK_INT(0, steps.dropped);
+    gp_mailbox_peek_news(mailbox, &news);
+    CHECK_INT(0, news.steps.dropped);
     gp_mailbox_free(mailbox);
 }
 
@@ -188,8 +185,7 @@ static void *compute(void *argument)
 
 TEST(nothing_is_lost_or_out_of_order_between_two_threads)
 {
-    static gp_train_steps steps;
-    gp_train_validation validation;
+    static gp_news_message news;
     uint64_t last = 0, validations = 0, replies = 0, seen = 0, dropped = 0;
     gp_alloc_stats before = gp_alloc_get_stats();
     bool idle = false, ordered = true;
@@ -205,14 +201,14 @@ TEST(nothing_is_lost_or_out_of_order_between_two_threads)
 
         poll(&fd, 1, 20);
         gp_mailbox_calm(mailbox);
-        for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &steps, &validation)) != GP_NEWS_NONE;) {
+        for (gp_news kind; (kind = gp_mailbox_peek_news(mailbox, &news)) != GP_NEWS_NONE;) {
             if (kind == GP_NEWS_STEPS) {
-                for (uint32_t i = 0; i < steps.records_count; i++) {
-                    ordered = ordered && steps.records[i].step > last;
-                    last = steps.records[i].step;
+                for (uint32_t i = 0; i < news.steps.records_count; i++) {
+                    ordered = ordered && news.steps.records[i].step > last;
+                    last = news.steps.records[i].step;
                 }
-                seen += steps.records_count;
-                dropped = steps.dropped;
+                seen += news.steps.records_count;
+                dropped = news.steps.dropped;
             } else {
                 validations++;
             }

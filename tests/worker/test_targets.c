@@ -24,6 +24,7 @@ typedef struct rank_result {
     uint32_t records;
     gp_train_record record[STEPS_MAX];
     gp_train_validation check; /* the last */
+    uint64_t excluded;         /* from that validation */
     float weights[BLOB_MAX], gradients[BLOB_MAX];
 } rank_result;
 
@@ -162,9 +163,15 @@ static void watch_note(void *context, const char *text, bool warning)
     (void)context, (void)text, (void)warning;
 }
 
+static void watch_validating(void *context, const gp_train_validating *validating)
+{
+    if (validating->done == validating->count)
+        ((rank_result *)context)->excluded = validating->excluded;
+}
+
 static void run_trainer(const gp_trainer_setup *setup, rank_result *result, gp_error *err)
 {
-    gp_train_sink sink = { result, watch_record, watch_validation, watch_note };
+    gp_train_sink sink = { result, watch_record, watch_validation, watch_note, watch_validating };
     gp_train_ready ready;
     gp_trainer *trainer;
     size_t count;
@@ -311,6 +318,40 @@ TEST(a_rank_of_which_everything_is_ignored_does_no_harm)
         for (size_t e = 0; e < 5; e++)
             *(float *)target_of(0, sample, e) = NAN;
     check_step("a rank without values");
+    job_free();
+}
+
+/* The missing targets lie in the slices of different ranks. */
+TEST(a_validation_counts_the_missing_targets_of_all_ranks)
+{
+    static const char *const options[] = { "", "\"reproducible\": true" };
+
+    for (int i = 0; i < 2; i++) {
+        job_new(pixel_net, SAMPLES, options[i]);
+        uint64_t missing = 0;
+
+        *target_of(0, 1, 0) = *target_of(0, 6, 3) = *target_of(0, 11, 5) = -1;
+        for (uint32_t sample = 0; sample < SAMPLES; sample++)
+            for (size_t p = 0; p < PIXELS; p++)
+                missing += *target_of(0, sample, p) < 0;
+        for (uint32_t world = 1; world <= 3; world++) {
+            memset(shared->results, 0, sizeof(shared->results));
+            run_ranks(world, rank_body);
+            CHECK_INT(GP_OK, shared->results[0].done.status);
+            for (uint32_t rank = 0; rank < world; rank++)
+                CHECK_INT(missing, shared->results[rank].excluded);
+        }
+        job_free();
+    }
+    uint64_t missing = 0;
+
+    job_new(value_net, SAMPLES, "");
+    *(float *)target_of(0, 2, 1) = *(float *)target_of(0, 9, 4) = NAN;
+    for (uint32_t sample = 0; sample < SAMPLES; sample++)
+        for (size_t e = 0; e < 5; e++)
+            missing += isnan(*(float *)target_of(0, sample, e));
+    run_ranks(2, rank_body);
+    CHECK_INT(missing, shared->results[0].excluded);
     job_free();
 }
 

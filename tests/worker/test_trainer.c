@@ -183,7 +183,7 @@ static void look_at_factors(const gp_trainer *trainer, train_result *result)
 static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_error *err)
 {
     train_watcher watcher = { .result = result, .control = setup->control, .rank = setup->group->rank };
-    gp_train_sink sink = { &watcher, watch_record, watch_validation, watch_note };
+    gp_train_sink sink = { &watcher, watch_record, watch_validation, watch_note, NULL };
     gp_train_ready ready;
     size_t count;
     gp_status status = gp_trainer_new(&watcher.trainer, &ready, setup, err);
