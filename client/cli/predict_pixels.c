@@ -8,18 +8,15 @@
 #include "common/base/alloc.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
+#include "common/base/hash.h"
 #include "common/data/s3_source.h"
 
 /* ---- names ---- */
 
-/* FNV-1a, never 0. */
+/* Never 0. */
 static uint64_t name_hash(const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    while (*name != '\0')
-        hash = (hash ^ (unsigned char)*name++) * 0x100000001b3u;
-    return hash | 1;
+    return gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) | 1;
 }
 
 static gp_status names_grow(pixels_sink *sink, gp_error *err)

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
 #include "common/base/directory.h"
+#include "common/base/hash.h"
 
 enum { SETTLED_SECONDS = 2 };
 
@@ -45,11 +46,11 @@ static void parts_of(index_part parts[PARTS], gp_image_list *list, const index_h
     parts[5] = (index_part){ (void **)&list->text.data, header->text_bytes };
 }
 
-/* A name of its own for every source and role: FNV-1a of both. */
+/* A name of its own for every source and role: the hash of both. */
 static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role role, bool make)
 {
     char *real = realpath(directory, NULL);
-    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)role;
+    uint64_t hash = GP_HASH_BEGIN ^ (uint64_t)role;
     char below[PATH_MAX];
     bool fits;
 
@@ -57,8 +58,7 @@ static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role 
         free(real);
         return false;
     }
-    for (const char *at = real; *at != '\0'; at++)
-        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    hash = gp_hash_add(hash, real, strlen(real));
     free(real);
     fits = (size_t)snprintf(path, PATH_MAX, "%s/.index/%016llx", below, (unsigned long long)hash) < PATH_MAX;
     if (fits && make)

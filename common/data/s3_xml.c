@@ -1,4 +1,5 @@
 #include "common/data/s3_xml.h"
+#include "common/base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -208,11 +209,11 @@ static bool url_decode(char *text)
 
 uint64_t gp_s3_tag(const char *etag, size_t bytes)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    uint64_t hash = GP_HASH_BEGIN;
 
     for (size_t i = 0; i < bytes; i++)
         if (etag[i] != '"')
-            hash = (hash ^ (unsigned char)etag[i]) * 0x100000001b3u;
+            hash = gp_hash_add(hash, &etag[i], 1);
     return hash == 0 ? 1 : hash;
 }
 

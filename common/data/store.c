@@ -1,3 +1,4 @@
+#include "common/base/hash.h"
 #include "common/data/store_ops.h"
 
 #include <assert.h>
@@ -112,32 +113,14 @@ bool gp_store_has_class(const gp_store_info *info)
     return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 0;
 }
 
-/* FNV-1a: fixed for ever, since checkpoints hold fingerprints. */
-static uint64_t fingerprint_add(uint64_t hash, const void *data, size_t bytes)
-{
-    const uint8_t *byte = data;
-
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ byte[i]) * 0x100000001b3u;
-    return hash;
-}
-
-static uint64_t fingerprint_add_number(uint64_t hash, uint64_t number)
-{
-    uint8_t byte[8];
-
-    for (int i = 0; i < 8; i++)
-        byte[i] = (uint8_t)(number >> 8 * i);
-    return fingerprint_add(hash, byte, sizeof(byte));
-}
-
+/* Checkpoints hold fingerprints. */
 static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
 {
     for (uint32_t i = 0; i < info->target_count; i++) {
-        hash = fingerprint_add_number(hash, info->targets[i].dtype);
-        hash = fingerprint_add_number(hash, info->targets[i].shape.rank);
+        hash = gp_hash_add_number(hash, info->targets[i].dtype);
+        hash = gp_hash_add_number(hash, info->targets[i].shape.rank);
         for (uint32_t d = 0; d < info->targets[i].shape.rank; d++)
-            hash = fingerprint_add_number(hash, (uint64_t)info->targets[i].shape.dim[d]);
+            hash = gp_hash_add_number(hash, (uint64_t)info->targets[i].shape.dim[d]);
     }
     return hash;
 }
@@ -146,8 +129,8 @@ static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
 static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info, const void *targets)
 {
     if (gp_store_has_class(info))
-        return fingerprint_add_number(hash, *(const uint32_t *)targets);
-    return fingerprint_add(hash, targets, info->target_bytes);
+        return gp_hash_add_number(hash, *(const uint32_t *)targets);
+    return gp_hash_add(hash, targets, info->target_bytes);
 }
 
 gp_status gp_store_seal(gp_store *store, gp_error *err)
@@ -157,7 +140,7 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
     const uint64_t numbers[] = { info->count, info->channels, info->height,
                                  info->width, info->dtype,    info->class_count };
     uint32_t sampled = info->count < SAMPLED ? info->count : SAMPLED, looked_at[SAMPLED];
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = GP_HASH_BEGIN;
     gp_status status = GP_OK;
     uint8_t *sample = gp_malloc(info->sample_bytes), *targets = gp_malloc(info->target_bytes);
 
@@ -168,7 +151,7 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
                        info->sample_bytes, info->target_bytes);
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        hash = fingerprint_add_number(hash, numbers[i]);
+        hash = gp_hash_add_number(hash, numbers[i]);
     if (!gp_store_has_class(info))
         hash = fingerprint_add_types(hash, info);
     for (uint32_t i = 0; i < sampled; i++)
@@ -177,7 +160,7 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
     for (uint32_t i = 0; i < sampled && status == GP_OK; i++) {
         status = gp_store_read(store, &looked_at[i], 1, sample, targets, err);
         if (status == GP_OK) {
-            hash = fingerprint_add(hash, sample, info->sample_bytes);
+            hash = gp_hash_add(hash, sample, info->sample_bytes);
             hash = fingerprint_add_targets(hash, info, targets);
         }
     }

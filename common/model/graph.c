@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/model/lower.h"
 
 #define ELEMENTS_MAX   ((int64_t)1 << 28)   /* of one sample's activation */
@@ -327,36 +328,18 @@ void gp_graph_free(gp_graph *graph)
     gp_free(graph);
 }
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits, over little-endian numbers and NUL-terminated names. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
-static uint64_t hash_number(uint64_t hash, uint64_t number)
-{
-    for (int i = 0; i < 8; i++, number >>= 8) {
-        unsigned char byte = (unsigned char)number;
-
-        hash = hash_bytes(hash, &byte, 1);
-    }
-    return hash;
-}
-
 uint64_t gp_graph_layout_hash(const gp_graph *graph)
 {
-    uint64_t hash = hash_number(0xcbf29ce484222325u, graph->blob_count);
+    uint64_t hash = gp_hash_add_number(GP_HASH_BEGIN, graph->blob_count);
 
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p];
 
-        hash = hash_bytes(hash, parameter->name, strlen(parameter->name) + 1);
-        hash = hash_number(hash, parameter->offset);
-        hash = hash_number(hash, parameter->shape.rank);
+        hash = gp_hash_add(hash, parameter->name, strlen(parameter->name) + 1);
+        hash = gp_hash_add_number(hash, parameter->offset);
+        hash = gp_hash_add_number(hash, parameter->shape.rank);
         for (uint32_t d = 0; d < parameter->shape.rank; d++)
-            hash = hash_number(hash, (uint64_t)parameter->shape.dim[d]);
+            hash = gp_hash_add_number(hash, (uint64_t)parameter->shape.dim[d]);
     }
     return hash;
 }
