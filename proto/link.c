@@ -82,15 +82,6 @@ typedef struct link_record {
     uint16_t flags;
 } link_record;
 
-void gp_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* ---- making ---- */
 
 static gp_status link_wrap(gp_link **out, int fd, bool worker, gp_error *err)

@@ -166,6 +166,5 @@ typedef struct gp_spin {
 
 int64_t gp_spin_begin(gp_spin *spin);               /* how long to spin now, ns; 0 = sleep at once */
 void gp_spin_end(gp_spin *spin, int64_t waited_ns); /* how long it took in all */
-void gp_relax(void);                                /* one turn of a spin */
 
 #endif

@@ -1,4 +1,4 @@
-/* clock.h -- CLOCK_MONOTONIC, the only clock deadlines are made of. */
+/* clock.h -- CLOCK_MONOTONIC, the only clock deadlines are made of, and waiting. */
 #ifndef GP_CLOCK_H
 #define GP_CLOCK_H
 
@@ -26,6 +26,16 @@ static inline double gp_now_seconds(void)
 static inline void gp_sleep_ms(int64_t ms)
 {
     nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+}
+
+/* One iteration of a loop that spins: tells the core to leave its resources to the other hardware thread. */
+static inline void gp_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 #endif

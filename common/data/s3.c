@@ -28,7 +28,6 @@ struct gp_s3 {
     uint32_t idle_count;
     gp_s3_credentials credentials;
     uint64_t secrets_version; /* of the pool's secrets when the credentials were looked for */
-    uint64_t drawn;           /* state of the random numbers */
     _Atomic uint64_t requests, retries;
 };
 
@@ -96,7 +95,6 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
     s3->patience.wait_ms = s3->patience.wait_ms == 0 ? 200 : s3->patience.wait_ms;
     s3->patience.connect_s = s3->patience.connect_s == 0 ? 10 : s3->patience.connect_s;
     s3->patience.stall_s = s3->patience.stall_s == 0 ? 20 : s3->patience.stall_s;
-    s3->drawn = (uint64_t)gp_now_ns();
     status = gp_s3_source_complete(&s3->source, err);
     if (status == GP_OK)
         status = gp_curl_load(&s3->curl, err);
@@ -500,17 +498,14 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
                    *again ? request->s3->patience.tries : 1);
 }
 
-/* Less up to half of it, so that those that were sent away together do not come back together. */
-static void wait_some(gp_s3 *s3, uint32_t attempt)
+/* Less up to half of it, so that those that were sent away together do not come back together: the nanoseconds of the clock
+ * are random enough for that. */
+static void wait_some(const gp_s3 *s3, uint32_t attempt)
 {
-    uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16), draw;
+    uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
 
-    pthread_mutex_lock(&s3->lock);
-    s3->drawn = s3->drawn * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
-    draw = s3->drawn >> 33;
-    pthread_mutex_unlock(&s3->lock);
     wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
-    gp_sleep_ms((int64_t)(wait - draw % (wait / 2 + 1)));
+    gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));
 }
 
 static gp_status request_run(s3_request *request, gp_error *err)

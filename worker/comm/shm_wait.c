@@ -18,15 +18,6 @@
 
 enum { SPINS = 4000, SLICE_NS = 5000000 };
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void wake(shm_word *word)
 {
     syscall(SYS_futex, &word->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -226,7 +217,7 @@ gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t 
         return GP_OK;
     began_ns = gp_now_ns();
     while (spins > 0 && !reached(word, target)) {
-        relax();
+        gp_relax();
         spins--;
     }
     if (spins == 0)
