@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,6 +20,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/proc_stat.h"
+#include "common/base/process.h"
 #include "proto/door.h"
 
 enum {
@@ -114,22 +114,15 @@ static int local_spawn(gp_exec *exec, const char *path, int client, int leash)
          one[] = "1";
     char *arguments[] = { program, run, index, one, incarnation, one, NULL };
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int problem;
 
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, client, 3);
     posix_spawn_file_actions_adddup2(&actions, leash, 4);
     posix_spawn_file_actions_addclosefrom_np(&actions, 5);
     /* A group of its own: Ctrl-C is for us, who then say what is to be done. */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    problem = posix_spawn(&exec->local, path, &actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return problem;
+    return gp_spawn(&exec->local, path, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
 }
 
 static void fd_close(int fd)

@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/process.h"
 #include "common/base/secret.h"
 #include "proto/curve.h"
 #include "proto/limits.h"
@@ -145,8 +145,6 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     const char *names = options->secret_env != NULL ? options->secret_env : gp_secrets_names(known);
     int pipe_fds[2], secrets, log;
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all, none;
     gp_status status = pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), err);
 
     if (status != GP_OK)
@@ -199,23 +197,16 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 3);
     posix_spawn_file_actions_adddup2(&actions, secrets, 4);
     posix_spawn_file_actions_addclosefrom_np(&actions, 5);
-    /* Nothing of how we treat signals, and not our terminal (scheduler/surroundings.h). */
-    sigfillset(&all);
-    sigemptyset(&none);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     int problem = ENOMEM;
 
     gp_secrets_assignment(assignment, 4);
     environment = gp_secrets_environment(names, assignment);
     if (environment != NULL)
-        problem = posix_spawn(pid, path, &actions, &attributes, (char *const *)argv, environment);
+        /* A session of its own, without our terminal (scheduler/surroundings.h). */
+        problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
+    else
+        posix_spawn_file_actions_destroy(&actions);
     gp_free(environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
     close(pipe_fds[1]);
     close(secrets);
     close(log);

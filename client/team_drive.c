@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/forks.h"
+#include "common/base/process.h"
 
 enum { PARK_AFTER = 50 };
 
@@ -309,12 +310,7 @@ static void *background(void *context)
 void team_background_begin(gp_team *team)
 {
     if (!team->started) {
-        sigset_t all, before;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        team->started = pthread_create(&team->thread, NULL, background, team) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        team->started = gp_thread_start(&team->thread, "gp-team", 0, background, team) == 0;
     } else if (team->parked) {
         uint64_t one = 1;
         ssize_t ignored = write(team->kick, &one, sizeof(one));

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -13,6 +12,7 @@
 
 #include "common/base/patience.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 
 extern char **environ;
 
@@ -43,18 +43,13 @@ static gp_status child_start(child *out, const char *program, const char *option
 {
     char *arguments[] = { (char *)(uintptr_t)program, (char *)(uintptr_t)option, NULL };
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
     int ends[2], problem;
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return gp_fail_errno(err, GP_EIO, "device probe: no pipe");
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    problem = posix_spawn(&out->pid, program, &actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    problem = gp_spawn(&out->pid, program, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
     close(ends[1]);
     if (problem != 0) {
         close(ends[0]);

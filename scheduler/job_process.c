@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/base/secret.h"
 #include "scheduler/supervise.h"
 
@@ -135,16 +135,10 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
                       char **arguments, char **environment)
 {
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all, none;
     char log[GP_TEXT_FOLDER + 8];
-    int problem;
 
     snprintf(log, sizeof(log), "%s/log", folder);
-    sigfillset(&all);
-    sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
                                      0600);
@@ -154,16 +148,8 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
         posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS);
     posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS + 1 : SECRETS);
     posix_spawn_file_actions_addchdir_np(&actions, directory);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    /* A session of its own, not only a group: a group that loses its last parent in the session is sent SIGHUP if one of it is
-     * stopped, and a job that somebody looks at outlives its scheduler too. */
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    problem = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return problem;
+    /* A session of its own: a job that is stopped outlives its scheduler too. */
+    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
 /* The descriptor of the gate may be 3 itself, which dup2 would leave close-on-exec. */

@@ -20,6 +20,7 @@
 #include "common/base/alloc.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 
 enum {
     APPLICATION_ID = 0x47504a31, /* "GPJ1" */
@@ -632,15 +633,8 @@ static void *serve(void *context)
 
 gp_status gp_journal_start(gp_journal *journal, gp_error *err)
 {
-    sigset_t all, before;
-    int problem;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    problem = pthread_create(&journal->thread, NULL, serve, journal);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = problem;
-    if (problem != 0)
+    errno = gp_thread_start(&journal->thread, "gp-journal", 0, serve, journal);
+    if (errno != 0)
         return gp_fail_errno(err, GP_EIO, "no thread for the job journal");
     journal->started = true;
     return GP_OK;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/proc_stat.h"
+#include "common/base/process.h"
 #include "common/base/secret.h"
 
 #ifndef P_PIDFD
@@ -92,14 +92,8 @@ static char **make_environment(const gp_core_slot_config *config, char *visible,
 static int spawn_with(pid_t *pid, const char *program, const char *log, char **arguments, char **environment)
 {
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all, none;
-    int problem;
 
-    sigfillset(&all);
-    sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
                                      0600);
@@ -108,15 +102,7 @@ static int spawn_with(pid_t *pid, const char *program, const char *log, char **a
     if (gp_secrets_fd() >= 0)
         posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS_FD);
     posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    /* A session of its own: job_process.c says why. */
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    problem = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return problem;
+    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
 /* posix_spawn() promises not to write to its arguments, and asks for char * even so. */

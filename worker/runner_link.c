@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "worker/comm/process.h"
 #include "worker/descendants.h"
 
@@ -35,29 +35,18 @@ static int link_spawn(pid_t *pid, uint32_t index, int client, int pipe_end)
                                 incarnation[] = "--incarnation";
     char *arguments[] = { program, run, option, number, incarnation, which, NULL };
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all, none;
     int problem;
 
     snprintf(number, sizeof(number), "%u", index);
     snprintf(which, sizeof(which), "%u", ++runners);
-    sigfillset(&all);
-    sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     /* Standard error stays ours, the log; nothing is written to standard output. */
     posix_spawn_file_actions_adddup2(&actions, client, GP_RUNNER_CLIENT_FD);
     posix_spawn_file_actions_adddup2(&actions, pipe_end, GP_RUNNER_WORKER_FD);
     posix_spawn_file_actions_addclosefrom_np(&actions, GP_RUNNER_WORKER_FD + 1);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
     /* A group of its own: who kills the worker's group must leave it time to kill what it started. */
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    problem = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    problem = gp_spawn(pid, "/proc/self/exe", &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
     return problem;
 }
 

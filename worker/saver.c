@@ -2,12 +2,12 @@
  *
  *   compute: save() copies the state into the saver's blobs when it is IDLE ---> WRITING: the thread writes them ---> IDLE */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/process.h"
 #include "worker/checkpoint.h"
 
 struct gp_saver {
@@ -80,7 +80,6 @@ gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoin
                        uint32_t state_blobs, bool best, gp_error *err)
 {
     gp_saver *saver = gp_calloc(1, sizeof(*saver));
-    sigset_t all, before;
     int problem;
     gp_status status;
 
@@ -93,10 +92,7 @@ gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoin
     saver->copy.state_blobs = state_blobs;
     status = saver_take_memory(saver, best, err);
     if (status == GP_OK) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the control thread's */
-        problem = pthread_create(&saver->thread, NULL, saver_main, saver);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        problem = gp_thread_start(&saver->thread, "gp-saver", 0, saver_main, saver);
         saver->started = problem == 0;
         if (!saver->started)
             status = gp_fail(err, GP_ELIMIT, "the thread for checkpoints could not be started: %s",

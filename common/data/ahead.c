@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/process.h"
 
 enum { STALE_MS = 30000, STACK_BYTES = 512 << 10, NONE = -1 };
 
@@ -122,21 +123,12 @@ static void *ahead_main(void *argument)
     return NULL;
 }
 
-/* With the lock held.  They take no signals, and go on where fewer of them can be had. */
+/* With the lock held.  If the system gives fewer threads than asked for, these are used. */
 static void threads_start(gp_ahead *ahead)
 {
-    pthread_attr_t attributes;
-    sigset_t all, old;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
     while (ahead->started < ahead->thread_count &&
-           pthread_create(&ahead->threads[ahead->started], &attributes, ahead_main, ahead) == 0)
-        pthread_setname_np(ahead->threads[ahead->started++], "gp-ahead");
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+           gp_thread_start(&ahead->threads[ahead->started], "gp-ahead", STACK_BYTES, ahead_main, ahead) == 0)
+        ahead->started++;
     ahead->thread_count = ahead->started; /* not tried again */
 }
 

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -18,6 +17,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/packet.h"
+#include "common/base/process.h"
 #include "common/data/lent.h"
 
 enum { BACKLOG = 128, ANSWER_S = 20 };
@@ -67,19 +67,6 @@ static void *lender_main(void *argument)
     return NULL;
 }
 
-/* All signals are for the process's other threads. */
-static bool lender_start(gp_lender *lender)
-{
-    sigset_t all, old;
-    int code;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(&lender->thread, NULL, lender_main, lender);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code == 0;
-}
-
 gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *err)
 {
     gp_lender *lender = gp_calloc(1, sizeof(*lender));
@@ -97,7 +84,8 @@ gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *e
     lender->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lender->stop >= 0 && lender->listener >= 0 &&
         bind(lender->listener, (struct sockaddr *)&address, length) == 0 &&
-        listen(lender->listener, BACKLOG) == 0 && lender_start(lender)) {
+        listen(lender->listener, BACKLOG) == 0 &&
+        gp_thread_start(&lender->thread, "gp-lender", 0, lender_main, lender) == 0) {
         *out = lender;
         return GP_OK;
     }

@@ -21,6 +21,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/process.h"
 
 enum {
     SAMPLES_PER_READ = 64, /* a stop is looked for after so many samples */
@@ -334,25 +335,18 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-/* All signals are for the process's other threads. */
 static gp_status threads_start(gp_loader *loader, gp_error *err)
 {
-    sigset_t all, old;
     int code = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (loader->started < loader->thread_count && code == 0) {
         loader_thread *thread = &loader->threads[loader->started];
 
         thread->loader = loader;
-        code = pthread_create(&thread->thread, NULL, loader_main, thread);
-        if (code == 0) {
-            pthread_setname_np(thread->thread, "gp-loader");
+        code = gp_thread_start(&thread->thread, "gp-loader", 0, loader_main, thread);
+        if (code == 0)
             loader->started++;
-        }
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code == 0 ? GP_OK : gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
 }
 
