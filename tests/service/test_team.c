@@ -317,6 +317,21 @@ static size_t shared_mapped(pid_t pid)
     return sum;
 }
 
+/* Wait until the background thread of the team sleeps without a timeout. */
+static bool await_parked(gp_team *team)
+{
+    const int64_t deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS;
+    bool parked;
+
+    do {
+        gp_sleep_ms(1);
+        pthread_mutex_lock(&team->mutex);
+        parked = team->parked;
+        pthread_mutex_unlock(&team->mutex);
+    } while (!parked && gp_now_ms() < deadline_ms);
+    return parked;
+}
+
 TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
 {
     fixture f;
@@ -340,6 +355,7 @@ TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
     }
     for (int w = 0; w < 2; w++)
         CHECK(shared_mapped(pids[w]) >= 8 * MIB);
+    CHECK(await_parked(f.team));
     gp_shared_free(shared);
     deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS / 12;
     while (
