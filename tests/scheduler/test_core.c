@@ -1247,6 +1247,7 @@ TEST(a_lease_is_kept_for_a_client_that_lives_and_looks_late_and_goes_on_in_its_g
 
 TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_and_nobody_else_is_delayed)
 {
+    gp_core_slot_config plan[2] = { { .threads = 1 }, { .threads = 1 } };
     gp_core_claim of = claim_of(2);
 
     pool_follows = 65536;
@@ -1298,7 +1299,14 @@ TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_a
     connect(2);
     ask(2, 1, 1);
     CHECK(find(GP_CORE_GRANT) == NULL);
-    wait_ms(core->config.keep_ms);
+    CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* so short a wait is not reported */
+    wait_ms(core->config.keep_ms - 1);
+    say((gp_core_event){
+        .kind = GP_CORE_EVENT_RESIZE, .session = session(2), .plan = plan, .plan_count = 2 });
+    REQUIRE(find(GP_CORE_ERROR) != NULL);
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text,
+                   "the scheduler was restarted and is waiting for clients to claim their workers");
+    wait_ms(1);
     CHECK(find(GP_CORE_GRANT) != NULL);
     pool_free();
     pool_follows = 0;
