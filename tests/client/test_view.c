@@ -212,6 +212,27 @@ static void capture_end(void)
     fclose(captured.file);
 }
 
+static void print_begin(bool all_options)
+{
+    const cli_call call = { .train = { "max-epochs=4", "solver=adam" }, .train_count = 2 };
+    const gp_train_facts facts = {
+        .workers = 1, .batch = 100, .batch_rank = { 100 }, .epochs = 4, .steps_per_epoch = 1, .samples = 100
+    };
+
+    capture_begin();
+    train_text_begin(&call, &facts, all_options, "gradpool-runs/x");
+    capture_end();
+}
+
+TEST(a_training_prints_the_options_that_were_given_and_others_on_request)
+{
+    print_begin(false);
+    CHECK_CONTAINS(text, "solver adam, max-epochs 4\n1 worker, mini-batch 100 (100), 4 epochs of 1 step, ");
+    print_begin(true);
+    CHECK_CONTAINS(text, "solver adam, max-epochs 4, mini-batch-size 100, ");
+    CHECK_CONTAINS(text, "loss-scale 65536");
+}
+
 static void print_end(uint32_t failures, uint32_t resizes)
 {
     const gp_training_summary summary = { .steps = 1,

@@ -299,6 +299,31 @@ TEST(data_show_names_the_part_for_validation_and_the_part_for_tests)
     pools_end();
 }
 
+/* Check that gradpool-runs/latest is a folder with that name behind date and time. */
+static void check_latest_run(const char *name)
+{
+    char target[200] = "";
+
+    CHECK(readlink(in_w("gradpool-runs/latest"), target, sizeof(target) - 1) > 0);
+    CHECK_TEXT(name, target + strcspn(target, "_abcdefghijklmnopqrstuvwxyz"));
+}
+
+TEST(run_folders_have_the_base_name_of_the_network)
+{
+    char path[300];
+
+    exec_begin();
+    squares_make();
+    RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
+             "--mini-batch-size", "48", "--out", "small.onnx");
+    check_latest_run("unet");
+    snprintf(path, sizeof(path), "%s", in_w("small.onnx"));
+    RUN_CODE(0, "train", "--pretrained", path, "--data", "squares", "--epochs", "1", "--mini-batch-size",
+             "48");
+    check_latest_run("small");
+    pools_end();
+}
+
 TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
 {
     static char text[16 << 10];
