@@ -165,6 +165,12 @@ typedef struct gp_train_check { /* one validation, over all workers, each sample
         excluded; /* classes (of samples or pixels) or values that are missing in the data: in no metric */
 } gp_train_check;
 
+typedef struct gp_train_check_progress { /* of a validation that takes longer than two seconds */
+    uint64_t step;                       /* after which it is made */
+    uint64_t done, count; /* samples over all workers; done is estimated from the first worker */
+    double seconds;       /* since it began */
+} gp_train_check_progress;
+
 typedef struct gp_train_facts { /* known before the first step */
     uint32_t workers;
     uint32_t worker_index[64]; /* of each rank */
@@ -215,6 +221,8 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
     /* A failure that does not end the training: a checkpoint that cannot be written, or a damaged one that was skipped.
      * NULL: the sentence goes to the pool's note. */
     void (*warning)(void *context, const char *sentence);
+    /* Progress of a validation, twice a second after its first two seconds. */
+    void (*check_progress)(void *context, const gp_train_check_progress *progress);
 } gp_train_events;
 
 /* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this

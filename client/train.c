@@ -199,8 +199,15 @@ static void run_take_validation(gp_run *run, const gp_train_validation *v)
 
 static void run_take_validating(gp_run *run, const gp_train_validating *v)
 {
+    const gp_train_events *events = &run->request->events;
+
     if (v->done == v->count)
         run->excluded = v->excluded;
+    else if (!run_is_early(run) && events->check_progress != NULL)
+        events->check_progress(events->context, &(gp_train_check_progress){ .step = v->step,
+                                                                            .done = v->done,
+                                                                            .count = v->count,
+                                                                            .seconds = v->seconds });
 }
 
 void gp_run_report_pending(gp_run *run, gp_pending_list *list)

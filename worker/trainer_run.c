@@ -403,6 +403,28 @@ static gp_status validation_diverged(gp_trainer *trainer, const validation_share
                    trainer->options.initial_learn_rate);
 }
 
+enum { VALIDATING_FIRST_MS = 2000, VALIDATING_EACH_MS = 500 };
+
+/* Report the progress of a validation: after VALIDATING_FIRST_MS, then once per VALIDATING_EACH_MS. The other ranks are
+ * assumed to be as far as this one.
+ *   calls   calls that this rank has completed
+ *   due_ms  time of the next report, from the beginning of the validation */
+static void report_progress(const gp_trainer *trainer, const validation_share *share, uint32_t calls,
+                            int64_t begin_ns, int64_t *due_ms, const gp_train_sink *sink)
+{
+    const double seconds = (double)(gp_now_ns() - begin_ns) * 1e-9;
+    const uint64_t total = trainer->validation_sampler.count;
+
+    if (sink->validating == NULL || calls >= share->calls || seconds * 1e3 < (double)*due_ms)
+        return;
+    *due_ms = (int64_t)(seconds * 1e3) + VALIDATING_EACH_MS;
+    sink->validating(sink->context, &(gp_train_validating){ .step = trainer->step,
+                                                            .done = (uint64_t)calls * trainer->micro_batch *
+                                                                    total / share->count,
+                                                            .count = total,
+                                                            .seconds = seconds });
+}
+
 /* Report the last validation. The number of excluded targets comes first, so that the client has it with the metrics. */
 static void report_judged(const gp_trainer *trainer, const gp_train_sink *sink)
 {
@@ -421,6 +443,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
                                   gp_error *err)
 {
     uint32_t total = trainer->validation_sampler.count;
+    int64_t begin_ns = gp_now_ns(), due_ms = VALIDATING_FIRST_MS;
     validation_share share;
     gp_status status = gp_trainer_fetch_parameters(trainer, err);
 
@@ -433,6 +456,7 @@ static gp_status trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_
         status = validation_request(trainer, &share, i, err);
     for (uint32_t i = 0; i < share.calls && status == GP_OK; i++) {
         status = validation_call(trainer, i == 0, i + 1 == share.calls, err);
+        report_progress(trainer, &share, i + 1, begin_ns, &due_ms, sink);
         if (status == GP_OK)
             status = validation_request(trainer, &share, i + LOADER_DEPTH, err);
     }

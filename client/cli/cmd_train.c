@@ -293,6 +293,14 @@ static void train_check_event(void *context, const gp_train_check *check)
     }
 }
 
+static void train_check_progress_event(void *context, const gp_train_check_progress *progress)
+{
+    const gp_session *session = context;
+
+    if (session->view != NULL)
+        view_check_progress(session->view, progress);
+}
+
 static void train_regroup_event(void *context, const gp_train_regroup *regroup)
 {
     gp_session *session = context;
@@ -453,6 +461,7 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                                         .context = session,
                                         .change = train_change_event,
                                         .note = train_note_event,
+                                        .check_progress = train_check_progress_event,
                                         .warning = train_warning_event,
                                         .regroup = train_regroup_event },
                             .stop = &cli_stop,

@@ -89,6 +89,8 @@ struct gp_view {
     bool progress;      /* the terminal shows a line of progress */
     int lines;          /* of the picture that stands */
     uint32_t width;     /* when it was drawn */
+    char
+        validating[160]; /* progress of a validation; "": no validation runs, or it began less than 2 s ago */
     char sentence[160];
     int64_t sentence_until_ms; /* 0: to the end */
 };
@@ -534,7 +536,9 @@ static void draw_facts(gp_view *view, uint32_t width)
                          : "step %" PRIu64 "/%" PRIu64 "   loss %.4f   batch %s %s   learning rate %.3g",
               view->last.step, view->steps_total, view->last.loss, name,
               measure(view->last.accuracy, view->last.rmse, last), view->last.learn_rate);
-    if (view->checked)
+    if (view->validating[0] != '\0')
+        draw_line(view, width, "%s", view->validating);
+    else if (view->checked)
         draw_line(view, width, "validation after step %" PRIu64 ": loss %.4f, %s %s", view->check.step,
                   view->check.loss, name, measure(view->check.accuracy, view->check.rmse, check));
     else if (view->facts.validation_samples > 0)
@@ -641,6 +645,7 @@ void view_step(gp_view *view, const gp_train_step *step)
         return;
     if (view->held)
         table_show(view, &view->last, NULL);
+    view->validating[0] = '\0'; /* a validation that was interrupted by the end of a worker */
     view->last = *step;
     view->measure.percent = !of_values(step->accuracy, step->rmse);
     curve_add(&view->loss, step->step, view->steps_total, step->loss);
@@ -656,8 +661,24 @@ void view_step(gp_view *view, const gp_train_step *step)
     draw(view, false);
 }
 
+void view_check_progress(gp_view *view, const gp_train_check_progress *progress)
+{
+    const double rate = progress->seconds > 0 ? (double)progress->done / progress->seconds : 0;
+    char words[120];
+
+    snprintf(view->validating, sizeof(view->validating), "validating: %s",
+             cli_progress_words(words, sizeof(words), "samples", progress->done, progress->count, rate));
+    if (view->options.terminal) {
+        view->progress = true;
+        fprintf(view->options.out, "\r%s\033[K", view->validating);
+        fflush(view->options.out);
+    }
+    draw(view, true);
+}
+
 void view_check(gp_view *view, const gp_train_check *check)
 {
+    view->validating[0] = '\0';
     view->check = *check;
     view->checked = true;
     curve_check(&view->loss, check->step, view->steps_total, check->loss);

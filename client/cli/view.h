@@ -25,6 +25,8 @@ void view_free(gp_view *view);                  /* leaves the last picture stand
 void view_begin(gp_view *view, const gp_train_facts *facts);
 void view_step(gp_view *view, const gp_train_step *step);
 void view_check(gp_view *view, const gp_train_check *check);
+/* Show the progress of a validation in the picture, or in a terminal's line of progress, until view_check(). */
+void view_check_progress(gp_view *view, const gp_train_check_progress *progress);
 /* Other workers from here on. */
 void view_regroup(gp_view *view, const gp_train_regroup *regroup);
 /* A word for the state line: "stopping at the next step; press Ctrl-C again to stop at once". */

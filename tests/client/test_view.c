@@ -169,6 +169,37 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
 
 /* ---- progress ---- */
 
+TEST(a_long_validation_shows_its_progress_until_it_ends)
+{
+    for (int live = 0; live < 2; live++) {
+        FILE *file = tmpfile();
+        gp_view *view =
+            view_new(&(view_options){ .out = file, .live = live, .terminal = true, .frequency = 10 });
+        gp_train_facts facts = { .workers = 1,
+                                 .worker_index = { 1 },
+                                 .steps_per_epoch = 10,
+                                 .epochs = 2,
+                                 .validation_samples = 4000 };
+        gp_train_step step = { .worker = 1, .step = 10, .epoch = 1, .samples = 100, .loss = 1, .seconds = 1 };
+
+        view_begin(view, &facts);
+        view_step(view, &step);
+        view_check_progress(
+            view, &(gp_train_check_progress){ .step = 10, .done = 1000, .count = 4000, .seconds = 2.5 });
+        view_check(view, &(gp_train_check){ .step = 10, .epoch = 1, .loss = 0.5, .accuracy = 0.875 });
+        view_free(view);
+        rewind(file);
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+        CHECK_INT(1, count("validating: 1000 of 4000 samples, 25 %, 400 samples/s, 7.5 s left\033[K"));
+        const char *rest = strstr(text, "left\033[K");
+
+        REQUIRE(rest != NULL);
+        /* The next picture has the result in that line; the line of progress gives way to the table. */
+        CHECK_CONTAINS(rest, live ? "validation after step 10: loss 0.5000" : "left\033[K\r\033[K|===");
+    }
+}
+
 TEST(progress_has_percent_rate_and_time_left)
 {
     char words[200];

@@ -176,6 +176,83 @@ TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
     pools_end();
 }
 
+static pid_t suspended; /* the worker; 0: not known */
+
+/* Every 100 ms: resume the worker 2.2 s after the fault suspended it. */
+static void resume_suspended(int signal_number)
+{
+    static int ticks;
+    int before = errno;
+
+    (void)signal_number;
+    if (access(fault_told, F_OK) == 0 && ++ticks == 22)
+        kill(suspended, SIGCONT);
+    errno = before;
+}
+
+typedef struct progress_seen {
+    gp_pool *pool;
+    gp_train_check_progress last;
+    int reports, checks;
+    bool late; /* progress was reported after the validation */
+} progress_seen;
+
+static void find_worker(void *context, const gp_train_facts *facts)
+{
+    (void)facts;
+    suspended = (pid_t)((progress_seen *)context)->pool->grant.slots[0].pid;
+}
+
+static void take_progress(void *context, const gp_train_check_progress *progress)
+{
+    progress_seen *s = context;
+
+    s->last = *progress;
+    s->reports++;
+    s->late = s->late || s->checks > 0;
+}
+
+static void take_check(void *context, const gp_train_check *check)
+{
+    (void)check;
+    ((progress_seen *)context)->checks++;
+}
+
+/* The worker is suspended in the second of five calls: 334 samples of 2004, and 64 per call. */
+TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
+{
+    struct itimerval often = { .it_interval.tv_usec = 100000, .it_value.tv_usec = 100000 }, never = { 0 };
+    progress_seen progress = { 0 };
+    gp_training *training = NULL;
+    gp_error err;
+    gp_train_request request = { .network = "lenet",
+                                 .data = "digits:2004",
+                                 .options = quick,
+                                 .events = { .begin = find_worker,
+                                             .check = take_check,
+                                             .check_progress = take_progress,
+                                             .context = &progress } };
+
+    pools_begin("validation:2:stop@1.1");
+    snprintf(fault_told, sizeof(fault_told), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_TOLD", fault_told, 1);
+    progress.pool = open_pool(1);
+    unsetenv("GRADPOOL_FAULT_TOLD");
+    REQUIRE(progress.pool != NULL);
+    signal(SIGALRM, resume_suspended);
+    setitimer(ITIMER_REAL, &often, NULL);
+    CHECK_STATUS(GP_OK, gp_train(&training, progress.pool, &request, &err));
+    setitimer(ITIMER_REAL, &never, NULL);
+    gp_training_free(training);
+    CHECK_INT(1, progress.checks);
+    CHECK(progress.reports >= 1 && !progress.late);
+    CHECK_INT(334, progress.last.count);
+    CHECK(progress.last.done >= 128 && progress.last.done < 334);
+    CHECK(progress.last.seconds >= 2);
+    gp_pool_close(progress.pool);
+    pools_end();
+}
+
 /* ---- deaths ---- */
 
 typedef struct murder {
