@@ -85,12 +85,11 @@ struct gp_view {
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
-    int64_t printed_ms; /* the table's last line; the beginning */
-    bool progress;      /* the terminal shows a line of progress */
-    int lines;          /* of the picture that stands */
-    uint32_t width;     /* when it was drawn */
-    char
-        validating[160]; /* progress of a validation; "": no validation runs, or it began less than 2 s ago */
+    int64_t printed_ms;   /* the table's last line; the beginning */
+    bool progress;        /* the terminal shows a line of progress */
+    int lines;            /* of the picture that stands */
+    uint32_t width;       /* when it was drawn */
+    char validating[160]; /* progress of a validation that began 2 s ago; "": there is none */
     char sentence[160];
     int64_t sentence_until_ms; /* 0: to the end */
 };
