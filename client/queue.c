@@ -9,7 +9,7 @@ enum { QUEUE_DEPTH = 1024, QUEUE_DEPTH_MAX = 1 << 24 };
 
 typedef struct queue_item {
     struct queue_item *next;
-    uint32_t worker; /* index in the pool */
+    uint32_t worker; /* number in the team, from 1 */
     size_t bytes;
     _Alignas(16) unsigned char data[];
 } queue_item;

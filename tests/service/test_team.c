@@ -1178,10 +1178,52 @@ TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
 
 /* ---- teams side by side, clients that go ---- */
 
+static void keep_item_worker(void *context, uint32_t worker, const void *data, size_t bytes)
+{
+    (void)data;
+    (void)bytes;
+    *(uint32_t *)context = worker;
+}
+
+static void keep_line_worker(void *context, uint32_t worker, const char *line)
+{
+    (void)line;
+    *(uint32_t *)context = worker;
+}
+
+/* Check that queue items are from worker 1 of the team, in gp_queue_next() and in the callback. */
+static void check_queued_worker(fixture *f)
+{
+    const gp_function *counter = function(f, "count_into_queue");
+    uint32_t count = 1, workers[2] = { 0 };
+    gp_queue *queue;
+    void *data;
+    size_t bytes;
+
+    for (int i = 0; i < 2; i++) {
+        const gp_queue_options options = { .each = i == 0 ? NULL : keep_item_worker, .context = &workers[i] };
+
+        REQUIRE_OK(gp_queue_open(&queue, f->team, "numbers", &options, &f->err), f->err);
+        gp_future *future =
+            call(f, (gp_parfeval_request){ .function = counter, .argument = &count, .bytes = sizeof(count) });
+
+        CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f->err));
+        if (i == 0) {
+            REQUIRE_OK(gp_queue_next(queue, &workers[i], &data, &bytes, 0, &f->err), f->err);
+            gp_memory_free(data);
+        }
+        gp_queue_close(queue);
+        CHECK_INT(1, workers[i]);
+    }
+}
+
 TEST(two_teams_work_side_by_side)
 {
     fixture f = { 0 };
-    const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 } };
+    uint32_t line_worker = 0;
+    const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 },
+                                  .log = keep_line_worker,
+                                  .context = &line_worker };
     gp_team *other;
     gp_future *futures[2][50];
 
@@ -1205,7 +1247,7 @@ TEST(two_teams_work_side_by_side)
     CHECK_INT(1, infos[1].worker);
     CHECK_INT(3, infos[0].pool_worker + infos[1].pool_worker);
 
-    /* Requests, infos, tasks, values and messages of the team that has the pool's worker 2 have the team's number. */
+    /* Requests, infos, tasks, values, queues, lines and messages of the team that has the pool's worker 2 have the team's number. */
     fixture *s = infos[0].pool_worker == 2 ? &f : &g;
     const void *data;
     size_t bytes;
@@ -1220,6 +1262,12 @@ TEST(two_teams_work_side_by_side)
     CHECK_CONTAINS(s->err.message, "worker 1 (2 in the pool): the argument");
     CHECK_STATUS(GP_ENOENT, gp_team_get(s->team, 1, "nothing", &value, &bytes, &s->err));
     CHECK_TEXT("worker 1 (2 in the pool): it has no value \"nothing\"", s->err.message);
+    check_queued_worker(s);
+    gp_future *line = call(
+        s, (gp_parfeval_request){ .function = function(s, "say"), .argument = "x", .bytes = sizeof("x") });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(line, -1, &s->err));
+    CHECK_INT(1, line_worker);
     gp_future *dead = call(
         s, (gp_parfeval_request){
                .function = function(s, "die"), .argument = "exit", .bytes = sizeof("exit"), .attempts = 1 });
