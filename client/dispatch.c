@@ -6,14 +6,6 @@
 
 #include "common/base/alloc.h"
 
-/* Bugs to plant: the simulation must find each (tests/sim).  Ordinary builds have none of this. */
-#ifdef GP_CORE_MUTANTS
-dispatch_mutant dispatch_mutation;
-#define MUTANT(name) (dispatch_mutation == DISPATCH_MUTANT_##name)
-#else
-#define MUTANT(name) false
-#endif
-
 enum { LONG_NS = DISPATCH_FILL_NS };
 
 typedef struct lane { /* a worker */
@@ -297,7 +289,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
             if (status != GP_OK) {
                 waiting->orphan = true;
                 dispatch_over(d, waiting, GP_ECANCELED);
-            } else if (--waiting->holds == 0 || MUTANT(EARLY_FOLLOWER)) {
+            } else if (--waiting->holds == 0) {
                 unit_list_remove(&d->held, waiting);
                 d->held_count--;
                 ready_put(d, waiting, false);
@@ -611,8 +603,6 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
     lane *l = &d->lanes[worker - 1];
 
     l->up = false;
-    if (MUTANT(FORGOTTEN_DEATH))
-        return;
     /* From the last to the first, so that those which go back keep their order. */
     for (team_unit *unit = l->sent.last, *previous; unit != NULL; unit = previous) {
         previous = unit->previous;
@@ -625,7 +615,7 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
             unit_list_append(&l->dying, unit);
         } else if (unit->once || unit->canceled) {
             over_at(d, unit, unit->canceled ? dispatch_canceled_status(unit) : GP_ESTALE, now_ns);
-        } else if (begun && unit->attempts >= unit->attempts_max && !MUTANT(FREE_ATTEMPT)) {
+        } else if (begun && unit->attempts >= unit->attempts_max) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
         } else {
@@ -674,7 +664,7 @@ void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t no
     if (unit->state == UNIT_HELD || unit->state == UNIT_READY || unit->state == UNIT_DYING) {
         over_at(d, unit, GP_ECANCELED, now_ns);
     } else if (unit->state == UNIT_SENT) {
-        if (!unit->canceled && (MUTANT(CANCEL_RUNS) || take_back(d, unit, now_ns))) {
+        if (!unit->canceled && take_back(d, unit, now_ns)) {
             over_at(d, unit, GP_ECANCELED, now_ns);
             return;
         }
@@ -780,8 +770,7 @@ void dispatch_over_all(dispatch *d, gp_status status)
         while (d->lanes[w - 1].urgent.first != NULL)
             dispatch_over(d, d->lanes[w - 1].urgent.first, status);
         for (team_unit *unit; (unit = d->lanes[w - 1].sent.first) != NULL; dispatch_over(d, unit, status))
-            if (!MUTANT(LEFT_IN_RING)) /* what was not begun never will be: its end is told now */
-                (void)d->hooks.revoke(d->hooks.context, w, unit);
+            (void)d->hooks.revoke(d->hooks.context, w, unit); /* a unit that was not begun never will be */
         while (d->lanes[w - 1].dying.first != NULL)
             dispatch_over(d, d->lanes[w - 1].dying.first, status);
     }

@@ -34,19 +34,6 @@ enum {
     DISPATCH_ATTEMPTS = 3,
 };
 
-#ifdef GP_CORE_MUTANTS
-typedef enum dispatch_mutant {
-    DISPATCH_MUTANT_NONE,
-    DISPATCH_MUTANT_EARLY_FOLLOWER,  /* one of those that it comes after is enough */
-    DISPATCH_MUTANT_FREE_ATTEMPT,    /* a call that has killed as many workers as it may is tried again */
-    DISPATCH_MUTANT_LEFT_IN_RING,    /* what is over at the team's end can still be begun */
-    DISPATCH_MUTANT_CANCEL_RUNS,     /* one that runs is over at once when it is canceled */
-    DISPATCH_MUTANT_FORGOTTEN_DEATH, /* what a dead worker had is waited for */
-    DISPATCH_MUTANT_COUNT,
-} dispatch_mutant;
-extern dispatch_mutant dispatch_mutation;
-#endif
-
 typedef struct dispatch_hooks {
     /* Put it into the ring: false = there is no room now. */
     bool (*send)(void *context, uint32_t worker, team_unit *unit);

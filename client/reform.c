@@ -4,13 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#ifdef GP_CORE_MUTANTS
-reform_mutant reform_mutation;
-#define MUTANT(name) (reform_mutation == REFORM_MUTANT_##name)
-#else
-#define MUTANT(name) false
-#endif
-
 typedef struct todo {
     reform_action *actions;
     size_t count;
@@ -47,7 +40,7 @@ static void begin_next(reform *r, todo *out)
 {
     bool moved = r->step > r->told;
 
-    r->in_a_row = MUTANT(ENDLESS) ? 0 : (moved ? 0 : r->in_a_row) + r->broken;
+    r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
     r->told = r->begun_at = r->step;
     r->left = r->world;
     if (r->ready >= r->world) /* else nobody was told that it went on */
@@ -55,11 +48,10 @@ static void begin_next(reform *r, todo *out)
     r->grown = r->next > r->world;
     r->world = r->next;
     r->restarts++;
-    r->ready = MUTANT(KEPT_READY) ? r->ready : 0;
-    r->ended = r->paused = 0;
+    r->ready = r->ended = r->paused = 0;
     memset(r->end_of, 0, sizeof(r->end_of));
     r->broken = false;
-    r->granted = MUTANT(KEPT_GRANT);
+    r->granted = false;
     r->wanted = r->prepared = 0;
     r->phase = REFORM_BEGIN;
     set_alarm(out, 0);
@@ -89,8 +81,7 @@ static void change_if_due(reform *r, todo *out, bool told)
         return;
     if (r->wanted == 0 || r->wanted == r->world || r->stopped) {
         r->phase = REFORM_STEPS;
-    } else if (!grows || (r->prepared >= r->wanted - r->world && !MUTANT(IDLE_NEWCOMER)) ||
-               MUTANT(HASTY_JOIN)) {
+    } else if (!grows || r->prepared >= r->wanted - r->world) {
         r->phase = REFORM_PAUSE;
         act(out, REFORM_DO_PAUSE);
     } else if (r->phase == REFORM_STEPS || told) {
@@ -107,7 +98,7 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
         return;
     r->begun_at = event->step;
     /* The last step may be that of a dead rank alone; those before it are lost. */
-    if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0) && !MUTANT(BLANK_STATE)) {
+    if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0)) {
         fail(r, out, REFORM_WHY_STATE);
         return;
     }
@@ -132,10 +123,6 @@ static void mark_ended(reform *r, uint32_t rank, reform_end end)
 static void on_ended(reform *r, const reform_event *event, todo *out)
 {
     mark_ended(r, event->rank, event->end);
-    if (MUTANT(HALF_PAUSE) && r->phase == REFORM_PAUSE && r->paused > 0) {
-        ask_to_form(r, out);
-        return;
-    }
     if (!all_ended(r))
         return;
     if (r->phase == REFORM_BREAK && r->granted)
@@ -168,8 +155,7 @@ static void on_lost(reform *r, const reform_event *event, todo *out)
 
     if (r->phase == REFORM_WAIT) /* it had left the old group, and will not be in the next one */
         return;
-    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED &&
-        !MUTANT(AFTER_THE_END)) { /* with nothing left to do */
+    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED) { /* with nothing left to do */
         r->phase = REFORM_OVER;
         return;
     }
@@ -192,12 +178,12 @@ static void on_grant(reform *r, const reform_event *event, todo *out)
 {
     r->next = event->workers;
     r->granted = true;
-    if (r->phase == REFORM_WAIT || all_ended(r) || MUTANT(EARLY_BEGIN)) {
+    if (r->phase == REFORM_WAIT || all_ended(r)) {
         begin_next(r, out);
         return;
     }
     r->phase = REFORM_BREAK; /* also where nobody told of a death */
-    set_alarm(out, MUTANT(NO_ALARM) ? 0 : REFORM_LAST_WORDS_MS);
+    set_alarm(out, REFORM_LAST_WORDS_MS);
 }
 
 static void on_change(reform *r, const reform_event *event, todo *out)
@@ -208,8 +194,6 @@ static void on_change(reform *r, const reform_event *event, todo *out)
     }
     /* Between two groups the scheduler decides by itself; of what it cannot do at once it tells again. */
     if ((r->phase != REFORM_BEGIN && !reform_is_stepping(r)) || (r->barred && event->workers > r->world))
-        return;
-    if (MUTANT(DEAF_PREPARING) && r->phase == REFORM_PREPARE)
         return;
     r->wanted = event->workers;
     r->wanted_asked = event->asked;
@@ -225,11 +209,6 @@ static void on_prepared(reform *r, const reform_event *event, todo *out)
 
 static void on_unfit(reform *r, todo *out)
 {
-    if (MUTANT(UNFIT_JOINS)) {
-        r->prepared++;
-        change_if_due(r, out, false);
-        return;
-    }
     if (r->phase != REFORM_PREPARE)
         return;
     r->barred = true;
@@ -291,7 +270,7 @@ size_t reform_step(reform *r, const reform_event *event, reform_action actions[R
             r->wanted = 0;
             change_if_due(r, &out, false);
         }
-        if (r->phase == REFORM_WAIT && !MUTANT(ASKED_ONCE))
+        if (r->phase == REFORM_WAIT)
             act(&out, REFORM_DO_FORM);
         break;
     case REFORM_STOPPED:

@@ -139,28 +139,6 @@ static inline bool reform_is_stepping(const reform *r)
     return r->phase == REFORM_STEPS || r->phase == REFORM_PREPARE;
 }
 
-#ifdef GP_CORE_MUTANTS
-/* Bugs to plant: the simulation must find each (tests/sim). */
-typedef enum reform_mutant {
-    REFORM_MUTANT_NONE,
-    REFORM_MUTANT_HASTY_JOIN,     /* they stop for one that has not prepared */
-    REFORM_MUTANT_IDLE_NEWCOMER,  /* they do not stop for those who have */
-    REFORM_MUTANT_UNFIT_JOINS,    /* one that cannot prepare counts as one that has */
-    REFORM_MUTANT_DEAF_PREPARING, /* while some prepare another change is not heard */
-    REFORM_MUTANT_HALF_PAUSE,     /* the next group is asked for when one rank has stopped */
-    REFORM_MUTANT_ASKED_ONCE,     /* it is not asked for again after the scheduler's death */
-    REFORM_MUTANT_EARLY_BEGIN,    /* the next group begins at the grant, whoever is still in the old one */
-    REFORM_MUTANT_NO_ALARM,       /* who says nothing more is waited for without end */
-    REFORM_MUTANT_KEPT_READY,     /* those who were ready in the old group are counted again */
-    REFORM_MUTANT_KEPT_GRANT,     /* the grant that began this group begins the next one */
-    REFORM_MUTANT_BLANK_STATE,    /* nobody has the state: it begins at step 0 */
-    REFORM_MUTANT_AFTER_THE_END,  /* a death when rank 0 has finished begins it again */
-    REFORM_MUTANT_ENDLESS,        /* deaths in a row are not counted */
-    REFORM_MUTANT_COUNT,
-} reform_mutant;
-extern reform_mutant reform_mutation;
-#endif
-
 /* A training that begins on `workers`: train_begin is about to be sent. */
 void reform_init(reform *r, uint32_t workers, uint32_t max_restarts);
 

@@ -195,7 +195,7 @@ void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
 
-    if (slot->claim == 0 || MUTANT(FORGOTTEN_HOLDER)) /* its client had come back: its door tells */
+    if (slot->claim == 0) /* its client had come back: its door tells */
         return;
     slot->claim_pid = 0;
     if (core->adopting_ms == 0)
@@ -260,7 +260,7 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
                            claim->members[i].slot + 1);
         seen |= 1ull << claim->members[i].slot;
         if (slot->lease != 0 || slot->revoking != 0 ||
-            (slot->claim != 0 && !claims(slot, event->lease, &claim->token) && !MUTANT(BLIND_CLAIM)))
+            (slot->claim != 0 && !claims(slot, event->lease, &claim->token)))
             return gp_fail(err, GP_ESTALE, "worker %u serves another lease now", claim->members[i].slot + 1);
     }
     return GP_OK;
@@ -336,7 +336,7 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
     }
     lease = rebuild(core, event);
     gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
-    for (uint32_t i = 0; i < claim->member_count && !MUTANT(BLIND_CLAIM); i++) {
+    for (uint32_t i = 0; i < claim->member_count; i++) {
         const gp_core_member *member = &claim->members[i];
         const gp_core_slot *slot = &core->slots[member->slot];
         bool same = slot->incarnation == member->incarnation;
@@ -377,10 +377,10 @@ void gp_core_adopt_tick(gp_core *core)
     if (missing && core->now_ms < core->adopting_ms)
         return;
     core->adopting_ms = 0;
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && !MUTANT(KEPT_CLAIM); s++) {
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
         const gp_core_slot *slot = &core->slots[s];
 
-        if (slot->claim != 0 && (holder_of(core, slot) == 0 || MUTANT(HASTY_REVOKE)))
+        if (slot->claim != 0 && holder_of(core, slot) == 0)
             revoke_unheld(core, s);
         else if (slot->claim != 0)
             gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",

@@ -14,10 +14,6 @@ enum {
     STOPPED_MS = 900, /* a longer gap between steps means that we were stopped, not that all others were */
 };
 
-#ifdef GP_CORE_MUTANTS
-gp_core_mutant gp_core_mutation;
-#endif
-
 gp_core_config gp_core_config_default(void)
 {
     return (gp_core_config){
@@ -208,8 +204,7 @@ static void client_gone(gp_core *core, const gp_core_event *event)
         return;
     client_remove(core, client);
     gp_core_queue_leave(core, &event->session);
-    if (!MUTANT(DEAF_TO_EOF))
-        end_leases_of(core, &event->session, true);
+    end_leases_of(core, &event->session, true);
     gp_core_queue_serve(core);
 }
 
@@ -351,7 +346,7 @@ static void worker_event(gp_core *core, const gp_core_event *event)
 
     assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
     slot = &core->slots[event->slot];
-    if (event->incarnation != slot->incarnation && !MUTANT(OLD_INCARNATION)) {
+    if (event->incarnation != slot->incarnation) {
         core->stale++;
         return;
     }

@@ -9,34 +9,6 @@
 
 #include "scheduler/core.h"
 
-/* Bugs to plant: the simulation must find each (tests/sim).  Ordinary builds have none of this. */
-typedef enum gp_core_mutant {
-    GP_MUTANT_NONE,
-    GP_MUTANT_DOUBLE_GRANT,       /* a slot that is leased looks free */
-    GP_MUTANT_LOST_RELEASE,       /* the last member of a lease is not revoked */
-    GP_MUTANT_STALE_ACK,          /* an acknowledgement of any generation counts */
-    GP_MUTANT_PARTIAL_GANG,       /* the client is told after the first acknowledgement */
-    GP_MUTANT_OLD_INCARNATION,    /* what a dead worker said counts for its replacement */
-    GP_MUTANT_DEAF_TO_EOF,        /* a client's death does not end its leases */
-    GP_MUTANT_OVERTAKE,           /* whoever fits is served, not the head of the queue */
-    GP_MUTANT_FORGOTTEN_DEADLINE, /* a worker that does not answer is waited for */
-    GP_MUTANT_HASTY_GRANT,        /* a worker that serves a lease nobody has claimed yet looks free */
-    GP_MUTANT_KEPT_CLAIM,         /* a lease that no client claims is never revoked */
-    GP_MUTANT_BLIND_CLAIM,        /* a claim is believed, whatever its workers say */
-    GP_MUTANT_FORGOTTEN_HOLDER,   /* nor one whose client died before it claimed it */
-    GP_MUTANT_HASTY_REVOKE,       /* a client that lives and looks late has lost its lease */
-    GP_MUTANT_IMPATIENT,          /* a silent worker is killed whatever it runs */
-    GP_MUTANT_KEPT_SUSPICION,     /* a worker that answers again stays suspect */
-    GP_MUTANT_COUNT,
-} gp_core_mutant;
-
-#ifdef GP_CORE_MUTANTS
-extern gp_core_mutant gp_core_mutation;
-#define MUTANT(name) (gp_core_mutation == GP_MUTANT_##name)
-#else
-#define MUTANT(name) false
-#endif
-
 #define GP_CORE_EACH_MEMBER(s, mask)                                                                         \
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)                                                         \
         if (((mask) >> s & 1) != 0)

@@ -72,7 +72,7 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
     } else if (lease->phase == GP_CORE_OFFER) {
         GP_CORE_EACH_MEMBER(s, lease->formed)
         {
-            if (core->slots[s].acked != lease->generation && !MUTANT(PARTIAL_GANG))
+            if (core->slots[s].acked != lease->generation)
                 return;
         }
         tell_client(core, lease);
@@ -89,7 +89,7 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event)
         gp_core_resize_acked(core, event);
         return;
     }
-    if (current && event->generation != lease->generation && !MUTANT(STALE_ACK))
+    if (current && event->generation != lease->generation)
         current = false;
     if (!current) {
         core->stale++;

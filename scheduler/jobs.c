@@ -16,10 +16,6 @@ enum {
         2000, /* a longer gap between steps means that we were stopped: requests wait in our socket since */
 };
 
-#ifdef GP_CORE_MUTANTS
-gp_jobs_mutant gp_jobs_mutation;
-#endif
-
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
 
 gp_jobs_config gp_jobs_config_default(void)
@@ -106,7 +102,7 @@ static void tell_reply(gp_jobs *jobs, const jobs_reply *reply)
 /* Now, or when the journal is so far. */
 static void reply_when(gp_jobs *jobs, jobs_reply reply)
 {
-    if (reply.number <= jobs->persisted || (JOBS_MUTANT(EARLY_REPLY) && reply.accepted)) {
+    if (reply.number <= jobs->persisted) {
         tell_reply(jobs, &reply);
         return;
     }
@@ -136,8 +132,7 @@ static void drop_job(gp_jobs *jobs, gp_jobs_job *job)
 
 static bool may_begin(const gp_jobs *jobs)
 {
-    return !jobs->failed && !jobs->holding && !jobs->stopping &&
-           gp_jobs_active(jobs) < jobs->config.capacity + (JOBS_MUTANT(OVERBOOKED) ? 1 : 0);
+    return !jobs->failed && !jobs->holding && !jobs->stopping && gp_jobs_active(jobs) < jobs->config.capacity;
 }
 
 static void begin_some(gp_jobs *jobs)
@@ -196,7 +191,7 @@ static void prune(gp_jobs *jobs)
 
         if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
             break;
-        if (may_be_repeated(jobs, job) && !JOBS_MUTANT(HASTY_PRUNE))
+        if (may_be_repeated(jobs, job))
             break; /* nor may those that ended after it be */
         count--;
         drop_job(jobs, job);
@@ -235,8 +230,7 @@ static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
     else if (jobs->stopping && job->attempts > 0) {
         job->attempts--; /* no fault of its own */
         queue_again(jobs, job, "the pool was taken down while it ran; it begins anew");
-    } else if ((job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN)) ||
-               JOBS_MUTANT(RETRY_FAILED))
+    } else if (job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN))
         ended_with_its_scheduler(jobs, job);
     else
         end_job(jobs, job, GP_JOBS_FAILED, text);
@@ -279,12 +273,10 @@ static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
 
     if (refuse_request(jobs, event))
         return;
-    job = JOBS_MUTANT(TWICE) ? NULL : jobs_find_submit(jobs, submit->submitter, submit->seq);
+    job = jobs_find_submit(jobs, submit->submitter, submit->seq);
     reply.known = job != NULL;
-    if (job == NULL && !JOBS_MUTANT(TWICE) && unfinished(jobs) < jobs->config.unfinished_max)
+    if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
         job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq);
-    else if (job == NULL && JOBS_MUTANT(TWICE))
-        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq + (jobs->next_id << 32));
     if (job == NULL) {
         snprintf(text, sizeof(text),
                  unfinished(jobs) < jobs->config.unfinished_max
@@ -383,8 +375,6 @@ static void hear_spawned(gp_jobs *jobs, const gp_jobs_event *event)
     job->workers = 0;
     job->reason[0] = '\0';
     write_row(jobs, job, GP_JOBS_UPDATE);
-    if (JOBS_MUTANT(EARLY_GO))
-        act(jobs, GP_JOBS_GO, job);
 }
 
 static void hear_unborn(gp_jobs *jobs, const gp_jobs_event *event)
@@ -402,10 +392,6 @@ static void hear_adopted(gp_jobs *jobs, const gp_jobs_event *event)
 
     if (job == NULL || !gp_jobs_orphaned(job))
         return;
-    if (JOBS_MUTANT(AMNESIA)) {
-        queue_again(jobs, job, "");
-        return;
-    }
     if (job->state == GP_JOBS_STOPPING) /* its TERM may have been lost with the scheduler */
         tell_to_end(jobs, job, jobs->config.cancel_ms);
 }

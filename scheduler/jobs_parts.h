@@ -10,27 +10,6 @@
 
 enum { JOBS_NIL = 0 }; /* entry 0 is nobody's */
 
-/* Bugs to plant: the simulation must find each (tests/sim).  Ordinary builds have none of this. */
-typedef enum gp_jobs_mutant {
-    GP_JOBS_MUTANT_NONE,
-    GP_JOBS_MUTANT_EARLY_REPLY,  /* a submit is acknowledged before it is durable */
-    GP_JOBS_MUTANT_EARLY_GO,     /* the gate is opened before the pid is durable */
-    GP_JOBS_MUTANT_AMNESIA,      /* an orphan that is alive is started again */
-    GP_JOBS_MUTANT_TWICE,        /* a repeated submit is another job */
-    GP_JOBS_MUTANT_REUSED_ID,    /* ids go on from the largest that is left */
-    GP_JOBS_MUTANT_RETRY_FAILED, /* a job that failed by itself is started again */
-    GP_JOBS_MUTANT_OVERBOOKED,   /* one process more than the capacity */
-    GP_JOBS_MUTANT_HASTY_PRUNE,  /* a job is forgotten while its submit may yet be repeated */
-    GP_JOBS_MUTANT_COUNT,
-} gp_jobs_mutant;
-
-#ifdef GP_CORE_MUTANTS
-extern gp_jobs_mutant gp_jobs_mutation;
-#define JOBS_MUTANT(name) (gp_jobs_mutation == GP_JOBS_MUTANT_##name)
-#else
-#define JOBS_MUTANT(name) false
-#endif
-
 /* An answer that waits for the journal. */
 typedef struct jobs_reply {
     uint64_t number;

@@ -76,8 +76,6 @@ void gp_jobs_begin(gp_jobs *jobs, uint64_t next_id)
     uint32_t count = 0;
 
     jobs->next_id = next_id;
-    if (JOBS_MUTANT(REUSED_ID))
-        jobs->next_id = jobs->by_id.last != JOBS_NIL ? jobs_at(jobs, jobs->by_id.last)->id + 1 : 1;
     for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
         if (!gp_jobs_state_ended(jobs_at(jobs, at)->state))
             continue;

@@ -80,13 +80,6 @@ void gp_journal_words_deinit(gp_journal_words *words)
     *words = (gp_journal_words){ 0 };
 }
 
-#ifdef GP_JOURNAL_MUTANTS
-gp_journal_mutant gp_journal_mutation;
-#define MUTANT(name) (gp_journal_mutation == GP_JOURNAL_MUTANT_##name)
-#else
-#define MUTANT(name) false
-#endif
-
 /* ---- errors ---- */
 
 static gp_status database_fail(gp_journal *journal, int code, gp_error *err)
@@ -263,11 +256,6 @@ static gp_status open_database(gp_journal *journal, gp_error *err)
                          "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; "
                          "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF",
                          err);
-    if (status == GP_OK && (MUTANT(NO_SYNC) || MUTANT(RARE_SYNC)))
-        status =
-            run_sql(journal, MUTANT(NO_SYNC) ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL", err);
-    if (status == GP_OK && MUTANT(NO_LOG))
-        status = run_sql(journal, "PRAGMA journal_mode=MEMORY", err);
     if (status == GP_OK)
         status = run_sql(journal, "BEGIN EXCLUSIVE; COMMIT", err); /* takes the lock for life */
     if (status == GP_OK)
@@ -571,8 +559,6 @@ static void write_batch(gp_journal *journal, const operation *batch)
     }
     if (code == SQLITE_OK && rows > 0) {
         gp_fault_point("journal-write");
-        if (MUTANT(EARLY_REPORT))
-            persisted(journal, number, rows);
         code = sqlite3_exec(journal->database, "COMMIT", NULL, NULL, NULL);
         gp_fault_point("journal-written");
     }
@@ -582,8 +568,7 @@ static void write_batch(gp_journal *journal, const operation *batch)
     }
     if (rows == 0)
         return;
-    if (!MUTANT(EARLY_REPORT))
-        persisted(journal, number, rows);
+    persisted(journal, number, rows);
     for (const operation *op = batch; op != NULL; op = op->next) {
         if (op->folder != NULL)
             nftw(op->folder, remove_entry, FOLDER_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);

@@ -18,19 +18,6 @@
 
 typedef struct gp_journal gp_journal;
 
-#ifdef GP_JOURNAL_MUTANTS
-/* Bugs to plant, which a replay of what was written must find (tests/scheduler/test_power.c).  Ordinary builds have none of this. */
-typedef enum gp_journal_mutant {
-    GP_JOURNAL_MUTANT_NONE,
-    GP_JOURNAL_MUTANT_NO_SYNC,      /* synchronous=OFF */
-    GP_JOURNAL_MUTANT_RARE_SYNC,    /* synchronous=NORMAL */
-    GP_JOURNAL_MUTANT_NO_LOG,       /* pages are overwritten in place, and what they were is in memory only */
-    GP_JOURNAL_MUTANT_EARLY_REPORT, /* it says that rows are on the disk before they are */
-    GP_JOURNAL_MUTANT_COUNT,
-} gp_journal_mutant;
-extern gp_journal_mutant gp_journal_mutation;
-#endif
-
 /* What a job's process is made of.  Words and variables end with a NUL each, one behind the other. */
 typedef struct gp_journal_words {
     char *words, *environment, *directory; /* owned; directory is one text */

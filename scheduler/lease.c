@@ -63,7 +63,7 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
     {
         gp_core_slot *slot = &core->slots[s];
 
-        assert(slot->lease == 0 || MUTANT(DOUBLE_GRANT));
+        assert(slot->lease == 0);
         slot->lease = lease->id;
         slot->granted = slot->acked = 0;
         slot->step = 0;
@@ -92,8 +92,6 @@ void gp_core_lease_end(gp_core *core, gp_core_lease *lease, gp_status status, co
     {
         gp_core_slot *slot = &core->slots[s];
 
-        if (MUTANT(LOST_RELEASE) && ended.members >> s == 1)
-            continue;
         slot->lease = 0;
         slot->answer_ms = 0;
         if (slot->process == GP_CORE_READY && slot->granted != 0)

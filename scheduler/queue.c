@@ -218,7 +218,7 @@ void gp_core_queue_serve(gp_core *core)
 
     /* While reports are awaited nobody knows who holds what. */
     while (position < core->ask_count && core->accepting && core->stopping != GP_CORE_STOPPING &&
-           (core->adopting_ms == 0 || MUTANT(HASTY_GRANT))) {
+           core->adopting_ms == 0) {
         gp_core_ask ask = core->asks[position];
         uint64_t members;
         gp_error err;
@@ -240,8 +240,6 @@ void gp_core_queue_serve(gp_core *core)
             gp_core_words_holders(core, holders);
             gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY, "not free now: %.400s",
                                holders);
-        } else if (MUTANT(OVERTAKE)) {
-            position++;
         } else {
             break;
         }

@@ -32,9 +32,8 @@ enum {
 
 bool gp_core_slot_free(const gp_core_slot *slot)
 {
-    return slot->wanted && !slot->kept && slot->process == GP_CORE_READY &&
-           (slot->lease == 0 || MUTANT(DOUBLE_GRANT)) && slot->revoking == 0 &&
-           (slot->claim == 0 || MUTANT(HASTY_GRANT));
+    return slot->wanted && !slot->kept && slot->process == GP_CORE_READY && slot->lease == 0 &&
+           slot->revoking == 0 && slot->claim == 0;
 }
 
 bool gp_core_slot_coming(const gp_core_slot *slot)
@@ -173,7 +172,7 @@ static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *confi
 {
     int64_t limit = config->beat_ms;
 
-    if (config->beat_ms == 0 || (slot->work == GP_CORE_USERS && !MUTANT(IMPATIENT)))
+    if (config->beat_ms == 0 || slot->work == GP_CORE_USERS)
         return INT64_MAX;
     if (slot->work != GP_CORE_TRAINING)
         return slot->beat_ms + limit;
@@ -235,7 +234,7 @@ static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
         slot->answer_ms = longer_of(slot->answer_ms, core->now_ms + core->config.answer_ms);
     }
     slot->beat_ms = core->now_ms;
-    if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config) || MUTANT(KEPT_SUSPICION))
+    if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config))
         return;
     slot->suspect = false;
     snprintf(words, sizeof(words), "it is well again, after %s",
@@ -397,8 +396,6 @@ static void tick_ready(gp_core *core, uint32_t index)
     gp_core_slot *slot = &core->slots[index];
     char why[160];
 
-    if (MUTANT(FORGOTTEN_DEADLINE))
-        return;
     if (core->now_ms >= answer_due(slot, &core->config)) {
         if (slot->revoking != 0)
             snprintf(why, sizeof(why), "it did not give back lease %llu in time",
@@ -458,8 +455,6 @@ int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config)
     if (slot->process != GP_CORE_READY)
         return slot->process == GP_CORE_ABSENT && (!slot->wanted || slot->condemned) ? INT64_MAX
                                                                                      : slot->due_ms;
-    if (MUTANT(FORGOTTEN_DEADLINE))
-        return due;
     if (answer_due(slot, config) < due)
         due = answer_due(slot, config);
     if (silence_due(slot, config) < due)

@@ -13,6 +13,9 @@
 #include "tests/data/folder.h"
 #include "tests/gp_test.h"
 #include "tests/scheduler/disk_log.h"
+#include "tests/scheduler/journal_bugs.h"
+
+int journal_bug;
 
 enum {
     JOBS = 16,
@@ -449,16 +452,16 @@ TEST(whenever_power_fails_while_the_log_is_carried_into_the_database_nothing_of_
 
 TEST(every_planted_bug_is_found)
 {
-    static const char *const names[] = { [GP_JOURNAL_MUTANT_NO_SYNC] = "no-sync",
-                                         [GP_JOURNAL_MUTANT_RARE_SYNC] = "rare-sync",
-                                         [GP_JOURNAL_MUTANT_NO_LOG] = "no-log",
-                                         [GP_JOURNAL_MUTANT_EARLY_REPORT] = "early-report" };
+    static const char *const names[] = { [BUG_NO_SYNC] = "no-sync",
+                                         [BUG_RARE_SYNC] = "rare-sync",
+                                         [BUG_NO_LOG] = "no-log",
+                                         [BUG_EARLY_REPORT] = "early-report" };
 
-    for (int bug = 1; bug < GP_JOURNAL_MUTANT_COUNT; bug++) {
-        gp_journal_mutation = (gp_journal_mutant)bug;
+    for (int bug = 1; bug < BUG_COUNT; bug++) {
+        journal_bug = bug;
         const char *why = replay(jobs_come_and_go);
 
-        gp_journal_mutation = GP_JOURNAL_MUTANT_NONE;
+        journal_bug = BUG_NONE;
         if (why[0] == '\0')
             GP_TEST_FAIL("%s was not found on %u disks", names[bug], tried.disks);
         else

@@ -68,7 +68,7 @@ static bool hook_revoke(void *context, uint32_t worker, team_unit *unit)
         if (call->id != unit->id || call->revoked)
             continue;
         if (call->taken)
-            return sim_mutation == SIM_MUTANT_FALSE_REVOKE && i == 0;
+            return PLANTED(FALSE_REVOKE) && i == 0;
         call->revoked = true;
         return true;
     }
@@ -278,7 +278,7 @@ static bool lane_down(sim *s, sim_client *client, uint32_t rank)
     sim_lane *lane = &client->lanes[rank];
     sim_process *process = &s->processes[lane->process - 1];
 
-    if (sim_mutation != SIM_MUTANT_UNREAD_ANSWERS && !read_answers(s, client, rank))
+    if (!PLANTED(UNREAD_ANSWERS) && !read_answers(s, client, rank))
         return false;
     if (process->client == number_of(s, client) + 1 && process->serial == lane->serial) {
         process->client = 0; /* the link is closed on our side */

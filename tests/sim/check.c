@@ -130,9 +130,9 @@ void sim_check_state(sim *s)
     for (uint32_t slot = 0; slot < SIM_SLOTS; slot++) {
         const gp_core_slot *there = &core->slots[slot];
 
-        if (there->suspect && (there->process != GP_CORE_READY ||
-                               (gp_core_slot_silence(core, there) < core->config.suspect_ms &&
-                                gp_core_mutation != GP_MUTANT_KEPT_SUSPICION)))
+        if (there->suspect &&
+            (there->process != GP_CORE_READY ||
+             (gp_core_slot_silence(core, there) < core->config.suspect_ms && !PLANTED(KEPT_SUSPICION))))
             sim_fail(s, "suspicion", "worker %u is suspect after %lld ms", slot + 1,
                      (long long)gp_core_slot_silence(core, there));
     }

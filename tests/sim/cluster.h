@@ -20,6 +20,7 @@
 #include "scheduler/core.h"
 #include "scheduler/core_parts.h"
 #include "scheduler/jobs_parts.h"
+#include "tests/sim/bugs.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/history.h"
 
@@ -38,22 +39,6 @@ enum {
     SIM_BATCH = 12, /* submits of one call */
     MS = 1000,      /* simulated time is in us */
 };
-
-/* Bugs of the world around the machines: what the shells would do wrong. */
-typedef enum sim_mutant {
-    SIM_MUTANT_NONE,
-    SIM_MUTANT_UNREAD_ANSWERS, /* what a dead worker had answered is not read */
-    SIM_MUTANT_FALSE_REVOKE,   /* a call that runs is said not to have begun */
-    SIM_MUTANT_OPEN_GATE,      /* a job's process works before it is told to */
-    SIM_MUTANT_LYING_DISK,     /* a commit is reported before it is one */
-    SIM_MUTANT_NO_FENCE,       /* what was meant for another scheduler, or came on another link, counts */
-    SIM_MUTANT_SPARED,         /* some are not killed */
-    SIM_MUTANT_SENT_AGAIN, /* after the scheduler's death all submits are sent, also those that were answered */
-    SIM_MUTANT_NEW_KEY,    /* a repeated submit has another number */
-    SIM_MUTANT_FORGOTTEN_STATE, /* some forget what they had committed when their lease is formed anew */
-    SIM_MUTANT_COUNT,
-} sim_mutant;
-extern sim_mutant sim_mutation;
 
 /* SIGSTOP: what comes meanwhile waits, in its order. */
 typedef struct sim_gate {

@@ -126,7 +126,7 @@ void sim_job_spawns(sim *s, sim_happening *h)
     *process =
         (sim_job_process){ .job = job, .attempt = attempt, .alive = true, .ours = true, .watched = true };
     s->facts[job].last_process = s->job_process_count;
-    if (sim_mutation == SIM_MUTANT_OPEN_GATE)
+    if (PLANTED(OPEN_GATE))
         go(s, process);
     sim_jobs_step(s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_SPAWNED,
                                       .job = job,
@@ -217,7 +217,7 @@ static void commit_begins(sim *s)
     s->committing = true;
     if (s->now_us < s->disk_slow_until_us)
         us += s->disk_slow_us;
-    if (sim_mutation == SIM_MUTANT_LYING_DISK)
+    if (PLANTED(LYING_DISK))
         tell_machine(s, 0,
                      &(gp_jobs_event){ .kind = GP_JOBS_EVENT_PERSISTED,
                                        .persisted = s->writes[s->write_count - 1].number });
@@ -340,7 +340,7 @@ static void act(void *context, const gp_jobs_action *action)
             sim_push(s, sim_draw(&s->disk_dice, 500 * MS), SIM_JOB_ENDS, number_of(s, process));
         break;
     case GP_JOBS_KILL:
-        if (process != NULL && !(sim_mutation == SIM_MUTANT_SPARED && action->id % 2 == 0))
+        if (process != NULL && !(PLANTED(SPARED) && action->id % 2 == 0))
             process_ends(s, process, GP_JOBS_EXIT_SIGNAL, 9, false);
         break;
     case GP_JOBS_ACCEPTED:
@@ -525,7 +525,7 @@ static void send_one(sim *s, sim_submitter *submitter)
     h->jobs.event.correlation = ++submitter->correlation;
     h->jobs.submit = (gp_jobs_submit){ .seq = seq, .priority = (int32_t)sim_draw(&submitter->dice, 3) };
     h->jobs.submit.submitter[0] = (uint8_t)submitter->key;
-    if (sim_mutation == SIM_MUTANT_NEW_KEY)
+    if (PLANTED(NEW_KEY))
         h->jobs.submit.submitter[1] = (uint8_t)submitter->link;
     submits_sent(window, number);
     sim_record(s, s->jobs, (history_entry){ .kind = HISTORY_SUBMIT, .session = submitter->key, .seq = seq });
@@ -585,7 +585,7 @@ static void submitter_dialled(sim *s, sim_submitter *submitter)
     submitter->out_us = submitter->in_us = s->now_us;
     if (!submitter->busy)
         return;
-    if (sim_mutation == SIM_MUTANT_SENT_AGAIN) {
+    if (PLANTED(SENT_AGAIN)) {
         memset(submitter->jobs, 0, sizeof(submitter->jobs));
         submitter->window.answered = 0;
     }

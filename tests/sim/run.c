@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/sim/planted.h"
+#include "tests/sim/cluster.h"
 
 enum { PROCESSES_MAX = 256 };
 
@@ -16,7 +16,7 @@ typedef struct plan {
     double seconds;
     uint32_t rate, processes;
     const char *script;
-    const sim_planted *bug;
+    sim_bug bug;
     bool trace;
 } plan;
 
@@ -193,11 +193,11 @@ static int run_all(const plan *p)
 
 static int plant(plan *p, const char *name)
 {
-    p->bug = sim_find_planted(name);
-    if (p->bug != NULL)
+    p->bug = sim_find_bug(name);
+    if (p->bug != SIM_BUG_NONE)
         return -1;
-    for (int i = 0; i < SIM_PLANTED; i++)
-        printf("%s\n", sim_planted_bugs[i].name);
+    for (int i = 1; i < SIM_BUG_COUNT; i++)
+        printf("%s\n", sim_bug_names[i]);
     return strcmp(name, "list") == 0 ? 0 : 2;
 }
 
@@ -255,6 +255,6 @@ int main(int count, char **words)
         return code;
     if (p.seeds == 0)
         p.seeds = p.seconds > 0 ? UINT64_MAX : 1000;
-    sim_plant(p.bug);
+    sim_planted = p.bug;
     return p.script != NULL ? run_script(&p) : run_all(&p);
 }

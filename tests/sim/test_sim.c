@@ -1,6 +1,6 @@
 /* test_sim.c -- the promises under faults, and proof that breaking them shows.  tests/sim/run does the same for longer. */
 #include "tests/gp_test.h"
-#include "tests/sim/planted.h"
+#include "tests/sim/cluster.h"
 
 enum { RUNS = 600, RATE = 25, PLANTED_SEEDS = 8000 };
 
@@ -10,7 +10,7 @@ static bool world_there(void)
 {
     if (world == NULL)
         world = sim_new();
-    sim_plant(NULL);
+    sim_planted = SIM_BUG_NONE;
     return world != NULL;
 }
 
@@ -129,21 +129,21 @@ TEST(every_planted_bug_is_found)
     sim_outcome outcome;
 
     REQUIRE(world_there());
-    for (int i = 0; i < SIM_PLANTED; i++) {
+    for (int bug = 1; bug < SIM_BUG_COUNT; bug++) {
         uint64_t seed = 0;
 
-        sim_plant(&sim_planted_bugs[i]);
+        sim_planted = (sim_bug)bug;
         do {
             sim_script_draw(&script, ++seed, RATE);
             sim_run(world, &script, &outcome);
         } while (outcome.kept && seed < PLANTED_SEEDS);
         if (outcome.kept)
-            GP_TEST_FAIL("%s was not found within %d seeds", sim_planted_bugs[i].name, PLANTED_SEEDS);
+            GP_TEST_FAIL("%s was not found within %d seeds", sim_bug_names[bug], PLANTED_SEEDS);
         else
-            printf("     %-18s seed %3llu, %s: %.100s\n", sim_planted_bugs[i].name, (unsigned long long)seed,
+            printf("     %-18s seed %3llu, %s: %.100s\n", sim_bug_names[bug], (unsigned long long)seed,
                    outcome.check, outcome.why);
     }
-    sim_plant(NULL);
+    sim_planted = SIM_BUG_NONE;
 }
 
 /* Of hundreds of faults those few are left that matter, and the script alone makes it happen again. */
@@ -158,7 +158,7 @@ TEST(a_failing_run_is_shrunk_to_what_matters)
     for (size_t i = 0; i < sizeof(bugs) / sizeof(bugs[0]); i++) {
         uint64_t seed = 0;
 
-        sim_plant(sim_find_planted(bugs[i]));
+        sim_planted = sim_find_bug(bugs[i]);
         do {
             sim_script_draw(&script, ++seed, RATE);
             sim_run(world, &script, &outcome);
@@ -173,7 +173,7 @@ TEST(a_failing_run_is_shrunk_to_what_matters)
         sim_run(world, &script, &again);
         CHECK(!again.kept && again.trace == outcome.trace);
         CHECK_TEXT(outcome.why, again.why);
-        sim_plant(NULL); /* and without the bug it does not */
+        sim_planted = SIM_BUG_NONE; /* and without the bug it does not */
         sim_run(world, &script, &again);
         CHECK(again.kept);
     }

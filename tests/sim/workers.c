@@ -182,7 +182,7 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
     sim_rank_breaks(s, process); /* it acknowledges when it has left the old formation */
     if (process->lease != letter->lease)
         process->kept_lease = process->true_lease = process->prepared_lease = 0;
-    else if (sim_mutation == SIM_MUTANT_FORGOTTEN_STATE && sim_chance(&process->dice, 50))
+    else if (PLANTED(FORGOTTEN_STATE) && sim_chance(&process->dice, 50))
         process->kept_lease = 0;
     process->lease = letter->lease;
     process->generation = letter->generation;

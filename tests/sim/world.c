@@ -18,7 +18,7 @@ enum {
     ACTOR_PLAN,
 };
 
-sim_mutant sim_mutation;
+sim_bug sim_planted;
 
 /* ---- memory ---- */
 
@@ -233,7 +233,7 @@ static void carry_out(sim *s, const gp_core_action *action)
         break;
     case GP_CORE_KILL:
         process = sim_find_process(s, action->slot, action->incarnation);
-        if (process != NULL && !(sim_mutation == SIM_MUTANT_SPARED && process->incarnation % 2 == 0))
+        if (process != NULL && !(PLANTED(SPARED) && process->incarnation % 2 == 0))
             sim_process_dies(s, process, GP_CORE_DIED_SIGNAL, 9);
         break;
     case GP_CORE_EXIT:
@@ -355,10 +355,10 @@ static void to_core(sim *s, sim_happening *h)
     bool worker = event->kind >= GP_CORE_EVENT_WORKER_READY && event->kind < GP_CORE_EVENT_WORKER_DIED;
     sim_process *process = &s->processes[h->number];
     sim_client *client = worker ? NULL : sim_find_client(s, &event->session);
-    bool lost = (worker ? h->link != process->link : client != NULL && h->link != client->link) &&
-                sim_mutation != SIM_MUTANT_NO_FENCE;
+    bool lost =
+        (worker ? h->link != process->link : client != NULL && h->link != client->link) && !PLANTED(NO_FENCE);
 
-    if (wire && sim_mutation == SIM_MUTANT_NO_FENCE)
+    if (wire && PLANTED(NO_FENCE))
         event->epoch = s->epoch;
     else if (h->epoch != s->epoch && (!wire || sim_chance(&s->network, 50)))
         return; /* what was on its way to a dead scheduler mostly dies with it */
