@@ -139,6 +139,20 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
     team_end();
 }
 
+/* Here the collective always fails first; above, that depends on timing. */
+TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
+{
+    gp_block *block = NULL;
+
+    BEGIN(3);
+    CHECK_STATUS(GP_ECORRUPT, run_block(&block, "missed_barrier", NULL, 0));
+    CHECK_CONTAINS(err.message, "worker 2: rank 2 gives up");
+    REQUIRE(block != NULL);
+    check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
+    gp_block_free(block);
+    team_end();
+}
+
 TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };

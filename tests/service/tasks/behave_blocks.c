@@ -156,6 +156,23 @@ GP_TASK gp_status one_of_many(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "rank %u was told to end", gp_task_index(task));
 }
 
+/* Rank 1 waits in a barrier that rank 3 never enters; rank 2 fails when it is asked to end.  Rank 3 returns after rank 2
+ * has begun: a rank that has not begun would be canceled. */
+GP_TASK gp_status missed_barrier(gp_task *task, gp_error *err)
+{
+    gp_task_message begun;
+
+    if (gp_task_index(task) == 1)
+        return gp_task_barrier(task, err);
+    if (gp_task_index(task) == 3)
+        return gp_task_receive(task, 2, 1, &begun, err);
+    if (gp_task_send(task, 3, 1, "", 1, err) != GP_OK)
+        return err->code;
+    while (!gp_task_canceled(task))
+        pause_ms(1);
+    return gp_fail(err, GP_ECORRUPT, "rank 2 gives up");
+}
+
 /* Each rank fails in its own words: the last one first, the others when they are asked to end.  Who has not begun then would be
  * canceled instead. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
