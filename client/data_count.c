@@ -27,7 +27,7 @@ static gp_status counts_fill(gp_data_counts *c, gp_error *err)
                                 .class_count = info->class_count,
                                 .class_names = info->class_names,
                                 .counts = c->counts };
-    return gp_store_count_classes(c->store, c->counts, err);
+    return gp_store_count_classes(c->store, c->counts, NULL, err);
 }
 
 gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_error *err)

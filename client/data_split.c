@@ -13,6 +13,8 @@
 
 #define LIST_BYTES_MAX ((size_t)4 << 30)
 
+enum { REPORT_EACH = 256 };
+
 /* The whole path of a sample: folders name their images below themselves, CSV files as they name them.  Objects are named with
  * the options of their source: the list says where they are wherever it is read. */
 static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
@@ -51,21 +53,25 @@ static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index,
     return status == GP_OK ? gp_buffer_append(list, "\n", 1, err) : status;
 }
 
-/* Whole or not at all. */
+/* Write the list of one part, whole or not at all. *written counts the samples of all lists so far. */
 static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
-                            const char *path, uint32_t *samples, gp_error *err)
+                            const char *path, uint32_t *samples, uint64_t *written,
+                            const gp_progress *progress, gp_error *err)
 {
+    const uint32_t total = gp_store_get_info(store)->count;
     gp_buffer list;
     uint32_t count = 0;
 
     gp_buffer_init(&list, LIST_BYTES_MAX);
     gp_status status = gp_buffer_printf(&list, err, "path,label\n");
 
-    for (uint32_t i = 0; i < gp_store_get_info(store)->count && status == GP_OK; i++) {
+    for (uint32_t i = 0; i < total && status == GP_OK; i++) {
         if (parts[i] != part)
             continue;
         status = row_put(&list, store, i, options, err);
         count++;
+        if (++*written % REPORT_EACH == 0 || *written == total)
+            gp_progress_report(progress, "writing lists", "samples", *written, total);
     }
     if (status == GP_OK)
         status = gp_file_write(path, list.data, list.bytes, err);
@@ -76,11 +82,12 @@ static gp_status list_write(const gp_store *store, const char *options, const ui
 }
 
 gp_status gp_data_split(const char *source, const double *sizes, const char *const *paths, uint32_t count,
-                        uint64_t seed, uint32_t *samples, gp_error *err)
+                        uint64_t seed, uint32_t *samples, const gp_progress *progress, gp_error *err)
 {
-    const gp_store_options images = { .any_size = true, .cache_bytes = 1 };
+    const gp_store_options images = { .any_size = true, .cache_bytes = 1, .progress = progress };
     char whole[GP_S3_SOURCE_BYTES_MAX] = "";
     gp_store *store = NULL;
+    uint64_t written = 0;
     uint8_t *parts = NULL;
     gp_status status = GP_OK;
 
@@ -109,7 +116,7 @@ gp_status gp_data_split(const char *source, const double *sizes, const char *con
         status = gp_store_split(store, sizes, count, seed, parts, err);
     for (uint32_t p = 0; p < count && status == GP_OK; p++)
         status = list_write(store, options != NULL ? options : "", parts, p, paths[p],
-                            samples != NULL ? &samples[p] : NULL, err);
+                            samples != NULL ? &samples[p] : NULL, &written, progress, err);
     gp_free(parts);
     gp_store_close(store);
     return status;

@@ -20,6 +20,7 @@
 
 #include <gradpool/error.h>
 #include <gradpool/metrics.h>
+#include <gradpool/progress.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -107,10 +108,12 @@ typedef struct gp_lease_request {
  *           samples of each class
  *   paths   [count], at most 16 lists FILE.csv: a header "path,label", then a line a sample; written whole or not at all
  *   samples [count], filled in: how many each list has; may be NULL
+ *   progress  of listing the source and writing the lists; NULL: no reports
  * The same seed divides in the same way.  GP_EUNSUPPORTED: a source that does not consist of files.  GP_EINVAL: shares over 1,
  * a class with fewer samples than wanted. */
 GP_API gp_status gp_data_split(const char *source, const double *sizes, const char *const *paths,
-                               uint32_t count, uint64_t seed, uint32_t *samples, gp_error *err);
+                               uint32_t count, uint64_t seed, uint32_t *samples, const gp_progress *progress,
+                               gp_error *err);
 
 /* What a source has. */
 typedef struct gp_data_facts {
@@ -275,6 +278,9 @@ typedef struct gp_train_request {
     /* How pixels become network input: "0..1", "0..255", "imagenet" or "MEAN,STD" (docs/onnx.md). NULL: as the model
      * states. Needed for byte data and a model of another program that does not state it. */
     const char *image_normalization;
+
+    const gp_progress
+        *data_progress; /* of listing or drawing the data in gp_training_new(); NULL: no reports */
 } gp_train_request;
 
 typedef struct gp_training gp_training; /* what a training leaves: weights, network, numbers */
@@ -423,6 +429,8 @@ typedef struct gp_predict_request {
     uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */
     const char *image_normalization; /* as in gp_train_request; also for `samples` of bytes */
     bool ignore_labels;              /* predict whatever classes the data have; nothing is compared */
+    /* Of listing class folders or drawing digits before the workers read them; NULL: no reports. */
+    const gp_progress *data_progress;
 } gp_predict_request;
 
 typedef struct gp_evaluation {

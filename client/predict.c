@@ -412,6 +412,9 @@ static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *p
     gp_fan_sums sums;
 
     snprintf(purpose, sizeof(purpose), "%s %.80s", what, p->request->model);
+    /* Before the lease: no worker waits for it, and each worker reads what is cached here. */
+    if (p->plan.data[0] != '\0' && p->request->data_progress != NULL)
+        gp_store_prepare(p->plan.data, GP_DATA_GIVEN, p->request->data_progress);
     gp_status status = pool_lease(pool, &p->request->lease, purpose, p->request->stop, err);
 
     if (status != GP_OK)

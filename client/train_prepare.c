@@ -127,6 +127,7 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
     images.class_count = run->class_count;
     images.on_bad = (gp_on_bad)run->options.on_bad;
     images.cache_bytes = gp_store_cache_bytes(run->options.image_cache);
+    images.progress = run->request->data_progress;
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }
 

@@ -64,7 +64,7 @@ static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
 
     status = weights == NULL
                  ? gp_fail(err, GP_ENOMEM, "no memory for the weights of %" PRIu32 " classes", classes)
-                 : gp_balance_store(balance, store, weights, err);
+                 : gp_balance_store(balance, store, weights, run->request->data_progress, err);
     text[0] = '\0';
     for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
         used += (size_t)snprintf(text + used, bytes - used, "%s%.6g", k == 0 ? "" : " ", weights[k]);

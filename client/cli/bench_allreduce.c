@@ -69,14 +69,17 @@ typedef struct exchange_row {
     double seconds, wait;
 } exchange_row;
 
+/* Measure one size on one number of workers and fill in the row. `order` is "3 of 6". */
 static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const char *path, exchange_row *row,
-                                  gp_error *err)
+                                  const char *order, const gp_progress *progress, gp_error *err)
 {
     const bench_options *options = call->options;
-    char data[128], devices[256];
+    char data[128], devices[256], activity[128], size[40];
     probe_result result;
     gp_status status = network_write(path, row->bytes, data, sizeof(data), 4 * row->workers, err);
 
+    snprintf(activity, sizeof(activity), "measurement %s, %s on %" PRIu32 " workers", order,
+             cli_bytes((double)row->bytes, size, sizeof(size)), row->workers);
     if (status == GP_OK)
         status =
             probe_run(&result, pool,
@@ -89,7 +92,9 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
                                         .workers = row->workers,
                                         .batch = row->workers,
                                         .steps = (uint32_t)options->steps,
-                                        .seconds = 5 },
+                                        .seconds = 5,
+                                        .progress = progress,
+                                        .activity = activity },
                       err);
     if (status != GP_OK)
         return status;
@@ -162,6 +167,9 @@ int bench_allreduce(cli_call *call)
     gp_pool *pool = NULL;
     gp_error err;
     int file;
+    cli_progress progress;
+    const gp_progress reports = cli_progress_reports(&progress);
+    char order[32];
 
     count = bench_counts(call, counts);
     const uint32_t size_count = count > 0 ? sizes_parse(call, sizes) : 0;
@@ -175,11 +183,15 @@ int bench_allreduce(cli_call *call)
     if (file >= 0)
         close(file);
     cli_catch_interrupts();
+    cli_progress_begin(call, &progress, "steps");
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         for (uint32_t k = 0; k < size_count && counts[i] > 1 && status == GP_OK; k++) {
             rows[used] = (exchange_row){ .workers = counts[i], .bytes = sizes[k] };
-            status = exchange_measure(call, pool, path, &rows[used++], &err);
+            snprintf(order, sizeof(order), "%zu of %" PRIu32, used + 1,
+                     (count - (counts[0] == 1)) * size_count);
+            status = exchange_measure(call, pool, path, &rows[used++], order, &reports, &err);
         }
+    cli_progress_end(&progress);
     gp_pool_close(pool);
     if (file >= 0)
         unlink(path);

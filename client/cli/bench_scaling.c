@@ -31,6 +31,9 @@ typedef struct scaling_run {
     uint64_t images, pending, epoch_steps;
     uint32_t epoch;
     bool validated, skip;
+    uint64_t steps_planned;
+    gp_progress progress;
+    char activity[64]; /* name of the training in the reports of its steps */
 } scaling_run;
 
 typedef struct scaling {
@@ -38,6 +41,7 @@ typedef struct scaling {
     const bench_options *options;
     scaling_run runs[BENCH_COUNTS_MAX];
     uint32_t count;
+    cli_progress progress;
 } scaling;
 
 static void point_add(scaling_run *run, double seconds, double accuracy)
@@ -57,12 +61,20 @@ static void epoch_end(scaling_run *run)
     run->epoch_steps = 0;
 }
 
+static void on_begin(void *context, const gp_train_facts *facts)
+{
+    scaling_run *run = context;
+
+    run->steps_planned = (uint64_t)facts->steps_per_epoch * facts->epochs;
+}
+
 static void on_step(void *context, const gp_train_step *step)
 {
     scaling_run *run = context;
 
     if (step->rank != 0)
         return;
+    gp_progress_report(&run->progress, run->activity, "steps", step->step, run->steps_planned);
     if (step->epoch != run->epoch)
         epoch_end(run);
     run->epoch = step->epoch;
@@ -118,11 +130,17 @@ static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error
         .lease = { .workers_min = run->workers,
                    .workers_max = run->workers,
                    .devices = bench_devices(options, run->workers, devices) },
-        .events = { NULL, on_step, on_check, run },
+        .events = { on_begin, on_step, on_check, run },
         .stop = &cli_stop,
+        .data_progress = &run->progress,
     };
+
+    run->progress = cli_progress_reports(&s->progress);
+    snprintf(run->activity, sizeof(run->activity), "training %zu of %" PRIu32 ", %" PRIu32 " worker%s",
+             (size_t)(run - s->runs) + 1, s->count, run->workers, gp_plural(run->workers));
     gp_status status = gp_train(&training, pool, &request, err);
 
+    cli_progress_end(&s->progress);
     if (status != GP_OK)
         return status;
     epoch_end(run);
@@ -277,6 +295,7 @@ static gp_status scaling_run_all(scaling *s, gp_error *err)
     gp_pool *pool = NULL;
     gp_status status = cli_open(s->call, false, &pool, err);
 
+    cli_progress_begin(s->call, &s->progress, "steps");
     for (uint32_t i = 0; i < s->count && status == GP_OK; i++) {
         if (!s->options->common.quiet && !s->options->common.json)
             fprintf(stderr, "training on %" PRIu32 " worker%s: mini-batch %" PRIu32 ", rate %g\n",

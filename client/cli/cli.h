@@ -201,12 +201,15 @@ typedef struct cli_progress {
     int64_t first_ms;           /* when the first call with done > 0 came; 0: not yet */
     uint64_t first_done;        /* rates count from there, so that the start does not spoil them */
     bool tell;
+    char activity[64]; /* of the last report of a gp_progress; "": none */
 } cli_progress;
 
 void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit);
 /* count: 0 = not known; name: of what is processed, or "" */
 void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, uint64_t count);
 void cli_progress_end(const cli_progress *progress); /* removes the line */
+/* Return a gp_progress whose reports go to `progress`, which has begun. Each activity has its own rate. */
+gp_progress cli_progress_reports(cli_progress *progress);
 
 /* "227328 of 3000000 samples, 7 %, 14800 samples/s, 3 m 20 s left" into text, which is returned.
  *   unit     "samples"; NULL: done, count and rate are bytes

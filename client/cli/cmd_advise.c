@@ -57,6 +57,8 @@ typedef struct advise {
     double commit_s; /* of one worker; in the model's fixed time */
     uint32_t best;
     probe_result check;
+    cli_progress progress;
+    uint32_t planned, begun; /* measurements: of the command; so far */
 } advise;
 
 static void tell(const advise *a, const char *what, uint32_t workers, const probe_result *r)
@@ -70,6 +72,11 @@ static void tell(const advise *a, const char *what, uint32_t workers, const prob
 static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char *what, probe_result *out,
                          gp_error *err)
 {
+    const gp_progress reports = cli_progress_reports(&a->progress);
+    char activity[64];
+
+    snprintf(activity, sizeof(activity), "measurement %" PRIu32 " of %" PRIu32 ", %s on %" PRIu32 " worker%s",
+             ++a->begun, a->planned, what, workers, gp_plural(workers));
     const probe_request request = { .network = a->options->network,
                                     .data = a->options->data,
                                     .options = a->call->train,
@@ -77,26 +84,36 @@ static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char
                                     .workers = workers,
                                     .batch = batch,
                                     .steps = (uint32_t)a->options->steps,
-                                    .seconds = SECONDS };
+                                    .seconds = SECONDS,
+                                    .progress = &reports,
+                                    .activity = activity };
     gp_status status = probe_run(out, a->pool, &request, err);
+
+    cli_progress_end(&a->progress);
 
     if (status == GP_OK)
         tell(a, what, workers, out);
     return status;
 }
 
-/* The shares of one worker: the whole batch, and what it would have of it on most workers. */
-static gp_status measure_one(advise *a, gp_error *err)
+/* Return the second batch that one worker is measured with: its share of the batch on the most workers. */
+static uint32_t part_of(const advise *a)
 {
     const uint32_t whole = a->model.batch;
     uint32_t part = a->model.per_worker ? whole / 2 : (whole + a->most - 1) / a->most;
-    probe_result first, second;
-    gp_status status = measure(a, 1, whole, "compute", &first, err);
 
     if (part == whole)
         part = whole / 2;
-    if (part < 1)
-        part = 1;
+    return part < 1 ? 1 : part;
+}
+
+/* Measure one worker with the whole batch and with a share of it. */
+static gp_status measure_one(advise *a, gp_error *err)
+{
+    const uint32_t whole = a->model.batch, part = part_of(a);
+    probe_result first, second;
+    gp_status status = measure(a, 1, whole, "compute", &first, err);
+
     if (status == GP_OK)
         status = part < whole ? measure(a, 1, part, "compute", &second, err) : GP_OK;
     if (status != GP_OK)
@@ -114,6 +131,22 @@ static gp_status measure_one(advise *a, gp_error *err)
     return GP_OK;
 }
 
+/* Return the number of workers whose exchange is measured after that of n workers. */
+static uint32_t exchange_next(const advise *a, uint32_t n)
+{
+    return n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
+}
+
+/* Return the number of measurements of the command. */
+static uint32_t measurements_count(const advise *a)
+{
+    uint32_t count = (part_of(a) < a->model.batch ? 2 : 1) + a->options->check, points = 0;
+
+    for (uint32_t n = 2; n <= a->measured && points < ADVICE_POINTS_MAX; n = exchange_next(a, n))
+        points++;
+    return count + points;
+}
+
 /* The whole gradient over 2, 4, 8, ... and all workers, with one sample each: almost all of the step is the exchange.
  * Where workers share the update, part of the exchange is in their commit, and less of an update. */
 static gp_status measure_exchange(advise *a, gp_error *err)
@@ -128,7 +161,7 @@ static gp_status measure_exchange(advise *a, gp_error *err)
             a->model.points[a->model.point_count++] = (struct advice_point){
                 n, fmax(0, result.exchange_s + result.wait_s + result.commit_s - a->commit_s)
             };
-        n = n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
+        n = exchange_next(a, n);
     }
     return status;
 }
@@ -145,6 +178,8 @@ static gp_status advise_measure(advise *a, gp_error *err)
     a->most = a->lease.workers_max != 0 ? a->lease.workers_max : pool_workers;
     a->measured = a->most < pool_workers ? a->most : pool_workers;
     a->model.batch = advice_batch(a->call->train, &a->model.per_worker);
+    a->planned = measurements_count(a);
+    cli_progress_begin(a->call, &a->progress, "steps");
     status = measure_one(a, err);
     if (status == GP_OK)
         status = measure_exchange(a, err);

@@ -123,14 +123,19 @@ static int data_get(cli_call *call, const char *name)
 static int data_make(cli_call *call, const char *what, const char *directory)
 {
     const data_options *options = call->options;
+    cli_progress progress;
     gp_error err;
 
     if (strcmp(what, "digits") != 0)
         return cli_usage(call, "unknown data '%s'; there is: make digits DIR", what);
     if (!options->common.quiet)
         fprintf(stderr, "drawing %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
+    cli_progress_begin(call, &progress, "digits");
+    const gp_progress reports = cli_progress_reports(&progress);
     gp_status status = gp_digits_write(directory, (uint32_t)options->count, (uint32_t)options->test_count,
-                                       (uint64_t)options->seed, &err);
+                                       (uint64_t)options->seed, &reports, &err);
+
+    cli_progress_end(&progress);
 
     if (status != GP_OK)
         return cli_fail(call, &err);

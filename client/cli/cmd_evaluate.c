@@ -240,13 +240,18 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
                                    .skip = evaluate_skip,
                                    .context = e,
                                    .stop = &cli_stop };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
     gp_status status = cli_lease_request(call, pool, &request.lease, err);
 
     if (status != GP_OK)
         return status;
     fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &e->progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
     status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
+    cli_progress_end(&reading);
     cli_progress_end(&e->progress);
     if (status != GP_OK)
         return status;

@@ -193,6 +193,8 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
 {
     const predict_options *options = call->options;
     drawing d = { .left_out = images };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
                                    .image_normalization = options->image_normalization,
@@ -222,7 +224,10 @@ static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *ima
         return status;
     fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &d.progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
     status = gp_predict(result, pool, &request, err);
+    cli_progress_end(&reading);
     cli_progress_end(&d.progress);
     return pixels_close(&d.sink, status, err);
 }
@@ -232,6 +237,8 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
 {
     const predict_options *options = call->options;
     predict_sink sink = { .left_out = images, .given = options->data };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
     rows_form form;
     gp_predict_request request = { .model = options->model,
                                    .data = options->data,
@@ -260,7 +267,10 @@ static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *p
     request.pixel_classes = form == ROWS_ARRAY;
     fit_request(call, &request, &options->fit);
     cli_progress_begin(call, &sink.progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
     status = gp_predict(result, pool, &request, err);
+    cli_progress_end(&reading);
     cli_progress_end(&sink.progress);
     *scores = sink.scores;
     return rows_close(&sink.rows, status, err);

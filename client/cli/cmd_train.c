@@ -449,6 +449,10 @@ static gp_status train_mark_job(const cli_call *call, gp_error *err)
 static gp_status train_prepare(gp_session *session, gp_training **training, gp_error *err)
 {
     const train_options *options = session->options;
+    cli_progress progress;
+
+    cli_progress_begin(session->call, &progress, "samples");
+    const gp_progress reports = cli_progress_reports(&progress);
 
     session->request =
         (gp_train_request){ .network = given_or_null(options->network),
@@ -469,8 +473,13 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                             .classes = given_or_null(options->classes),
                             .head_learn_rate_factor = { options->head_factor[0], options->head_factor[1] },
                             .freeze_up_to = given_or_null(options->freeze_up_to),
-                            .image_normalization = given_or_null(options->image_normalization) };
-    return gp_training_new(training, &session->request, err);
+                            .image_normalization = given_or_null(options->image_normalization),
+                            .data_progress = &reports };
+    gp_status status = gp_training_new(training, &session->request, err);
+
+    cli_progress_end(&progress);
+    session->request.data_progress = NULL; /* its context ends here */
+    return status;
 }
 
 static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)

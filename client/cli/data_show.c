@@ -31,10 +31,11 @@ static void part_close(data_part *part)
     gp_free(part->weights);
 }
 
-/* A source without such a part is fine. */
-static gp_status part_open(data_part *part, const char *source, gp_data_role role, gp_error *err)
+/* Open one part of the source and count its classes. A missing part is no error, except for training. */
+static gp_status part_open(data_part *part, const char *source, gp_data_role role,
+                           const gp_progress *progress, gp_error *err)
 {
-    const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1, .progress = progress };
     gp_status status = gp_store_open_with(&part->store, source, role, &options, err);
 
     if (status == GP_ENOENT && role != GP_DATA_TRAIN)
@@ -50,7 +51,7 @@ static gp_status part_open(data_part *part, const char *source, gp_data_role rol
         return gp_fail(err, GP_ENOMEM, "no memory to count classes");
     uint64_t *within = classes ? NULL : part->counts + info->class_count + 1;
 
-    status = gp_store_count_within(part->store, part->counts, within, err);
+    status = gp_store_count_within(part->store, part->counts, within, progress, err);
     if (status == GP_OK)
         gp_balance_weights(GP_BALANCE_MEDIAN, part->counts, within, info->class_count, part->weights);
     return status;
@@ -187,17 +188,18 @@ static void show_text(const data_part *parts, int count)
 
 /* Open the parts of a source: what a training reads, what it validates on, and what evaluate and predict read if that is
  * another part. */
-static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *source, gp_error *err)
+static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *source,
+                            const gp_progress *progress, gp_error *err)
 {
     parts[0].name = "train";
     parts[1].name = "test";
     *count = 2;
-    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, err);
+    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, progress, err);
 
     if (status == GP_OK)
-        status = part_open(&parts[1], source, GP_DATA_TEST, err);
+        status = part_open(&parts[1], source, GP_DATA_TEST, progress, err);
     if (status == GP_OK && parts[1].store != NULL)
-        status = part_open(&parts[2], source, GP_DATA_GIVEN, err);
+        status = part_open(&parts[2], source, GP_DATA_GIVEN, progress, err);
     if (status == GP_OK && parts[2].store != NULL &&
         gp_store_get_info(parts[2].store)->fingerprint != gp_store_get_info(parts[1].store)->fingerprint) {
         parts[1].name = "validation";
@@ -212,8 +214,13 @@ int data_show(cli_call *call, const char *source)
     data_part parts[PARTS_MAX] = { 0 };
     gp_error err;
     int count;
-    gp_status status = parts_open(parts, &count, source, &err);
+    cli_progress progress;
 
+    cli_progress_begin(call, &progress, "samples");
+    const gp_progress reports = cli_progress_reports(&progress);
+    gp_status status = parts_open(parts, &count, source, &reports, &err);
+
+    cli_progress_end(&progress);
     if (status == GP_OK && ((const cli_common *)call->options)->json)
         show_json(gp_store_get_info(parts[0].store)->source, parts, count);
     else if (status == GP_OK)
@@ -249,6 +256,7 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
     uint32_t samples[GP_SPLIT_PARTS_MAX];
     gp_error err;
     int code = CLI_OK;
+    cli_progress progress;
     uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
     uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
 
@@ -263,9 +271,15 @@ int data_split(cli_call *call, const char *source, const char *sizes, const char
         if (*end != '\0')
             code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
     }
-    if (code == CLI_OK &&
-        gp_data_split(source, numbers, (const char *const *)paths, path_count, seed, samples, &err) != GP_OK)
-        code = cli_fail(call, &err);
+    if (code == CLI_OK) {
+        cli_progress_begin(call, &progress, "samples");
+        const gp_progress reports = cli_progress_reports(&progress);
+        gp_status status = gp_data_split(source, numbers, (const char *const *)paths, path_count, seed,
+                                         samples, &reports, &err);
+
+        cli_progress_end(&progress);
+        code = status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    }
     for (uint32_t p = 0; code == CLI_OK && p < path_count && !((const cli_common *)call->options)->quiet; p++)
         printf("%s: %u sample%s\n", paths[p], samples[p], gp_plural(samples[p]));
     gp_free(sizes_text);

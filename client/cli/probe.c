@@ -54,6 +54,9 @@ static void on_step(void *context, const gp_train_step *step)
     probe *p = context;
     const uint64_t at = step->step - 1;
 
+    if (step->rank == 0)
+        gp_progress_report(p->request->progress, p->request->activity, "steps",
+                           at < WARM_UP ? 0 : at - WARM_UP + 1, p->request->steps);
     if (at < WARM_UP || at - WARM_UP >= STEPS_MAX) {
         if (step->rank == 0)
             p->last_s = step->seconds;
@@ -142,7 +145,8 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
                                .options = options,
                                .lease = request->lease,
                                .events = { on_begin, on_step, NULL, p },
-                               .stop = &cli_stop };
+                               .stop = &cli_stop,
+                               .data_progress = request->progress };
 
     train.lease.workers_min = train.lease.workers_max = request->workers;
     gp_status status = gp_train(&training, pool, &train, err);

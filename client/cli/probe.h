@@ -13,9 +13,11 @@ typedef struct probe_request {
         *options;           /* of the training, "name=value"; what decides its length and batch is replaced */
     const char *extra;      /* one option more; or NULL */
     gp_lease_request lease; /* workers_min and workers_max are filled in here */
-    uint32_t workers, batch; /* batch: of all workers together */
-    uint32_t steps;          /* that are timed, at most */
-    double seconds;          /* then at least 10 are enough */
+    uint32_t workers, batch;     /* batch: of all workers together */
+    uint32_t steps;              /* that are timed, at most */
+    double seconds;              /* then at least 10 are enough */
+    const gp_progress *progress; /* of opening the data, and of the timed steps */
+    const char *activity;        /* name of the measurement in the reports of its steps */
 } probe_request;
 
 /* Medians over the timed steps; times of the parts are means over the workers. */

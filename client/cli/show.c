@@ -223,6 +223,24 @@ void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, 
             cli_progress_words(words, sizeof(words), progress->unit, done, count, rate));
 }
 
+static void progress_report(void *context, const char *activity, const char *unit, uint64_t done,
+                            uint64_t count)
+{
+    cli_progress *progress = context;
+
+    if (strncmp(progress->activity, activity, sizeof(progress->activity) - 1) != 0) {
+        snprintf(progress->activity, sizeof(progress->activity), "%s", activity);
+        progress->first_ms = 0;
+    }
+    progress->unit = unit;
+    cli_progress_show(progress, activity, done, count);
+}
+
+gp_progress cli_progress_reports(cli_progress *progress)
+{
+    return (gp_progress){ progress_report, progress };
+}
+
 void cli_progress_end(const cli_progress *progress)
 {
     if (progress->shown_ms != 0)

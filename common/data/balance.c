@@ -40,7 +40,8 @@ void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64
         weights[k] = counts[k] == 0 ? 1 : unit * (double)(by_image ? within[k] : total) / (double)counts[k];
 }
 
-gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *weights, gp_error *err)
+gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *weights,
+                           const gp_progress *progress, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
     uint64_t *counts, *within;
@@ -52,7 +53,7 @@ gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *we
     if (counts == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to count %u classes", info->class_count);
     within = counts + info->class_count + 1;
-    status = gp_store_count_within(store, counts, within, err);
+    status = gp_store_count_within(store, counts, within, progress, err);
     if (status == GP_OK)
         gp_balance_weights(balance, counts, gp_store_has_class(info) ? NULL : within, info->class_count,
                            weights);

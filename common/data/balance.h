@@ -26,6 +26,7 @@ void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64
 
 /* gp_balance_store -- the same of a store's own classes, all of whose targets are read.
  * GP_EINVAL: its targets are no classes. */
-gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *weights, gp_error *err);
+gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *weights,
+                           const gp_progress *progress, gp_error *err);
 
 #endif

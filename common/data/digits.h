@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/progress.h"
 
 enum { GP_DIGITS_SIDE = 28, GP_DIGITS_PIXELS = 784, GP_DIGITS_COUNT_MAX = 10000000, GP_DIGITS_SEED = 1 };
 
@@ -22,9 +23,10 @@ int gp_digits_draw(uint8_t pixel[GP_DIGITS_PIXELS], uint64_t seed, uint32_t inde
 
 /* gp_digits_write -- make the data set `directory`: train-* and t10k-* as gzipped IDX files.
  *   directory  must not be there, or be empty; the one above it must be there
+ *   progress   NULL: no reports
  * All of it appears at once by a rename, or nothing does.  GP_EINVAL: a count that is not 1 to GP_DIGITS_COUNT_MAX.
  * GP_ESTATE: the directory is not empty. */
 gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
-                          gp_error *err);
+                          const gp_progress *progress, gp_error *err);
 
 #endif

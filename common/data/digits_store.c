@@ -13,11 +13,18 @@
 #include "common/data/idx.h"
 #include "common/data/store_ops.h"
 
-enum { COUNT_DEFAULT = 60000, TEST_SHARE = 6 };
+enum { COUNT_DEFAULT = 60000, TEST_SHARE = 6, REPORT_EACH = 256 };
 
 typedef struct digits_request {
     uint32_t first, count;
+    const gp_progress *progress;
 } digits_request;
+
+static void digits_report(const gp_progress *progress, uint64_t done, uint64_t count)
+{
+    if (done % REPORT_EACH == 0 || done == count)
+        gp_progress_report(progress, "drawing", "digits", done, count);
+}
 
 /* Draw the pixels of all digits, then their labels: a gp_decoder. */
 static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *err)
@@ -28,40 +35,62 @@ static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *
 
     (void)err;
     assert(bytes == (size_t)request->count * (GP_DIGITS_PIXELS + sizeof(*labels)));
-    for (uint32_t i = 0; i < request->count; i++)
+    for (uint32_t i = 0; i < request->count; i++) {
         labels[i] =
             gp_digits_draw(samples + (size_t)i * GP_DIGITS_PIXELS, GP_DIGITS_SEED, request->first + i);
+        digits_report(request->progress, i + 1, request->count);
+    }
     return GP_OK;
 }
 
+/* Read COUNT of "digits:COUNT"; rest is "" or COUNT. Return false if it is malformed. */
+static bool count_parse(uint32_t *count, const char *rest)
+{
+    int end = 0;
+
+    *count = COUNT_DEFAULT;
+    return rest[0] == '\0' ||
+           (sscanf(rest, "%8u%n", count, &end) == 1 && rest[end] == '\0' && strpbrk(rest, "+- \t") == NULL &&
+            *count >= 1 && *count <= GP_DIGITS_COUNT_MAX);
+}
+
+static size_t digits_bytes(uint32_t count)
+{
+    return (size_t)count * (GP_DIGITS_PIXELS + sizeof(int32_t));
+}
+
+bool gp_digits_are_cached(const char *rest)
+{
+    uint32_t count;
+
+    return count_parse(&count, rest) && digits_bytes(count) / TEST_SHARE >= GP_DECODED_BYTES_MIN &&
+           digits_bytes(count) <= GP_DECODED_CACHE_BYTES / 2;
+}
+
 gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                               gp_error *err)
+                               const gp_progress *progress, gp_error *err)
 {
     gp_store_info info = { .source = source,
                            .kind = "digits",
-                           .count = COUNT_DEFAULT,
                            .channels = 1,
                            .height = GP_DIGITS_SIDE,
                            .width = GP_DIGITS_SIDE,
                            .dtype = GP_U8,
                            .class_count = 10 };
-    digits_request request = { 0 };
+    digits_request request = { .progress = progress };
     gp_decoded decoded;
     gp_status status;
     char key[80];
     size_t bytes;
-    int end = 0;
 
-    if (source[strlen("digits")] == ':' &&
-        (sscanf(rest, "%8u%n", &info.count, &end) != 1 || rest[end] != '\0' ||
-         strpbrk(rest, "+- \t") != NULL || info.count < 1 || info.count > GP_DIGITS_COUNT_MAX))
+    if (!count_parse(&info.count, rest) || (rest[0] == '\0' && source[strlen("digits")] == ':'))
         return gp_fail(err, GP_EINVAL, "\"%s\" is not digits or digits:COUNT with a COUNT of 1 to %d", source,
                        GP_DIGITS_COUNT_MAX);
     if (role == GP_DATA_TEST)
         info.count = (info.count + TEST_SHARE - 1) / TEST_SHARE;
     request.count = info.count;
     request.first = role == GP_DATA_TEST ? GP_DIGITS_TEST_FIRST : 0;
-    bytes = (size_t)info.count * (GP_DIGITS_PIXELS + sizeof(int32_t));
+    bytes = digits_bytes(info.count);
     snprintf(key, sizeof(key), "digits %d seed %d first %u count %u", GP_DIGITS_VERSION, GP_DIGITS_SEED,
              request.first, request.count);
     status = gp_decoded_get(&decoded, bytes < GP_DECODED_BYTES_MIN ? NULL : key, bytes, digits_decode,
@@ -69,9 +98,15 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
     return status == GP_OK ? gp_store_open_decoded(out, &info, &decoded, NULL, err) : status;
 }
 
-/* One role's two files. */
+/* What the reports of one role add to. */
+typedef struct digits_part {
+    const gp_progress *progress;
+    uint64_t before, total; /* digits of the roles before; of all roles */
+} digits_part;
+
+/* Write the two files of one role. */
 static gp_status pair_write(const char *directory, const char *prefix, uint32_t first, uint32_t count,
-                            uint64_t seed, gp_error *err)
+                            uint64_t seed, const digits_part *part, gp_error *err)
 {
     char path[PATH_MAX];
     gp_idx images = { .rank = 3,
@@ -86,15 +121,17 @@ static gp_status pair_write(const char *directory, const char *prefix, uint32_t 
     labels.data = classes;
     if (pixels == NULL || classes == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for %u digits", count);
-    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         classes[i] = (uint8_t)gp_digits_draw(pixels + (size_t)i * GP_DIGITS_PIXELS, seed, first + i);
+        digits_report(part->progress, part->before + i + 1, part->total);
+    }
     if (status == GP_OK) {
         snprintf(path, sizeof(path), "%s/%s-images-idx3-ubyte.gz", directory, prefix);
-        status = gp_idx_write(path, &images, true, err);
+        status = gp_idx_write(path, &images, true, part->progress, err);
     }
     if (status == GP_OK) {
         snprintf(path, sizeof(path), "%s/%s-labels-idx1-ubyte.gz", directory, prefix);
-        status = gp_idx_write(path, &labels, true, err);
+        status = gp_idx_write(path, &labels, true, NULL, err);
     }
     gp_free(pixels);
     gp_free(classes);
@@ -131,8 +168,9 @@ static bool directory_is_free(const char *directory)
 }
 
 gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
-                          gp_error *err)
+                          const gp_progress *progress, gp_error *err)
 {
+    const uint64_t total = (uint64_t)train_count + test_count;
     char draft[PATH_MAX - 64]; /* beside the directory, so that a rename can do; file names fit behind it */
     size_t length = strlen(directory);
     gp_status status;
@@ -152,9 +190,10 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
                        directory);
     if (mkdir(draft, 0777) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", draft);
-    status = pair_write(draft, "train", 0, train_count, seed, err);
+    status = pair_write(draft, "train", 0, train_count, seed, &(digits_part){ progress, 0, total }, err);
     if (status == GP_OK)
-        status = pair_write(draft, "t10k", GP_DIGITS_TEST_FIRST, test_count, seed, err);
+        status = pair_write(draft, "t10k", GP_DIGITS_TEST_FIRST, test_count, seed,
+                            &(digits_part){ progress, train_count, total }, err);
     if (status == GP_OK && rename(draft, directory) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", draft, directory);
     if (status != GP_OK)

@@ -221,7 +221,7 @@ static gp_status source_open(gp_store **out, const char *source, gp_data_role ro
         return gp_store_open_synthetic(out, source, rest, part, err);
     rest = after_word(source, "digits");
     if (rest != NULL)
-        return gp_store_open_digits(out, source, rest, part, err);
+        return gp_store_open_digits(out, source, rest, part, options->progress, err);
     if (gp_s3_is(source))
         return gp_s3_store_open(out, source, role, options, err);
     if (gp_lent_is(source))
@@ -262,6 +262,28 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
     }
     *out = store;
     return GP_OK;
+}
+
+void gp_store_prepare(const char *source, gp_data_role role, const gp_progress *progress)
+{
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1, .progress = progress };
+    const char *rest = after_word(source, "digits");
+    char path[PATH_MAX];
+    gp_store *store;
+
+    if (rest != NULL) {
+        if (gp_digits_are_cached(rest) && gp_store_open_with(&store, source, role, &options, NULL) == GP_OK)
+            gp_store_close(store);
+        return;
+    }
+    if (after_word(source, "synthetic") != NULL || gp_s3_is(source) || gp_lent_is(source) ||
+        is_file(source) || gp_store_find(path, sizeof(path), source, NULL) != GP_OK ||
+        gp_store_is_npy(path) || gp_pixels_is(path) || gp_store_is_idx(path) || !gp_folder_is(path))
+        return;
+    gp_image_list list;
+
+    gp_folder_list(&list, path, role, &options, NULL);
+    gp_image_list_deinit(&list);
 }
 
 gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err)

@@ -17,7 +17,7 @@
 #include "common/data/image_index.h"
 #include "common/data/image_store.h"
 
-enum { DEPTH_MAX = 32, ENTRIES_MAX = 1 << 30 };
+enum { DEPTH_MAX = 32, ENTRIES_MAX = 1 << 30, REPORT_EACH = 1024 };
 
 /* A name of a directory: sorted by key, then by what follows it. */
 typedef struct folder_name {
@@ -41,6 +41,7 @@ typedef struct folder_walk {
         ino_t inode;
     } above[DEPTH_MAX]; /* the directories that lead to it */
     int depth;
+    uint32_t class_done, class_count; /* class folders listed; in all, 0: the source has none */
 } folder_walk;
 
 static void name_list_init(name_list *list)
@@ -128,9 +129,23 @@ static unsigned char entry_type(int fd, const struct dirent *entry)
     return S_ISDIR(stat_.st_mode) ? DT_DIR : S_ISREG(stat_.st_mode) ? DT_REG : DT_UNKNOWN;
 }
 
-/* The directory's images and sub-directories, both sorted; files may be NULL. */
+/* Report how far the walk is. The number of files is not known before the end, that of the class folders is.
+ *   names  read of the directory in hand */
+static void walk_report(const folder_walk *walk, uint32_t names)
+{
+    if (walk->class_count > 1)
+        gp_progress_report(walk->options->progress, "listing", "class folders", walk->class_done,
+                           walk->class_count);
+    else
+        gp_progress_report(walk->options->progress, "listing", "files", (uint64_t)walk->list->count + names,
+                           0);
+}
+
+/* Read a directory's images and sub-directories, both sorted.
+ *   files  NULL: images count as others
+ *   walk   whose progress is reported; NULL: no reports */
 static gp_status directory_read(DIR *directory, const char *path, name_list *files, name_list *folders,
-                                uint64_t *others, gp_error *err)
+                                uint64_t *others, const folder_walk *walk, gp_error *err)
 {
     struct dirent *entry;
     gp_status status = GP_OK;
@@ -147,6 +162,8 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
             status = name_list_add(files, entry->d_name, err);
         else
             (*others)++;
+        if (walk != NULL && files != NULL && type == DT_REG && files->count % REPORT_EACH == 0)
+            walk_report(walk, files->count);
     }
     if (status == GP_OK && errno != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot list %s", path);
@@ -175,7 +192,7 @@ static gp_status folders_read(gp_image_list *list, name_list *folders, const cha
     else
         status = gp_image_list_add_stamp(list, path, &stat_, err);
     if (status == GP_OK)
-        status = directory_read(directory, path, NULL, folders, others, err);
+        status = directory_read(directory, path, NULL, folders, others, NULL, err);
     closedir(directory);
     return status;
 }
@@ -259,7 +276,7 @@ static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
         return folder_bad(walk, status, told);
     name_list_init(&files);
     name_list_init(&folders);
-    status = directory_read(directory, walk->path, &files, &folders, &walk->list->others, err);
+    status = directory_read(directory, walk->path, &files, &folders, &walk->list->others, walk, err);
     closedir(directory);
     if (status == GP_OK && files.count > 0)
         status = gp_image_list_add_place(walk->list, walk->path, &place, err);
@@ -360,13 +377,14 @@ static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
     return GP_OK;
 }
 
-/* The class folders of walk->path, in order.  A class that the names do not have is an error; one without a folder is
- * one only where the names come from. */
+/* List the class folders of walk->path, in order. A folder whose name is no class is an error. A class without a folder is an
+ * error only if the names come from these folders. */
 static gp_status walk_classes(folder_walk *walk, const name_list *folders, bool names_are_ours, gp_error *err)
 {
     size_t length = strlen(walk->path);
     gp_status status = GP_OK;
 
+    walk->class_count = folders->count;
     for (uint32_t i = 0; i < folders->count && status == GP_OK; i++) {
         const char *name = name_text(folders, i);
         int32_t label = gp_image_list_find_class(walk->list, name);
@@ -382,6 +400,8 @@ static gp_status walk_classes(folder_walk *walk, const name_list *folders, bool 
         walk->path[length] = '\0';
         if (status == GP_OK && walk->list->count == before && names_are_ours)
             status = class_empty(walk, (uint32_t)label, err);
+        walk->class_done++;
+        walk_report(walk, 0);
     }
     return status;
 }

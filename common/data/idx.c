@@ -201,7 +201,8 @@ void gp_idx_deinit(gp_idx *idx)
     idx->data = NULL;
 }
 
-static gp_status body_write(gzFile file, const gp_idx *idx, const char *path, gp_error *err)
+static gp_status body_write(gzFile file, const gp_idx *idx, const char *path, const gp_progress *progress,
+                            gp_error *err)
 {
     uint8_t header[HEADER_MAX];
 
@@ -216,11 +217,13 @@ static gp_status body_write(gzFile file, const gp_idx *idx, const char *path, gp
         if (gzwrite(file, idx->data + done, (unsigned)part) <= 0)
             return gp_fail_errno(err, GP_EIO, "cannot write %s after %zu bytes", path, done);
         done += part;
+        gp_progress_report(progress, "writing", NULL, done, idx->bytes);
     }
     return GP_OK;
 }
 
-gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, gp_error *err)
+gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, const gp_progress *progress,
+                       gp_error *err)
 {
     char temporary[PATH_MAX];
     gzFile file;
@@ -239,7 +242,7 @@ gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, gp_error 
         unlink(temporary);
         return gp_fail(err, GP_ENOMEM, "no memory to write %s", path);
     }
-    status = body_write(file, idx, temporary, err);
+    status = body_write(file, idx, temporary, progress, err);
     if (gzclose(file) != Z_OK && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
     if (status == GP_OK && rename(temporary, path) != 0)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/progress.h"
 #include "common/data/decoded.h"
 
 enum { GP_IDX_RANK_MAX = 3 };
@@ -33,7 +34,9 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
 void gp_idx_deinit(gp_idx *idx);
 
 /* gp_idx_write -- write idx (data borrowed) to path, gzipped or plain, by way of PATH.tmp and a rename: whatever
- * happens, PATH is whole or as it was. */
-gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, gp_error *err);
+ * happens, PATH is whole or as it was.
+ *   progress  NULL: no reports */
+gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, const gp_progress *progress,
+                       gp_error *err);
 
 #endif

@@ -145,6 +145,7 @@ static gp_status store_new(gp_image_store **out, const char *source, gp_image_li
         *own = *labels;
     images->labels = own;
     images->options = *options;
+    images->options.progress = NULL; /* valid only while the store is opened */
     images->native = labels == NULL && (options->height == 0 || options->width == 0);
     gp_image_readers_init(&images->readers);
     images->store.ops = &gp_image_store_ops;

@@ -38,17 +38,20 @@ typedef struct gp_tar_link {
 
 /* The images of all archives. Names are read first, since they decide about parts, classes and the common root. */
 typedef struct gp_tar_index {
-    gp_image_list all; /* members with their whole names, without labels */
-    uint32_t place;    /* the archive being read */
-    gp_buffer links;   /* gp_tar_link, resolved when all archives have been read */
-    gp_buffer text;    /* names and targets of the links */
+    gp_image_list all;           /* members with their whole names, without labels */
+    uint32_t place;              /* the archive being read */
+    gp_buffer links;             /* gp_tar_link, resolved when all archives have been read */
+    gp_buffer text;              /* names and targets of the links */
+    const gp_progress *progress; /* NULL: no reports */
+    uint64_t archive_bytes;      /* of the archive being read; 0: not known */
 } gp_tar_index;
 
 /* Add each archive to index->all as a place and take its members, by gp_tar_walk() with gp_tar_index_take(). */
 typedef gp_status (*gp_tar_fill)(void *context, gp_tar_index *index, gp_error *err);
 
 /* Read all archives of a path: one file, or those of a directory. Release with gp_tar_index_close(), on failure too. */
-gp_status gp_tar_index_open(gp_tar_index *index, const char *path, gp_error *err);
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress,
+                            gp_error *err);
 void gp_tar_index_close(gp_tar_index *index);
 
 /* Return the bytes of the directories that all names begin with and that are neither a part nor a class. */

@@ -563,6 +563,7 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
         status = gp_s3_source_complete(&source, err);
     if (status == GP_OK)
         status = s3_listing_open(&listing, &source, err);
+    listing.progress = options->progress;
     if (status == GP_OK)
         status = list_make(&list, &listing, role, options, &kind, err);
     if (status == GP_OK && kind == NULL) {

@@ -21,6 +21,8 @@ static bool is_hidden(const char *name)
     }
 }
 
+enum { REPORT_EACH = 100 };
+
 static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
 {
     s3_listing *listing = context;
@@ -45,6 +47,8 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
     if (status == GP_OK)
         listing->entries[listing->count++] =
             (s3_entry){ .name = at, .bytes = object->bytes, .tag = object->tag };
+    if (listing->count % REPORT_EACH == 0)
+        gp_progress_report(listing->progress, "listing", "objects", listing->count, 0);
     return status;
 }
 

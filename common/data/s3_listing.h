@@ -19,6 +19,7 @@ typedef struct s3_listing {
     gp_buffer text;
     s3_entry *entries;
     uint32_t count, capacity;
+    const gp_progress *progress; /* of s3_listing_read(); NULL: no reports */
 } s3_listing;
 
 gp_status s3_listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/progress.h"
 #include "common/base/tensor.h"
 
 enum {
@@ -51,7 +52,8 @@ typedef struct gp_store_options {
      * data's own numbers. class_names NULL: the classes have no names. */
     const char *const *class_names;
     uint32_t class_count;
-    uint64_t cache_bytes; /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
+    uint64_t cache_bytes;        /* for decoded images; 0: GP_STORE_CACHE_BYTES.  1 keeps none */
+    const gp_progress *progress; /* of listing and drawing while the store is opened; NULL: no reports */
 } gp_store_options;
 
 /* cache_bytes of so many MiB. */
@@ -113,6 +115,11 @@ gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, g
  * GP_EINVAL also: images of several sizes, and the options name none. */
 gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err);
+
+/* gp_store_prepare -- list the class folders or draw the digits that `source` names, and cache the result on disk, so that
+ * other processes open the source quickly. Do nothing for other sources, and for results that are not cached. Errors are left
+ * to those who open the source. */
+void gp_store_prepare(const char *source, gp_data_role role, const gp_progress *progress);
 
 /* gp_store_open_memory -- a store over the caller's arrays, for tests and for arrays that are there already.
  *   samples  count samples, packed CHW of dtype; labels count of them; both must outlive the store

@@ -60,7 +60,9 @@ gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role 
 gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char *rest, gp_data_role role,
                                   gp_error *err);
 gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                               gp_error *err);
+                               const gp_progress *progress, gp_error *err);
+/* Return whether drawn digits are cached on disk: neither too few nor too many, nor a malformed number. */
+bool gp_digits_are_cached(const char *rest);
 gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
                                const gp_store_options *options, gp_error *err);
 

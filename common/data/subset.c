@@ -37,7 +37,8 @@ static void targets_count(const gp_store_info *info, const int32_t *at, uint64_t
     }
 }
 
-gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within, gp_error *err)
+gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within,
+                                const gp_progress *progress, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
     uint32_t at_once = gp_store_has_class(info) ? READ_AT_ONCE : 1, index[READ_AT_ONCE];
@@ -57,14 +58,16 @@ gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_
         status = gp_store_read(store, index, count, NULL, targets, err);
         for (uint32_t i = 0; i < count && status == GP_OK; i++)
             targets_count(info, (const int32_t *)(targets + i * info->target_bytes), counts, within);
+        gp_progress_report(progress, "reading labels", "samples", (uint64_t)first + count, info->count);
     }
     gp_free(targets);
     return status;
 }
 
-gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_error *err)
+gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, const gp_progress *progress,
+                                 gp_error *err)
 {
-    return gp_store_count_within(store, counts, NULL, err);
+    return gp_store_count_within(store, counts, NULL, progress, err);
 }
 
 /* ---- dividing ---- */
@@ -167,7 +170,7 @@ gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t pa
     if (first == NULL || counts == NULL || members == NULL || labels == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
     if (status == GP_OK)
-        status = gp_store_count_classes(store, counts, err);
+        status = gp_store_count_classes(store, counts, NULL, err);
     for (uint32_t i = 0; i < info->count && status == GP_OK; i++)
         status = gp_store_read(store, &i, 1, NULL, labels + i, err);
     if (status == GP_OK)

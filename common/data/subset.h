@@ -9,11 +9,13 @@ enum { GP_SPLIT_PARTS_MAX = 16 };
 /* gp_store_count_classes -- how many samples (of stores with a class per sample) or elements (pixels) have each class.
  *   counts  class_count + 1; the last: no class
  * Reads the targets of all samples.  Images are not decoded for it, label images are. */
-gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, gp_error *err);
+gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, const gp_progress *progress,
+                                 gp_error *err);
 
 /* gp_store_count_within -- the same, and where the classes are.
  *   within  class_count: the elements, with a class or without, of all samples in which the class occurs; may be NULL */
-gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within, gp_error *err);
+gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within,
+                                const gp_progress *progress, gp_error *err);
 
 /* gp_store_split -- divide the samples at random, each class by itself.
  *   sizes   of the first part_count - 1 parts: below 1 a share of each class, from 1 on so many of each class; the last

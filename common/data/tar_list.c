@@ -43,12 +43,16 @@ static void link_leave_out(gp_image_list *list, const char *archive, const char 
     gp_image_list_leave_out(list, said.message);
 }
 
+enum { REPORT_EACH = 256 };
+
 gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *err)
 {
     gp_tar_index *index = context;
     const char *name = plain_name(entry->name), *slash = strrchr(name, '/');
     const char *last = slash == NULL ? name : slash + 1;
 
+    if (index->archive_bytes > 0 && index->all.count % REPORT_EACH == 0)
+        gp_progress_report(index->progress, "listing", NULL, entry->offset, index->archive_bytes);
     if (*last == '.' || !gp_image_list_wants(last)) {
         index->all.others += entry->link == NULL;
         return GP_OK;
@@ -142,6 +146,7 @@ static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *e
 
     if (status != GP_OK)
         return status;
+    index->archive_bytes = bytes;
     status = gp_image_list_add_place(&index->all, path, &index->place, err);
     if (status == GP_OK)
         status = gp_tar_walk(fd, path, gp_tar_index_take, index, err);
@@ -318,10 +323,10 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
 }
 
 /* Read the archives and resolve their links. */
-static gp_status index_fill(gp_tar_index *index, const char *path, gp_tar_fill fill, void *context,
-                            gp_error *err)
+static gp_status index_fill(gp_tar_index *index, const char *path, const gp_progress *progress,
+                            gp_tar_fill fill, void *context, gp_error *err)
 {
-    *index = (gp_tar_index){ 0 };
+    *index = (gp_tar_index){ .progress = progress };
     gp_image_list_init(&index->all);
     gp_buffer_init(&index->links, LINKS_BYTES_MAX);
     gp_buffer_init(&index->text, LINKS_BYTES_MAX);
@@ -334,9 +339,9 @@ static gp_status index_fill(gp_tar_index *index, const char *path, gp_tar_fill f
     return status;
 }
 
-gp_status gp_tar_index_open(gp_tar_index *index, const char *path, gp_error *err)
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress, gp_error *err)
 {
-    return index_fill(index, path, archives_take, (void *)(uintptr_t)path, err);
+    return index_fill(index, path, progress, archives_take, (void *)(uintptr_t)path, err);
 }
 
 void gp_tar_index_close(gp_tar_index *index)
@@ -378,7 +383,7 @@ gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role r
                            void *context, gp_error *err)
 {
     gp_tar_index index;
-    gp_status status = index_fill(&index, path, fill, context, err);
+    gp_status status = index_fill(&index, path, NULL, fill, context, err);
 
     gp_image_list_init(list);
     if (status == GP_OK)

@@ -136,7 +136,7 @@ gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
 {
     tar_place archives = { .path = path };
     gp_image_list list;
-    gp_status status = gp_tar_index_open(&archives.index, path, err);
+    gp_status status = gp_tar_index_open(&archives.index, path, options->progress, err);
 
     if (status != GP_OK) {
         gp_tar_index_close(&archives.index);

@@ -52,7 +52,7 @@ static gp_status learn(gp_pool *pool, char **argv, uint32_t larger, gp_error *er
                                  .options = options,
                                  .events = { .check = on_check, .change = on_change } };
     gp_training *training = NULL;
-    gp_status status = gp_data_split(argv[1], shares, lists, 2, 1, NULL, err);
+    gp_status status = gp_data_split(argv[1], shares, lists, 2, 1, NULL, NULL, err);
 
     snprintf(epochs, sizeof(epochs), "max-epochs=%s", argv[4] != NULL ? argv[4] : "10");
     snprintf(images, sizeof(images), "image-size=%u,%u", larger, larger);

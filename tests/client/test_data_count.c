@@ -2,6 +2,7 @@
 #include "client/gradpool.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
+#include "tests/data/progress_seen.h"
 #include "tests/gp_test.h"
 
 static void tile_put(const char *name)
@@ -53,6 +54,7 @@ TEST(a_source_is_divided_into_lists_by_shares_and_by_numbers)
     const double shares[] = { 0.6 }, numbers[] = { 1, 2 };
     char paths[3][96];
     uint32_t samples[3];
+    progress_seen seen = { 0 };
     gp_data_counts *counts;
     char name[64];
     gp_error err;
@@ -66,17 +68,22 @@ TEST(a_source_is_divided_into_lists_by_shares_and_by_numbers)
         snprintf(paths[i], sizeof(paths[i]), "%s/%d.csv", folder, i);
     const char *const lists[] = { paths[0], paths[1], paths[2] };
 
-    REQUIRE_OK(gp_data_split(in_folder("photos"), shares, lists, 2, 1, samples, &err), err);
+    REQUIRE_OK(gp_data_split(in_folder("photos"), shares, lists, 2, 1, samples,
+                             &(gp_progress){ progress_seen_report, &seen }, &err),
+               err);
+    CHECK_PROGRESS(&seen, "listing", "class folders", 2, 2);
+    CHECK_PROGRESS(&seen, "writing lists", "samples", 20, 20);
     CHECK_INT(12, samples[0]);
     CHECK_INT(8, samples[1]);
     REQUIRE_OK(gp_data_count(&counts, paths[0], false, &err), err);
     CHECK_INT(6, gp_data_counts_get(counts)->counts[0]);
     CHECK_INT(6, gp_data_counts_get(counts)->counts[1]);
     gp_data_counts_free(counts);
-    REQUIRE_OK(gp_data_split(in_folder("photos"), numbers, lists, 3, 1, samples, &err), err);
+    REQUIRE_OK(gp_data_split(in_folder("photos"), numbers, lists, 3, 1, samples, NULL, &err), err);
     CHECK_INT(2, samples[0]);
     CHECK_INT(4, samples[1]);
     CHECK_INT(14, samples[2]);
-    CHECK_STATUS(GP_EINVAL, gp_data_split(in_folder("photos"), (double[]){ 11 }, lists, 2, 1, samples, &err));
+    CHECK_STATUS(GP_EINVAL,
+                 gp_data_split(in_folder("photos"), (double[]){ 11 }, lists, 2, 1, samples, NULL, &err));
     folder_remove();
 }

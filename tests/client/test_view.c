@@ -5,6 +5,7 @@
 #include "client/cli/show.h"
 #include "client/cli/train_text.h"
 #include "client/cli/view.h"
+#include "common/base/clock.h"
 #include "tests/gp_test.h"
 
 enum { TEXT_BYTES = 1 << 20, WIDTH = 80 }; /* a file has no size: 80 columns and 24 rows are assumed */
@@ -213,6 +214,49 @@ TEST(progress_has_percent_rate_and_time_left)
     CHECK_TEXT("1.0 MiB of 4.0 MiB, 25 %, 1.0 MiB/s, 3.0 s left",
                cli_progress_words(words, sizeof(words), NULL, 1 << 20, 4 << 20, 1 << 20));
     CHECK_TEXT("4.0 MiB", cli_progress_words(words, sizeof(words), NULL, 4 << 20, 0, 0));
+}
+
+/* Report `done` of 10 files and return the text written to standard error. */
+static const char *reported(cli_progress *progress, const char *activity, uint64_t done)
+{
+    const gp_progress reports = cli_progress_reports(progress);
+    const int saved = dup(2);
+    FILE *file = tmpfile();
+
+    fflush(stderr);
+    dup2(fileno(file), 2);
+    gp_progress_report(&reports, activity, "files", done, 10);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    rewind(file);
+    text[fread(text, 1, TEXT_BYTES - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+TEST(no_line_of_progress_appears_in_the_first_two_seconds_or_without_a_terminal)
+{
+    const int64_t now = gp_now_ms();
+    cli_progress young = { .begin_ms = now, .tell = true }, old = { .begin_ms = now - 2500, .tell = true },
+                 mute = { .begin_ms = now - 2500 };
+
+    CHECK_TEXT("", reported(&young, "listing", 5));
+    CHECK_TEXT("", reported(&mute, "listing", 5));
+    CHECK_TEXT("\rlisting: 5 of 10 files, 50 %\033[K", reported(&old, "listing", 5));
+}
+
+TEST(each_activity_has_its_own_rate)
+{
+    const int64_t now = gp_now_ms();
+    cli_progress progress = { .begin_ms = now - 9000, .tell = true };
+
+    reported(&progress, "listing", 1);
+    progress.first_ms = now - 4000; /* 4 files in 4 s */
+    progress.shown_ms = 1;
+    CHECK_CONTAINS(reported(&progress, "listing", 5), "listing: 5 of 10 files, 50 %, 1.0");
+    progress.shown_ms = 1;
+    CHECK_TEXT("\rwriting: 6 of 10 files, 60 %\033[K", reported(&progress, "writing", 6));
 }
 
 /* ---- standard output ---- */

@@ -34,7 +34,7 @@ TEST(pixels_are_counted_and_with_them_the_images_that_a_class_is_in)
     uint64_t counts[4], within[3];
     gp_error e;
 
-    CHECK_STATUS(GP_OK, gp_store_count_within(store, counts, within, &e));
+    CHECK_STATUS(GP_OK, gp_store_count_within(store, counts, within, NULL, &e));
     CHECK_INT(5, counts[0]);
     CHECK_INT(1, counts[1]);
     CHECK_INT(0, counts[2]);
@@ -52,11 +52,11 @@ TEST(the_median_frequency_is_of_the_images_that_a_class_is_in)
     gp_error e;
 
     /* frequencies 5/8 and 1/4: the median of two is their mean, 7/16 */
-    CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, &e));
+    CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, NULL, &e));
     CHECK_NEAR(0.7, weights[0], 1e-12);
     CHECK_NEAR(1.75, weights[1], 1e-12);
     CHECK_NEAR(1, weights[2], 0); /* it does not occur */
-    CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_INVERSE, store, weights, &e));
+    CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_INVERSE, store, weights, NULL, &e));
     CHECK_NEAR(6.0 / (3 * 5), weights[0], 1e-12);
     CHECK_NEAR(6.0 / (3 * 1), weights[1], 1e-12);
     CHECK_NEAR(1, weights[2], 0);
@@ -93,7 +93,7 @@ TEST(data_without_classes_has_nothing_to_balance)
     gp_error e;
 
     CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, &sample, &target, false, &e));
-    CHECK_STATUS(GP_EINVAL, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, &e));
+    CHECK_STATUS(GP_EINVAL, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, NULL, &e));
     CHECK_CONTAINS(e.message, "no classes");
     gp_store_close(store);
 }

@@ -154,8 +154,8 @@ static void idx_write(uint32_t count, uint8_t grey)
     gp_error err;
 
     memset(pixels, grey, images.bytes);
-    REQUIRE_OK(gp_idx_write(in_folder("train-images-idx3-ubyte.gz"), &images, true, &err), err);
-    REQUIRE_OK(gp_idx_write(in_folder("train-labels-idx1-ubyte.gz"), &labels, true, &err), err);
+    REQUIRE_OK(gp_idx_write(in_folder("train-images-idx3-ubyte.gz"), &images, true, NULL, &err), err);
+    REQUIRE_OK(gp_idx_write(in_folder("train-labels-idx1-ubyte.gz"), &labels, true, NULL, &err), err);
     free(pixels);
     free(classes);
 }

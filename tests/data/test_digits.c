@@ -7,6 +7,7 @@
 
 #include "common/data/digits.h"
 #include "common/data/store.h"
+#include "tests/data/progress_seen.h"
 
 TEST(digits_are_the_same_bytes_everywhere)
 {
@@ -138,14 +139,20 @@ TEST(a_written_set_is_whole_or_not_there)
     char above[64] = "/tmp/gradpool-test-XXXXXX", path[96];
     gp_store *drawn, *read;
     uint32_t count = 0;
+    progress_seen seen = { 0 };
     gp_error err;
 
     REQUIRE(leftovers_make(above) != NULL);
     snprintf(path, sizeof(path), "%s/digits/", above);
-    CHECK_EVERY_ALLOCATION(gp_digits_write(path, 12, 4, 1, &err), set_remove(path));
+    CHECK_EVERY_ALLOCATION(gp_digits_write(path, 12, 4, 1, NULL, &err), set_remove(path));
     CHECK_INT(0, entries_count(above)); /* the failed ones left nothing */
     REQUIRE(mkdir(path, 0777) == 0);    /* an empty directory will do */
-    REQUIRE_OK(gp_digits_write(path, 60, 10, GP_DIGITS_SEED, &err), err);
+    REQUIRE_OK(
+        gp_digits_write(path, 60, 10, GP_DIGITS_SEED, &(gp_progress){ progress_seen_report, &seen }, &err),
+        err);
+    CHECK_PROGRESS(&seen, "drawing", "digits", 70, 70);
+    CHECK(progress_seen_find(&seen, "writing", NULL) != NULL);
+    CHECK_INT(10 * GP_DIGITS_PIXELS, progress_seen_find(&seen, "writing", NULL)->done);
     CHECK_INT(1, entries_count(above));
     CHECK_INT(4, entries_count(path));
     REQUIRE_OK(gp_store_open(&read, path, GP_DATA_TEST, &err), err);
@@ -155,10 +162,10 @@ TEST(a_written_set_is_whole_or_not_there)
     gp_store_close(drawn);
     CHECK_STATUS(GP_OK, open_and_close(path, GP_DATA_TRAIN, &count, &err));
     CHECK_INT(60, count);
-    CHECK_STATUS(GP_ESTATE, gp_digits_write(path, 12, 4, 1, &err));
+    CHECK_STATUS(GP_ESTATE, gp_digits_write(path, 12, 4, 1, NULL, &err));
     CHECK_CONTAINS(err.message, "is not an empty directory");
     CHECK_INT(4, entries_count(path));
-    CHECK_STATUS(GP_EINVAL, gp_digits_write(path, 0, 4, 1, &err));
-    CHECK_STATUS(GP_EIO, gp_digits_write("/no/such/place/digits", 1, 1, 1, &err));
+    CHECK_STATUS(GP_EINVAL, gp_digits_write(path, 0, 4, 1, NULL, &err));
+    CHECK_STATUS(GP_EIO, gp_digits_write("/no/such/place/digits", 1, 1, 1, NULL, &err));
     set_remove(above);
 }

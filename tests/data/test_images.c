@@ -15,6 +15,7 @@
 #include "common/data/store.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
+#include "tests/data/progress_seen.h"
 
 /* A picture with something at every frequency that survives JPEG. */
 static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_t channels)
@@ -1017,7 +1018,9 @@ static void cached_lists_check(void)
 
 TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
 {
-    const gp_store_options options = { 0 };
+    progress_seen seen = { 0 };
+    const gp_progress progress = { progress_seen_report, &seen };
+    const gp_store_options options = { .progress = &progress };
     gp_image_list list;
     char path[160];
     gp_error err;
@@ -1033,6 +1036,10 @@ TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
     for (int turn = 0; turn < 3; turn++) {
         REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
         CHECK_INT(turn == 2, list.from_index); /* in the first turn the folders were too young to be kept */
+        CHECK_INT(turn != 2, progress_seen_find(&seen, "listing", "class folders") != NULL);
+        if (turn != 2)
+            CHECK_PROGRESS(&seen, "listing", "class folders", 2, 2);
+        memset(&seen, 0, sizeof(seen));
         CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN, list.count);
         CHECK_TEXT("00003.jpg", gp_image_list_name(&list, GP_IMAGE_INDEX_COUNT_MIN / 2 + 1));
         CHECK_INT(1, list.labels[GP_IMAGE_INDEX_COUNT_MIN / 2 + 1]);
@@ -1043,9 +1050,23 @@ TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
     }
     cached_lists_check();
     close(open(in_folder("data/b/new.jpg"), O_CREAT | O_WRONLY, 0644));
+    /* Preparing the source, as the client does for its workers, caches the new list. */
+    folders_age();
+    snprintf(path, sizeof(path), "rm -r '%s/cache'", folder); /* it would fit again at this age */
+    REQUIRE(system(path) == 0);
+    gp_store_prepare(in_folder("data"), GP_DATA_TRAIN, &progress);
+    CHECK_PROGRESS(&seen, "listing", "class folders", 2, 2);
+    REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+    CHECK(list.from_index);
+    gp_image_list_deinit(&list);
+    /* A source without class folders is one list, whose length is not known before its end. */
+    REQUIRE_OK(gp_folder_list_all(&list, in_folder("data/a"), &options, &err), err);
+    CHECK_PROGRESS(&seen, "listing", "files", GP_IMAGE_INDEX_COUNT_MIN / 2 / 1024 * 1024, 0);
+    gp_image_list_deinit(&list);
+    close(open(in_folder("data/b/other.jpg"), O_CREAT | O_WRONLY, 0644));
     REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
     CHECK(!list.from_index);
-    CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN + 1, list.count);
+    CHECK_INT(GP_IMAGE_INDEX_COUNT_MIN + 2, list.count);
     gp_image_list_deinit(&list);
     /* A truncated index is ignored. */
     folders_age();

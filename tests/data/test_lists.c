@@ -304,7 +304,7 @@ TEST(a_store_is_divided_within_each_class_and_the_seed_says_how)
     int of[3][3] = { { 0 } };
     gp_error err;
 
-    REQUIRE_OK(gp_store_count_classes(store, counted, &err), err);
+    REQUIRE_OK(gp_store_count_classes(store, counted, NULL, &err), err);
     CHECK_INT(10, counted[0]);
     CHECK_INT(9, counted[1]);
     CHECK_INT(1, counted[2]);

@@ -25,9 +25,9 @@ static void pair_write(const char *prefix, uint32_t count, bool gzip)
     for (uint32_t i = 0; i < count; i++)
         label[i] = (uint8_t)(i % 3);
     snprintf(name, sizeof(name), "%s-images-idx3-ubyte%s", prefix, gzip ? ".gz" : "");
-    REQUIRE_OK(gp_idx_write(in_folder(name), &images, gzip, &err), err);
+    REQUIRE_OK(gp_idx_write(in_folder(name), &images, gzip, NULL, &err), err);
     snprintf(name, sizeof(name), "%s-labels-idx1-ubyte%s", prefix, gzip ? ".gz" : "");
-    REQUIRE_OK(gp_idx_write(in_folder(name), &labels, gzip, &err), err);
+    REQUIRE_OK(gp_idx_write(in_folder(name), &labels, gzip, NULL, &err), err);
 }
 
 static gp_status open_and_close(const char *source, gp_data_role role, gp_error *err)
@@ -475,10 +475,10 @@ TEST(a_failed_write_leaves_the_old_file_and_no_other)
     folder_make();
     file_put(in_folder("x"), "old", 3);
     mkdir(in_folder("x.tmp"), 0777); /* in the temporary's place */
-    CHECK_STATUS(GP_EIO, gp_idx_write(in_folder("x"), &labels, false, &err));
+    CHECK_STATUS(GP_EIO, gp_idx_write(in_folder("x"), &labels, false, NULL, &err));
     CHECK_INT(3, file_get(in_folder("x"), byte, sizeof(byte)));
     rmdir(in_folder("x.tmp"));
-    REQUIRE_OK(gp_idx_write(in_folder("x"), &labels, false, &err), err);
+    REQUIRE_OK(gp_idx_write(in_folder("x"), &labels, false, NULL, &err), err);
     CHECK_INT(10, file_get(in_folder("x"), byte, sizeof(byte)));
     CHECK(memcmp(byte, "\0\0\10\1\0\0\0\2\1\2", 10) == 0);
     CHECK(access(in_folder("x.tmp"), F_OK) != 0);

@@ -602,10 +602,11 @@ static void prepare(void)
     mkdir(in_folder("idx"), 0700);
     REQUIRE_OK(gp_idx_write(in_folder("idx/train-images-idx3-ubyte"),
                             &(gp_idx){ .rank = 3, .dim = { 20, 3, 4 }, .bytes = 240, .data = pixels }, true,
-                            &err),
+                            NULL, &err),
                err);
     REQUIRE_OK(gp_idx_write(in_folder("idx/train-labels-idx1-ubyte"),
-                            &(gp_idx){ .rank = 1, .dim = { 20 }, .bytes = 20, .data = labels }, false, &err),
+                            &(gp_idx){ .rank = 1, .dim = { 20 }, .bytes = 20, .data = labels }, false, NULL,
+                            &err),
                err);
     for (size_t i = 0; i < sizeof(pixels); i++)
         pixels[i] = (uint8_t)(i * 7);
