@@ -119,7 +119,8 @@ static gp_status sheet_row(sheet *s, uint32_t row, uint32_t index, gp_error *err
     return GP_OK;
 }
 
-static gp_status sheet_open(sheet *s, const preview_request *request, gp_error *err)
+static gp_status sheet_open(sheet *s, const preview_request *request, const gp_progress *progress,
+                            gp_error *err)
 {
     gp_store_options images;
     gp_status status = gp_augment_parse(&s->augment, request->augment, err);
@@ -127,6 +128,7 @@ static gp_status sheet_open(sheet *s, const preview_request *request, gp_error *
     s->request = request;
     if (status == GP_OK)
         status = gp_augment_images(&images, &s->augment, request->image_size, NULL, err);
+    images.progress = progress;
     if (status == GP_OK)
         status = gp_store_open_with(&s->store, request->source, GP_DATA_TRAIN, &images, err);
     if (status == GP_OK)
@@ -175,8 +177,13 @@ int data_preview(cli_call *call, const preview_request *request)
     uint8_t *png = NULL;
     size_t bytes;
     gp_error err;
-    gp_status status = sheet_open(&s, request, &err);
+    cli_progress progress;
 
+    cli_progress_begin(call, &progress, "files");
+    const gp_progress reports = cli_progress_reports(&progress);
+    gp_status status = sheet_open(&s, request, &reports, &err);
+
+    cli_progress_end(&progress);
     for (uint32_t row = 0; status == GP_OK && row < request->rows; row++) {
         uint32_t count = gp_store_get_info(s.store)->count;
 

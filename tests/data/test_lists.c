@@ -9,6 +9,7 @@
 #include "common/data/subset.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
+#include "tests/data/progress_seen.h"
 
 static void shell(const char *format, const char *word)
 {
@@ -189,6 +190,9 @@ static void tar_size_put(const char *path, int n, const char *octal)
 TEST(the_size_field_of_a_directory_or_link_in_an_archive_is_ignored)
 {
     gp_store *store;
+    progress_seen seen = { 0 };
+    const gp_progress progress = { progress_seen_report, &seen };
+    struct stat archive;
     gp_error err;
 
     folder_make();
@@ -199,7 +203,12 @@ TEST(the_size_field_of_a_directory_or_link_in_an_archive_is_ignored)
           "");
     tar_size_put(in_folder("one.tar"), 0, "00000001000"); /* the directory: reserved space */
     tar_size_put(in_folder("one.tar"), 3, "00000001000"); /* the hard link: the size of its target */
-    REQUIRE_OK(open_role(&store, "one.tar", GP_DATA_TRAIN, &err), err);
+    REQUIRE_OK(gp_store_open_with(&store, in_folder("one.tar"), GP_DATA_TRAIN,
+                                  &(gp_store_options){ .progress = &progress }, &err),
+               err);
+    REQUIRE(stat(in_folder("one.tar"), &archive) == 0);
+    REQUIRE(progress_seen_find(&seen, "listing", NULL) != NULL); /* in bytes of the archive */
+    CHECK_INT(archive.st_size, progress_seen_find(&seen, "listing", NULL)->count);
     CHECK_INT(3, gp_store_get_info(store)->count);
     CHECK_INT(0, gp_store_get_info(store)->left_out);
     gp_store_close(store);
