@@ -189,6 +189,7 @@ typedef struct gp_train_facts { /* known before the first step */
     double initial_learn_rate; /* that is used: solver's default and scale-lr worked out */
     uint64_t lease;            /* the first lease of the training, as in `gradpool status` and the logs */
     bool pixels;               /* the targets are classes of pixels */
+    uint64_t excluded;         /* as training_excluded of the summary */
 } gp_train_facts;
 
 /* What became of one layer of a network that a training begins with (docs/transfer.md). */
@@ -301,6 +302,8 @@ typedef struct gp_training_summary {
     uint32_t restarts;     /* deaths of workers after which it went on */
     uint32_t resizes;      /* changes of its number of workers for other reasons */
     double paused_seconds; /* that both took */
+    uint64_t
+        training_excluded; /* classes or values that the training data lacks; pixels of label images are not counted */
     uint64_t
         validation_excluded; /* classes (of samples or pixels) or values of the validation data that are missing */
 } gp_training_summary;

@@ -98,6 +98,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         facts->parameters = ready->parameters;
         facts->memory_bytes = ready->memory_bytes;
         facts->classes = ready->classes;
+        facts->excluded = run->training->summary.training_excluded;
         facts->pixels = gp_graph_scores_pixels(run->training->graph);
     }
     gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });

@@ -131,8 +131,10 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }
 
-/* Paths go to the workers absolute; "=" means the test split of the training source. */
-static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
+/* Fill in the sources for the workers: absolute paths, "=" for the test split of the training source. Open the test split,
+ * which is smaller than the training data and has the same shape; without one, the training data.
+ *   is_test  set if *store is the test split */
+static gp_status run_find_data(gp_run *run, gp_store **store, bool *is_test, gp_error *err)
 {
     const char *validation = run->request->validation_data;
     gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
@@ -142,8 +144,8 @@ static gp_status run_find_data(gp_run *run, gp_store **store, gp_error *err)
                                     validation, err);
     if (status != GP_OK)
         return status;
-    /* The smaller split tells the shape; where there is none, the training data does. */
     status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TEST, err);
+    *is_test = status == GP_OK;
     if (status == GP_OK && validation == NULL)
         strcpy(run->begin.validation_data, "=");
     else if (status == GP_ENOENT)
@@ -284,8 +286,10 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
     return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
 }
 
-/* Refuse validation data without any target: every metric would be empty. */
-static gp_status run_check_labels(const gp_store *store, gp_error *err)
+/* Refuse data without any target: every metric would be empty.
+ *   use    "trained" or "validated"
+ *   other  another way out than labelled data; "": none */
+static gp_status run_check_labels(const gp_store *store, const char *use, const char *other, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
 
@@ -293,10 +297,36 @@ static gp_status run_check_labels(const gp_store *store, gp_error *err)
         return GP_OK;
     return gp_fail(
         err, GP_EINVAL,
-        "nothing could be validated: none of the %" PRIu32
+        "nothing could be %s: none of the %" PRIu32
         " samples of %.120s has a label; give labelled data (class folders, label images, FILE.csv or "
-        "y.npy), or --validation-data none",
-        info->count, info->source);
+        "y.npy)%s",
+        use, info->count, info->source, other);
+}
+
+/* Check that the training data has labels, and count the missing ones.
+ *
+ * Training data beside a test split is opened only if it is local arrays: opening it costs little, and a label can be
+ * missing. Class folders, IDX files and archives label each sample.
+ *   data     the test split of the training source, or the training data if that has none
+ *   is_test  data is the test split */
+static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_test, gp_error *err)
+{
+    gp_store *opened = NULL;
+    gp_status status = GP_OK;
+
+    if (is_test) {
+        if (strcmp(gp_store_get_info(data)->kind, "npy") != 0 ||
+            strncmp(run->begin.data, "s3://", strlen("s3://")) == 0)
+            return GP_OK;
+        status = gp_run_open_data(run, &opened, run->begin.data, GP_DATA_TRAIN, err);
+        data = opened;
+    }
+    if (status == GP_OK)
+        status = run_check_labels(data, "trained", "", err);
+    if (status == GP_OK)
+        status = gp_store_count_missing(data, &run->training->summary.training_excluded, err);
+    gp_store_close(opened);
+    return status;
 }
 
 /* Check validation data: labels and, of data of its own, shape, targets, and that each of its classes is trained.
@@ -310,7 +340,7 @@ static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_erro
     if (source[0] == '\0')
         return GP_OK;
     if (strcmp(source, "=") == 0)
-        return run_check_labels(data, err);
+        return run_check_labels(data, "validated", ", or --validation-data none", err);
     run->class_names = train->class_names;
     run->class_count = train->class_count;
     gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
@@ -326,7 +356,7 @@ static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_erro
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, &info, err);
     if (status == GP_OK)
-        status = run_check_labels(store, err);
+        status = run_check_labels(store, "validated", ", or --validation-data none", err);
     gp_store_close(store);
     return status;
 }
@@ -361,6 +391,7 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
 {
     gp_store *store = NULL;
     gp_store_info shape;
+    bool is_test = false;
     gp_status status = run_parse_options(run, err);
 
     if (status == GP_OK)
@@ -368,11 +399,13 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     if (status == GP_OK)
         status = run_load_network(run, err);
     if (status == GP_OK)
-        status = run_find_data(run, &store, err);
+        status = run_find_data(run, &store, &is_test, err);
     if (status == GP_OK)
         status = gp_augment_shape(&shape, &run->augment, gp_store_get_info(store), err);
     if (status == GP_OK)
         status = run_fit(run, &shape, err);
+    if (status == GP_OK)
+        status = run_check_training(run, store, is_test, err);
     if (status == GP_OK)
         status = run_check_validation(run, store, err);
     gp_store_close(store);

@@ -190,7 +190,29 @@ static void train_warning_event(void *context, const char *sentence)
     train_log(session, text);
 }
 
-/* The folder, the picture and the first lines.  A folder that cannot be had ends the training. */
+/* Print a sentence about the running training, and log it. */
+static void train_say(const gp_session *session, const char *sentence)
+{
+    train_log(session, sentence);
+    if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
+        view_note(session->view, sentence);
+}
+
+/* Report targets that are missing in a part of the data, if any.
+ *   part    "training" or "validation"
+ *   values  the targets are values */
+static void train_say_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
+{
+    char words[80], text[120];
+
+    if (count == 0)
+        return;
+    snprintf(text, sizeof(text), "excluded from %s: %s", part,
+             show_excluded(words, sizeof(words), count, session->pixels, values));
+    train_say(session, text);
+}
+
+/* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop the training. */
 static void train_begin_event(void *context, const gp_train_facts *facts)
 {
     gp_session *session = context;
@@ -228,14 +250,7 @@ static void train_begin_event(void *context, const gp_train_facts *facts)
     if (session->view != NULL)
         view_begin(session->view, facts);
     session->slow = slow_steps_new(facts->workers);
-}
-
-/* Print a sentence about the running training, and log it. */
-static void train_say(const gp_session *session, const char *sentence)
-{
-    train_log(session, sentence);
-    if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
-        view_note(session->view, sentence);
+    train_say_excluded(session, "training", facts->excluded, facts->classes == 0);
 }
 
 /* Give a soft stop by SIGTERM enough time: to end the step in progress, to validate, and to write
@@ -282,15 +297,9 @@ static void train_check_event(void *context, const gp_train_check *check)
     advice_watch_check(&session->advice);
     if (session->view != NULL)
         view_check(session->view, check);
-    if (check->excluded > 0 && !session->excluded_noted) {
-        char words[80], text[120];
-
-        session->excluded_noted = true;
-        snprintf(
-            text, sizeof(text), "excluded from validation: %s",
-            show_excluded(words, sizeof(words), check->excluded, session->pixels, isnan(check->accuracy)));
-        train_say(session, text);
-    }
+    if (!session->excluded_noted)
+        train_say_excluded(session, "validation", check->excluded, isnan(check->accuracy));
+    session->excluded_noted = session->excluded_noted || check->excluded > 0;
 }
 
 static void train_check_progress_event(void *context, const gp_train_check_progress *progress)
@@ -335,6 +344,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
         if (!isnan(summary->validation_rmse))
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
         gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);

@@ -364,6 +364,7 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
         gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
         if (!isnan(summary->validation_rmse))
             gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
         gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
         gp_json_put_number(&writer, "seconds", summary->seconds);
         gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);

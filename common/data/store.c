@@ -379,6 +379,27 @@ bool gp_store_has_targets(const gp_store *store)
     return found;
 }
 
+gp_status gp_store_count_missing(const gp_store *store, uint64_t *missing, gp_error *err)
+{
+    const gp_store_info *info = &store->info;
+    gp_status status = GP_OK;
+
+    *missing = 0;
+    if (info->decodes && !gp_store_has_class(info))
+        return GP_OK;
+    void *targets = gp_malloc(info->target_bytes);
+
+    if (targets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for targets of %zu bytes", info->target_bytes);
+    for (uint32_t i = 0; i < info->count && status == GP_OK; i++) {
+        status = gp_store_read(store, &i, 1, NULL, targets, err);
+        if (status == GP_OK)
+            *missing += gp_targets_missing(info->targets, info->target_count, targets);
+    }
+    gp_free(targets);
+    return status;
+}
+
 char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)
 {
     const gp_store_info *info = &store->info;

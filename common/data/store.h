@@ -193,6 +193,10 @@ bool gp_store_is_skipped(const gp_store *store, uint32_t index);
  * is found. An unreadable sample counts as having a target, because the next read of it reports why. */
 bool gp_store_has_targets(const gp_store *store);
 
+/* Count the missing targets of all samples: classes or values. Pixels of label images are not counted, because each image
+ * would be decoded: *missing is then 0. */
+gp_status gp_store_count_missing(const gp_store *store, uint64_t *missing, gp_error *err);
+
 /* gp_store_skipped -- how many samples could not be read so far (GP_BAD_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 

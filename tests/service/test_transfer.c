@@ -329,6 +329,16 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "list.csv",
              "--epochs", "1", "--batch-size", "9", "--json");
     CHECK_CONTAINS(out, "\"validation_excluded\": 1,");
+    write_file("w/some.csv",
+               "path,label\nall/ant/0.png,ant\nall/bee/0.png,bee\nall/cow/0.png,cow\nall/cow/1.png,\n");
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "some.csv", "--epochs", "2", "--batch-size",
+             "4", "--workers", "2");
+    excluded = strstr(err, "excluded from training: 1 sample without a class\n");
+    CHECK(excluded != NULL && strstr(excluded + 1, "excluded from training") == NULL);
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "some.csv", "--validation-data", "all",
+             "--epochs", "1", "--batch-size", "4", "--json");
+    CHECK_CONTAINS(out, "\"training_excluded\": 1,");
+    CHECK_CONTAINS(out, "\"validation_excluded\": 0,");
     RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "plain");
     CHECK_CONTAINS(err, "none of the 2 samples of ");
     CHECK_CONTAINS(err, "plain has a label");

@@ -3,8 +3,29 @@
 
 enum { SAMPLES = 600, INPUTS = 4 };
 
-/* x of four numbers in [-1, 1); y is what a small network can learn of them: x0 - x1 and x2 / 2. */
-static void write_arrays(void)
+/* Write float32 numbers in version 1.0 of the format: magic, length of the text, a Python dictionary, blanks up to 128
+ * bytes, data. */
+static void array_write(const char *name, const float *data, int width)
+{
+    char header[129];
+    FILE *file = fopen(in_w(name), "wb");
+
+    REQUIRE(file != NULL);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memset(header + 10, ' ', 118);
+    int used = snprintf(header + 10, 119, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }",
+                        SAMPLES, width);
+
+    header[10 + used] = ' ';
+    header[127] = '\n';
+    fwrite(header, 1, 128, file);
+    fwrite(data, sizeof(float), (size_t)(SAMPLES * width), file);
+    fclose(file);
+}
+
+/* Write x of four numbers in [-1, 1), and y that a small network can learn from x: x0 - x1 and x2 / 2. The directory gap
+ * has the same arrays for training and validation; its first `missing` samples for training have no values. */
+static void write_arrays(int missing)
 {
     static float x[SAMPLES][INPUTS], y[SAMPLES][2];
     uint32_t state = 12345;
@@ -17,29 +38,15 @@ static void write_arrays(void)
         y[n][0] = x[n][0] - x[n][1];
         y[n][1] = x[n][2] / 2;
     }
-    const struct {
-        const char *name;
-        const float *data;
-        int64_t width;
-    } arrays[] = { { "w/x.npy", x[0], INPUTS }, { "w/y.npy", y[0], 2 } };
-
-    for (int a = 0; a < 2; a++) {
-        char header[129];
-        FILE *file = fopen(in_root(arrays[a].name), "wb");
-
-        REQUIRE(file != NULL);
-        /* The format's version 1.0: magic, length of the text, a Python dictionary, blanks up to 128 bytes. */
-        memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
-        memset(header + 10, ' ', 118);
-        int used = snprintf(header + 10, 119, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }",
-                            SAMPLES, (int)arrays[a].width);
-
-        header[10 + used] = ' ';
-        header[127] = '\n';
-        fwrite(header, 1, 128, file);
-        fwrite(arrays[a].data, sizeof(float), (size_t)(SAMPLES * arrays[a].width), file);
-        fclose(file);
-    }
+    mkdir(in_w("gap"), 0700);
+    array_write("x.npy", x[0], INPUTS);
+    array_write("y.npy", y[0], 2);
+    array_write("gap/train-x.npy", x[0], INPUTS);
+    array_write("gap/val-x.npy", x[0], INPUTS);
+    array_write("gap/val-y.npy", y[0], 2);
+    for (int n = 0; n < missing; n++)
+        y[n][0] = y[n][1] = NAN;
+    array_write("gap/train-y.npy", y[0], 2);
 }
 
 static double number_after(const char *text, const char *key)
@@ -54,7 +61,7 @@ TEST(a_network_of_values_is_trained_and_judged_by_its_error)
     double rmse, first;
 
     exec_begin();
-    write_arrays();
+    write_arrays(3);
     write_file("w/net.json", "{\"name\": \"values\", \"input\": [4, 1, 1], \"layers\": ["
                              "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 16},"
                              "{\"name\": \"tanh1\", \"kind\": \"tanh\"},"
@@ -83,5 +90,23 @@ TEST(a_network_of_values_is_trained_and_judged_by_its_error)
     for (const char *at = out; (at = strchr(at, '\n')) != NULL; at++)
         rows++;
     CHECK_INT(SAMPLES + 1, rows);
+
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "gap", "--epochs", "1", "--plots", "none");
+    CHECK_CONTAINS(err, "excluded from training: 6 targets without a value\n");
+    CHECK(strstr(err, "excluded from validation") == NULL);
+    pools_end();
+}
+
+TEST(training_data_without_any_value_is_refused_before_a_pool_is_started)
+{
+    exec_begin();
+    write_arrays(SAMPLES);
+    write_file("w/net.json", "{\"name\": \"values\", \"input\": [4, 1, 1], \"layers\": ["
+                             "{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": 2},"
+                             "{\"name\": \"loss\", \"kind\": \"mse\"}]}");
+    RUN_CODE(0, "down");
+    RUN_CODE(1, "train", "--network", "net.json", "--data", "gap");
+    CHECK_CONTAINS(err, "nothing could be trained: none of the 600 samples of ");
+    RUN_CODE(1, "status");
     pools_end();
 }
