@@ -43,7 +43,7 @@ static void begin_next(reform *r, todo *out)
     r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
     r->told = r->begun_at = r->step;
     r->left = r->world;
-    if (r->ready >= r->world) /* else nobody was told that it went on */
+    if (r->ready >= r->world) /* a group that was not ready is not reported */
         r->before = r->world;
     r->grown = r->next > r->world;
     r->world = r->next;
@@ -287,5 +287,5 @@ size_t reform_step(reform *r, const reform_event *event, reform_action actions[R
 
 void reform_init(reform *r, uint32_t workers, uint32_t max_restarts)
 {
-    *r = (reform){ .world = workers, .max_restarts = max_restarts };
+    *r = (reform){ .world = workers, .before = workers, .max_restarts = max_restarts };
 }

@@ -67,8 +67,7 @@ static bool run_tell_stop(gp_run *run, bool hard)
     return told;
 }
 
-/* Report the begin event, once. */
-static void run_report_begin(gp_run *run)
+void gp_run_report_begin(gp_run *run)
 {
     if (!run->told_begin && run->request->events.begin != NULL)
         run->request->events.begin(run->request->events.context, &run->facts);
@@ -106,7 +105,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
         return;
     if (run->anew)
         gp_run_go_on(run, run->reform.before, ready->step);
-    run_report_begin(run);
+    gp_run_report_begin(run);
     gp_run_report_pending(run, &run->early);
 }
 
@@ -216,7 +215,7 @@ void gp_run_report_pending(gp_run *run, gp_pending_list *list)
     gp_pending_list now = *list; /* run_tell_step() drops from run->spare */
 
     if (now.count > 0)
-        run_report_begin(run);
+        gp_run_report_begin(run);
     *list = (gp_pending_list){ 0 };
     for (size_t i = 0; i < now.count; i++)
         if (now.events[i].is_validation)
@@ -613,7 +612,8 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
         reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
-        run->reform.before = before;
+        if (before != 0) /* a lease before this one */
+            run->reform.before = before;
         run->reunions = pool->reunions;
         status = gp_run_begin(run, err);
         if (status == GP_OK)

@@ -116,7 +116,6 @@ static void fail(gp_run *run, reform_why why)
     gp_run_fail(run, &err);
 }
 
-/* All ranks are ready again. */
 void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step)
 {
     gp_training_summary *summary = &run->training->summary;
@@ -131,6 +130,7 @@ void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step)
     struct tm local;
     char clock[8];
 
+    gp_run_report_begin(run);
     memcpy(regroup.worker_index, run->facts.worker_index, sizeof(regroup.worker_index));
     summary->paused_seconds += regroup.seconds;
     strftime(clock, sizeof(clock), "%H:%M", localtime_r(&now, &local));

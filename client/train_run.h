@@ -114,6 +114,8 @@ void gp_run_fail(gp_run *run, const gp_error *failure);
 void gp_run_take(gp_run *run, uint32_t rank, const gp_incoming *in);
 /* train_begin to all ranks of the present grant, which run->reform knows. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
+/* Report the begin event, unless it was reported before. */
+void gp_run_report_begin(gp_run *run);
 /* Report all pending events as those of rank 0, after the begin event; the list is empty afterwards. */
 void gp_run_report_pending(gp_run *run, gp_pending_list *list);
 
@@ -134,7 +136,9 @@ gp_status gp_run_form_again(gp_run *run, gp_error *err);
 /* Whether nobody works, or only those who have to end: the next generation is awaited. */
 bool gp_run_between(const gp_run *run);
 
-/* Tell of the group that has begun: before -> now, after that step. */
+/* Report that all ranks of another group are ready: the begin event, if it was not reported before, and the regroup event.
+ *   before  number of workers of the last group that took steps, or else of the first group
+ *   step    last step that the group has the state of */
 void gp_run_go_on(gp_run *run, uint32_t before, uint64_t step);
 
 /* ---- train_anew.c ---- */

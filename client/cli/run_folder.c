@@ -194,6 +194,8 @@ static void write_facts(const run_folder *folder)
     gp_json_writer writer;
     char path[600];
 
+    if (folder->path[0] == '\0') /* the folder could not be opened */
+        return;
     gp_buffer_init(&text, 1 << 16);
     gp_json_writer_init(&writer, &text, true);
     gp_json_begin_object(&writer, NULL);

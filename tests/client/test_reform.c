@@ -147,6 +147,17 @@ TEST(what_is_told_of_a_group_that_took_no_step_is_nothing)
     CHECK_INT(3, done(&s, REFORM_DO_GO_ON)->workers);
 }
 
+TEST(a_failure_before_the_first_group_is_ready_is_reported_with_the_number_of_workers_of_that_group)
+{
+    story s;
+
+    reform_init(&s.r, 3, 5);
+    lose(&s, 2, 2);
+    all_ready(&s, 0);
+    REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
+    CHECK_INT(3, done(&s, REFORM_DO_GO_ON)->workers);
+}
+
 TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
 {
     story s;

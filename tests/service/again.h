@@ -25,6 +25,8 @@ typedef struct outcome {
     bool kill_always;       /* and whenever it goes on */
     const char *kill_saved; /* all of them at step 14, once a checkpoint stands in this folder */
     void (*saved)(const char *directory); /* called before that kill; may be NULL */
+    bool begun;                           /* the begin event was reported */
+    bool regrouped_early;                 /* a regroup event came before it, or named no workers before */
     uint64_t anew_at;                     /* the step after which it went on last */
     double longest;                       /* of the pauses */
     uint32_t checks, checked_twice;
@@ -72,10 +74,17 @@ static void watch_step(void *context, const gp_train_step *step)
         kill_all_saved(o);
 }
 
+static void watch_begin(void *context, const gp_train_facts *facts)
+{
+    (void)facts;
+    ((outcome *)context)->begun = true;
+}
+
 static void watch_regroup(void *context, const gp_train_regroup *regroup)
 {
     outcome *o = context;
 
+    o->regrouped_early = o->regrouped_early || !o->begun || regroup->workers_before == 0;
     o->anew_at = regroup->step;
     o->longest = regroup->seconds > o->longest ? regroup->seconds : o->longest;
     if (o->kill_always)
@@ -105,12 +114,14 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     char network[120];
 
     o->next = 1;
-    gp_train_request request = {
-        .network = o->network == NULL ? "lenet" : network,
-        .data = "digits:1500",
-        .options = options,
-        .events = { .step = watch_step, .check = watch_check, .regroup = watch_regroup, .context = o }
-    };
+    gp_train_request request = { .network = o->network == NULL ? "lenet" : network,
+                                 .data = "digits:1500",
+                                 .options = options,
+                                 .events = { .begin = watch_begin,
+                                             .step = watch_step,
+                                             .check = watch_check,
+                                             .regroup = watch_regroup,
+                                             .context = o } };
 
     pools_begin(fault);
     snprintf(network, sizeof(network), "%s/network.json", pools_root);
@@ -149,6 +160,8 @@ static inline void check_same(const char *what, const outcome *wanted, const out
                      (unsigned long long)wanted->next - 1);
     if (got->summary.restarts == 0)
         GP_TEST_FAIL("%s: nobody died", what);
+    if (got->regrouped_early)
+        GP_TEST_FAIL("%s: a regroup event came before the begin event, or named no workers before", what);
     if (got->longest > 600)
         GP_TEST_FAIL("%s: a pause of %g s", what, got->longest);
     if (got->checked_twice != 0)
