@@ -111,7 +111,7 @@ typedef struct reform {
     reform_phase phase;
     uint32_t max_restarts; /* breaks in a row without a step between; 0 = a death ends the training */
     uint32_t world, left;  /* ranks of the present group, and of the one before */
-    uint32_t before;       /* workers of the last group that was ready; of the first group if none was */
+    uint32_t before;       /* workers of the last group that was ready, or else of the first group */
     uint32_t ready, ended;
     uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + reform_end; 0 = it has not ended */
     uint32_t paused;                /* of those that ended */

@@ -163,16 +163,24 @@ static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *ste
     }
 }
 
+/* Report a validation, unless it was reported before: another group or a restarted training repeats the last ones.
+ *
+ * With population statistics of batch norm, the final weights are validated once more after the last step. A group sends
+ * two validations of one step only then. */
 static void run_report_validation(gp_run *run, const gp_train_validation *v)
 {
     gp_training_summary *summary = &run->training->summary;
+    const bool final = run->options.batch_norm_statistics == GP_STATISTICS_POPULATION &&
+                       v->step == run->group_checked && !run->final_checked;
 
-    if (v->step <= run->checked)
-        return; /* a restarted training repeats it */
+    run->group_checked = v->step;
+    if (v->step < run->checked || (v->step == run->checked && !final))
+        return;
     run->checked = v->step;
+    run->final_checked = run->final_checked || final;
     summary->validation_excluded = run->excluded;
     /* NaN is no loss yet. */
-    if (!gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
+    if (final || !gp_train_keeps_best(&run->options) || !(v->loss >= summary->validation_loss)) {
         summary->validation_loss = v->loss;
         summary->validation_accuracy = v->accuracy;
         summary->validation_rmse = v->rmse;
@@ -433,6 +441,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     if (prepared != GP_OK)
         return prepared;
     run->begun_ms = gp_now_ms();
+    run->group_checked = 0;
     run->facts.initial_learn_rate = run->options.initial_learn_rate;
     run->facts.workers = world;
     run->facts.lease = run->pool->lease;

@@ -81,11 +81,13 @@ typedef struct gp_run {
     bool lost_worded;  /* failure is in the words of a death, with the last step: more of those may come */
     bool begin_due;    /* what REFORM_DO_BEGIN asked for: not while a message is being read */
     /* When the state is lost, and it begins anew in another lease (train_anew.c). */
-    bool lost;        /* it failed so that beginning anew would help */
-    int64_t losses;   /* in a row without a new step between */
-    uint64_t lost_at; /* the last step that was told before the last of them */
-    bool anew;        /* it was begun anew, and that was not told yet */
-    uint64_t checked; /* step of the last reported validation */
+    bool lost;              /* it failed so that beginning anew would help */
+    int64_t losses;         /* in a row without a new step between */
+    uint64_t lost_at;       /* the last step that was told before the last of them */
+    bool anew;              /* it was begun anew, and that was not told yet */
+    uint64_t checked;       /* step of the last reported validation */
+    uint64_t group_checked; /* step of the last validation that the present group sent; 0: none */
+    bool final_checked;     /* the validation of the weights with population statistics was reported */
     uint64_t
         excluded; /* targets of the validation data without a class or value, as last reported by rank 0 */
     /* Steps that rank 1 reported after the last step of rank 0: they replace those that rank 0 could not send before it

@@ -97,6 +97,30 @@ TEST(a_network_of_values_is_trained_and_judged_by_its_error)
     pools_end();
 }
 
+TEST(the_final_weights_with_population_statistics_have_a_validation_of_their_own)
+{
+    exec_begin();
+    write_arrays(0);
+    write_file("w/net.json", "{\"name\": \"values\", \"input\": [4, 1, 1], \"layers\": ["
+                             "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 16},"
+                             "{\"name\": \"norm\", \"kind\": \"batchnorm\"},"
+                             "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 2},"
+                             "{\"name\": \"loss\", \"kind\": \"mse\"}]}");
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "gap", "--epochs", "1", "--batch-size", "300",
+             "--batch-norm-statistics", "population", "--metrics", "p.jsonl", "--out", "p.onnx", "--json");
+    const double final = number_after(out, "\"validation_loss\": ");
+
+    RUN_CODE(0, "evaluate", "--model", "p.onnx", "--data", "gap", "--json");
+    CHECK_NEAR(number_after(out, "\"loss\": "), final, 1e-4 * final);
+    slurp(in_w("p.jsonl"), out, sizeof(out));
+    const char *first = strstr(out, "validation_loss\": ");
+
+    REQUIRE(first != NULL && strstr(first + 1, "validation_loss\": ") != NULL);
+    CHECK_NEAR(number_after(first + 1, "validation_loss\": "), final, 1e-4 * final);
+    CHECK(fabs(number_after(first, "validation_loss\": ") - final) > 1e-3 * final);
+    pools_end();
+}
+
 TEST(training_data_without_any_value_is_refused_before_a_pool_is_started)
 {
     exec_begin();
