@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/spell.h"
 #include "common/data/class_match.h"
 #include "common/data/get.h"

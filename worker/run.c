@@ -33,6 +33,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics_put.h"

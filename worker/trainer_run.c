@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/cached.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "worker/diagnose.h"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/data/store.h"

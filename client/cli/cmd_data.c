@@ -8,6 +8,7 @@
 #include "client/cli/data_show.h"
 #include "client/cli/download.h"
 #include "client/cli/show.h"
+#include "common/base/cached.h"
 #include "common/base/json.h"
 #include "common/base/spell.h"
 #include "common/data/digits.h"
@@ -100,7 +101,7 @@ static int data_get(cli_call *call, const char *name)
     gp_error err;
     gp_status status = gp_store_find(path, sizeof(path), name, &err);
     /* A download that was killed left some of its files in the cache: the rest is fetched. */
-    bool ours = status == GP_OK && gp_store_cache(cache, sizeof(cache), name, NULL) == GP_OK &&
+    bool ours = status == GP_OK && gp_cache_path(cache, sizeof(cache), "data", name, NULL) == GP_OK &&
                 strcmp(path, cache) == 0;
 
     if (status == GP_OK && (!ours || options->only_local)) {

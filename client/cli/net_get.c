@@ -6,6 +6,7 @@
 #include "client/cli/download.h"
 #include "client/cli/net.h"
 #include "client/cli/show.h"
+#include "common/base/cached.h"
 #include "common/base/json.h"
 #include "common/base/spell.h"
 #include "common/data/store.h"

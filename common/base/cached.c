@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -141,4 +142,26 @@ gp_status gp_cached_write(const char *path, const char *word, const void *data, 
     if (status == GP_OK)
         files_prune(directory, files_max);
     return status;
+}
+
+/* ---- where ---- */
+
+gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *middle = "";
+    int length;
+
+    if (cache == NULL || cache[0] != '/') { /* the XDG rule: relative ones are ignored */
+        if (home == NULL || home[0] != '/')
+            return gp_fail(err, GP_ENOENT,
+                           "there is no cache directory: neither XDG_CACHE_HOME nor HOME is set");
+        cache = home;
+        middle = "/.cache";
+    }
+    length = snprintf(path, path_bytes, "%s%s/gradpool/%s%s%s", cache, middle, what, name == NULL ? "" : "/",
+                      name == NULL ? "" : name);
+    if (length < 0 || (size_t)length >= path_bytes)
+        return gp_fail(err, GP_ELIMIT, "the path of the cache under %s is longer than %zu bytes", cache,
+                       path_bytes);
+    return GP_OK;
 }

@@ -23,4 +23,10 @@ gp_status gp_cached_read(char **out, size_t *bytes, const char *path, const char
 gp_status gp_cached_write(const char *path, const char *word, const void *data, size_t bytes,
                           uint32_t files_max, gp_error *err);
 
+/* gp_cache_path -- the path of an entry of the user's cache: $XDG_CACHE_HOME, or ~/.cache, then gradpool/WHAT/NAME.
+ *   what  "data", "models", "decoded", ...
+ *   name  NULL: the directory gradpool/WHAT
+ * Creates nothing. GP_ENOENT: neither XDG_CACHE_HOME nor HOME is an absolute path. GP_ELIMIT: the path does not fit. */
+gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err);
+
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/spell.h"
 #include "common/data/image_store.h"
 #include "common/data/objects.h"
@@ -24,31 +25,6 @@ typedef struct place_list {
     char path[PLACES_MAX][PATH_MAX];
     size_t count;
 } place_list;
-
-gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *middle = "";
-    int length;
-
-    if (cache == NULL || cache[0] != '/') { /* the XDG rule: relative ones are ignored */
-        if (home == NULL || home[0] != '/')
-            return gp_fail(err, GP_ENOENT,
-                           "there is no cache directory: neither XDG_CACHE_HOME nor HOME is set");
-        cache = home;
-        middle = "/.cache";
-    }
-    length = snprintf(path, path_bytes, "%s%s/gradpool/%s%s%s", cache, middle, what, name == NULL ? "" : "/",
-                      name == NULL ? "" : name);
-    if (length < 0 || (size_t)length >= path_bytes)
-        return gp_fail(err, GP_ELIMIT, "the path of the cache under %s is longer than %zu bytes", cache,
-                       path_bytes);
-    return GP_OK;
-}
-
-gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err)
-{
-    return gp_cache_path(path, path_bytes, "data", name, err);
-}
 
 static gp_status places_list(place_list *places, gp_error *err)
 {
@@ -66,7 +42,7 @@ static gp_status places_list(place_list *places, gp_error *err)
         search += length + (search[length] == ':');
     }
     /* A process without a home just has no cache to look in. */
-    if (gp_store_cache(places->path[places->count], PATH_MAX, NULL, NULL) == GP_OK)
+    if (gp_cache_path(places->path[places->count], PATH_MAX, "data", NULL, NULL) == GP_OK)
         places->count++;
     return GP_OK;
 }

@@ -17,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/cached.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/base/spell.h"
 #include "common/data/curl.h"
-#include "common/data/store.h"
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
 #define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* of a file whose size is not known */
@@ -423,7 +423,7 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
     gp_status status = GP_OK;
 
     if (options.directory == NULL) {
-        status = gp_store_cache(cache, sizeof(cache), set->name, err);
+        status = gp_cache_path(cache, sizeof(cache), "data", set->name, err);
         if (status != GP_OK)
             return status;
         options.directory = cache;

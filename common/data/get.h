@@ -29,7 +29,7 @@ typedef int gp_get_progress(void *context, const char *file, uint64_t bytes, uin
 /* All fields may be 0. */
 typedef struct gp_get_options {
     const char *url;       /* a mirror; 0: what the set's variable names, else the set's own */
-    const char *directory; /* where to; 0: gp_store_cache() */
+    const char *directory; /* where to; 0: gp_cache_path() of "data" */
     uint32_t tries;        /* for each file; 0: 4 */
     uint32_t wait_ms;      /* before the second try, doubled for each further; 0: 1000 */
     uint32_t connect_s;    /* to connect; 0: 10 */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/crc32c.h"
 #include "common/base/directory.h"
 #include "common/base/hash.h"
@@ -54,7 +55,7 @@ static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role 
     char below[PATH_MAX];
     bool fits;
 
-    if (real == NULL || gp_store_cache(below, sizeof(below), NULL, NULL) != GP_OK) {
+    if (real == NULL || gp_cache_path(below, sizeof(below), "data", NULL, NULL) != GP_OK) {
         free(real);
         return false;
     }

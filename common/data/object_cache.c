@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/directory.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
-#include "common/data/store.h"
 
 enum {
     CHUNK = 64 << 10, /* has a sum of its own, so that a part can be read and trusted */

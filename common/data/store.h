@@ -215,11 +215,4 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
 /* A data SOURCE as workers can use it: relative paths become absolute, names stay. */
 gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err);
 
-/* gp_store_cache -- where `gradpool data get NAME` puts a data set: the cache's directory for NAME
- * ($XDG_CACHE_HOME or ~/.cache, then gradpool/data/NAME).  Nothing is created.  NAME NULL: the directory above. */
-gp_status gp_store_cache(char *path, size_t path_bytes, const char *name, gp_error *err);
-
-/* The same below gradpool/WHAT: "data", "models". */
-gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err);
-
 #endif

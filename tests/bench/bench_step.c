@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/cached.h"
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/data/store.h"
