@@ -261,7 +261,8 @@ void gp_model_close(gp_model *model)
 
 static gp_status model_build(gp_model *model, gp_task *task, const gp_model_options *options, gp_error *err)
 {
-    gp_status status = gp_run_backend(task->tasks->run, &model->backend_ops, &model->backend, err);
+    const gp_tasks_host *host = &task->tasks->host;
+    gp_status status = host->backend(host->context, &model->backend_ops, &model->backend, err);
 
     if (status == GP_OK)
         status = options_read(&model->options, options->options, err);

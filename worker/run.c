@@ -128,8 +128,10 @@ static void run_check_device(const gp_run *run, const char *doing, const gp_erro
         gp_device_lost(doing, cause);
 }
 
-gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
+/* gp_tasks_host.backend */
+static gp_status host_backend(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
 {
+    gp_run *run = context;
     gp_status status = run_warm(run, err);
 
     if (status != GP_OK)
@@ -137,6 +139,20 @@ gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **b
     *ops = run->options.backend_ops;
     *backend = run->backend;
     return GP_OK;
+}
+
+/* The group that control assigned last; control does not free it before the next call. Also gp_tasks_host.rendezvous. */
+static gp_rendezvous *run_rendezvous(void *context)
+{
+    gp_run *run = context;
+    gp_rendezvous *rendezvous;
+
+    /* `offered` is read again after `used` is set: control may have checked `used` in between (gp_run_holds). */
+    do {
+        rendezvous = atomic_load(&run->offered);
+        atomic_store(&run->used, rendezvous);
+    } while (atomic_load(&run->offered) != rendezvous);
+    return rendezvous;
 }
 
 /* Weights of a message: mapped from the descriptor that came before it. */
@@ -344,7 +360,7 @@ static void run_train(gp_run *run, gp_command *command)
     gp_error err;
     gp_status status;
 
-    gp_rendezvous *rendezvous = gp_run_rendezvous(run);
+    gp_rendezvous *rendezvous = run_rendezvous(run);
 
     if (run->predictor != NULL || rendezvous == NULL) {
         gp_fail(&err, GP_ESTATE, "the worker is not free to train: it %s",
@@ -572,7 +588,7 @@ static void run_tasks(gp_run *run)
     gp_reply left = { .type = NULL, .left = true };
     gp_tasks_setup setup = { .seat = atomic_load(&run->seat),
                              .mailbox = run->options.mailbox,
-                             .run = run,
+                             .host = { run, host_backend, run_rendezvous },
                              .train = run->options.train,
                              .device = run->options.device };
     gp_error err;
@@ -726,18 +742,6 @@ void gp_run_offer(gp_run *run, struct gp_seat *seat)
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)
 {
     atomic_store(&run->offered, rendezvous);
-}
-
-gp_rendezvous *gp_run_rendezvous(gp_run *run)
-{
-    gp_rendezvous *rendezvous;
-
-    /* Said to be used before it is looked at again: control frees nothing that it might see too late. */
-    do {
-        rendezvous = atomic_load(&run->offered);
-        atomic_store(&run->used, rendezvous);
-    } while (atomic_load(&run->offered) != rendezvous);
-    return rendezvous;
 }
 
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous)

@@ -27,13 +27,8 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
 
 /* gp_run_assign -- the group that what begins next belongs to (borrowed; NULL = none).  Control. */
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
-/* gp_run_rendezvous -- the group assigned last, which stays until it is asked for again.  Compute. */
-gp_rendezvous *gp_run_rendezvous(gp_run *run);
 /* gp_run_holds -- whether compute may still use that group.  Control. */
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
-
-/* gp_run_backend -- the device's backend, opened when first asked for.  GP_ENODEV: none, says why.  Compute. */
-gp_status gp_run_backend(gp_run *run, const gp_backend_ops **ops, gp_backend **backend, gp_error *err);
 
 /* gp_run_offer -- the link that GP_COMMAND_TASKS is about (borrowed; NULL = none).  Control; compute is in none. */
 void gp_run_offer(gp_run *run, struct gp_seat *seat);

@@ -80,7 +80,7 @@ static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvou
     for (;;) {
         gp_status status;
 
-        *rendezvous = gp_run_rendezvous(tasks->run);
+        *rendezvous = tasks->host.rendezvous(tasks->host.context);
         if (*rendezvous == NULL)
             return gp_fail(err, GP_ESTATE, "the worker has no lease in which a block could run");
         status = gp_rendezvous_begin(*rendezvous, call->count, spin, out, err);

@@ -17,9 +17,11 @@
 
 #include "proto/link.h"
 #include "proto/task_wire.h"
+#include "worker/backend/backend.h"
 #include "worker/device.h"
+#include "worker/rendezvous.h"
 #include "worker/results.h"
-#include "worker/run.h"
+#include "worker/trainer.h"
 #define GP_TASK_NO_ABI /* this is no task object */
 #include "worker/task.h"
 
@@ -28,6 +30,15 @@ typedef struct gp_objects gp_objects;
 typedef struct gp_names gp_names;
 struct gp_task_loops;
 struct gp_task_blocks;
+
+/* What the compute thread provides to the tasks it runs. */
+typedef struct gp_tasks_host {
+    void *context; /* the first argument of both functions */
+    /* The device's backend, opened at the first call. GP_ENODEV: this worker has no usable device. */
+    gp_status (*backend)(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err);
+    /* The group of the present lease; it stays valid until the next call. NULL: the worker has no lease. */
+    gp_rendezvous *(*rendezvous)(void *context);
+} gp_tasks_host;
 
 /* What control and compute share of a link.  Control makes it, and frees it when compute has left the link. */
 typedef struct gp_seat {
@@ -192,7 +203,7 @@ void gp_result_close(gp_result *result); /* frees what gp_result_room() gave */
 struct gp_tasks {
     gp_seat *seat;
     gp_link *link;
-    gp_run *run;             /* for gp_run_rendezvous() */
+    gp_tasks_host host;
     gp_train_control *train; /* comm: set while a block exists, so that control can end its waits */
     const gp_worker_device *device;
     gp_objects *objects;

@@ -378,7 +378,7 @@ static gp_status tasks_new(gp_tasks **out, const gp_tasks_setup *setup, gp_error
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
     t->seat = setup->seat;
     t->link = setup->seat->link;
-    t->run = setup->run;
+    t->host = setup->host;
     t->train = setup->train;
     t->device = setup->device;
     t->objects = setup->objects;

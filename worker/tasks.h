@@ -28,7 +28,7 @@ void gp_seat_nudge(gp_seat *seat);
 typedef struct gp_tasks_setup {
     gp_seat *seat;
     gp_mailbox *mailbox; /* a command that is posted ends the service */
-    gp_run *run;
+    gp_tasks_host host;
     gp_train_control *train;
     const gp_worker_device *device;
     gp_objects *objects;
