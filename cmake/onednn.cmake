@@ -16,14 +16,13 @@ message(STATUS "oneDNN: ${OneDNN_VERSION} in ${OneDNN_DIRECTORY}")
 set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
 # The plain loops, in the module as in the backend.
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
-set_source_files_properties(${onednn_loops} PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
+gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_loops})
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
   onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c
   onednn_norm_wide.c onednn_wide.c onednn_winograd.c winograd.c winograd_gradient.c
   onednn_dropout.c threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
-set_source_files_properties(${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c
-  PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS}")
+gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c)
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_level -O3)
 if(GP_SANITIZE) # unrolled and watched in line, these files take the compiler many minutes; by calls, the same accesses are watched
@@ -32,18 +31,16 @@ if(GP_SANITIZE) # unrolled and watched in line, these files take the compiler ma
     list(APPEND onednn_level --param=asan-instrumentation-with-call-threshold=0)
   endif()
 endif()
-set_source_files_properties(${onednn_folder}/onednn_norm.c PROPERTIES COMPILE_OPTIONS "${GP_LOOPS_OPTIONS};${onednn_level}")
+gp_source_options("${GP_LOOPS_OPTIONS};${onednn_level}" ${onednn_folder}/onednn_norm.c)
 set(onednn_wide ${onednn_level} -ffp-contract=fast -fno-math-errno -Wno-psabi)
 set(onednn_narrow)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND onednn_wide -mavx512f -mfma -mprefer-vector-width=512)
   set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # as has whatever multiplies bfloat16
 endif()
-set_source_files_properties(${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
-  ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c
-  PROPERTIES COMPILE_OPTIONS "${onednn_wide}")
-set_source_files_properties(${onednn_folder}/onednn_norm_narrow.c
-  PROPERTIES COMPILE_OPTIONS "${onednn_wide};${onednn_narrow}")
+gp_source_options("${onednn_wide}" ${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
+  ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c)
+gp_source_options("${onednn_wide};${onednn_narrow}" ${onednn_folder}/onednn_norm_narrow.c)
 add_library(gp_onednn STATIC ${onednn_sources})
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 

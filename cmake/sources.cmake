@@ -1,0 +1,11 @@
+# gp_source_options(OPTIONS FILE...): compile these files with these options too. CMake itself ignores a file that does not
+# exist, and the one that was meant would silently lose its options.
+function(gp_source_options options)
+  foreach(file ${ARGN})
+    get_filename_component(path ${file} ABSOLUTE)
+    if(NOT EXISTS ${path})
+      message(FATAL_ERROR "gp_source_options: there is no ${path}")
+    endif()
+  endforeach()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${options}")
+endfunction()
