@@ -1,10 +1,10 @@
-/* arrays.c -- arrays of the caller as a source of data: common/data/lent.h under the public names. */
+/* arrays.c -- arrays of the caller as a source of data: common/data/source/lent.h under the public names. */
 #include <stddef.h>
 #include <unistd.h>
 
 #include "client/gradpool.h"
-#include "common/base/alloc.h"
-#include "common/data/lent.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/source/lent.h"
 
 struct gp_arrays {
     int fd;

@@ -3,9 +3,9 @@
 
 #include "client/gradpool.h"
 #include "client/plot.h"
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/base/file.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/system/file.h"
 
 static gp_status save_picture(const gp_confusion *matrix, const char *path, const char *title, gp_error *err)
 {

@@ -1,8 +1,8 @@
 /* data_count.c -- what a source has, for programs: its samples, classes, and how many there are of each. */
 
 #include "client/gradpool.h"
-#include "common/base/alloc.h"
-#include "common/data/subset.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/store/subset.h"
 
 struct gp_data_counts {
     gp_data_facts facts;

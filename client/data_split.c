@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "client/gradpool.h"
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/base/file.h"
-#include "common/data/s3_source.h"
-#include "common/data/subset.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/system/file.h"
+#include "common/data/s3/s3_source.h"
+#include "common/data/store/subset.h"
 
 #define LIST_BYTES_MAX ((size_t)4 << 30)
 

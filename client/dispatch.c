@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { LONG_NS = DISPATCH_FILL_NS };
 

@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/proc_stat.h"
-#include "common/base/process.h"
+#include "common/base/system/proc_stat.h"
+#include "common/base/system/process.h"
 #include "proto/door.h"
 
 enum {

@@ -17,8 +17,8 @@
 #include <gradpool/task.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
-#include "common/base/spell.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/spell.h"
 
 enum { OBJECT_BYTES_MAX = 1 << 30, PATH_SAID_MAX = 512 };
 

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 enum { SLAB_COUNT = 256 };

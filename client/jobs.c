@@ -7,11 +7,11 @@
 
 #include "client/pool.h"
 #include "client/submits.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "common/base/printable.h"
-#include "common/base/secret.h"
+#include "common/base/memory/secret.h"
 
 extern char **environ;
 

@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "client/pool.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/process.h"
-#include "common/base/secret.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/process.h"
+#include "common/base/memory/secret.h"
 #include "proto/curve.h"
 #include "proto/limits.h"
 #include "proto/messages.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/parfor.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 void parfor_begin(parfor *loop)
 {

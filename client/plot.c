@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/data/image.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/image/image.h"
 
 enum {
     GLYPH_WIDTH = 5,

@@ -14,9 +14,9 @@
 #include "client/pool.h"
 #include "client/remote.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/patience.h"
-#include "common/base/secret.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/patience.h"
+#include "common/base/memory/secret.h"
 #include "proto/task_wire.h"
 
 enum { RETRY_MS = 10 };

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "client/remote.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/json.h"
-#include "common/base/patience.h"
+#include "common/base/text/json.h"
+#include "common/base/system/patience.h"
 #include "proto/door.h"
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)

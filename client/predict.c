@@ -8,12 +8,12 @@
 
 #include "client/predict_fan.h"
 #include "client/transfer.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/json.h"
-#include "common/base/seal.h"
-#include "common/data/store.h"
-#include "common/model/normalization.h"
+#include "common/base/text/json.h"
+#include "common/base/system/seal.h"
+#include "common/data/store/store.h"
+#include "common/model/graph/normalization.h"
 #include "common/model/train_options.h"
 
 enum { BYTE_CLASSES_MAX = 256 };

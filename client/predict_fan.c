@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/metrics_put.h"
-#include "common/base/patience.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/system/patience.h"
 
 enum {
     PART_MAX = 1024,            /* samples */

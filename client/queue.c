@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/link.h"
 
 enum { QUEUE_DEPTH = 1024, QUEUE_DEPTH_MAX = 1 << 24 };

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/secret.h"
+#include "common/base/memory/secret.h"
 #include "proto/endpoint.h"
 
 enum {

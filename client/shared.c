@@ -8,10 +8,10 @@
 #include <sys/sendfile.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/base/forks.h"
-#include "common/base/seal.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/system/forks.h"
+#include "common/base/system/seal.h"
 #include "proto/link.h"
 
 #define SHARED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)

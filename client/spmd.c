@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum {
     WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */

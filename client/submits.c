@@ -1,6 +1,6 @@
 #include "client/submits.h"
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
                        int64_t now_ms, gp_error *err)

@@ -8,9 +8,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/forks.h"
+#include "common/base/system/forks.h"
 
 /* The team whose callback this thread is in. */
 static _Thread_local const gp_team *calling __attribute__((tls_model("initial-exec")));

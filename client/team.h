@@ -29,7 +29,7 @@
 #include "client/pool.h"
 #include "client/shared.h"
 #include "client/team_parts.h"
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 #include "proto/door.h"
 
 enum {

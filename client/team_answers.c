@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 
 enum { DRAIN_MAX = 1024, BLOB_READ_MAX = 256 << 10 };
 

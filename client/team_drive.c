@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/file.h"
-#include "common/base/forks.h"
-#include "common/base/process.h"
+#include "common/base/system/file.h"
+#include "common/base/system/forks.h"
+#include "common/base/system/process.h"
 
 enum { PARK_AFTER = 50 };
 

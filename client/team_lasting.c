@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { LASTING_MS = 20 };
 

@@ -9,7 +9,7 @@
 #include <gradpool/task.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes)

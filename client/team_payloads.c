@@ -8,7 +8,7 @@
 #include <inttypes.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum {
     HELD_MAX = GP_LINK_BLOBS_MAX - 64, /* by one worker */

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "client/train_run.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/seal.h"
-#include "common/model/onnx.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/seal.h"
+#include "common/model/onnx/onnx.h"
 
 enum {
     ENDING_MS = 900,   /* what survivors of a failure are given to say how they ended */

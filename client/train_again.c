@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "client/train_run.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 enum { PENDING_MAX = 1 << 16 };

@@ -17,8 +17,8 @@
 #include <sys/random.h>
 
 #include "client/train_run.h"
-#include "common/base/alloc.h"
-#include "common/base/text.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
 #include "common/model/checkpoint_record.h"
 
 static const char *name_of(const char *run)

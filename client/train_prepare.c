@@ -7,10 +7,10 @@
 
 #include "client/train_run.h"
 #include "client/transfer.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/data/class_match.h"
-#include "common/model/normalization.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/data/store/class_match.h"
+#include "common/model/graph/normalization.h"
 
 /* Workers have another current directory. */
 static gp_status path_absolute(char *path, size_t bytes, gp_error *err)

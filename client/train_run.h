@@ -4,8 +4,8 @@
 
 #include "client/pool.h"
 #include "client/reform.h"
-#include "common/base/patience.h"
-#include "common/data/augment.h"
+#include "common/base/system/patience.h"
+#include "common/data/store/augment.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "client/train_run.h"
-#include "common/base/alloc.h"
-#include "common/base/spell.h"
-#include "common/data/balance.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/spell.h"
+#include "common/data/store/balance.h"
 
 /* The words of --class-weights.  *found false: they are numbers, or none. */
 static gp_status balance_parse(gp_balance *balance, bool *found, const char *text, gp_error *err)

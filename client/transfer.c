@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
-#include "common/base/spell.h"
-#include "common/data/class_match.h"
-#include "common/data/get.h"
-#include "common/data/store.h"
-#include "common/model/normalization.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/text/spell.h"
+#include "common/data/store/class_match.h"
+#include "common/data/download/get.h"
+#include "common/data/store/store.h"
+#include "common/model/graph/normalization.h"
 
 gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *source, uint32_t data_classes,
                               gp_error *err)

@@ -4,7 +4,7 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "common/model/edit.h"
 #include "common/model/network.h"
 

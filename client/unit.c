@@ -1,6 +1,6 @@
 #include "client/unit.h"
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { TIMERS_FIRST = 64 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/team.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 typedef struct team_value {
     struct team_value *next;

@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/limits.h"
 
 enum {

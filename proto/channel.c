@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/channel_parts.h"
 #include "proto/endpoint.h"
 #include "proto/zmq_context.h"

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 #include "proto/codec.h"
 #include "proto/curve.h"
 #include "proto/limits.h"

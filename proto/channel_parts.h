@@ -2,7 +2,7 @@
 #ifndef GP_CHANNEL_PARTS_H
 #define GP_CHANNEL_PARTS_H
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "proto/channel.h"
 #include "proto/dial.h"
 #include "proto/gate.h"

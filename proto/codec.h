@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/error.h"
 #include "proto/limits.h"
 

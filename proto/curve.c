@@ -10,10 +10,10 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/clock.h"
-#include "common/base/file.h"
-#include "common/base/secret.h"
+#include "common/base/system/file.h"
+#include "common/base/memory/secret.h"
 
 enum { KEY_FILE_BYTES_MAX = 4096, LIST_BYTES_MAX = 64 << 10, LOCK_MS = 5000, RETRY_MS = 5 };
 

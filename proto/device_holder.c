@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/proc_stat.h"
+#include "common/base/system/proc_stat.h"
 
 enum { FAMILY_MAX = 32 };
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 
 static const char *const source_names[] = { "none", "nvml", "cuda" };
 static const char *const mode_names[] = { "default", "exclusive-thread", "prohibited", "exclusive-process",

@@ -26,7 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/error.h"
 
 enum {

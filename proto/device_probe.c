@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/patience.h"
-#include "common/base/log.h"
-#include "common/base/process.h"
+#include "common/base/system/patience.h"
+#include "common/base/text/log.h"
+#include "common/base/system/process.h"
 
 extern char **environ;
 

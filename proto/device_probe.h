@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "proto/device_list.h"
 
 /* A driver that is being loaded can take seconds; so can the engine's libraries, the first time. */

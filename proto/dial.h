@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 #include "proto/zmq_monitor.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 
 #define GP_DOOR_MAGIC 0x44504731u /* "1GPD" in memory */
 

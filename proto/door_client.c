@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/packet.h"
+#include "common/base/system/packet.h"
 #include "proto/door.h"
 #include "proto/door_wire.h"
 #include "proto/listen.h"

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/zap.h"
 #include "proto/zmq_monitor.h"
 

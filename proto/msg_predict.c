@@ -1,5 +1,5 @@
 /* msg_predict.c -- between client and worker: predictions, part by part. */
-#include "common/base/tensor.h"
+#include "common/base/memory/tensor.h"
 #include "proto/tables.h"
 
 const gp_field gp_predict_begin_fields[] = {

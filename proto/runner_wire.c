@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/base/file.h"
-#include "common/base/packet.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/system/file.h"
+#include "common/base/system/packet.h"
 
 static_assert(sizeof(gp_runner_request) == 24 && offsetof(gp_runner_request, grace_ms) == 20, "layout");
 static_assert(sizeof(gp_runner_answer) == 488 && offsetof(gp_runner_answer, seconds) == 40 &&

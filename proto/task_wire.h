@@ -31,7 +31,7 @@ enum {
     /* Either: a memfd, sealed against shrinking.  Objects and files are sealed against growing and writing too; the
      * writer of an argument may go on writing, at the cost of the tasks that read it. */
     GP_DOOR_BLOB = 102,
-    /* Client to scheduler: a memfd of secrets (common/base/secret.h) for the pool; back: the same, `lease` a gp_status.
+    /* Client to scheduler: a memfd of secrets (common/base/memory/secret.h) for the pool; back: the same, `lease` a gp_status.
      * Worker to a scheduler that calls it: the pool's secrets, which the one that died has taken with it. */
     GP_DOOR_SECRETS = 103,
     /* Client to worker, with lease, generation and token of the grant: a memfd of weights for the

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/zmq_context.h"
 
 enum { FRAMES = 7, FRAME_BYTES_MAX = 255, MUTED_MAX = 64 };

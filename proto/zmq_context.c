@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "common/base/forks.h"
+#include "common/base/system/forks.h"
 
 enum { SOCKETS_MAX = 1023 };
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 
 /* The last epoch; 0 when there is no file.  One that cannot be read stops us: it may hold any number.  What is damaged
  * must not bring an old number back: microseconds since 1970 are more than any counter of starts. */

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { SLOTS_MIN = 16 };
 

@@ -12,11 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/base/log.h"
-#include "common/base/process.h"
-#include "common/base/secret.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/base/text/log.h"
+#include "common/base/system/process.h"
+#include "common/base/memory/secret.h"
 #include "scheduler/supervise.h"
 
 #ifndef P_PIDFD

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "scheduler/jobs_parts.h"
 
 bool gp_jobs_state_ended(gp_jobs_state state)

@@ -17,10 +17,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
-#include "common/base/process.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/system/process.h"
 
 enum {
     APPLICATION_ID = 0x47504a31, /* "GPJ1" */

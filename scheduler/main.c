@@ -8,11 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
 #include "proto/device_holder.h"
 #include "proto/device_probe.h"
 #include "proto/endpoint.h"

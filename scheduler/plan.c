@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "proto/device_holder.h"
-#include "common/base/text.h"
+#include "common/base/text/text.h"
 
 /* ---- cores ---- */
 

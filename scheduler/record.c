@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
 #include "scheduler/core.h"
 
 #define MARK "\nsurroundings\n"

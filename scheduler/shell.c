@@ -11,10 +11,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "scheduler/record.h"
 #include "scheduler/shell_remote.h"
 

@@ -8,9 +8,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "common/base/fault.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
 #include "scheduler/shell_parts.h"
 #include "proto/task_wire.h"
 

@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "common/base/printable.h"
 #include "scheduler/shell_jobs.h"
 #include "scheduler/shell_remote.h"

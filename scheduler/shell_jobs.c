@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 
 static int64_t wall_clock_ms(void)
 {

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "common/base/memory_kills.h"
+#include "common/base/system/memory_kills.h"
 #include "scheduler/core.h"
 
 typedef struct gp_child {

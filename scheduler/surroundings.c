@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
 #include "scheduler/plan.h"
 
 extern char **environ;

@@ -14,7 +14,7 @@
 #ifndef GP_SURROUNDINGS_H
 #define GP_SURROUNDINGS_H
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 
 /* gp_surroundings_detach -- what is always the same.  Once, before anything is opened. */
 void gp_surroundings_detach(void);

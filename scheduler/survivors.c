@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/door.h"
 #include "proto/listen.h"
 #include "proto/messages.h"

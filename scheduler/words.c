@@ -4,7 +4,7 @@
 
 #include "proto/limits.h"
 #include "scheduler/core_parts.h"
-#include "common/base/text.h"
+#include "common/base/text/text.h"
 
 char *gp_core_duration(char *text, size_t bytes, int64_t ms)
 {

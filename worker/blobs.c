@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 #include "proto/door.h"
 #include "proto/task_wire.h"
 

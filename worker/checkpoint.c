@@ -12,13 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/base/crc32c.h"
-#include "common/base/directory.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
-#include "common/base/fault.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/memory/crc32c.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/system/fault.h"
 #include "common/model/checkpoint_record.h"
 #include "worker/loss_scale.h"
 

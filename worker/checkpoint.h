@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
 /* The blobs are in the graph's layout, borrowed. */

@@ -9,9 +9,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/runner_wire.h"
 #include "worker/blobs.h"
 #include "worker/comm/process.h"

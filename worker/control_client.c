@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "worker/control_parts.h"
 
 static void tell_client(control *c, const gp_incoming *in, const gp_message_type *type, const void *message)

@@ -15,8 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"
 

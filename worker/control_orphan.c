@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
 #include "proto/task_wire.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"

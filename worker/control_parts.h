@@ -2,7 +2,7 @@
 #ifndef GP_CONTROL_PARTS_H
 #define GP_CONTROL_PARTS_H
 
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 #include "proto/channel.h"
 #include "proto/door.h"
 #include "proto/messages.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/runner_wire.h"
 #include "worker/control_parts.h"
 

@@ -5,7 +5,7 @@
  *                              '-- the connection ends: closed      '-- the connection ends, revoke: stopped */
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "worker/blobs.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"

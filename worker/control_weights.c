@@ -6,7 +6,7 @@
  * One offer is enough, because a worker has one run at a time. */
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/task_wire.h"
 #include "worker/control_parts.h"
 

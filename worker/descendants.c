@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/patience.h"
-#include "common/base/proc_stat.h"
+#include "common/base/system/patience.h"
+#include "common/base/system/proc_stat.h"
 #include "worker/comm/process.h"
 
 enum { ROUND_MS = 1, ROUNDS_LEAST = 10 }; /* so often is looked for who is left, however long a look takes */

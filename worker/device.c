@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/log.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
 #include "worker/claim.h"
 
 /* ---- lists of cores ---- */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/backend.h"
 
 enum { DIAGNOSE_SAMPLES = 8 }; /* of a call; all of ours where the samples of a call are coupled */

@@ -7,8 +7,8 @@
 #define GP_DIAGNOSE_H
 
 #include "common/base/error.h"
-#include "common/data/loader.h"
-#include "common/model/graph.h"
+#include "common/data/loader/loader.h"
+#include "common/model/graph/graph.h"
 
 /* Ordered: the smaller one comes first in the forward pass. */
 typedef enum gp_bad_place {

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include "common/base/buffer.h"
-#include "common/base/json.h"
-#include "common/base/log.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/text/json.h"
+#include "common/base/text/log.h"
 #include "worker/backend/plugin.h"
 #include "worker/probe.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "proto/limits.h"
 
 static char place[GP_TEXT_PATH];

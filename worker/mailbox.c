@@ -9,9 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/seal.h"
+#include "common/base/system/seal.h"
 
 enum { EXTRA = 2 }; /* places for RESET and QUIT */
 

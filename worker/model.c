@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/model/onnx.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/model/onnx/onnx.h"
 #include "worker/model_state.h"
 
 /* ---- parameters ---- */

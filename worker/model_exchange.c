@@ -4,7 +4,7 @@
  * where they are.  A model that outlives its task has memory of its own, and its exchange copies. */
 #include <inttypes.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/model_state.h"
 
 enum { LINE = 64 };

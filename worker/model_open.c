@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/model/normalization.h"
-#include "common/model/own.h"
+#include "common/base/memory/alloc.h"
+#include "common/model/graph/normalization.h"
+#include "common/model/graph/own.h"
 #include "worker/model_state.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20, TARGET_BYTES_MAX = 1 << 28, OPTION_TEXT_MAX = 256 };

@@ -16,8 +16,8 @@
 
 #include <pthread.h>
 
-#include "common/base/buffer.h"
-#include "common/data/loader.h"
+#include "common/base/memory/buffer.h"
+#include "common/data/loader/loader.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
 #include "worker/backend/backend.h"

@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/spell.h"
+#include "common/base/text/log.h"
+#include "common/base/text/spell.h"
 #include "worker/blobs.h"
 
 enum { PATH_SHOWN = 200, NAMES_SHOWN = 8, SEALS_NEEDED = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 /* Of one loss.  DICE: of each class, over the pixels that count. */
 typedef struct loss_sums {

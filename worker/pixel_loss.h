@@ -3,7 +3,7 @@
 #ifndef GP_PIXEL_LOSS_H
 #define GP_PIXEL_LOSS_H
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 typedef struct gp_pixel_loss {
     enum { GP_PIXEL_XENT, GP_PIXEL_DICE } kind;

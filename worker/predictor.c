@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
-#include "common/data/class_match.h"
-#include "common/data/loader.h"
-#include "common/model/normalization.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/data/store/class_match.h"
+#include "common/data/loader/loader.h"
+#include "common/model/graph/normalization.h"
 #include "worker/last_words.h"
 #include "worker/stitch.h"
 

@@ -2,7 +2,7 @@
 #ifndef GP_PREDICTOR_H
 #define GP_PREDICTOR_H
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/error.h"
 #include "common/base/metrics.h"
 #include "proto/messages.h"

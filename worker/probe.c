@@ -6,9 +6,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/base/log.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/log.h"
 #include "worker/backend/plugin.h"
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */

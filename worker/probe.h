@@ -13,7 +13,7 @@
 #ifndef GP_PROBE_H
 #define GP_PROBE_H
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/error.h"
 #include "proto/device_list.h"
 

@@ -32,14 +32,14 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/metrics_put.h"
-#include "common/base/fault.h"
-#include "common/base/seal.h"
-#include "common/data/store.h"
+#include "common/base/text/log.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/seal.h"
+#include "common/data/store/store.h"
 #include "worker/last_words.h"
 #include "worker/object.h"
 #include "worker/predictor.h"

@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "proto/runner_wire.h"
 #include "worker/descendants.h"
 #include "worker/runner_start.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { PATH_BYTES_MAX = 4096 };
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/process.h"
+#include "common/base/system/process.h"
 #include "worker/checkpoint.h"
 
 struct gp_saver {

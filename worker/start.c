@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
 #include "proto/places.h"
 #include "worker/control.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "worker/examine.h"
 #include "worker/last_words.h"
 #include "worker/probe.h"

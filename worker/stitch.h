@@ -8,7 +8,7 @@
 #ifndef GP_STITCH_H
 #define GP_STITCH_H
 
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "worker/pixel_loss.h"
 
 typedef struct gp_stitch gp_stitch;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
-#include "common/base/log.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
 #include "common/base/rng.h"
 #include "worker/blobs.h"
 #include "worker/task_state.h"

@@ -4,7 +4,7 @@
  * marked broken, and the client has the next block form a new one. */
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/reduction.h"
 #include "worker/task_block.h"
 

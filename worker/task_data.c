@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/model_state.h"
 
 enum { DEPTH = 3, EPOCHS_MAX = 1 << 24 };

@@ -6,8 +6,8 @@
  * early; the client gives the rest to somebody else. */
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/clock.h"
 #include "proto/reduction.h"
 #include "worker/task_state.h"

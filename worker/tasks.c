@@ -14,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/model/own.h"
+#include "common/base/text/log.h"
+#include "common/model/graph/own.h"
 #include "worker/blobs.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "worker/object.h"
 #include "worker/values.h"
 

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "worker/trainer_state.h"
 
 void gp_trainer_free(gp_trainer *trainer)

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #include "common/base/error.h"
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "proto/messages.h"
 #include "worker/backend/backend.h"
 #include "worker/comm/comm.h"

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/data/class_match.h"
-#include "common/model/normalization.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/data/store/class_match.h"
+#include "common/model/graph/normalization.h"
 #include "worker/exact.h"
 #include "worker/trainer_state.h"
 

@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 #include "worker/exact.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "worker/trainer_state.h"
 
 void gp_trainer_progress(gp_trainer *trainer)

@@ -10,7 +10,7 @@
  *     compute: each rank its rows -> header (all rows are there) -> commit: read -> barrier -> the next step overwrites
  *
  * Part of the shared update (trainer_shard.c), of which this is how a slice of the gradient comes to be. */
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/trainer_state.h"
 
 /* COST: numbers of a gradient that cost what one of the factors does, which is read again for every tile. */

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "worker/memory.h"
 #include "worker/trainer_state.h"
 

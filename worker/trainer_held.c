@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "worker/trainer_state.h"
 
 /* Where a training stands; broadcast as it is between processes of one build. */

@@ -4,9 +4,9 @@
  * library where it joins them all; where one cannot, all take the host's way, gradients through shared memory. */
 #include <inttypes.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/text/log.h"
 #include "worker/multinode.h"
 #include "worker/trainer_state.h"
 

@@ -5,7 +5,7 @@
  * them and all ranks, and the running statistics replaced by the moments of the whole. */
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/trainer_state.h"
 
 /* What the call left where statistics have their sums is added to the totals, one after the other. */

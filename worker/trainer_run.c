@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/cached.h"
+#include "common/base/system/cached.h"
 #include "common/base/clock.h"
-#include "common/base/crc32c.h"
+#include "common/base/memory/crc32c.h"
 #include "worker/diagnose.h"
-#include "common/base/fault.h"
-#include "common/base/log.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
 #include "worker/trainer_state.h"
 
 bool gp_trainer_next_call(const gp_trainer *trainer, cursor *at, step_part *out)

@@ -21,11 +21,11 @@
  * for small networks, where an update takes less than a barrier. */
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "worker/backend/cpu/threads.h"
 #include "worker/comm/reduce.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "worker/trainer_state.h"
 
 /* BLOCK: numbers added up and updated at once.  Few: all memory that is read and written is then before the processor's

@@ -2,7 +2,7 @@
 #ifndef GP_TRAINER_STATE_H
 #define GP_TRAINER_STATE_H
 
-#include "common/data/loader.h"
+#include "common/data/loader/loader.h"
 #include "common/model/train_options.h"
 #include "worker/checkpoint.h"
 #include "worker/loss_scale.h"

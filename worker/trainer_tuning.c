@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/log.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
 #include "worker/trainer_state.h"
 
 /* The option if it is given, else GRADPOOL_TUNE_SECONDS, else the option's own value. */

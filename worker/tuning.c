@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
-#include "common/base/crc32c.h"
-#include "common/base/json.h"
-#include "common/data/store.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/memory/crc32c.h"
+#include "common/base/text/json.h"
+#include "common/data/store/store.h"
 
 enum { FORMAT = 1 };
 

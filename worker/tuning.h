@@ -5,12 +5,12 @@
  * They are good for the libraries and the kind of device that it names, and for nothing else.  What is read is not trusted:
  * sizes, counts and characters have ceilings, and a name that no library knows is only a name (backend.h: unknown).
  *
- * On disk: $XDG_CACHE_HOME/gradpool/plans (or ~/.cache/...), a file of a cache (common/base/cached.h) for each kind of device and
+ * On disk: $XDG_CACHE_HOME/gradpool/plans (or ~/.cache/...), a file of a cache (common/base/system/cached.h) for each kind of device and
  * versions.  Two that write at once keep one of theirs: the other times once more. */
 #ifndef GP_TUNING_H
 #define GP_TUNING_H
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "worker/backend/backend.h"
 
 enum { GP_TUNING_BYTES_MAX = 512 << 10, GP_TUNING_FILES_MAX = 16 };

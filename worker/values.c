@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/secret.h"
-#include "common/base/spell.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/secret.h"
+#include "common/base/text/spell.h"
 #include "worker/blobs.h"
 
 enum { BUCKETS_FIRST = 64 };

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 void gp_window_axis_deinit(gp_window_axis *axis)
 {

@@ -11,11 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
-#include "common/base/directory.h"
-#include "common/base/file.h"
-#include "common/data/store.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/data/store/store.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
 

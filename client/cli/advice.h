@@ -15,7 +15,7 @@
 #include "common/base/error.h"
 #include <gradpool/gradpool.h>
 
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 
 enum { ADVICE_POINTS_MAX = 16, ADVICE_WORKERS_MAX = 4096 };
 

@@ -10,8 +10,8 @@
 #include "client/cli/bench.h"
 #include "client/cli/probe.h"
 #include "client/cli/show.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
 
 enum { SIZES_MAX = 16, SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
 #define MOST_BYTES ((uint64_t)1 << 30)

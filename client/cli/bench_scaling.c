@@ -11,9 +11,9 @@
 #include "client/plot.h"
 #include "client/cli/probe.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/base/text.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
 #include "common/model/train_options.h"
 
 enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };

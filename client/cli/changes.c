@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/text.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
 
 void changes_add(cli_changes *changes, const gp_layer_change *change)
 {

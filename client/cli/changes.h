@@ -4,7 +4,7 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 
 typedef struct cli_change {
     char action[16], layer[64], kind[32], output[64], settings[160];

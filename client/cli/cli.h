@@ -12,9 +12,9 @@
 
 #include "client/cli/s3_options.h"
 #include "client/pool.h"
-#include "common/base/params.h"
-#include "common/base/tensor.h"
-#include "common/data/s3_source.h"
+#include "common/base/text/params.h"
+#include "common/base/memory/tensor.h"
+#include "common/data/s3/s3_source.h"
 
 enum {
     CLI_OK = 0,

@@ -7,8 +7,8 @@
 #include "client/cli/cli.h"
 #include "client/cli/probe.h"
 #include "client/cli/show.h"
-#include "common/base/json.h"
-#include "common/base/text.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
 
 typedef struct advise_options {
     cli_common common;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/cli/bench.h"
-#include "common/base/spell.h"
+#include "common/base/text/spell.h"
 
 #define TEXT(option, member, bytes, words)                                                                   \
     {                                                                                                        \

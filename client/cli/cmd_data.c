@@ -8,11 +8,11 @@
 #include "client/cli/data_show.h"
 #include "client/cli/download.h"
 #include "client/cli/show.h"
-#include "common/base/cached.h"
-#include "common/base/json.h"
-#include "common/base/spell.h"
-#include "common/data/digits.h"
-#include "common/data/store.h"
+#include "common/base/system/cached.h"
+#include "common/base/text/json.h"
+#include "common/base/text/spell.h"
+#include "common/data/source/digits.h"
+#include "common/data/store/store.h"
 
 typedef struct data_options {
     cli_common common;

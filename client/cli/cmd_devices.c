@@ -6,7 +6,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "client/remote.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/device_holder.h"
 #include "proto/device_probe.h"
 #include "proto/places.h"

@@ -2,8 +2,8 @@
 #include <stddef.h>
 
 #include "client/cli/cli.h"
-#include "common/base/alloc.h"
-#include "common/base/text.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
 
 typedef struct down_options {
     cli_common common;

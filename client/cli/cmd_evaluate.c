@@ -7,9 +7,9 @@
 #include "client/cli/fit.h"
 #include "client/cli/left_out.h"
 #include "client/cli/show.h"
-#include "common/base/json.h"
-#include "common/base/metrics_put.h"
-#include "common/base/text.h"
+#include "common/base/text/json.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/text/text.h"
 
 typedef struct evaluate_options {
     cli_common common;

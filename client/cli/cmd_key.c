@@ -10,7 +10,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/curve.h"
 
 typedef struct key_options {

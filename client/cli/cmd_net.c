@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "client/cli/net.h"
-#include "common/base/spell.h"
+#include "common/base/text/spell.h"
 
 /* In the order of gp_solver, as the option of train. */
 static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };

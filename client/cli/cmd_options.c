@@ -2,7 +2,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "common/model/train_options.h"
 
 typedef struct options_options {

@@ -12,8 +12,8 @@
 #include "client/cli/predict_pixels.h"
 #include "client/cli/predict_rows.h"
 #include "client/cli/show.h"
-#include "common/base/text.h"
-#include "common/data/store.h"
+#include "common/base/text/text.h"
+#include "common/data/store/store.h"
 
 typedef struct predict_options {
     cli_common common;

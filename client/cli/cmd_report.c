@@ -10,9 +10,9 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/report.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
 
 typedef struct report_options {
     cli_common common;

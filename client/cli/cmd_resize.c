@@ -6,7 +6,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
-#include "common/base/text.h"
+#include "common/base/text/text.h"
 
 typedef struct resize_options {
     cli_common common;

@@ -2,7 +2,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 typedef struct status_options {
     cli_common common;

@@ -5,10 +5,10 @@
 #include <sys/random.h>
 
 #include "client/cli/cli.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
-#include "common/base/spell.h"
+#include "common/base/text/spell.h"
 
 extern char **environ;
 

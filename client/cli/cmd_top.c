@@ -14,7 +14,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "client/remote.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 typedef struct top_options {

@@ -3,7 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_wait.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 typedef struct wait_options {
     cli_common common;

@@ -21,7 +21,7 @@
 
 #include "client/cli/crew_parts.h"
 #include "client/cli/crew_words.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 10000 };

@@ -9,7 +9,7 @@
 
 #include "client/cli/crew_parts.h"
 #include "client/cli/crew_words.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 /* Names that are ours to give; the rest of our environment goes to the commands as it is. */
 static bool variable_is_ours(const char *variable, bool gpu)

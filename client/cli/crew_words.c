@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 #include "proto/item.h"
 
 enum { FACTS_BYTES_MAX = 8 << 20 };

@@ -3,7 +3,7 @@
 #define GP_CLI_CREW_WORDS_H
 
 #include "client/exec.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 
 enum {
     CREW_CODE_LOST = 255, /* of a job that was lost with its worker: no shell says so */

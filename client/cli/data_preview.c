@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/data/augment.h"
-#include "common/data/image.h"
-#include "common/data/sampler.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/store/augment.h"
+#include "common/data/image/image.h"
+#include "common/data/store/sampler.h"
 
 enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 }; /* GAP: pixels between two pictures */
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/base/text.h"
-#include "common/data/balance.h"
-#include "common/data/subset.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
+#include "common/data/store/balance.h"
+#include "common/data/store/subset.h"
 
 /* ---- show ---- */
 

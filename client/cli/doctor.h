@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "proto/device_list.h"
 
 typedef enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAILURE } doctor_state;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "client/cli/cli.h"
-#include "common/data/get.h"
+#include "common/data/download/get.h"
 
 typedef struct download_view {
     cli_progress progress;

@@ -4,7 +4,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 static void home_next(const char *what, const char *command)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
 
 enum {
     DECIMALS_MAX = 9,

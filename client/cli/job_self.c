@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
 
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "client/cli/view.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 
 enum { LINE_BYTES_MAX = 4096, FACTS_BYTES_MAX = 1 << 16 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "client/cli/cli.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
                                                  "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };

@@ -3,8 +3,8 @@
 #define GP_CLI_LEFT_OUT_H
 
 #include "client/cli/cli.h"
-#include "common/base/buffer.h"
-#include "common/base/json.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/text/json.h"
 #include "common/model/train_options.h"
 
 enum {

@@ -12,10 +12,10 @@
 #include "client/remote.h"
 #include "client/cli/job_self.h"
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
-#include "common/base/spell.h"
-#include "common/base/secret.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/spell.h"
+#include "common/base/memory/secret.h"
 #include "common/model/train_options.h"
 
 #define CLI_COMMAND(name) extern const cli_command cli_command_##name;

@@ -3,7 +3,7 @@
 #define GP_CLI_NET_H
 
 #include "client/cli/cli.h"
-#include "common/model/kind.h"
+#include "common/model/graph/kind.h"
 
 typedef struct net_options {
     cli_common common;

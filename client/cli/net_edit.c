@@ -7,10 +7,10 @@
 #include "client/cli/net.h"
 #include "client/cli/show.h"
 #include "client/transfer.h"
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/data/store.h"
-#include "common/model/onnx.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/store/store.h"
+#include "common/model/onnx/onnx.h"
 
 enum { NEW_WEIGHTS_SEED = 1, CLASS_FILE_BYTES_MAX = 4 << 20 };
 

@@ -6,10 +6,10 @@
 #include "client/cli/download.h"
 #include "client/cli/net.h"
 #include "client/cli/show.h"
-#include "common/base/cached.h"
-#include "common/base/json.h"
-#include "common/base/spell.h"
-#include "common/data/store.h"
+#include "common/base/system/cached.h"
+#include "common/base/text/json.h"
+#include "common/base/text/spell.h"
+#include "common/data/store/store.h"
 
 enum { URL_BYTES = 2048, NAME_BYTES = 200 };
 

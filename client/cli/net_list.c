@@ -5,9 +5,9 @@
 
 #include "client/cli/net.h"
 #include "client/cli/show.h"
-#include "common/base/json.h"
-#include "common/data/get.h"
-#include "common/model/netspec.h"
+#include "common/base/text/json.h"
+#include "common/data/download/get.h"
+#include "common/model/graph/netspec.h"
 
 /* "form=torchvision|caffe [torchvision]: ..." */
 static void list_setting(const gp_param *param)

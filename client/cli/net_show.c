@@ -6,9 +6,9 @@
 #include "client/cli/show.h"
 #include "client/transfer.h"
 #include "common/model/network.h"
-#include "common/model/normalization.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/model/graph/normalization.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 #include "common/model/cost.h"
 
 /* A network and what it costs. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { STREAMS = 2, COPY_BYTES = 128 << 10, REPORT_BYTES_MAX = 64 << 20, SAY_BYTES = 600 };
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 
 enum {
     OUTPUT_AHEAD_MAX = 16384,

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/directory.h"
-#include "common/base/file.h"
-#include "common/base/hash.h"
-#include "common/data/s3_source.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/base/memory/hash.h"
+#include "common/data/s3/s3_source.h"
 
 /* ---- names ---- */
 

@@ -4,8 +4,8 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/data/palette.h"
-#include "common/data/store.h"
+#include "common/data/source/palette.h"
+#include "common/data/store/store.h"
 
 typedef struct pixels_request {
     const char *data;       /* SOURCE */

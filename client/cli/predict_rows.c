@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 
 enum { ARRAY_HEADER = 128, BYTE_CLASSES_MAX = 256, LINE_BYTES_MAX = 1 << 30, FILE_BUFFER = 1 << 20 };
 

@@ -6,8 +6,8 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/base/buffer.h"
-#include "common/base/file.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/system/file.h"
 
 enum { ROWS_TOP_MAX = 100 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { WARM_UP = 5, STEPS_LEAST = 10, STEPS_MAX = 4096, OVERRIDES_MAX = 16 };
 

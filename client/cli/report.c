@@ -13,11 +13,11 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
-#include "common/base/log.h"
-#include "common/base/log_line.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/log.h"
+#include "common/base/text/log_line.h"
 #include "proto/limits.h"
 
 enum {

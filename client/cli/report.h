@@ -6,7 +6,7 @@
 #define GP_CLI_REPORT_H
 
 #include "client/remote.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "proto/places.h"
 
 enum { REPORT_BYTES_MAX = 1 << 20 };

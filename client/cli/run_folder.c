@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "client/cli/job_self.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
-#include "common/base/text.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
 
 enum { TRIES = 1000, NAME_BYTES = 40 };
 

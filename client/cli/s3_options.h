@@ -1,11 +1,11 @@
 /* s3_options.h -- options of commands that read data: where it lies in S3.  They become the options of the source
- * (common/data/s3_source.h), so they go wherever the source goes: to the workers, into a job, into a list that was split. */
+ * (common/data/s3/s3_source.h), so they go wherever the source goes: to the workers, into a job, into a list that was split. */
 #ifndef GP_CLI_S3_OPTIONS_H
 #define GP_CLI_S3_OPTIONS_H
 
 #include <stdbool.h>
 
-#include "common/base/params.h"
+#include "common/base/text/params.h"
 
 typedef struct cli_s3 {
     char endpoint[256], region[64], profile[64], cache[32];

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
-#include "common/base/text.h"
+#include "common/base/text/text.h"
 
 enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 

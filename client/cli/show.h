@@ -7,7 +7,7 @@
 
 #include <gradpool/gradpool.h>
 
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "proto/messages.h"
 
 /* Copy text from outside (names of jobs, classes and files, messages of other processes) into out, cut to `bytes` and

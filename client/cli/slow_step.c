@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { RANKS_MAX = 64, WINDOW = 32, WINDOW_MIN = 8, FACTOR = 4, EXCESS_MS = 200, SILENCE_MS = 5000 };
 enum { PHASES = 5, TOTAL = PHASES, COLUMNS };

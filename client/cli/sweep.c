@@ -8,8 +8,8 @@
 
 #include "client/cli/show.h"
 #include "client/exec.h"
-#include "common/base/alloc.h"
-#include "common/base/json.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 
 enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "client/cli/show.h"
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/base/json.h"
-#include "common/base/text.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
 
 const char *const task_words_as[] = { "auto", "text", "f64", "f32", "i64", "i32", "hex", NULL };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 typedef enum piece_kind { PIECE_TEXT, PIECE_VALUE, PIECE_JOB, PIECE_PLACE } piece_kind;
 

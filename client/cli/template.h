@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "client/cli/inputs.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 
 enum { TEMPLATE_BYTES_MAX = 4 << 20 };
 

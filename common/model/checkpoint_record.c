@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/crc32c.h"
+#include "common/base/memory/crc32c.h"
 
 static int compare_newest_first(const void *a, const void *b)
 {

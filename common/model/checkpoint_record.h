@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/error.h"
-#include "common/base/json.h"
-#include "common/model/graph.h"
+#include "common/base/text/json.h"
+#include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
 enum {

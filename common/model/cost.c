@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 /* Multiply-adds: numbers of one end of the op times the weights that each of them meets. */
 static int64_t meets(const gp_graph *graph, uint32_t numbers, uint32_t weight)

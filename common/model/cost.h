@@ -2,7 +2,7 @@
 #ifndef GP_COST_H
 #define GP_COST_H
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
 /* Of one layer and one sample. */

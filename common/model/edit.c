@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/spell.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/spell.h"
 #include "common/model/edit_state.h"
-#include "common/model/normalization.h"
+#include "common/model/graph/normalization.h"
 
 enum { TEXT_BYTES = GP_LAYER_SETTINGS_BYTES + 2 * GP_NAME_MAX, LAST_SHOWN = 4 };
 

@@ -7,7 +7,7 @@
 #ifndef GP_EDIT_H
 #define GP_EDIT_H
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 typedef struct gp_edit gp_edit;
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/model/edit_state.h"
 
 const char *gp_edit_action_name(gp_edit_action action)

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/base/alloc.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
-#include "common/model/onnx.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/model/onnx/onnx.h"
 
 enum { MODEL_BYTES_MAX = INT_MAX };
 

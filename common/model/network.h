@@ -3,7 +3,7 @@
 #define GP_NETWORK_H
 
 #include "common/base/error.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 typedef struct gp_network {
     gp_netspec *spec;

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
-#include "common/base/params.h"
-#include "common/model/loss.h"
+#include "common/base/text/params.h"
+#include "common/model/graph/loss.h"
 
 typedef enum gp_solver { GP_SOLVER_SGDM, GP_SOLVER_ADAM, GP_SOLVER_ADAMW, GP_SOLVER_RMSPROP } gp_solver;
 typedef enum gp_schedule {

@@ -6,19 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/buffer.h"
-#include "common/base/directory.h"
-#include "common/base/file.h"
-#include "common/base/json.h"
-#include "common/base/params.h"
-#include "common/base/memory_kills.h"
-#include "common/base/patience.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/params.h"
+#include "common/base/system/memory_kills.h"
+#include "common/base/system/patience.h"
 #include "common/base/printable.h"
 #include "common/base/rng.h"
-#include "common/base/seal.h"
-#include "common/base/spell.h"
-#include "common/base/tensor.h"
-#include "common/base/text.h"
+#include "common/base/system/seal.h"
+#include "common/base/text/spell.h"
+#include "common/base/memory/tensor.h"
+#include "common/base/text/text.h"
 #include "tests/leftovers.h"
 
 TEST(a_failing_call_carries_code_and_sentence)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "tests/gp_test.h"
 
 /* How worker `index` ends that passes "forward" and "exchange" five times each; 0 = it lives. */
@@ -116,7 +116,7 @@ static int look_for_points(const char *path, const struct stat *facts, int kind,
             if (strcmp(gp_fault_points[i].point, point) == 0)
                 known = passed_somewhere[i] = true;
         if (!known)
-            GP_TEST_FAIL("%s passes \"%s\", which common/base/fault.def does not have", path, point);
+            GP_TEST_FAIL("%s passes \"%s\", which common/base/system/fault.def does not have", path, point);
     }
     return 0;
 }

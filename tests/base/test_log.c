@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/log_line.h"
-#include "common/base/throttle.h"
+#include "common/base/text/log.h"
+#include "common/base/text/log_line.h"
+#include "common/base/text/throttle.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

@@ -1,7 +1,7 @@
 /* Confusion matrices: counted by hand, against the definitions over the samples themselves, as text and as bytes. */
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "common/base/metrics.h"
-#include "common/base/metrics_put.h"
+#include "common/base/system/metrics_put.h"
 #include "tests/gp_test.h"
 
 static const char *const animals[] = { "cat", "dog", "emu", "fox" };

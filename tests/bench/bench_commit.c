@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/model/network.h"
 #include "worker/comm/reduce.h"
 #include "worker/trainer_state.h"

@@ -20,12 +20,12 @@
 #include <jpeglib.h>
 
 #include "common/base/clock.h"
-#include "common/data/augment.h"
-#include "common/data/image_index.h"
-#include "common/data/image_reader.h"
-#include "common/data/image_store.h"
-#include "common/data/loader.h"
-#include "common/data/s3.h"
+#include "common/data/store/augment.h"
+#include "common/data/source/image_index.h"
+#include "common/data/source/image_reader.h"
+#include "common/data/source/image_store.h"
+#include "common/data/loader/loader.h"
+#include "common/data/s3/s3.h"
 
 enum { BATCH = 64, DEPTH = 3 };
 

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 
 #define GP_TEST_NO_MAIN
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "tests/service/pools.h"
 
 enum { ROUNDS = 20 };

@@ -19,11 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "common/model/network.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/profile.h"

@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "client/train_run.h"
-#include "common/base/alloc.h"
-#include "common/base/file.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/model/checkpoint_record.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"

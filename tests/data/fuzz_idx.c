@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/data/idx.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/format/idx.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/data/augment.h"
-#include "common/data/image.h"
-#include "common/data/resample.h"
+#include "common/data/store/augment.h"
+#include "common/data/image/image.h"
+#include "common/data/image/resample.h"
 
 /* Through the warp of a training. */
 static int augmented(const char *text, const gp_pixels *pixels)

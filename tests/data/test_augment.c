@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-#include "common/base/alloc.h"
-#include "common/data/augment.h"
-#include "common/data/loader.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/store/augment.h"
+#include "common/data/loader/loader.h"
 
 enum { H = 20, W = 30 };
 

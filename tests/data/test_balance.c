@@ -1,6 +1,6 @@
 /* test_balance.c -- what classes count by how often they occur, against numbers worked out by hand. */
-#include "common/data/balance.h"
-#include "common/data/subset.h"
+#include "common/data/store/balance.h"
+#include "common/data/store/subset.h"
 #include "tests/gp_test.h"
 
 /* Two images of 4 pixels: the second class is in one of them only. */

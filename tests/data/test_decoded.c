@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/data/decoded.h"
-#include "common/data/idx.h"
-#include "common/data/store.h"
+#include "common/data/cache/decoded.h"
+#include "common/data/format/idx.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 
 enum { BYTES = 5000 };

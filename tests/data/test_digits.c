@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/data/digits.h"
-#include "common/data/store.h"
+#include "common/data/source/digits.h"
+#include "common/data/store/store.h"
 #include "tests/data/progress_seen.h"
 
 TEST(digits_are_the_same_bytes_everywhere)

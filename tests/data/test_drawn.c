@@ -4,9 +4,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "common/data/image.h"
-#include "common/data/loader.h"
-#include "common/data/store.h"
+#include "common/data/image/image.h"
+#include "common/data/loader/loader.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 

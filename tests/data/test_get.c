@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/data/get.h"
+#include "common/data/download/get.h"
 #include "tests/data/folder.h"
 #include "tests/fault/failing.h"
 

@@ -7,12 +7,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/data/image.h"
-#include "common/data/image_index.h"
-#include "common/data/image_reader.h"
-#include "common/data/image_store.h"
-#include "common/data/resample.h"
-#include "common/data/store.h"
+#include "common/data/image/image.h"
+#include "common/data/source/image_index.h"
+#include "common/data/source/image_reader.h"
+#include "common/data/source/image_store.h"
+#include "common/data/image/resample.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 #include "tests/data/progress_seen.h"

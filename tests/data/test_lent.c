@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/data/lent.h"
+#include "common/data/source/lent.h"
 
 enum { COUNT = 7, HEIGHT = 3, WIDTH = 4, PIXELS = HEIGHT * WIDTH };
 

@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/data/csv.h"
-#include "common/data/store.h"
-#include "common/data/subset.h"
+#include "common/data/format/csv.h"
+#include "common/data/store/store.h"
+#include "common/data/store/subset.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 #include "tests/data/progress_seen.h"

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "common/data/loader.h"
-#include "common/data/store_ops.h"
+#include "common/data/loader/loader.h"
+#include "common/data/store/store_ops.h"
 
 enum { COUNT = 1000 };
 

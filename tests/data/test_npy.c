@@ -3,8 +3,8 @@
 
 #include <unistd.h>
 
-#include "common/data/npy.h"
-#include "common/data/store.h"
+#include "common/data/format/npy.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 
 /* As numpy.save() writes it: the header is filled up with spaces to 64 bytes. */

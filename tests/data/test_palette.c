@@ -1,10 +1,10 @@
 /* test_palette.c -- label images written, read back and laid over their images; images of any size, and without labels. */
 #include <sys/stat.h>
 
-#include "common/base/alloc.h"
-#include "common/data/image.h"
-#include "common/data/palette.h"
-#include "common/data/store.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/image/image.h"
+#include "common/data/source/palette.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 #include "tests/gp_test.h"

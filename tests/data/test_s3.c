@@ -1,5 +1,5 @@
 /* Objects over HTTP: moto's server behind a proxy that checks each signature, stalls, cuts and refuses. */
-#include "common/data/s3.h"
+#include "common/data/s3/s3.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "common/base/secret.h"
-#include "common/data/s3_credentials.h"
+#include "common/base/memory/secret.h"
+#include "common/data/s3/s3_credentials.h"
 #include "tests/data/folder.h"
 #include "tests/fake/s3.h"
 #include "tests/gp_test.h"

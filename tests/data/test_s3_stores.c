@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/data/ahead.h"
-#include "common/data/loader.h"
-#include "common/data/object_cache.h"
-#include "common/data/objects.h"
-#include "common/data/store.h"
+#include "common/data/s3/ahead.h"
+#include "common/data/loader/loader.h"
+#include "common/data/cache/object_cache.h"
+#include "common/data/source/objects.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 #include "tests/fake/s3.h"

@@ -1,6 +1,6 @@
 #include "tests/gp_test.h"
 
-#include "common/data/sampler.h"
+#include "common/data/store/sampler.h"
 
 /* The order of one whole epoch; the caller frees. */
 static uint32_t *epoch_order(uint32_t count, gp_shuffle shuffle, uint64_t seed, uint32_t epoch)

@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/data/idx.h"
-#include "common/data/store.h"
+#include "common/data/format/idx.h"
+#include "common/data/store/store.h"
 #include "tests/data/folder.h"
 
 /* count images of 4x3 where pixel p of sample i is 10 i + p, and label i mod 3. */

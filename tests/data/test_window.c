@@ -4,9 +4,9 @@
 #include <math.h>
 
 #include "common/base/rng.h"
-#include "common/data/image.h"
-#include "common/data/resample.h"
-#include "common/data/resample_rows.h"
+#include "common/data/image/image.h"
+#include "common/data/image/resample.h"
+#include "common/data/image/resample_rows.h"
 #include "tests/data/folder.h"
 #include "tests/data/make_images.h"
 

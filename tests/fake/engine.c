@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
 #include "worker/predictor.h"
 #include "worker/trainer.h"
 

@@ -1,7 +1,7 @@
 /* memory.h -- every allocation of the process fails on demand and is counted: ours, and those that libraries make.
  *
  * memory.c defines malloc and its relatives in the test, before the C library's.  Under a sanitizer, which has its own,
- * the same is done to gp_malloc and its relatives alone (common/base/alloc.h). */
+ * the same is done to gp_malloc and its relatives alone (common/base/memory/alloc.h). */
 #ifndef GP_TEST_MEMORY_H
 #define GP_TEST_MEMORY_H
 

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/file.h"
-#include "common/base/log.h"
-#include "common/data/object_cache.h"
+#include "common/base/system/file.h"
+#include "common/base/text/log.h"
+#include "common/data/cache/object_cache.h"
 #include "common/model/network.h"
 #include "scheduler/hold.h"
 #include "scheduler/journal.h"

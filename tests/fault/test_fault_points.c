@@ -1,11 +1,11 @@
 /* test_fault_points.c -- every process is killed and stopped at every fault point while it works.
  *
- * For each point of common/base/fault.def and each action: a small training, job, loop, block or command runs, and the
+ * For each point of common/base/system/fault.def and each action: a small training, job, loop, block or command runs, and the
  * promise is checked (docs/faults.md): it ends well, or says one error; the pool serves the next at once; after `down`
  * nothing is left.  A training that ends well has the same bits as the undisturbed one.
  *
  * GRADPOOL_FAULT_LONG=1 adds stops that outlast every deadline. */
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "tests/fault/cases.h"
 #include "tests/fault/stage.h"
 

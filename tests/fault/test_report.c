@@ -1,5 +1,5 @@
 /* test_report.c -- what a failed run leaves, as `gradpool report` shows it: bounded, readable, without secrets. */
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "tests/fault/stage.h"
 
 #define TRAIN                                                                                                \

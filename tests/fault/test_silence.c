@@ -1,5 +1,5 @@
 /* test_silence.c -- workers that give no sign of life: seen, shown, told, and ended only where that loses nothing of a user's. */
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "tests/fault/stage.h"
 
 /* How long a worker may be silent before it is killed; one that is to go on may have to wait for a busy machine. */

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/crc32c.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/crc32c.h"
 #include "tests/model/nets.h"
 #include "worker/checkpoint.h"
 

@@ -2,9 +2,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "common/base/alloc.h"
-#include "common/data/image.h"
-#include "common/data/resample.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/image/image.h"
+#include "common/data/image/resample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -5,11 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/data/csv.h"
-#include "common/data/idx.h"
-#include "common/data/npy.h"
-#include "common/data/tar.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/format/csv.h"
+#include "common/data/format/idx.h"
+#include "common/data/format/npy.h"
+#include "common/data/format/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "proto/codec.h"
 #include "proto/messages.h"
 

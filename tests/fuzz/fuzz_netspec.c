@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/model/graph.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/model/graph/graph.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/model/onnx.h"
+#include "common/base/memory/alloc.h"
+#include "common/model/onnx/onnx.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

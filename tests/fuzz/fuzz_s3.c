@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/data/s3_credentials.h"
-#include "common/data/s3_source.h"
-#include "common/data/s3_xml.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/s3/s3_credentials.h"
+#include "common/data/s3/s3_source.h"
+#include "common/data/s3/s3_xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

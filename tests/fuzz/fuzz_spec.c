@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "proto/runner_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/json.h"
-#include "common/data/augment.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/data/store/augment.h"
 #include "common/model/train_options.h"
 #include "proto/device_list.h"
 #include "worker/device.h"

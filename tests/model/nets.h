@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 /* "name kind settings < input,input | name kind ..."; settings and inputs may be left out:
  *   "c conv2d channels=2;kernel=3 | r relu | a add < c,r | f fc outputs=3 | l crossentropy" */

@@ -4,9 +4,9 @@
 
 #include <inttypes.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
-#include "common/model/onnx.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/model/onnx/onnx.h"
 #include "tests/gp_test.h"
 
 /* What a read gives. */

@@ -2,8 +2,8 @@
 #ifndef GP_ONNX_NETS_H
 #define GP_ONNX_NETS_H
 
-#include "common/base/alloc.h"
-#include "common/model/graph.h"
+#include "common/base/memory/alloc.h"
+#include "common/model/graph/graph.h"
 
 /* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
  * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise

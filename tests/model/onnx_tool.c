@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model/onnx.h"
+#include "common/model/onnx/onnx.h"
 #include "tests/model/onnx_nets.h"
 #include "tests/ref/run.h"
 #include "worker/backend/backend.h"

@@ -1,5 +1,5 @@
 /* Sums of many inputs: the one kind whose lowering makes values of its own. */
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 
 /* `before` layers, then the sum of eight copies of the last one. */

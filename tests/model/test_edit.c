@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 #include "tests/gp_test.h"
 #include "tests/model/nets.h"

@@ -1,5 +1,5 @@
 /* Shapes, the blob's layout, and what a network lowers to. */
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 #include "tests/gp_test.h"
 #include "tests/model/nets.h"

@@ -1,5 +1,5 @@
 /* First values of the parameters: the golden numbers come from a Philox written apart (Python). */
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/model/nets.h"
 

@@ -7,7 +7,7 @@
  * and no head where the kind is a loss.  The pre layers have parameters, so the kind must give a gradient of
  * its inputs; the gradient of the network's input, which no graph computes, is made from those by hand. */
 #include "common/base/rng.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/ref/run.h"
 

@@ -1,10 +1,10 @@
 /* A network as data: building, canonical JSON, and what hostile JSON meets. */
-#include "common/model/normalization.h"
-#include "common/model/netspec.h"
+#include "common/model/graph/normalization.h"
+#include "common/model/graph/netspec.h"
 
 #include <dirent.h>
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/model/nets.h"
 

@@ -3,10 +3,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "common/base/buffer.h"
+#include "common/base/memory/buffer.h"
 #include "common/base/rng.h"
 #include "common/model/network.h"
-#include "common/model/onnx.h"
+#include "common/model/onnx/onnx.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 #include "tests/model/onnx_bytes.h"

@@ -1,5 +1,5 @@
 /* The networks of the zoo: sizes as published, shapes, and what they can be built for. */
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 
 static gp_graph *zoo_graph(const char *name, const gp_shape *input, uint32_t classes)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/error.h"
 
 static void fields_fill(const gp_field *fields, char *base, unsigned variant, unsigned salt);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/buffer.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
 #include "proto/codec.h"
 #include "proto/messages.h"
 #include "tests/proto/samples.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 /* Where tap k of output position o reads along one axis (0 height, 1 width); outside [0, size): padding. */
 static int64_t window_at(const gp_window *window, int axis, int64_t o, int64_t k)

@@ -6,7 +6,7 @@
 #ifndef GP_REF_OPS_H
 #define GP_REF_OPS_H
 
-#include "common/model/op.h"
+#include "common/model/graph/op.h"
 
 /* A value of an op: activations are [samples][elements of shape], parameters just the tensor. */
 typedef struct gp_ref_tensor {

@@ -10,7 +10,7 @@
 #ifndef GP_REF_RUN_H
 #define GP_REF_RUN_H
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 
 typedef struct gp_ref_batch {
     const double *blob;  /* parameters in the graph's layout */

@@ -1,6 +1,6 @@
 /* The oracle itself, against numbers worked out by hand from ops.def. */
 #include "common/base/rng.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/ref/ops.h"
 #include "tests/ref/run.h"

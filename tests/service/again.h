@@ -4,7 +4,7 @@
 
 #include <glob.h>
 
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 #include "tests/service/trained.h"
 
 static const char *const exact[] __attribute__((unused)) = {

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
-#include "common/base/json.h"
+#include "common/base/text/json.h"
 #include "tests/service/pools.h"
 
 enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, ARGUMENTS_MAX = 40, PIDS_MAX = 64 };

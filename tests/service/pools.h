@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "client/pool.h"
-#include "common/base/patience.h"
-#include "common/base/proc_stat.h"
+#include "common/base/system/patience.h"
+#include "common/base/system/proc_stat.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

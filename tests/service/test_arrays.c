@@ -1,6 +1,6 @@
 /* A training on arrays of the program: the same as from files, in memory once, and released with its end. */
 #include "client/gradpool.h"
-#include "common/data/store.h"
+#include "common/data/store/store.h"
 #include "tests/service/pools.h"
 
 enum { COUNT = 600, PIXELS = 784 };

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <fcntl.h>
 
-#include "common/data/idx.h"
+#include "common/data/format/idx.h"
 #include "tests/service/commands.h"
 
 static void cli_begin(void)

@@ -2,7 +2,7 @@
  *
  * Daemons, sockets and the plugin's sources are real; the GPUs are the fake one's (tests/fake/gpu), whose NCCL never tells
  * of a death. */
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 #include "tests/service/cards.h"
 #include "tests/service/trained.h"
 

@@ -2,8 +2,8 @@
 #include <pthread.h>
 
 #include "client/gradpool.h"
-#include "common/base/file.h"
-#include "common/data/store.h"
+#include "common/base/system/file.h"
+#include "common/data/store/store.h"
 #include "tests/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <sys/time.h>
 
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 #include "tests/service/pools.h"
 
 static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05",

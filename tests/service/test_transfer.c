@@ -1,5 +1,5 @@
 /* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
-#include "common/base/file.h"
+#include "common/base/system/file.h"
 #include "common/model/network.h"
 #include "tests/data/make_images.h"
 #include "tests/model/onnx_bytes.h"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/rng.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "worker/backend/backend.h"
 
 enum { NET_BATCH_MAX = 256, NET_CLASSES_MAX = 16 };

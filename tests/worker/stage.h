@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/seal.h"
+#include "common/base/system/seal.h"
 #include "proto/channel.h"
 #include "proto/door.h"
 #include "proto/messages.h"

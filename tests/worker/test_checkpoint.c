@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/crc32c.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/crc32c.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 #include "tests/model/nets.h"

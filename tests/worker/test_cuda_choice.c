@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/backend/cuda/device.h"

@@ -6,8 +6,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "common/base/alloc.h"
-#include "common/model/graph.h"
+#include "common/base/memory/alloc.h"
+#include "common/model/graph/graph.h"
 #include "worker/backend/cuda/cublas_product.h"
 #include "worker/backend/cuda/cudnn_conv.h"
 

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "common/base/alloc.h"
-#include "common/base/fault.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/last_words.h"

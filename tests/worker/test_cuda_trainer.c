@@ -6,7 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/trainer.h"
 

@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 #include <math.h>
 
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/ref/run.h"
 #include "worker/backend/backend.h"

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/rng.h"
 #include "tests/gp_test.h"
 #include "worker/backend/backend.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/proc_stat.h"
+#include "common/base/system/proc_stat.h"
 #include "proto/runner_wire.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"

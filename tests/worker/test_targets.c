@@ -2,7 +2,7 @@
  * losses; what is ignored; data that does not fit. */
 #include "tests/comm/ranks.h"
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "tests/model/nets.h"
 #include "tests/ref/run.h"
 #include "worker/trainer.h"

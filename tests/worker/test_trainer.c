@@ -7,7 +7,7 @@
 
 #include "tests/model/nets.h"
 #include "tests/ref/run.h"
-#include "common/base/fault.h"
+#include "common/base/system/fault.h"
 #include "worker/trainer.h"
 #include "worker/trainer_state.h"
 

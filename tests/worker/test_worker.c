@@ -1,6 +1,6 @@
 /* The real worker, engine and all, under a scheduler and a client that are this program. */
-#include "common/base/buffer.h"
-#include "common/model/netspec.h"
+#include "common/base/memory/buffer.h"
+#include "common/model/graph/netspec.h"
 #include "tests/worker/stage.h"
 
 enum { LENET_PARAMETERS = 129068 };

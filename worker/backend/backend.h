@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 #include "common/base/error.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
 typedef struct gp_backend gp_backend;

@@ -32,7 +32,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "common/base/tensor.h"
+#include "common/base/memory/tensor.h"
 
 typedef struct gp_comm gp_comm;
 typedef struct gp_comm_ops gp_comm_ops; /* a transport; see transport.h */

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/base/proc_stat.h"
+#include "common/base/system/proc_stat.h"
 
 gp_status gp_process_start_time(pid_t pid, uint64_t *ticks, gp_error *err)
 {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/comm/process.h"
 #include "worker/comm/sealed.h"
 #include "worker/comm/shm.h"

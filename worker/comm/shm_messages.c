@@ -5,7 +5,7 @@
  * bell, which is rung by who put bytes into a pipe to it and by who made room in a pipe from it. */
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/comm/shm.h"
 
 static shm_pipe *pipe_between(const shm_group *shm, uint32_t from, uint32_t to)

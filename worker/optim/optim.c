@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cpu/clones.h"
 #include "worker/backend/cpu/threads.h"
 

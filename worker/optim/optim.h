@@ -7,7 +7,7 @@
 #define GP_OPTIM_H
 
 #include "common/base/error.h"
-#include "common/model/graph.h"
+#include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
 typedef struct gp_optim gp_optim;

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/log.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/factors.h"
 #include "worker/backend/cpu/lanes.h"

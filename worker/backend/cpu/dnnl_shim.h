@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 /* A convolution's or a pooling's window, in height, width. */
 typedef struct shim_window {

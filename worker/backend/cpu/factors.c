@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "worker/backend/cpu/loops.h"
 #include "worker/backend/cpu/threads.h"

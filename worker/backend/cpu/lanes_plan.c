@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 static uint32_t parameter_of(const lanes_planner *p, uint32_t value)
 {

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 /* --- element by element ------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* loops_own.c -- layer kinds and losses that are not ours. */
 #include <pthread.h>
 
-#include "common/model/own.h"
+#include "common/model/graph/own.h"
 #include "worker/backend/cpu/loops_inside.h"
 
 /* A call of a kind's function, in parts that threads take. */

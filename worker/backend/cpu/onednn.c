@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
 /* oneDNN asks OpenMP for the number of threads, when a primitive is made and when it runs. */

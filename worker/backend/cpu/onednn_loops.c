@@ -2,7 +2,7 @@
  *
  * Work is split by element or by sample into as many shares as there are threads; every output element is
  * written by one share, and sums over samples are taken by one thread in sample order. */
-#include "common/model/norm_fold.h"
+#include "common/model/kinds/norm_fold.h"
 #include "worker/backend/cpu/onednn_segment.h"
 #include "worker/backend/cpu/onednn_wide.h"
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 
 enum { HUGE_PAGE = 2 << 20, LIST_MAX = 1 << 20 };
 

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/model/norm_fold.h"
+#include "common/model/kinds/norm_fold.h"
 #include "worker/backend/cuda/kernel_args.h"
 
 #ifdef __CUDACC__

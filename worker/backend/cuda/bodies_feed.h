@@ -3,7 +3,7 @@
  *
  *   fed        the host has filled a slot: call, targets, samples
  *   resident   all data lie here: the call says which positions of the epoch's order it takes, the sampler's permutation
- *              (common/data/sampler.c) says which samples these are, and what was drawn for each comes in the slot
+ *              (common/data/store/sampler.c) says which samples these are, and what was drawn for each comes in the slot
  *
  * Permutation and warp are those of the loader bit for bit: whole numbers; and for bytes the same float64 and float32
  * operations in the same order, none of them fused. */

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/alloc.h"
-#include "common/base/cached.h"
-#include "common/base/crc32c.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/memory/crc32c.h"
 
 static const char head_word[] = "gradpool-compiled 1";
 

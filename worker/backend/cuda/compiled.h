@@ -1,7 +1,7 @@
 /* compiled.h -- plans of cuDNN that took seconds to compile, on disk, for the next process.
  *
  * cuDNN writes a plan as JSON, with its kernel in it if it was compiled, and reads that back in milliseconds (asked of 9.19
- * for an H200: 10 s and 9 ms).  A file of a cache (common/base/cached.h) for each: the libraries and the kind of device, what the plan
+ * for an H200: 10 s and 9 ms).  A file of a cache (common/base/system/cached.h) for each: the libraries and the kind of device, what the plan
  * computes and by which engine, a line each, and the JSON, which is good for nothing else. */
 #ifndef GP_CUDA_COMPILED_H
 #define GP_CUDA_COMPILED_H

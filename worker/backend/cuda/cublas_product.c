@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/crc32c.h"
+#include "common/base/memory/crc32c.h"
 
 enum { PRODUCT_WORKSPACE = 32 << 20, ALGORITHMS_MAX = 8 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/crc32c.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/crc32c.h"
 
 /* GRAPH: counts up when make_graph() makes another graph of the same request. */
 enum { GRAPH = 1 };

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
-#include "common/base/patience.h"
+#include "common/base/system/patience.h"
 #include "worker/backend/cuda/kernel_args.h"
 
 typedef struct gp_device gp_device;

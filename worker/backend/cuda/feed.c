@@ -9,9 +9,9 @@
 
 #include <time.h>
 
-#include "common/base/alloc.h"
-#include "common/data/augment.h"
-#include "common/data/sampler.h"
+#include "common/base/memory/alloc.h"
+#include "common/data/store/augment.h"
+#include "common/data/store/sampler.h"
 #include "worker/backend/cuda/keep.h"
 #include "worker/backend/cuda/slots.h"
 

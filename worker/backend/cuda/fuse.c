@@ -9,7 +9,7 @@
  *   back      relu's -> batch norm's            conv's, fc's, pool's, or a sum of gradients -> relu's
  *
  * The second operand of a sum, or the output of the ReLU, is in[PLAN_WITH]. */
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan.h"
 
 /* Who writes a value, and who reads it. */

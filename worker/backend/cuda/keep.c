@@ -2,7 +2,7 @@
  * summed in, and the commit. */
 #include "worker/backend/cuda/bodies.h"
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/keep.h"
 
 enum { CLIP_CHUNKS = 128 };

@@ -82,7 +82,7 @@ typedef struct gp_kernel_mail {
     gp_kernel_told told[GP_KERNEL_TOLD]; /* the device's, in turn */
 } gp_kernel_mail;
 
-/* What was drawn for a sample of resident data (common/data/augment.h). */
+/* What was drawn for a sample of resident data (common/data/store/augment.h). */
 typedef struct gp_kernel_draw {
     double a[2][3];
     float color[3][3], contrast;

@@ -8,7 +8,7 @@
  * lowered: pointers into them are offsets from bases that are no addresses, until plan.c moves them. */
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/lower_inside.h"
 
 step *gp_lower_step(lowering *l, step_kind kind)

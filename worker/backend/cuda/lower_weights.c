@@ -1,5 +1,5 @@
 /* lower_weights.c -- what layers with weights share: copies of weights for the libraries, gradients, biases. */
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/lower_inside.h"
 
 enum { LIBRARY_ALIGNMENT = 256 }; /* bytes; cuBLASLt's wish, cuDNN's is 16 */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan.h"
 
 enum { PLACE_ALIGNMENT = 256 };

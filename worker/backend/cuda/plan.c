@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/backend/cuda/keep.h"
 #include "worker/backend/cuda/lower.h"

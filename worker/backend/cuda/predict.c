@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/alloc.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "worker/backend/cuda/slots.h"
 

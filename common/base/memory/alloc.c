@@ -1,0 +1,132 @@
+#include "common/base/memory/alloc.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static _Atomic uint64_t calls;
+static _Atomic int64_t live;
+static _Atomic uint64_t fail_countdown;
+
+/* Counts the call; true when the test hook wants this one to fail. */
+static bool alloc_refused(void)
+{
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+
+    while (left != 0)
+        if (atomic_compare_exchange_weak(&fail_countdown, &left, left - 1))
+            return left == 1;
+    return false;
+}
+
+static void *alloc_counted(void *block)
+{
+    if (block != NULL)
+        atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return block;
+}
+
+void *gp_malloc(size_t bytes)
+{
+    return alloc_refused() ? NULL : alloc_counted(malloc(bytes == 0 ? 1 : bytes));
+}
+
+void *gp_calloc(size_t count, size_t size)
+{
+    if (alloc_refused())
+        return NULL;
+    if (count == 0 || size == 0)
+        count = size = 1;
+    if (count > SIZE_MAX / size) /* calloc checks it too, but a sanitizer's ends the program */
+        return NULL;
+    return alloc_counted(calloc(count, size));
+}
+
+void *gp_realloc_array(void *old, size_t count, size_t size)
+{
+    if (alloc_refused())
+        return NULL;
+    if (count == 0 || size == 0)
+        count = size = 1;
+    if (count > SIZE_MAX / size)
+        return NULL;
+    void *block = realloc(old, count * size);
+
+    return old == NULL ? alloc_counted(block) : block;
+}
+
+/* Before a block is touched; refused: small pages do too. */
+static void pages_huge(void *block, size_t bytes)
+{
+#if defined(MADV_HUGEPAGE)
+    if (block != NULL && bytes >= 2 * HUGE_PAGE) {
+        uintptr_t first = ((uintptr_t)block + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+        uintptr_t end = ((uintptr_t)block + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+
+        madvise((void *)first, end - first, MADV_HUGEPAGE);
+    }
+#endif
+}
+
+void *gp_aligned_calloc(size_t alignment, size_t bytes)
+{
+    assert(alignment != 0 && (alignment & (alignment - 1)) == 0);
+    if (alloc_refused() || bytes > SIZE_MAX - alignment)
+        return NULL;
+    size_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
+    void *block = alloc_counted(aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
+
+    pages_huge(block, rounded);
+    return block == NULL ? NULL : memset(block, 0, rounded);
+}
+
+char *gp_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = gp_malloc(bytes);
+
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
+void *gp_reserve(size_t bytes)
+{
+    void *block = alloc_refused() ? MAP_FAILED
+                                  : mmap(NULL, bytes == 0 ? 1 : bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (block == MAP_FAILED)
+        return NULL;
+    pages_huge(block, bytes);
+    return alloc_counted(block);
+}
+
+void gp_unreserve(void *block, size_t bytes)
+{
+    if (block == NULL)
+        return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    munmap(block, bytes == 0 ? 1 : bytes);
+}
+
+void gp_free(void *block)
+{
+    if (block != NULL)
+        atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    free(block);
+}
+
+gp_alloc_stats gp_alloc_get_stats(void)
+{
+    return (gp_alloc_stats){ .calls = atomic_load(&calls), .live = atomic_load(&live) };
+}
+
+uint64_t gp_alloc_fail_nth(uint64_t n)
+{
+    return atomic_exchange(&fail_countdown, n);
+}

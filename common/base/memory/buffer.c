@@ -1,0 +1,107 @@
+#include "common/base/memory/buffer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+void gp_buffer_init(gp_buffer *buffer, size_t bytes_max)
+{
+    *buffer = (gp_buffer){ .bytes_max = bytes_max };
+}
+
+void gp_buffer_deinit(gp_buffer *buffer)
+{
+    gp_free(buffer->data);
+    *buffer = (gp_buffer){ .bytes_max = buffer->bytes_max };
+}
+
+void gp_buffer_clear(gp_buffer *buffer)
+{
+    buffer->bytes = 0;
+    if (buffer->data != NULL)
+        buffer->data[0] = '\0';
+}
+
+gp_status gp_buffer_reserve(gp_buffer *buffer, size_t more, gp_error *err)
+{
+    if (more > buffer->bytes_max || buffer->bytes > buffer->bytes_max - more)
+        return gp_fail(err, GP_ELIMIT, "%zu + %zu bytes are over the limit of %zu", buffer->bytes, more,
+                       buffer->bytes_max);
+    size_t needed = buffer->bytes + more + 1; /* the NUL */
+
+    if (needed <= buffer->capacity)
+        return GP_OK;
+    size_t capacity = buffer->capacity < 128 ? 256 : buffer->capacity * 2;
+
+    if (capacity < needed)
+        capacity = needed;
+    uint8_t *data = gp_realloc_array(buffer->data, capacity, 1);
+
+    if (data == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a buffer of %zu bytes", capacity);
+    buffer->data = data;
+    buffer->capacity = capacity;
+    data[buffer->bytes] = '\0';
+    return GP_OK;
+}
+
+gp_status gp_buffer_append(gp_buffer *buffer, const void *data, size_t bytes, gp_error *err)
+{
+    gp_status status = gp_buffer_reserve(buffer, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    if (bytes != 0)
+        memcpy(buffer->data + buffer->bytes, data, bytes);
+    buffer->bytes += bytes;
+    buffer->data[buffer->bytes] = '\0';
+    return GP_OK;
+}
+
+gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        return gp_fail(err, GP_EINVAL, "the format '%s' cannot be printed", format);
+    gp_status status = gp_buffer_reserve(buffer, (size_t)length, err);
+
+    if (status != GP_OK)
+        return status;
+    va_start(arguments, format);
+    vsnprintf((char *)buffer->data + buffer->bytes, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    buffer->bytes += (size_t)length;
+    return GP_OK;
+}
+
+gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *err)
+{
+    gp_status status;
+
+    if (strpbrk(field, ",\"\r\n") == NULL)
+        return gp_buffer_append(buffer, field, strlen(field), err);
+    status = gp_buffer_append(buffer, "\"", 1, err);
+    for (; *field != '\0' && status == GP_OK; field++)
+        status = gp_buffer_append(buffer, *field == '"' ? "\"\"" : field, *field == '"' ? 2 : 1, err);
+    return status == GP_OK ? gp_buffer_append(buffer, "\"", 1, err) : status;
+}
+
+const char *gp_buffer_text(const gp_buffer *buffer)
+{
+    return buffer->data == NULL ? "" : (const char *)buffer->data;
+}
+
+uint8_t *gp_buffer_take(gp_buffer *buffer, size_t *bytes)
+{
+    uint8_t *data = buffer->data;
+
+    *bytes = buffer->bytes;
+    *buffer = (gp_buffer){ .bytes_max = buffer->bytes_max };
+    return data;
+}

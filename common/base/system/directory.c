@@ -1,0 +1,52 @@
+#include "common/base/system/directory.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_directory(const char *path)
+{
+    struct stat facts;
+
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/* The first `length` bytes of the path. */
+static gp_status make(const char *path, size_t length, mode_t mode, gp_error *err)
+{
+    char part[PATH_MAX];
+
+    if (length >= sizeof(part))
+        return gp_fail(err, GP_ELIMIT, "the path %.200s... has %zu bytes; at most %zu can be made", path,
+                       length, sizeof(part) - 1);
+    memcpy(part, path, length);
+    part[length] = '\0';
+    for (size_t at = 1; at <= length; at++)
+        if ((at == length || part[at] == '/') && part[at - 1] != '/') {
+            part[at] = '\0';
+            int saved = mkdir(part, mode) == 0 ? 0 : errno;
+            /* Of one that is there a file system may say other things than EEXIST (EROFS, EACCES). */
+            if (saved != 0 && !is_directory(part)) {
+                errno = saved == EEXIST ? ENOTDIR : saved;
+                if (at == length)
+                    return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
+                return gp_fail_errno(err, GP_EIO, "cannot make the directory %s for %s", part, path);
+            }
+            part[at] = at == length ? '\0' : '/';
+        }
+    return GP_OK;
+}
+
+gp_status gp_directory_make(const char *path, mode_t mode, gp_error *err)
+{
+    return make(path, strlen(path), mode, err);
+}
+
+gp_status gp_directory_make_above(const char *path, mode_t mode, gp_error *err)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? GP_OK : make(path, (size_t)(slash - path), mode, err);
+}

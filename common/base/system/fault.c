@@ -1,0 +1,158 @@
+#include "common/base/system/fault.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/text/log.h"
+
+enum { FAULTS_MAX = 8, FAULT_NAME_MAX = 31, FAULT_EXIT = 9 };
+
+typedef enum fault_action { FAULT_KILL, FAULT_STOP, FAULT_EXIT_NOW, FAULT_HANG, FAULT_ACTIONS } fault_action;
+
+static const char *const action_names[FAULT_ACTIONS] = { "kill", "stop", "exit", "hang" };
+
+const gp_fault_entry gp_fault_points[] = {
+#define GP_FAULT(process, point, when) { GP_FAULT_##process, point, when },
+#include "common/base/system/fault.def"
+#undef GP_FAULT
+    { 0 }
+};
+
+typedef struct fault {
+    const gp_fault_entry *entry;
+    fault_action action;
+    uint32_t index, incarnation; /* 0 = any */
+    _Atomic uint32_t left;       /* passings until it acts; 0 = spent */
+} fault;
+
+bool gp_fault_armed;
+static fault faults[FAULTS_MAX];
+static uint32_t fault_count;
+
+static const gp_fault_entry *entry_find(const char *point)
+{
+    for (const gp_fault_entry *entry = gp_fault_points; entry->point != NULL; entry++)
+        if (strcmp(entry->point, point) == 0)
+            return entry;
+    return NULL;
+}
+
+static bool action_find(fault_action *out, const char *name)
+{
+    for (int i = 0; i < FAULT_ACTIONS; i++)
+        if (strcmp(name, action_names[i]) == 0) {
+            *out = (fault_action)i;
+            return true;
+        }
+    return false;
+}
+
+/* One "POINT:N:ACTION[@INDEX[.INCARNATION]]". */
+static bool fault_parse(const char *text, fault *out)
+{
+    char point[FAULT_NAME_MAX + 1], action[8];
+    unsigned times, index = 0, incarnation = 0;
+    int end = 0, more = 0;
+
+    if (sscanf(text, "%31[a-z_-]:%9u:%7[a-z]%n", point, &times, action, &end) != 3 || times == 0)
+        return false;
+    if (text[end] == '@') {
+        if (sscanf(text + end, "@%9u%n", &index, &more) != 1 || index == 0)
+            return false;
+        end += more;
+        if (text[end] == '.') {
+            if (sscanf(text + end, ".%9u%n", &incarnation, &more) != 1 || incarnation == 0)
+                return false;
+            end += more;
+        }
+    }
+    if (text[end] != '\0' && text[end] != ',')
+        return false;
+    out->entry = entry_find(point);
+    out->index = index;
+    out->incarnation = incarnation;
+    atomic_store(&out->left, times);
+    return out->entry != NULL && action_find(&out->action, action);
+}
+
+gp_status gp_fault_setup(const char *spec, gp_fault_process process, uint32_t index, uint32_t incarnation,
+                         gp_error *err)
+{
+    gp_fault_armed = false;
+    fault_count = 0;
+    while (spec != NULL && *spec != '\0') {
+        fault *f = &faults[fault_count];
+
+        if (fault_count == FAULTS_MAX)
+            return gp_fail(err, GP_ELIMIT, "GRADPOOL_FAULT has more than %d faults", FAULTS_MAX);
+        if (!fault_parse(spec, f))
+            return gp_fail(err, GP_EINVAL,
+                           "GRADPOOL_FAULT has \"%.60s\"; expected "
+                           "POINT:N:kill|stop|exit|hang[@INDEX[.INCARNATION]] with a point of docs/faults.md",
+                           spec);
+        fault_count += f->entry->process == process && (f->index == 0 || f->index == index) &&
+                       (f->incarnation == 0 || f->incarnation == incarnation);
+        spec += strcspn(spec, ",");
+        spec += *spec == ',';
+    }
+    gp_fault_armed = fault_count != 0;
+    return GP_OK;
+}
+
+gp_status gp_fault_arm(gp_fault_process process, uint32_t index, uint32_t incarnation, gp_error *err)
+{
+    return gp_fault_setup(getenv("GRADPOOL_FAULT"), process, index, incarnation, err);
+}
+
+/* For the test that waits for it. */
+static void fault_tell(const fault *f)
+{
+    const char *path = getenv("GRADPOOL_FAULT_TOLD");
+    int fd = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return;
+    dprintf(fd, "%d %s %s\n", (int)getpid(), f->entry->point, action_names[f->action]);
+    close(fd);
+}
+
+static void fault_act(const fault *f)
+{
+    gp_log_event(
+        GP_LOG_WARN, "fault-point",
+        GP_LOG_WITH({ "point", .text = f->entry->point }, { "action", .text = action_names[f->action] }),
+        "a fault point was passed that is armed");
+    fault_tell(f);
+    switch (f->action) {
+    case FAULT_KILL:
+        raise(SIGKILL);
+        break;
+    case FAULT_STOP:
+        raise(SIGSTOP);
+        break;
+    case FAULT_EXIT_NOW:
+        _exit(FAULT_EXIT);
+    default:
+        for (;;)
+            pause();
+    }
+}
+
+void gp_fault_pass(const char *point)
+{
+    for (uint32_t i = 0; i < fault_count; i++) {
+        uint32_t left = atomic_load(&faults[i].left);
+
+        if (strcmp(point, faults[i].entry->point) != 0)
+            continue;
+        while (left != 0 && !atomic_compare_exchange_weak(&faults[i].left, &left, left - 1))
+            ;
+        if (left == 1)
+            fault_act(&faults[i]);
+    }
+}

@@ -1,0 +1,255 @@
+#include "common/base/system/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+
+ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
+{
+    size_t got = 0;
+
+    while (got < bytes) {
+        ssize_t n = pread(fd, (char *)to + got, bytes - got, (off_t)(offset + got));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        got += (size_t)n;
+    }
+    return (ssize_t)got;
+}
+
+gp_status gp_file_lock(int fd)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno == EWOULDBLOCK)
+            return GP_EBUSY;
+        return errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP ? GP_OK : GP_EIO;
+    }
+    return GP_OK;
+}
+
+bool gp_rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return true;
+    if ((errno != EINVAL && errno != ENOSYS) || link(from, to) != 0)
+        return false;
+    unlink(from);
+    return true;
+}
+
+bool gp_write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENOSPC; /* it says nothing of its own */
+        if (n <= 0)
+            return false;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+bool gp_directory_sync(const char *directory)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool synced = fd >= 0 && fsync(fd) == 0;
+    int problem = errno;
+
+    if (fd >= 0)
+        close(fd);
+    errno = problem;
+    return synced;
+}
+
+gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
+{
+    /* Without O_NONBLOCK, opening a FIFO waits for a writer. On a regular file the flag has no effect. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat facts;
+    gp_status status = GP_OK;
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    if (fstat(fd, &facts) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    else if (!S_ISREG(facts.st_mode))
+        status = gp_fail(err, GP_ELIMIT, "%s is not a regular file", path);
+    else if ((uintmax_t)facts.st_size > bytes_max)
+        status = gp_fail(err, GP_ELIMIT, "%s has %jd bytes; at most %zu are read", path,
+                         (intmax_t)facts.st_size, bytes_max);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    *bytes = (size_t)facts.st_size;
+    return GP_OK;
+}
+
+gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
+{
+    size_t size;
+    int fd;
+    gp_status status = gp_file_open(&fd, &size, path, bytes_max, err);
+
+    if (status != GP_OK)
+        return status;
+    uint8_t *buffer = gp_malloc(size);
+    ssize_t got = buffer != NULL ? gp_read_at(fd, buffer, size, 0) : 0;
+
+    close(fd);
+    if (buffer == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the %zu bytes of %s", size, path);
+    if (got != (ssize_t)size) {
+        gp_free(buffer);
+        return gp_fail(err, GP_EIO, "%s ended after %zd of %zu bytes", path, got > 0 ? got : 0, size);
+    }
+    *data = buffer;
+    *bytes = size;
+    return GP_OK;
+}
+
+/* ---- drafts ---- */
+
+/* The path that a write to `path` reaches. stat() follows links under the kernel's rules (fs.protected_symlinks), which
+ * realpath() alone does not ask for. */
+static gp_status path_resolve(gp_file_draft *draft, const char *path, gp_error *err)
+{
+    struct stat link, target;
+
+    if (strlen(path) + sizeof(".tmp-2147483647") > sizeof(draft->path))
+        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", path);
+    strcpy(draft->path, path);
+    draft->in_place = false;
+    if (lstat(path, &link) != 0)
+        return GP_OK;
+    draft->in_place = !S_ISREG(link.st_mode) && !S_ISDIR(link.st_mode);
+    if (!S_ISLNK(link.st_mode))
+        return GP_OK;
+    if (stat(path, &target) != 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO,
+                             "%s is a symbolic link whose target cannot be written", path);
+    draft->in_place = !S_ISREG(target.st_mode) && !S_ISDIR(target.st_mode);
+    if (!draft->in_place && (realpath(path, draft->path) == NULL ||
+                             strlen(draft->path) + sizeof(".tmp-2147483647") > sizeof(draft->path)))
+        return gp_fail_errno(err, GP_EIO, "cannot follow the symbolic link %s", path);
+    return GP_OK;
+}
+
+static void temporary_name(char name[PATH_MAX], const gp_file_draft *draft)
+{
+    size_t bytes = strlen(draft->path);
+
+    memcpy(name, draft->path, bytes);
+    snprintf(name + bytes, PATH_MAX - bytes, ".tmp-%d", (int)getpid());
+}
+
+gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err)
+{
+    char name[PATH_MAX];
+    gp_status status = path_resolve(out, path, err);
+
+    out->fd = -1;
+    out->named = false;
+    if (status != GP_OK)
+        return status;
+    if (out->in_place) {
+        out->fd = open(out->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    } else {
+        const char *slash = strrchr(out->path, '/');
+
+        snprintf(name, sizeof(name), "%.*s", slash == NULL ? 1 : (int)(slash - out->path + 1),
+                 slash == NULL ? "." : out->path);
+        out->fd = open(name, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+        out->named = out->fd < 0; /* not every file system has O_TMPFILE */
+        temporary_name(name, out);
+        if (out->named)
+            out->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
+    return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+}
+
+/* Give a file without a name its temporary one. */
+static gp_status draft_name(gp_file_draft *draft, const char *name, gp_error *err)
+{
+    char self[40];
+
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", draft->fd);
+    unlink(name);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot give %s its name", draft->path);
+    draft->named = true;
+    return GP_OK;
+}
+
+gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
+{
+    char name[PATH_MAX];
+    gp_status status = GP_OK;
+
+    temporary_name(name, draft);
+    if (fsync(draft->fd) != 0 && !draft->in_place) /* pipes and devices have nothing to sync */
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
+    gp_fault_point("file-written");
+    if (status == GP_OK && !draft->in_place && !draft->named)
+        status = draft_name(draft, name, err);
+    if (close(draft->fd) != 0 && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
+    draft->fd = -1;
+    if (status == GP_OK && draft->named && rename(name, draft->path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", name, draft->path);
+    if (status != GP_OK && draft->named)
+        unlink(name);
+    return status;
+}
+
+void gp_file_draft_discard(gp_file_draft *draft)
+{
+    char name[PATH_MAX];
+
+    if (draft->fd < 0)
+        return;
+    close(draft->fd);
+    draft->fd = -1;
+    temporary_name(name, draft);
+    if (draft->named)
+        unlink(name);
+}
+
+gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
+{
+    gp_file_draft draft;
+    gp_status status = gp_file_draft_open(&draft, path, err);
+
+    if (status != GP_OK)
+        return status;
+    if (!gp_write_all(draft.fd, data, bytes)) {
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        gp_file_draft_discard(&draft);
+        return status;
+    }
+    return gp_file_draft_commit(&draft, err);
+}

@@ -1,0 +1,41 @@
+#include "common/base/system/process.h"
+
+#include <signal.h>
+
+int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *), void *context)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int problem;
+
+    pthread_attr_init(&attributes);
+    if (stack_bytes != 0)
+        pthread_attr_setstacksize(&attributes, stack_bytes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    problem = pthread_create(out, &attributes, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (problem == 0)
+        pthread_setname_np(*out, name);
+    return problem;
+}
+
+int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *actions, short group,
+             char *const *arguments, char *const *environment)
+{
+    posix_spawnattr_t attributes;
+    sigset_t all, none;
+    int problem;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, (short)(group | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK));
+    problem = posix_spawn(pid, program, actions, &attributes, arguments, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(actions);
+    return problem;
+}

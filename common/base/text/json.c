@@ -1,0 +1,306 @@
+#include "common/base/text/json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/text/text.h"
+
+/* gp_json is jansson's value under another name: no wrapper objects, no second ownership rule. */
+static json_t *unwrap(const gp_json *value)
+{
+    return (json_t *)(uintptr_t)value;
+}
+
+/* jansson's own depth limit is 2048 and recursive; ours is checked before it sees a byte. */
+static gp_status json_check_depth(const char *text, size_t bytes, gp_error *err)
+{
+    unsigned depth = 0;
+    bool quoted = false;
+
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+
+        if (quoted) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                quoted = false;
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > GP_JSON_DEPTH_MAX)
+                return gp_fail(err, GP_ELIMIT, "JSON nested deeper than %d levels", GP_JSON_DEPTH_MAX);
+        } else if ((c == '}' || c == ']') && depth > 0) {
+            depth--;
+        }
+    }
+    return GP_OK;
+}
+
+gp_status gp_json_parse(gp_json **out, const char *text, size_t bytes, gp_error *err)
+{
+    json_error_t problem;
+
+    if (bytes > GP_JSON_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "JSON of %zu bytes; at most %d", bytes, GP_JSON_BYTES_MAX);
+    gp_status status = json_check_depth(text, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    errno = 0;
+    json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+
+    /* jansson makes a syntax error of it, or nothing at all, or a document with a name or text cut short. */
+    if (errno == ENOMEM) {
+        json_decref(document);
+        return gp_fail(err, GP_ENOMEM, "no memory for JSON of %zu bytes", bytes);
+    }
+    if (document == NULL)
+        return gp_fail(err, GP_EINVAL, "not valid JSON at line %d, column %d: %s", problem.line,
+                       problem.column, problem.text);
+    *out = (gp_json *)document;
+    return GP_OK;
+}
+
+void gp_json_free(gp_json *document)
+{
+    json_decref(unwrap(document));
+}
+
+bool gp_json_is_object(const gp_json *value)
+{
+    return json_is_object(unwrap(value));
+}
+
+bool gp_json_is_array(const gp_json *value)
+{
+    return json_is_array(unwrap(value));
+}
+
+bool gp_json_is_text(const gp_json *value)
+{
+    return json_is_string(unwrap(value));
+}
+
+bool gp_json_is_number(const gp_json *value)
+{
+    return json_is_number(unwrap(value));
+}
+
+bool gp_json_is_bool(const gp_json *value)
+{
+    return json_is_boolean(unwrap(value));
+}
+
+const gp_json *gp_json_member(const gp_json *object, const char *key)
+{
+    return (const gp_json *)json_object_get(unwrap(object), key);
+}
+
+size_t gp_json_count(const gp_json *array)
+{
+    return json_is_object(unwrap(array)) ? json_object_size(unwrap(array)) : json_array_size(unwrap(array));
+}
+
+const gp_json *gp_json_element(const gp_json *array, size_t index)
+{
+    return (const gp_json *)json_array_get(unwrap(array), index);
+}
+
+gp_status gp_json_each(const gp_json *object,
+                       gp_status (*visit)(void *context, const char *key, const gp_json *value,
+                                          gp_error *err),
+                       void *context, gp_error *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach (unwrap(object), key, value) {
+        gp_status status = visit(context, key, (const gp_json *)value, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+const char *gp_json_text(const gp_json *value, const char *fallback)
+{
+    return gp_json_is_text(value) ? json_string_value(unwrap(value)) : fallback;
+}
+
+double gp_json_number(const gp_json *value, double fallback)
+{
+    return gp_json_is_number(value) ? json_number_value(unwrap(value)) : fallback;
+}
+
+int64_t gp_json_integer(const gp_json *value, int64_t fallback)
+{
+    return json_is_integer(unwrap(value)) ? (int64_t)json_integer_value(unwrap(value)) : fallback;
+}
+
+bool gp_json_bool(const gp_json *value, bool fallback)
+{
+    return gp_json_is_bool(value) ? json_boolean_value(unwrap(value)) : fallback;
+}
+
+void gp_json_writer_init(gp_json_writer *writer, gp_buffer *buffer, bool pretty)
+{
+    *writer = (gp_json_writer){ .buffer = buffer, .pretty = pretty };
+}
+
+static void writer_raw(gp_json_writer *writer, const char *text, size_t bytes)
+{
+    if (writer->error.code == GP_OK)
+        gp_buffer_append(writer->buffer, text, bytes, &writer->error);
+}
+
+static void writer_newline(gp_json_writer *writer)
+{
+    writer_raw(writer, "\n", 1);
+    for (unsigned i = 0; i < writer->depth; i++)
+        writer_raw(writer, "  ", 2);
+}
+
+static void writer_quoted(gp_json_writer *writer, const char *text)
+{
+    writer_raw(writer, "\"", 1);
+    for (const char *c = text; *c != '\0'; c++) {
+        char escape[8];
+
+        if (*c == '"' || *c == '\\') {
+            escape[0] = '\\';
+            escape[1] = *c;
+            writer_raw(writer, escape, 2);
+        } else if ((unsigned char)*c < 0x20) {
+            int length = snprintf(escape, sizeof(escape), "\\u%04x", (unsigned char)*c);
+
+            writer_raw(writer, escape, (size_t)length);
+        } else {
+            writer_raw(writer, c, 1);
+        }
+    }
+    writer_raw(writer, "\"", 1);
+}
+
+/* Whether what is in the open container goes to lines of its own. */
+static bool writer_breaks(const gp_json_writer *writer)
+{
+    return writer->pretty && writer->line_depth == 0;
+}
+
+/* What stands before a value: comma, line break, key. */
+static void writer_lead(gp_json_writer *writer, const char *key)
+{
+    if (writer->depth > 0) {
+        if (writer->filled[writer->depth])
+            writer_raw(writer, ", ", writer_breaks(writer) ? 1 : 2);
+        writer->filled[writer->depth] = true;
+        if (writer_breaks(writer))
+            writer_newline(writer);
+    }
+    if (key != NULL) {
+        writer_quoted(writer, key);
+        writer_raw(writer, ": ", 2);
+    }
+}
+
+static void writer_open(gp_json_writer *writer, const char *key, const char *bracket)
+{
+    assert(writer->depth < GP_JSON_DEPTH_MAX);
+    writer_lead(writer, key);
+    writer_raw(writer, bracket, 1);
+    writer->filled[++writer->depth] = false;
+    if (writer->one_line && writer->line_depth == 0)
+        writer->line_depth = writer->depth;
+    writer->one_line = false;
+}
+
+static void writer_close(gp_json_writer *writer, const char *bracket)
+{
+    assert(writer->depth > 0);
+    bool breaks = writer->filled[writer->depth] && writer_breaks(writer);
+
+    if (writer->line_depth == writer->depth)
+        writer->line_depth = 0;
+    writer->depth--;
+    if (breaks)
+        writer_newline(writer);
+    writer_raw(writer, bracket, 1);
+}
+
+void gp_json_one_line(gp_json_writer *writer)
+{
+    writer->one_line = true;
+}
+
+void gp_json_begin_object(gp_json_writer *writer, const char *key)
+{
+    writer_open(writer, key, "{");
+}
+
+void gp_json_end_object(gp_json_writer *writer)
+{
+    writer_close(writer, "}");
+}
+
+void gp_json_begin_array(gp_json_writer *writer, const char *key)
+{
+    writer_open(writer, key, "[");
+}
+
+void gp_json_end_array(gp_json_writer *writer)
+{
+    writer_close(writer, "]");
+}
+
+void gp_json_put_text(gp_json_writer *writer, const char *key, const char *text)
+{
+    writer_lead(writer, key);
+    writer_quoted(writer, text);
+}
+
+static void writer_literal(gp_json_writer *writer, const char *key, const char *literal)
+{
+    writer_lead(writer, key);
+    writer_raw(writer, literal, strlen(literal));
+}
+
+void gp_json_put_integer(gp_json_writer *writer, const char *key, int64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    writer_literal(writer, key, text);
+}
+
+void gp_json_put_number(gp_json_writer *writer, const char *key, double value)
+{
+    char text[GP_NUMBER_BYTES];
+
+    writer_literal(writer, key, isfinite(value) ? gp_number_text(value, text) : "null");
+}
+
+void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value)
+{
+    writer_literal(writer, key, value ? "true" : "false");
+}
+
+void gp_json_put_null(gp_json_writer *writer, const char *key)
+{
+    writer_literal(writer, key, "null");
+}
+
+gp_status gp_json_writer_finish(gp_json_writer *writer, gp_error *err)
+{
+    assert(writer->depth == 0);
+    if (writer->error.code != GP_OK && err != NULL)
+        *err = writer->error;
+    return writer->error.code;
+}

@@ -1,0 +1,263 @@
+#include "common/base/text/log.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/text/log_line.h"
+#include "common/base/text/throttle.h"
+
+enum { TICK_MS = 1000, SENTENCE_BYTES = 1024 };
+
+static char log_who[48]; /* "" = a command, or a program that uses the library */
+static gp_log_level log_level = GP_LOG_WARN;
+static const char *const level_names[] = { "debug", "info", "warn", "error" };
+
+/* What several threads share.  Nobody waits for it: who cannot have it writes a line more than he should. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static gp_throttle log_throttle;
+static struct {
+    char path[200], aside[204];
+    uint64_t bytes_max; /* 0 = standard error is no file that we keep */
+    bool owner;
+} log_file;
+static _Atomic int64_t tick_due_ms;
+
+/* ---- a line ---- */
+
+static void line_write(gp_log_level level, const char *event, const gp_log_field *fields,
+                       const char *sentence)
+{
+    gp_log_line line = { .bytes = 0 };
+    char stamp[40];
+    struct timespec now;
+    struct tm utc;
+
+    clock_gettime(CLOCK_REALTIME, &now); /* for people only; nothing is decided by it */
+    gmtime_r(&now.tv_sec, &utc);
+    size_t length = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
+
+    snprintf(stamp + length, sizeof(stamp) - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    gp_log_line_put(&line, "time", stamp, GP_LOG_VALUE_BYTES);
+    gp_log_line_put(&line, "level", level_names[level], GP_LOG_VALUE_BYTES);
+    gp_log_line_put(&line, "who", log_who, GP_LOG_VALUE_BYTES);
+    gp_log_line_put_integer(&line, "pid", getpid());
+    gp_log_line_put(&line, "event", event, GP_LOG_VALUE_BYTES);
+    for (; fields != NULL && fields->key != NULL; fields++)
+        if (fields->text != NULL)
+            gp_log_line_put(&line, fields->key, fields->text, GP_LOG_VALUE_BYTES);
+        else
+            gp_log_line_put_integer(&line, fields->key, fields->number);
+    gp_log_line_put(&line, "msg", sentence, sizeof(line.text));
+    gp_log_line_end(&line);
+    ssize_t ignored = write(STDERR_FILENO, line.text, line.bytes); /* a full disk stops nobody */
+
+    (void)ignored;
+}
+
+/* "warning: a sentence", in one line as well. */
+static void sentence_write(gp_log_level level, const char *sentence)
+{
+    static const char *const words[] = { "debug: ", "note: ", "warning: ", "error: " };
+    char line[SENTENCE_BYTES + 16];
+    int length = snprintf(line, sizeof(line), "%s%s", words[level], sentence);
+
+    for (int i = 0; i < length; i++)
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+            line[i] = ' ';
+    line[length] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, (size_t)length + 1);
+
+    (void)ignored;
+}
+
+/* ---- what is due ---- */
+
+static void held_back_tell(bool all)
+{
+    const char *event;
+    uint64_t count;
+
+    while (gp_throttle_next_ended(&log_throttle, gp_now_ms(), all, &event, &count)) {
+        char sentence[160];
+
+        snprintf(sentence, sizeof(sentence), "%" PRIu64 " more lines of %s in %d s were left out", count,
+                 event, GP_THROTTLE_WINDOW_MS / 1000);
+        if (log_who[0] != '\0')
+            line_write(GP_LOG_WARN, "held-back",
+                       GP_LOG_WITH({ "of", .text = event }, { "count", .number = (int64_t)count }), sentence);
+        else
+            sentence_write(GP_LOG_WARN, sentence);
+    }
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* The file of that name is our standard error from here on, and our standard output if that was the same file. */
+static void file_follow(const struct stat *old)
+{
+    struct stat facts;
+    int fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return; /* the old one goes on; tried again */
+    if (fstat(STDOUT_FILENO, &facts) == 0 && same_file(&facts, old))
+        dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+static void file_check(void)
+{
+    struct stat ours, named;
+    bool there;
+
+    if (log_file.bytes_max == 0 || fstat(STDERR_FILENO, &ours) != 0)
+        return;
+    there = stat(log_file.path, &named) == 0;
+    if (there && same_file(&ours, &named) && log_file.owner && (uint64_t)ours.st_size > log_file.bytes_max)
+        there = rename(log_file.path, log_file.aside) != 0;
+    if (!there || !same_file(&ours, &named))
+        file_follow(&ours);
+}
+
+void gp_log_tick(void)
+{
+    int64_t now_ms = gp_now_ms();
+
+    if (now_ms < atomic_load_explicit(&tick_due_ms, memory_order_relaxed) ||
+        pthread_mutex_trylock(&log_lock) != 0)
+        return;
+    atomic_store_explicit(&tick_due_ms, now_ms + TICK_MS, memory_order_relaxed);
+    held_back_tell(false);
+    file_check();
+    pthread_mutex_unlock(&log_lock);
+}
+
+static void log_finish(void)
+{
+    if (pthread_mutex_trylock(&log_lock) != 0)
+        return;
+    held_back_tell(true);
+    pthread_mutex_unlock(&log_lock);
+}
+
+/* ---- reading ---- */
+
+/* A regular file of ours and nothing that it points to. */
+static int piece_open(const char *path, struct stat *facts)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+    if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0)
+        *facts = (struct stat){ .st_size = 0 };
+    return fd;
+}
+
+size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, uint64_t *size, uint64_t *file)
+{
+    char aside[sizeof(log_file.aside)];
+    struct stat facts[2];
+    int fds[2];
+    size_t got = 0;
+
+    snprintf(aside, sizeof(aside), "%s.1", path);
+    fds[1] = piece_open(path, &facts[1]); /* first: what is put aside meanwhile is seen as itself, and once */
+    fds[0] = piece_open(aside, &facts[0]);
+    if (fds[0] >= 0 && fds[1] >= 0 && same_file(&facts[0], &facts[1]))
+        facts[0].st_size = 0;
+    *size = fds[0] < 0 && fds[1] < 0 ? UINT64_MAX : (uint64_t)facts[0].st_size + (uint64_t)facts[1].st_size;
+    if (file != NULL)
+        *file = fds[1] >= 0 ? (uint64_t)facts[1].st_ino : (uint64_t)facts[0].st_ino;
+    for (int i = 0; i < 2; i++) {
+        uint64_t length = (uint64_t)facts[i].st_size;
+
+        if (offset < length && got < bytes) {
+            size_t most = length - offset < bytes - got ? (size_t)(length - offset) : bytes - got;
+            ssize_t done = pread(fds[i], (char *)to + got, most, (off_t)offset);
+
+            got += done > 0 ? (size_t)done : 0;
+            offset += done > 0 ? (uint64_t)done : 0;
+        }
+        offset = offset > length ? offset - length : 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return got;
+}
+
+/* ---- outside ---- */
+
+void gp_log_setup(const char *who, gp_log_level level)
+{
+    const char *wanted = getenv("GRADPOOL_LOG");
+
+    if (log_who[0] == '\0')
+        atexit(log_finish);
+    snprintf(log_who, sizeof(log_who), "%s", who);
+    log_level = level;
+    for (int i = GP_LOG_DEBUG; wanted != NULL && i <= GP_LOG_ERROR; i++)
+        if (strcmp(wanted, level_names[i]) == 0)
+            log_level = (gp_log_level)i;
+}
+
+void gp_log_keep(const char *path, uint64_t bytes_max, bool owner)
+{
+    struct stat ours, named;
+
+    if (strlen(path) >= sizeof(log_file.path) || fstat(STDERR_FILENO, &ours) != 0 ||
+        stat(path, &named) != 0 || !same_file(&ours, &named))
+        return;
+    pthread_mutex_lock(&log_lock);
+    snprintf(log_file.path, sizeof(log_file.path), "%s", path);
+    snprintf(log_file.aside, sizeof(log_file.aside), "%s.1", log_file.path);
+    log_file.bytes_max = bytes_max;
+    log_file.owner = owner;
+    pthread_mutex_unlock(&log_lock);
+}
+
+bool gp_log_tells(gp_log_level level)
+{
+    return level >= log_level;
+}
+
+void gp_log_event(gp_log_level level, const char *event, const gp_log_field *fields, const char *format, ...)
+{
+    char sentence[SENTENCE_BYTES];
+    va_list arguments;
+    bool told = true;
+
+    if (level < log_level)
+        return;
+    gp_log_tick();
+    if (pthread_mutex_trylock(&log_lock) == 0) {
+        told = gp_throttle_pass(&log_throttle, event, gp_now_ms());
+        pthread_mutex_unlock(&log_lock);
+    }
+    if (!told)
+        return;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    if (log_who[0] != '\0')
+        line_write(level, event, fields, sentence);
+    else
+        sentence_write(level, sentence);
+}

@@ -1,0 +1,456 @@
+/* get.c -- one file at a time into FILE.part, judged by its size and sum, then renamed.
+ *
+ * The sum is the only judge: a server that announces a wrong length but sends the right bytes is fine, and what was
+ * left by a killed process is continued and then checked like anything else. */
+#include "common/data/download/get.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <md5.h>
+#include <sha2.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/system/cached.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/base/text/spell.h"
+#include "common/data/s3/curl.h"
+
+enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
+#define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* of a file whose size is not known */
+
+static const char data_mirror[] = "GRADPOOL_DATA_URL";
+
+/* github.com/zalandoresearch/fashion-mnist, "Get the Data". */
+static const gp_get_file fashion_files[] = {
+    { "train-images-idx3-ubyte.gz", 26421880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d" },
+    { "train-labels-idx1-ubyte.gz", 29515, "25c81989df183df01b3e8a0aad5dffbe" },
+    { "t10k-images-idx3-ubyte.gz", 4422102, "bef4ecab320f06d8554ea6380940ec79" },
+    { "t10k-labels-idx1-ubyte.gz", 5148, "bb300cfdad3c16e7a12a480ee83cd310" },
+};
+
+const gp_get_set gp_get_sets[] = {
+    { "fashion-mnist", "70,000 grey images of clothes, 28x28, 10 classes (Zalando SE, MIT licence)",
+      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", fashion_files,
+      sizeof(fashion_files) / sizeof(fashion_files[0]), data_mirror },
+    { 0 },
+};
+
+/* One file under way. */
+typedef struct fetch {
+    const gp_curl *curl;
+    const gp_get_file *file;
+    gp_get_options options; /* with the defaults filled in */
+    char url[URL_MAX], path[PATH_MAX], part[PATH_MAX];
+    int fd;         /* of part, locked */
+    uint64_t bytes; /* in part */
+    bool resumed;   /* part was not written by one transfer */
+    bool too_long, canceled;
+    int write_errno; /* why the callback refused bytes, or 0 */
+    char detail[CURL_ERROR_SIZE];
+    const char *mirror; /* variable to name in what is said; or NULL */
+} fetch;
+
+/* What to try when a file cannot be had, or is another. */
+static const char *hint(const fetch *job, bool network, char text[128])
+{
+    snprintf(text, 128, "%s%s%s", network ? "check the network" : "", network ? ", or " : "",
+             job->mirror != NULL ? "name a mirror in " : "give another URL");
+    if (job->mirror != NULL)
+        strcat(text, job->mirror);
+    return text;
+}
+
+static uint64_t bytes_most(const fetch *job)
+{
+    return job->file->bytes != 0 ? job->file->bytes : UNKNOWN_BYTES_MAX;
+}
+
+static size_t on_bytes(char *data, size_t size, size_t count, void *context)
+{
+    fetch *job = context;
+    size_t bytes = size * count;
+
+    if (bytes > bytes_most(job) - job->bytes) {
+        job->too_long = true;
+        return 0;
+    }
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(job->fd, data + done, bytes - done, (off_t)job->bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            job->write_errno = n < 0 ? errno : ENOSPC;
+            return 0;
+        }
+        done += (size_t)n;
+        job->bytes += (uint64_t)n;
+    }
+    return bytes;
+}
+
+static int on_progress(void *context, curl_off_t total, curl_off_t now, curl_off_t upload_total,
+                       curl_off_t upload_now)
+{
+    fetch *job = context;
+
+    (void)total;
+    (void)now;
+    (void)upload_total;
+    (void)upload_now;
+    if (job->options.progress == NULL ||
+        job->options.progress(job->options.context, job->file->name, job->bytes, job->file->bytes) == 0)
+        return 0;
+    job->canceled = true;
+    return 1;
+}
+
+typedef struct file_summer {
+    bool md5;
+    MD5_CTX md5_sum;
+    SHA2_CTX sha256_sum;
+} file_summer;
+
+static const char *sum_name(bool md5)
+{
+    return md5 ? "MD5" : "SHA-256";
+}
+
+static bool sum_is_md5(const char *sum)
+{
+    return sum != NULL && strlen(sum) + 1 == MD5_DIGEST_STRING_LENGTH;
+}
+
+/* The sum of an open file, of the kind that `like` is. */
+static gp_status file_sum(int fd, char text[GP_GET_SUM_BYTES], const char *like, const char *path,
+                          gp_error *err)
+{
+    uint8_t chunk[64 << 10];
+    file_summer sum = { .md5 = sum_is_md5(like) };
+    off_t offset = 0;
+    ssize_t n;
+
+    MD5Init(&sum.md5_sum);
+    SHA256Init(&sum.sha256_sum);
+    while ((n = pread(fd, chunk, sizeof(chunk), offset)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+        if (sum.md5)
+            MD5Update(&sum.md5_sum, chunk, (size_t)n);
+        else
+            SHA256Update(&sum.sha256_sum, chunk, (size_t)n);
+        offset += n;
+    }
+    if (sum.md5)
+        MD5End(&sum.md5_sum, text);
+    else
+        SHA256End(&sum.sha256_sum, text);
+    return GP_OK;
+}
+
+gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open %s", path);
+    gp_status status = file_sum(fd, sum, NULL, path, err);
+
+    close(fd);
+    return status;
+}
+
+/* GP_OK with *there when the right file is there; a wrong one is the user's to remove. */
+static gp_status present_check(const fetch *job, bool *there, gp_error *err)
+{
+    char sum[GP_GET_SUM_BYTES];
+    gp_status status;
+    int fd = open(job->path, O_RDONLY | O_CLOEXEC);
+
+    *there = fd >= 0;
+    if (fd < 0)
+        return errno == ENOENT ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
+    status = job->file->sum == NULL ? GP_OK : file_sum(fd, sum, job->file->sum, job->path, err);
+    close(fd);
+    if (status == GP_OK && job->file->sum != NULL && strcmp(sum, job->file->sum) != 0)
+        return gp_fail(err, GP_ESTATE,
+                       "%s is there already and is not the published file (%s %s, published %s); remove it",
+                       job->path, sum_name(sum_is_md5(job->file->sum)), sum, job->file->sum);
+    return status;
+}
+
+/* Open and lock FILE.part, keeping what an earlier process left. */
+static gp_status part_open(fetch *job, gp_error *err)
+{
+    struct stat ours, named;
+
+    job->fd = open(job->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (job->fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", job->part);
+    gp_status locked = gp_file_lock(job->fd);
+
+    if (locked == GP_EIO) {
+        gp_fail_errno(err, GP_EIO, "cannot lock %s", job->part);
+        close(job->fd);
+        job->fd = -1;
+        return GP_EIO;
+    }
+    /* The process that held the lock may have renamed the file to its final name. */
+    if (locked != GP_OK || fstat(job->fd, &ours) != 0 || stat(job->part, &named) != 0 ||
+        ours.st_ino != named.st_ino) {
+        close(job->fd);
+        job->fd = -1;
+        return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);
+    }
+    /* Without a sum nobody would notice that the halves are of two files. */
+    if (job->file->sum != NULL && (uint64_t)ours.st_size <= bytes_most(job)) {
+        job->bytes = (uint64_t)ours.st_size;
+        job->resumed = job->bytes > 0;
+    } else if (ftruncate(job->fd, 0) != 0) {
+        return gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+    }
+    return GP_OK;
+}
+
+static gp_status part_restart(fetch *job, gp_error *err)
+{
+    job->bytes = 0;
+    job->resumed = false;
+    return ftruncate(job->fd, 0) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+}
+
+static void handle_setup(CURL *handle, fetch *job)
+{
+    const gp_curl *curl = job->curl;
+
+    job->detail[0] = '\0';
+    curl->easy_setopt(handle, CURLOPT_URL, job->url);
+    curl->easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+    curl->easy_setopt(handle, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
+    curl->easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
+    curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
+    curl->easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)job->options.connect_s);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)job->options.stall_s);
+    curl->easy_setopt(handle, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)job->bytes);
+    curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, job->detail);
+    curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl->easy_setopt(handle, CURLOPT_WRITEDATA, job);
+    curl->easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+    curl->easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl->easy_setopt(handle, CURLOPT_XFERINFODATA, job);
+}
+
+static bool worth_another_try(CURLcode code, long http)
+{
+    switch (code) {
+    case CURLE_HTTP_RETURNED_ERROR:
+        return http >= 500 || http == 408 || http == 416 || http == 429;
+    case CURLE_OK: /* ended short of our size */
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RANGE_ERROR:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* All bytes are there: are they the right ones? */
+static gp_status part_judge(fetch *job, bool *again, gp_error *err)
+{
+    char sum[GP_GET_SUM_BYTES], text[128];
+    const char *published = job->file->sum;
+    gp_status status = published == NULL ? GP_OK : file_sum(job->fd, sum, published, job->part, err);
+
+    if (status != GP_OK || published == NULL || strcmp(sum, published) == 0)
+        return status;
+    *again = job->resumed; /* the halves may not belong together */
+    status = part_restart(job, err);
+    return status != GP_OK
+               ? status
+               : gp_fail(err, GP_ECORRUPT,
+                         "%s has the %s sum %s, published is %s: the server's file is damaged or another; %s",
+                         job->url, sum_name(sum_is_md5(published)), sum, published, hint(job, false, text));
+}
+
+/* One transfer.  *again: it failed in a way that may pass. */
+static gp_status transfer(fetch *job, bool *again, gp_error *err)
+{
+    CURL *handle;
+    CURLcode code = CURLE_OK;
+    char text[128];
+    long http = 0;
+
+    *again = false;
+    if (job->bytes < bytes_most(job)) {
+        job->resumed = job->bytes > 0;
+        handle = job->curl->easy_init();
+        if (handle == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to download %s", job->url);
+        handle_setup(handle, job);
+        code = job->curl->easy_perform(handle);
+        job->curl->easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
+        job->curl->easy_cleanup(handle);
+    }
+    if (job->canceled)
+        return gp_fail(err, GP_ECANCELED, "the download of %s was cancelled", job->url);
+    if (job->write_errno != 0) {
+        errno = job->write_errno;
+        return gp_fail_errno(err, GP_EIO, "cannot write %s after %llu bytes", job->part,
+                             (unsigned long long)job->bytes);
+    }
+    if (job->too_long)
+        return gp_fail(err, GP_ECORRUPT, "%s sends more than the %s %llu bytes: another file; %s", job->url,
+                       job->file->bytes != 0 ? "published" : "most that is taken,",
+                       (unsigned long long)bytes_most(job), hint(job, false, text));
+    if (job->file->bytes == 0 ? code == CURLE_OK : job->bytes == job->file->bytes)
+        return part_judge(job, again, err);
+    *again = worth_another_try(code, http);
+    if ((code == CURLE_RANGE_ERROR || http == 416) && part_restart(job, err) != GP_OK)
+        return GP_EIO;
+    if (code == CURLE_OK || code == CURLE_PARTIAL_FILE)
+        return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; %s", job->url,
+                       (unsigned long long)job->bytes, (unsigned long long)job->file->bytes,
+                       hint(job, true, text));
+    return gp_fail(err, GP_EIO, "cannot download %s: %s; %s", job->url,
+                   job->detail[0] != '\0' ? job->detail : job->curl->easy_strerror(code),
+                   hint(job, true, text));
+}
+
+static void wait_ms(uint64_t ms)
+{
+    struct timespec pause = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
+
+    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
+        continue;
+}
+
+static gp_status part_finish(fetch *job, gp_error *err)
+{
+    if (fsync(job->fd) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", job->part);
+    if (rename(job->part, job->path) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", job->part, job->path);
+    return GP_OK;
+}
+
+static gp_status file_fetch(fetch *job, gp_error *err)
+{
+    uint64_t pause = job->options.wait_ms;
+    bool there, again = true;
+    gp_status status = present_check(job, &there, err);
+
+    if (status != GP_OK || there)
+        return status;
+    job->fd = -1;
+    status = part_open(job, err);
+    if (status != GP_OK && job->fd < 0)
+        return status; /* the part is not ours to remove */
+    for (uint32_t attempt = 0; status == GP_OK && attempt < job->options.tries; attempt++) {
+        status = transfer(job, &again, err);
+        if (status == GP_OK || !again || attempt + 1 == job->options.tries)
+            break;
+        wait_ms(pause);
+        pause = pause < 30000 ? pause * 2 : pause;
+        status = GP_OK;
+    }
+    if (status == GP_OK)
+        status = part_finish(job, err);
+    if (status != GP_OK)
+        unlink(job->part);
+    close(job->fd);
+    return status;
+}
+
+static gp_get_options options_complete(const gp_get_options *given, const gp_get_set *set)
+{
+    gp_get_options options = given != NULL ? *given : (gp_get_options){ 0 };
+    const char *mirror = set->mirror != NULL ? getenv(set->mirror) : NULL;
+
+    if (options.url == NULL)
+        options.url = mirror != NULL && mirror[0] != '\0' ? mirror : set->url;
+    options.tries = options.tries == 0 ? 4 : options.tries < TRIES_MAX ? options.tries : TRIES_MAX;
+    options.wait_ms = options.wait_ms == 0 ? 1000 : options.wait_ms;
+    options.connect_s = options.connect_s == 0 ? 10 : options.connect_s;
+    options.stall_s = options.stall_s == 0 ? 30 : options.stall_s;
+    return options;
+}
+
+static gp_status files_fetch(const gp_get_set *set, const gp_curl *curl, const gp_get_options *options,
+                             const char *directory, gp_error *err)
+{
+    const char *slash = options->url[0] != '\0' && options->url[strlen(options->url) - 1] == '/' ? "" : "/";
+    gp_status status = GP_OK;
+
+    for (size_t i = 0; i < set->file_count && status == GP_OK; i++) {
+        fetch job = { .curl = curl, .file = &set->files[i], .options = *options, .mirror = set->mirror };
+        const char *name = set->files[i].name;
+
+        if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options->url, slash, name) >=
+                sizeof(job.url) ||
+            (size_t)snprintf(job.path, sizeof(job.path), "%s/%s", directory, name) >= sizeof(job.path) ||
+            (size_t)snprintf(job.part, sizeof(job.part), "%s/%s.part", directory, name) >= sizeof(job.part))
+            return gp_fail(err, GP_ELIMIT, "the URL %s or the path %s is too long", options->url, directory);
+        status = file_fetch(&job, err);
+    }
+    return status;
+}
+
+gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_error *err)
+{
+    gp_get_options options = options_complete(given, set);
+    const gp_curl *curl;
+    char cache[PATH_MAX];
+    gp_status status = GP_OK;
+
+    if (options.directory == NULL) {
+        status = gp_cache_path(cache, sizeof(cache), "data", set->name, err);
+        if (status != GP_OK)
+            return status;
+        options.directory = cache;
+    }
+    status = gp_directory_make(options.directory, 0777, err);
+    if (status != GP_OK)
+        return status;
+    status = gp_curl_load(&curl, err);
+    if (status != GP_OK)
+        return status;
+    status = files_fetch(set, curl, &options, options.directory, err);
+    if (status != GP_OK)
+        rmdir(options.directory); /* an empty one would be found as the data set */
+    return status;
+}
+
+gp_status gp_get(const char *name, const gp_get_options *options, gp_error *err)
+{
+    const char *nearest = NULL;
+    unsigned distance = 0;
+
+    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
+        if (strcmp(set->name, name) == 0)
+            return gp_get_fetch(set, options, err);
+        gp_spell_offer(name, set->name, &nearest, &distance);
+    }
+    return gp_fail(err, GP_EINVAL, "no data set \"%s\" can be downloaded; %s \"%s\"", name,
+                   nearest != NULL ? "did you mean" : "there is",
+                   nearest != NULL ? nearest : gp_get_sets[0].name);
+}

@@ -1,0 +1,134 @@
+#include "common/data/format/csv.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+
+void gp_csv_init(gp_csv *csv, const char *name, char *text, size_t bytes)
+{
+    *csv = (gp_csv){ .name = name, .text = text, .bytes = bytes, .line = 1 };
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        csv->at = 3;
+}
+
+gp_status gp_csv_open(gp_csv *csv, const char *path, gp_error *err)
+{
+    char *text;
+    size_t bytes;
+    ssize_t got;
+    int fd;
+    gp_status status = gp_file_open(&fd, &bytes, path, GP_CSV_BYTES_MAX, err);
+
+    if (status != GP_OK)
+        return status;
+    text = gp_malloc(bytes + 1);
+    got = text == NULL ? 0 : gp_read_at(fd, text, bytes, 0);
+    if (text == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
+    else if (got < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    close(fd);
+    if (status != GP_OK) {
+        gp_free(text);
+        return status;
+    }
+    text[got] = '\0';
+    gp_csv_init(csv, path, text, (size_t)got);
+    return GP_OK;
+}
+
+void gp_csv_close(gp_csv *csv)
+{
+    gp_free(csv->text);
+    csv->text = NULL;
+}
+
+/* A quoted field: unquoted in place, csv->at behind the closing quote. */
+static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
+{
+    char *to = csv->text + ++csv->at;
+    uint32_t line = csv->line;
+
+    *field = to;
+    for (;; csv->at++) {
+        char c = csv->text[csv->at];
+
+        if (csv->at == csv->bytes)
+            return gp_fail(err, GP_ECORRUPT, "%s: the quote that begins in line %u never ends", csv->name,
+                           line);
+        if (c == '"' && csv->text[csv->at + 1] != '"')
+            break;
+        csv->at += c == '"';
+        csv->line += c == '\n';
+        *to++ = c;
+    }
+    csv->at++;
+    if (csv->at < csv->bytes && strchr(",\r\n", csv->text[csv->at]) == NULL)
+        return gp_fail(
+            err, GP_ECORRUPT,
+            "%s: there is text behind the closing quote in line %u; a quote inside is written twice",
+            csv->name, csv->line);
+    *to = '\0'; /* before, or at, the closing quote */
+    return GP_OK;
+}
+
+/* One field and what ends it; *last: that was the row's end. */
+static gp_status field_take(gp_csv *csv, char **field, bool *last, gp_error *err)
+{
+    char *end;
+
+    if (csv->text[csv->at] == '"') {
+        gp_status status = quoted_take(csv, field, err);
+
+        if (status != GP_OK)
+            return status;
+    } else {
+        *field = csv->text + csv->at;
+        csv->at += strcspn(*field, ",\n");
+        if (csv->text[csv->at] != ',' && csv->text + csv->at > *field && csv->text[csv->at - 1] == '\r')
+            csv->text[csv->at - 1] = '\0';
+    }
+    if (csv->text[csv->at] == '\r' && csv->text[csv->at + 1] == '\n')
+        csv->at++;
+    if (csv->text[csv->at] == '\0' && csv->at < csv->bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u has a zero byte; this is not a text file", csv->name,
+                       csv->line);
+    *last = csv->text[csv->at] != ',';
+    csv->line += csv->text[csv->at] == '\n';
+    end = csv->text + csv->at;
+    csv->at += csv->at < csv->bytes;
+    *end = '\0';
+    return GP_OK;
+}
+
+gp_status gp_csv_next(gp_csv *csv, gp_csv_row *row, gp_error *err)
+{
+    bool last = false;
+
+    row->count = 0;
+    while (csv->text[csv->at] == '\n' || (csv->text[csv->at] == '\r' && csv->text[csv->at + 1] == '\n')) {
+        csv->line += csv->text[csv->at] == '\n';
+        csv->at++;
+    }
+    row->line = csv->line;
+    row->first = !csv->any;
+    if (csv->at == csv->bytes)
+        return GP_OK;
+    csv->any = true;
+    while (!last) {
+        gp_status status;
+
+        if (row->count == GP_CSV_FIELDS_MAX)
+            return gp_fail(err, GP_ELIMIT, "%s: line %u has more than %d fields", csv->name, row->line,
+                           GP_CSV_FIELDS_MAX);
+        status = field_take(csv, &row->fields[row->count], &last, err);
+        if (status != GP_OK)
+            return status;
+        row->count++;
+    }
+    return GP_OK;
+}

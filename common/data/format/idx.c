@@ -1,0 +1,253 @@
+#include "common/data/format/idx.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "common/data/store/store.h"
+
+enum {
+    MAGIC_U8 = 0x00000800, /* 08 = unsigned byte; the low byte is the rank */
+    HEADER_MAX = 4 + 4 * GP_IDX_RANK_MAX,
+    CHUNK = 1 << 20,
+    SETTLED_SECONDS = 2,
+    INFLATE_RATIO_MAX = 1032, /* deflate cannot do better (zlib's "technical details") */
+};
+
+typedef struct idx_reader {
+    gzFile file; /* reads plain files too */
+    const char *name;
+    uint64_t disk_bytes;
+} idx_reader;
+
+static uint32_t big_endian_get(const uint8_t *byte)
+{
+    return (uint32_t)byte[0] << 24 | (uint32_t)byte[1] << 16 | (uint32_t)byte[2] << 8 | byte[3];
+}
+
+static void big_endian_put(uint8_t *byte, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        byte[i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+/* Read up to `bytes`; *got is less only at the end of the file. */
+static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t *got, gp_error *err)
+{
+    int code;
+
+    for (*got = 0; *got < bytes;) {
+        size_t want = bytes - *got < CHUNK ? bytes - *got : CHUNK;
+        int n = gzread(reader->file, (uint8_t *)data + *got, (unsigned)want);
+
+        if (n < 0) {
+            const char *text = gzerror(reader->file, &code);
+
+            if (code == Z_ERRNO)
+                return gp_fail_errno(err, GP_EIO, "cannot read %s after %zu bytes", reader->name, *got);
+            if (code == Z_MEM_ERROR)
+                return gp_fail(err, GP_ENOMEM, "no memory to unpack %s", reader->name);
+            return gp_fail(err, GP_ECORRUPT, "%s is a damaged gzip file (%s); fetch it again", reader->name,
+                           text);
+        }
+        if (n == 0)
+            break;
+        *got += (size_t)n;
+    }
+    /* A gzip stream that ends early reads as fewer bytes with this error set. */
+    (void)gzerror(reader->file, &code);
+    if (code == Z_BUF_ERROR)
+        return gp_fail(err, GP_ECORRUPT, "%s is a truncated gzip file of %llu bytes; fetch it again",
+                       reader->name, (unsigned long long)reader->disk_bytes);
+    return GP_OK;
+}
+
+static const char *magic_meaning(uint32_t magic)
+{
+    return magic == (MAGIC_U8 | 1)   ? "an IDX label file"
+           : magic == (MAGIC_U8 | 3) ? "an IDX image file"
+           : magic >> 16 == 0 && (magic & 0xff) != 0 && (magic >> 8 & 0xff) >= 8 && (magic >> 8 & 0xff) <= 14
+               ? "an IDX file of another type or rank"
+               : "not an IDX file";
+}
+
+static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_error *err)
+{
+    uint8_t header[HEADER_MAX];
+    size_t expected = 4 + 4 * (size_t)rank, got;
+    uint64_t total = 1, possible;
+    gp_status status = reader_get(reader, header, expected, &got, err);
+
+    if (status != GP_OK)
+        return status;
+    if (got >= 4 && big_endian_get(header) != (MAGIC_U8 | rank))
+        return gp_fail(err, GP_ECORRUPT, "%s is %s (magic 0x%08x), expected %s 0x%08x", reader->name,
+                       magic_meaning(big_endian_get(header)), big_endian_get(header),
+                       rank == 1 ? "labels" : "images", MAGIC_U8 | rank);
+    if (got < expected)
+        return gp_fail(err, GP_ECORRUPT, "%s ends after %zu bytes, inside its header of %zu; fetch it again",
+                       reader->name, got, expected);
+    idx->rank = rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        uint32_t max = i == 0 ? GP_STORE_SAMPLES_MAX : GP_STORE_SIDE_MAX;
+
+        idx->dim[i] = big_endian_get(header + 4 + 4 * i);
+        if (idx->dim[i] < 1 || idx->dim[i] > max)
+            return gp_fail(err, GP_ELIMIT, "%s: dimension %u is %u; 1 to %u is possible", reader->name, i + 1,
+                           idx->dim[i], max);
+        total *= idx->dim[i];
+    }
+    /* A lying header must not make us take memory: no file holds more than its own size unpacks to. */
+    possible = reader->disk_bytes * (gzdirect(reader->file) ? 1 : INFLATE_RATIO_MAX);
+    if (total > possible)
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s is truncated: its header announces %llu bytes, the file has %llu; fetch it again",
+                       reader->name, (unsigned long long)total, (unsigned long long)reader->disk_bytes);
+    if (total > GP_STORE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s holds %llu bytes; up to %llu are possible", reader->name,
+                       (unsigned long long)total, (unsigned long long)GP_STORE_BYTES_MAX);
+    idx->bytes = (size_t)total;
+    return GP_OK;
+}
+
+/* Read the bytes behind the header: a gp_decoder. */
+static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
+{
+    idx_reader *reader = context;
+    uint8_t extra;
+    size_t got;
+    gp_status status = reader_get(reader, to, bytes, &got, err);
+
+    if (status != GP_OK)
+        return status;
+    if (got < bytes)
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s is truncated: %zu bytes follow its header, which announces %zu; fetch it again",
+                       reader->name, got, bytes);
+    status = reader_get(reader, &extra, 1, &got, err); /* also makes zlib check the CRC */
+    if (status != GP_OK)
+        return status;
+    if (got != 0)
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s goes on after the %zu bytes that its header announces; fetch it again",
+                       reader->name, bytes);
+    return GP_OK;
+}
+
+/* Write the cache key of a file: its identity and modification time, not its name. False: the file is not cached, because it
+ * is small, or not compressed, or was modified so recently that a later change could leave the time as it is. */
+static bool cache_key(char *key, size_t key_bytes, const gp_idx *idx, const idx_reader *reader,
+                      const struct stat *stat)
+{
+    if (idx->bytes < GP_DECODED_BYTES_MIN || gzdirect(reader->file) ||
+        stat->st_mtim.tv_sec > time(NULL) - SETTLED_SECONDS)
+        return false;
+    snprintf(key, key_bytes, "idx 1 device %llu inode %llu size %llu mtime %lld.%09ld",
+             (unsigned long long)stat->st_dev, (unsigned long long)stat->st_ino,
+             (unsigned long long)stat->st_size, (long long)stat->st_mtim.tv_sec, stat->st_mtim.tv_nsec);
+    return true;
+}
+
+gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, gp_error *err)
+{
+    struct stat stat;
+    idx_reader reader = { .name = name };
+    gp_idx idx = { 0 };
+    char key[160];
+    gp_status status;
+
+    assert(rank == 1 || rank == 3);
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
+        close(fd);
+        return gp_fail(err, GP_EINVAL, "%s is not a regular file; an IDX file is expected there", name);
+    }
+    reader.disk_bytes = (uint64_t)stat.st_size;
+    reader.file = gzdopen(fd, "rb");
+    if (reader.file == NULL) {
+        close(fd);
+        return gp_fail(err, GP_ENOMEM, "no memory to read %s", name);
+    }
+    gzbuffer(reader.file, 128 << 10);
+    status = header_read(&idx, &reader, rank, err);
+    if (status == GP_OK)
+        status = gp_decoded_get(&idx.decoded, cache_key(key, sizeof(key), &idx, &reader, &stat) ? key : NULL,
+                                idx.bytes, body_read, &reader, err);
+    gzclose(reader.file);
+    if (status != GP_OK)
+        return status;
+    idx.data = idx.decoded.data;
+    *out = idx;
+    return GP_OK;
+}
+
+gp_status gp_idx_read(gp_idx *out, const char *path, uint32_t rank, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO must not block us */
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    return gp_idx_read_fd(out, fd, path, rank, err);
+}
+
+void gp_idx_deinit(gp_idx *idx)
+{
+    gp_decoded_deinit(&idx->decoded);
+    idx->data = NULL;
+}
+
+static gp_status body_write(gzFile file, const gp_idx *idx, const char *path, const gp_progress *progress,
+                            gp_error *err)
+{
+    uint8_t header[HEADER_MAX];
+
+    big_endian_put(header, MAGIC_U8 | idx->rank);
+    for (uint32_t i = 0; i < idx->rank; i++)
+        big_endian_put(header + 4 + 4 * i, idx->dim[i]);
+    if (gzwrite(file, header, 4 + 4 * idx->rank) <= 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    for (size_t done = 0; done < idx->bytes;) {
+        size_t part = idx->bytes - done < CHUNK ? idx->bytes - done : CHUNK;
+
+        if (gzwrite(file, idx->data + done, (unsigned)part) <= 0)
+            return gp_fail_errno(err, GP_EIO, "cannot write %s after %zu bytes", path, done);
+        done += part;
+        gp_progress_report(progress, "writing", NULL, done, idx->bytes);
+    }
+    return GP_OK;
+}
+
+gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, const gp_progress *progress,
+                       gp_error *err)
+{
+    char temporary[PATH_MAX];
+    gzFile file;
+    gp_status status;
+    int fd;
+
+    assert(idx->rank == 1 || idx->rank == 3);
+    if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= sizeof(temporary))
+        return gp_fail(err, GP_ELIMIT, "the path %s is too long", path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", temporary);
+    file = gzdopen(fd, gzip ? "wb6" : "wbT");
+    if (file == NULL) {
+        close(fd);
+        unlink(temporary);
+        return gp_fail(err, GP_ENOMEM, "no memory to write %s", path);
+    }
+    status = body_write(file, idx, temporary, progress, err);
+    if (gzclose(file) != Z_OK && status == GP_OK)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", temporary);
+    if (status == GP_OK && rename(temporary, path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", temporary, path);
+    if (status != GP_OK)
+        unlink(temporary);
+    return status;
+}

@@ -1,0 +1,214 @@
+/* npy.c -- the header is a Python dictionary of three keys, written by repr():
+ *   {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
+ * Just that is parsed, in any order of the keys. */
+#include "common/data/format/npy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/data/store/store.h"
+
+static const struct {
+    const char *descr;
+    gp_dtype dtype;
+} types[] = { { "|u1", GP_U8 },  { "|b1", GP_U8 },  { "<i4", GP_I32 }, { "<i8", GP_I64 },
+              { "<f4", GP_F32 }, { "<f8", GP_F64 }, { "u1", GP_U8 } };
+
+typedef struct npy_header {
+    char descr[16];
+    bool fortran, has_descr, has_fortran, has_shape;
+    gp_shape shape;
+} npy_header;
+
+static const char *space_skip(const char *at)
+{
+    return at + strspn(at, " \n\t");
+}
+
+/* 'text' into a buffer; NULL: none, or too long. */
+static const char *text_take(const char *at, char *text, size_t bytes)
+{
+    char quote = *at;
+    const char *end = quote == '\'' || quote == '"' ? strchr(at + 1, quote) : NULL;
+
+    if (end == NULL || (size_t)(end - at) > bytes)
+        return NULL;
+    memcpy(text, at + 1, (size_t)(end - at) - 1);
+    text[end - at - 1] = '\0';
+    return end + 1;
+}
+
+/* (1, 2, 3) or (1,) or () */
+static const char *shape_take(const char *at, gp_shape *shape)
+{
+    if (*at++ != '(')
+        return NULL;
+    for (shape->rank = 0; *(at = space_skip(at)) != ')';) {
+        char *end;
+        long long side;
+
+        if (*at < '0' || *at > '9' || shape->rank == GP_RANK_MAX)
+            return NULL;
+        errno = 0;
+        side = strtoll(at, &end, 10);
+        if (errno != 0)
+            return NULL;
+        shape->dim[shape->rank++] = side;
+        at = space_skip(*end == 'L' ? end + 1 : end);
+        if (*at == ',')
+            at++;
+        else if (*at != ')')
+            return NULL;
+    }
+    return at + 1;
+}
+
+static const char *entry_take(const char *at, npy_header *header)
+{
+    char key[16];
+
+    at = text_take(at, key, sizeof(key));
+    if (at == NULL || *(at = space_skip(at)) != ':')
+        return NULL;
+    at = space_skip(at + 1);
+    if (strcmp(key, "descr") == 0) {
+        header->has_descr = true;
+        return text_take(at, header->descr, sizeof(header->descr));
+    }
+    if (strcmp(key, "shape") == 0) {
+        header->has_shape = true;
+        return shape_take(at, &header->shape);
+    }
+    if (strcmp(key, "fortran_order") != 0)
+        return NULL;
+    header->has_fortran = true;
+    header->fortran = strncmp(at, "True", 4) == 0;
+    return header->fortran ? at + 4 : strncmp(at, "False", 5) == 0 ? at + 5 : NULL;
+}
+
+static bool header_parse(npy_header *header, const char *text)
+{
+    const char *at = space_skip(text);
+
+    if (*at++ != '{')
+        return false;
+    while (*(at = space_skip(at)) != '}') {
+        at = entry_take(at, header);
+        if (at == NULL)
+            return false;
+        at = space_skip(at);
+        if (*at == ',')
+            at++;
+        else if (*at != '}')
+            return false;
+    }
+    return header->has_descr && header->has_fortran && header->has_shape;
+}
+
+static gp_status type_find(gp_dtype *dtype, const npy_header *header, const char *name, gp_error *err)
+{
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].descr, header->descr) == 0) {
+            *dtype = types[i].dtype;
+            return GP_OK;
+        }
+    return gp_fail(err, GP_EUNSUPPORTED,
+                   "%s: elements of type '%s'; uint8, int32, int64, float32 and float64 are read: "
+                   "numpy.save(file, array.astype('float32'))",
+                   name, header->descr);
+}
+
+gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *name, gp_error *err)
+{
+    const uint8_t *byte = data;
+    char text[GP_NPY_HEADER_BYTES_MAX + 1];
+    npy_header header = { .fortran = false };
+    gp_npy npy = { .map = NULL };
+    size_t begin, length, needed;
+    gp_status status;
+
+    if (bytes < 12 || memcmp(byte, "\x93NUMPY", 6) != 0)
+        return gp_fail(err, GP_ECORRUPT, "%s is no .npy file: it does not begin with \\x93NUMPY", name);
+    if (byte[6] < 1 || byte[6] > 3)
+        return gp_fail(err, GP_EUNSUPPORTED, "%s has version %u of the .npy format; 1 to 3 are read", name,
+                       byte[6]);
+    begin = byte[6] == 1 ? 10 : 12;
+    length = byte[8] | (size_t)byte[9] << 8;
+    if (byte[6] > 1)
+        length |= (size_t)byte[10] << 16 | (size_t)byte[11] << 24;
+    if (length > GP_NPY_HEADER_BYTES_MAX || length > bytes - begin)
+        return gp_fail(err, GP_ECORRUPT, "%s: a header of %zu bytes in a file of %zu", name, length, bytes);
+    memcpy(text, byte + begin, length);
+    text[length] = '\0';
+    if (!header_parse(&header, text))
+        return gp_fail(err, GP_ECORRUPT, "%s: its header is not what numpy.save() writes: %.80s", name, text);
+    status = type_find(&npy.dtype, &header, name, err);
+    if (status == GP_OK && header.fortran && header.shape.rank > 1)
+        status = gp_fail(
+            err, GP_EUNSUPPORTED,
+            "%s is in Fortran order; write it as numpy.save(file, numpy.ascontiguousarray(array))", name);
+    if (status == GP_OK)
+        status = gp_shape_check(&header.shape, (int64_t)1 << 48, err);
+    if (status != GP_OK)
+        return status;
+    npy.shape = header.shape;
+    needed = (size_t)gp_shape_count(&npy.shape) * gp_dtype_bytes(npy.dtype);
+    if (needed > bytes - begin - length)
+        return gp_fail(err, GP_ECORRUPT, "%s: the header asks for %zu bytes of elements, the file has %zu",
+                       name, needed, bytes - begin - length);
+    npy.data = byte + begin + length;
+    if ((uintptr_t)npy.data % gp_dtype_bytes(npy.dtype) != 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "%s: its elements are not aligned; write it with numpy.save()",
+                       name);
+    *out = npy;
+    return GP_OK;
+}
+
+gp_status gp_npy_open_fd(gp_npy *out, int fd, const char *name, gp_error *err)
+{
+    struct stat stat_;
+    void *map = MAP_FAILED;
+    gp_status status;
+
+    if (fstat(fd, &stat_) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot open %s", name);
+    else if (!S_ISREG(stat_.st_mode) || stat_.st_size == 0)
+        status = gp_fail(err, GP_ECORRUPT, "%s is empty or no file", name);
+    else if ((map = mmap(NULL, (size_t)stat_.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        status = gp_fail_errno(err, GP_EIO, "cannot map %s", name);
+    else
+        status = gp_npy_parse(out, map, (size_t)stat_.st_size, name, err);
+    if (status != GP_OK) {
+        if (map != MAP_FAILED)
+            munmap(map, (size_t)stat_.st_size);
+        return status;
+    }
+    out->map = map;
+    out->map_bytes = (size_t)stat_.st_size;
+    return GP_OK;
+}
+
+gp_status gp_npy_open(gp_npy *out, const char *path, gp_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    gp_status status;
+
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    status = gp_npy_open_fd(out, fd, path, err);
+    close(fd);
+    return status;
+}
+
+void gp_npy_close(gp_npy *npy)
+{
+    if (npy->map != NULL)
+        munmap(npy->map, npy->map_bytes);
+    npy->map = NULL;
+}

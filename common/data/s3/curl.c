@@ -1,0 +1,52 @@
+#include "common/data/s3/curl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+
+static gp_curl curl;
+static gp_status loaded = GP_ESTATE;
+static gp_error why;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static gp_status functions_find(gp_error *err)
+{
+    static const struct {
+        const char *name;
+        void *slot;
+    } functions[] = {
+        { "curl_global_init", &curl.global_init },       { "curl_easy_init", &curl.easy_init },
+        { "curl_easy_reset", &curl.easy_reset },         { "curl_easy_setopt", &curl.easy_setopt },
+        { "curl_easy_perform", &curl.easy_perform },     { "curl_easy_getinfo", &curl.easy_getinfo },
+        { "curl_easy_cleanup", &curl.easy_cleanup },     { "curl_easy_strerror", &curl.easy_strerror },
+        { "curl_version_info", &curl.version_info },     { "curl_slist_append", &curl.slist_append },
+        { "curl_slist_free_all", &curl.slist_free_all },
+    };
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL)
+        return gp_fail(err, GP_ENOENT, "downloads need libcurl: %s", dlerror());
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        *(void **)functions[i].slot = dlsym(library, functions[i].name);
+        if (*(void **)functions[i].slot == NULL)
+            return gp_fail(err, GP_EVERSION, "this libcurl has no %s", functions[i].name);
+    }
+    return curl.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
+               ? GP_OK
+               : gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
+}
+
+gp_status gp_curl_load(const gp_curl **out, gp_error *err)
+{
+    gp_status status;
+
+    pthread_mutex_lock(&lock);
+    if (loaded == GP_ESTATE)
+        loaded = functions_find(&why);
+    status = loaded;
+    pthread_mutex_unlock(&lock);
+    if (status != GP_OK)
+        return gp_fail(err, status, "%s", why.message);
+    *out = &curl;
+    return GP_OK;
+}

@@ -1,0 +1,720 @@
+/* s3.c -- s3.h is the manual.  It stays whole, though it is long: the life of one request, from its words to the last try. */
+#include "common/data/s3/s3.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
+#include "common/data/s3/curl.h"
+#include "common/data/s3/s3_credentials.h"
+
+enum { CURL_VERSION_MIN = 0x075800 /* 7.88 */, CURL_VERSION_PLUS = 0x080e00 /* 8.14 */ };
+enum { WAIT_MAX_MS = 10000, SLOW_BYTES_PER_SECOND = 1024, PROBLEM_BYTES_MAX = 16 << 10 };
+
+struct gp_s3 {
+    gp_s3_source source;
+    gp_s3_patience patience;
+    const gp_curl *curl;
+    pthread_mutex_t lock; /* of what follows */
+    CURL *idle[GP_S3_CONNECTIONS_MAX];
+    uint32_t idle_count;
+    gp_s3_credentials credentials;
+    uint64_t secrets_version; /* of the pool's secrets when the credentials were looked for */
+    _Atomic uint64_t requests, retries;
+};
+
+/* One request and what came back at the last try. */
+typedef struct s3_request {
+    gp_s3 *s3;
+    char url[GP_S3_URL_BYTES_MAX];
+    char name[GP_S3_KEY_BYTES_MAX + 80]; /* for people */
+    char range[64];                      /* "": none */
+    gp_s3_range *wanted;                 /* NULL: a listing */
+    gp_buffer *body;
+    char from[200]; /* the credentials' source */
+
+    CURLcode code;
+    long http;
+    uint64_t tag, object_bytes, range_begin;
+    char region[64]; /* the bucket's, as the server says */
+    time_t date;     /* the server's clock; 0: not said */
+    bool has_range, too_long;
+    gp_error body_error;
+    size_t problem_bytes;
+    char problem[PROBLEM_BYTES_MAX + 1];
+    char detail[CURL_ERROR_SIZE];
+} s3_request;
+
+/* ---- opening ---- */
+
+/* One that does not know how to sign would show the secret as a password. */
+static gp_status curl_check(const gp_curl *curl, gp_error *err)
+{
+    const curl_version_info_data *version = curl->version_info(CURLVERSION_NOW);
+
+    return version->version_num >= CURL_VERSION_MIN
+               ? GP_OK
+               : gp_fail(err, GP_EVERSION, "libcurl %s cannot sign requests to S3; 7.88 and later can",
+                         version->version);
+}
+
+/* Signatures keep the secret, but not the token and the data, from who listens: said once. */
+static void open_told(const gp_s3_source *source)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const char *host = source->endpoint + strlen("http://");
+
+    if (strncmp(source->endpoint, "http://", 7) != 0 || strncmp(host, "127.", 4) == 0 ||
+        strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0 ||
+        atomic_flag_test_and_set(&told))
+        return;
+    gp_log(GP_LOG_WARN, "s3-unencrypted",
+           "%s is not encrypted: who listens sees the data and a session token; https:// would be",
+           source->endpoint);
+}
+
+gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err)
+{
+    gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
+    gp_status status;
+
+    if (s3 == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
+    pthread_mutex_init(&s3->lock, NULL);
+    s3->source = *source;
+    s3->patience = patience != NULL ? *patience : (gp_s3_patience){ 0 };
+    s3->patience.tries = s3->patience.tries == 0 ? 5 : s3->patience.tries;
+    s3->patience.wait_ms = s3->patience.wait_ms == 0 ? 200 : s3->patience.wait_ms;
+    s3->patience.connect_s = s3->patience.connect_s == 0 ? 10 : s3->patience.connect_s;
+    s3->patience.stall_s = s3->patience.stall_s == 0 ? 20 : s3->patience.stall_s;
+    status = gp_s3_source_complete(&s3->source, err);
+    if (status == GP_OK)
+        status = gp_curl_load(&s3->curl, err);
+    if (status == GP_OK)
+        status = curl_check(s3->curl, err);
+    if (status == GP_OK && !s3->source.anonymous) {
+        s3->secrets_version = gp_secrets_version();
+        status = gp_s3_credentials_find(&s3->credentials, s3->source.profile, err);
+    }
+    if (status != GP_OK) {
+        gp_s3_close(s3);
+        return status;
+    }
+    open_told(&s3->source);
+    *out = s3;
+    return GP_OK;
+}
+
+void gp_s3_close(gp_s3 *s3)
+{
+    if (s3 == NULL)
+        return;
+    for (uint32_t i = 0; i < s3->idle_count; i++)
+        s3->curl->easy_cleanup(s3->idle[i]);
+    pthread_mutex_destroy(&s3->lock);
+    gp_secret_wipe(&s3->credentials, sizeof(s3->credentials));
+    gp_free(s3);
+}
+
+const gp_s3_source *gp_s3_get_source(const gp_s3 *s3)
+{
+    return &s3->source;
+}
+
+gp_s3_stats gp_s3_get_stats(const gp_s3 *s3)
+{
+    return (gp_s3_stats){ s3->requests, s3->retries };
+}
+
+/* ---- connections and credentials ---- */
+
+static CURL *handle_take(gp_s3 *s3)
+{
+    CURL *handle = NULL;
+
+    pthread_mutex_lock(&s3->lock);
+    if (s3->idle_count > 0)
+        handle = s3->idle[--s3->idle_count];
+    pthread_mutex_unlock(&s3->lock);
+    return handle != NULL ? handle : s3->curl->easy_init();
+}
+
+/* With its connection still open. */
+static void handle_give(gp_s3 *s3, CURL *handle)
+{
+    s3->curl->easy_reset(handle); /* forgets the credentials */
+    pthread_mutex_lock(&s3->lock);
+    if (s3->idle_count < GP_S3_CONNECTIONS_MAX) {
+        s3->idle[s3->idle_count++] = handle;
+        handle = NULL;
+    }
+    pthread_mutex_unlock(&s3->lock);
+    if (handle != NULL)
+        s3->curl->easy_cleanup(handle);
+}
+
+/* With the lock held: look for them again.  Whether they are others; what was there stays if there are none. */
+static bool credentials_renew(gp_s3 *s3)
+{
+    gp_s3_credentials now;
+    bool others;
+
+    s3->secrets_version = gp_secrets_version();
+    if (gp_s3_credentials_find(&now, s3->source.profile, NULL) != GP_OK)
+        return false;
+    others = strcmp(now.id, s3->credentials.id) != 0 || strcmp(now.secret, s3->credentials.secret) != 0 ||
+             strcmp(now.token, s3->credentials.token) != 0;
+    s3->credentials = now;
+    gp_secret_wipe(&now, sizeof(now));
+    return others;
+}
+
+static bool credentials_changed(gp_s3 *s3)
+{
+    bool changed;
+
+    if (s3->source.anonymous)
+        return false;
+    pthread_mutex_lock(&s3->lock);
+    changed = credentials_renew(s3);
+    pthread_mutex_unlock(&s3->lock);
+    return changed;
+}
+
+/* Sign with what is known now; *headers is the caller's to free after the transfer. */
+static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **headers)
+{
+    gp_s3 *s3 = request->s3;
+    char algorithm[96], token[GP_S3_TOKEN_BYTES_MAX + 32];
+
+    if (s3->source.anonymous)
+        return;
+    snprintf(algorithm, sizeof(algorithm), "aws:amz:%s:s3", s3->source.region);
+    pthread_mutex_lock(&s3->lock);
+    if (gp_secrets_version() != s3->secrets_version)
+        credentials_renew(s3);
+    /* Without signing, name and password would be sent as they are. */
+    if (s3->curl->easy_setopt(handle, CURLOPT_AWS_SIGV4, algorithm) == CURLE_OK) {
+        s3->curl->easy_setopt(handle, CURLOPT_USERNAME, s3->credentials.id);
+        s3->curl->easy_setopt(handle, CURLOPT_PASSWORD, s3->credentials.secret);
+    }
+    if (s3->credentials.token[0] != '\0') {
+        snprintf(token, sizeof(token), "x-amz-security-token: %s", s3->credentials.token);
+        *headers = s3->curl->slist_append(*headers, token);
+        gp_secret_wipe(token, sizeof(token));
+    }
+    snprintf(request->from, sizeof(request->from), "%s", s3->credentials.from);
+    pthread_mutex_unlock(&s3->lock);
+}
+
+/* ---- one try ---- */
+
+static size_t on_body(char *data, size_t size, size_t count, void *context)
+{
+    s3_request *request = context;
+    size_t bytes = size * count, most = request->wanted != NULL && request->wanted->bytes != GP_S3_REST
+                                            ? request->wanted->bytes
+                                            : request->body->bytes_max;
+
+    if (request->http / 100 != 2) {
+        size_t room = PROBLEM_BYTES_MAX - request->problem_bytes, kept = bytes < room ? bytes : room;
+
+        memcpy(request->problem + request->problem_bytes, data, kept);
+        request->problem_bytes += kept;
+        request->problem[request->problem_bytes] = '\0';
+        return bytes;
+    }
+    if (bytes > most - request->body->bytes) {
+        request->too_long = true;
+        return 0;
+    }
+    return gp_buffer_append(request->body, data, bytes, &request->body_error) == GP_OK ? bytes : 0;
+}
+
+/* The value of a header line of that name; NULL: another. */
+static const char *header_value(const char *line, size_t bytes, const char *name, size_t *length)
+{
+    size_t skip = strlen(name);
+
+    if (bytes <= skip || strncasecmp(line, name, skip) != 0 || line[skip] != ':')
+        return NULL;
+    for (skip++; skip < bytes && (line[skip] == ' ' || line[skip] == '\t'); skip++)
+        ;
+    while (bytes > skip && (unsigned char)line[bytes - 1] <= ' ')
+        bytes--;
+    *length = bytes - skip;
+    return line + skip;
+}
+
+static void header_copy(char *out, size_t bytes, const char *value, size_t length)
+{
+    snprintf(out, bytes, "%.*s", (int)(length < bytes ? length : bytes - 1), value);
+}
+
+static size_t on_header(char *line, size_t size, size_t count, void *context)
+{
+    s3_request *request = context;
+    size_t bytes = size * count, length;
+    unsigned long long first, last, total;
+    const char *value;
+    char text[80];
+
+    if (bytes > 9 && strncmp(line, "HTTP/", 5) == 0) { /* of each answer: a proxy's, then the server's */
+        const char *code = memchr(line, ' ', bytes);
+
+        header_copy(text, sizeof(text), code == NULL ? "" : code, code == NULL ? 0 : 4);
+        request->http = atol(text);
+    }
+    value = header_value(line, bytes, "etag", &length);
+    if (value != NULL)
+        request->tag = gp_s3_tag(value, length);
+    value = header_value(line, bytes, "x-amz-bucket-region", &length);
+    if (value != NULL)
+        header_copy(request->region, sizeof(request->region), value, length);
+    value = header_value(line, bytes, "content-range", &length);
+    if (value != NULL) {
+        header_copy(text, sizeof(text), value, length);
+        if (sscanf(text, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
+            request->has_range = true;
+            request->range_begin = first;
+            request->object_bytes = total;
+        }
+    }
+    value = header_value(line, bytes, "date", &length);
+    if (value != NULL) {
+        struct tm when = { 0 };
+
+        header_copy(text, sizeof(text), value, length);
+        request->date = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &when) == NULL ? 0 : timegm(&when);
+    }
+    return bytes;
+}
+
+static void handle_setup(CURL *handle, s3_request *request)
+{
+    const gp_s3_patience *patience = &request->s3->patience;
+    const gp_curl *curl = request->s3->curl;
+    const char *authorities = getenv("AWS_CA_BUNDLE");
+
+    curl->easy_setopt(handle, CURLOPT_URL, request->url);
+    curl->easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+    curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
+    curl->easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)patience->connect_s);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_SECOND);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)patience->stall_s);
+    curl->easy_setopt(handle, CURLOPT_BUFFERSIZE, 128L << 10);
+    curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, request->detail);
+    curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
+    curl->easy_setopt(handle, CURLOPT_WRITEDATA, request);
+    curl->easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
+    curl->easy_setopt(handle, CURLOPT_HEADERDATA, request);
+    if (authorities != NULL && authorities[0] != '\0')
+        curl->easy_setopt(handle, CURLOPT_CAINFO, authorities);
+    if (request->range[0] != '\0')
+        curl->easy_setopt(handle, CURLOPT_RANGE, request->range);
+}
+
+static gp_status request_try(s3_request *request, gp_error *err)
+{
+    gp_s3 *s3 = request->s3;
+    struct curl_slist *headers = NULL;
+    CURL *handle = handle_take(s3);
+
+    if (handle == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read %s", request->name);
+    gp_buffer_clear(request->body);
+    request->http = 0;
+    request->tag = request->object_bytes = request->range_begin = 0;
+    request->has_range = request->too_long = false;
+    request->body_error.code = GP_OK;
+    request->problem_bytes = 0;
+    request->problem[0] = request->detail[0] = request->region[0] = '\0';
+    request->date = 0;
+    handle_setup(handle, request);
+    handle_sign(handle, request, &headers);
+    if (headers != NULL)
+        s3->curl->easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
+    s3->requests++;
+    request->code = s3->curl->easy_perform(handle);
+    s3->curl->slist_free_all(headers);
+    handle_give(s3, handle);
+    return GP_OK;
+}
+
+/* ---- what came of it ---- */
+
+static bool code_is(const gp_s3_problem *problem, const char *const *codes)
+{
+    while (*codes != NULL && strcmp(problem->code, *codes) != 0)
+        codes++;
+    return *codes != NULL;
+}
+
+/* It may pass. */
+static bool is_passing(const s3_request *request, const gp_s3_problem *problem)
+{
+    static const char *const codes[] = { "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable",
+                                         NULL };
+
+    switch (request->code) {
+    case CURLE_OK:
+        return request->http >= 500 || request->http == 408 || request->http == 429 ||
+               code_is(problem, codes);
+    case CURLE_PARTIAL_FILE:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static gp_status fail_refused(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
+{
+    static const char *const expired[] = { "ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException",
+                                           NULL };
+    static const char *const wrong[] = { "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken",
+                                         NULL };
+    const char *what = problem->message[0] != '\0' ? problem->message : "it gives no reason";
+    const char *from = request->from[0] == '\0' ? "nowhere: the request was not signed" : request->from;
+
+    if (strcmp(problem->code, "RequestTimeTooSkewed") == 0)
+        return gp_fail(err, GP_EPERM,
+                       "%s: refused (RequestTimeTooSkewed): this machine's clock is %lld s from the "
+                       "server's; set it, as "
+                       "`timedatectl set-ntp true` does",
+                       request->name, request->date == 0 ? 0ll : (long long)(time(NULL) - request->date));
+    if (code_is(problem, expired))
+        return gp_fail(
+            err, GP_EPERM,
+            "%s: the credentials have expired (%s); they are from %s; renew them there, or by `gradpool up "
+            "--secret-env NAMES`, also while a training runs",
+            request->name, problem->code, from);
+    return gp_fail(err, GP_EPERM, "%s: refused with %ld%s%s: %.120s; the credentials are from %s%s",
+                   request->name, request->http, problem->code[0] != '\0' ? " " : "", problem->code, what,
+                   from, code_is(problem, wrong) ? "; they are wrong there" : "");
+}
+
+static gp_status fail_moved(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
+{
+    const char *region = problem->region[0] != '\0' ? problem->region : request->region;
+    const gp_s3_source *source = &request->s3->source;
+
+    if (region[0] == '\0' || strcmp(region, source->region) == 0)
+        return gp_fail(err, GP_EINVAL,
+                       "%s: the server sends the request elsewhere (%ld %s); check the endpoint %s",
+                       request->name, request->http, problem->code,
+                       source->endpoint[0] != '\0' ? source->endpoint : "(AWS's own)");
+    return gp_fail(err, GP_EINVAL, "%s: the bucket is in region %s, not in %s; add --s3-region %s",
+                   request->name, region, source->region, region);
+}
+
+/* An answer that is none of 2xx. */
+static gp_status fail_answer(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
+{
+    if (request->http / 100 == 3 || strcmp(problem->code, "AuthorizationHeaderMalformed") == 0)
+        return fail_moved(request, problem, err);
+    if (strcmp(problem->code, "NoSuchBucket") == 0)
+        return gp_fail(err, GP_ENOENT, "%s: there is no bucket %s%s%s", request->name,
+                       request->s3->source.bucket, request->s3->source.endpoint[0] != '\0' ? " at " : "",
+                       request->s3->source.endpoint);
+    if (request->http == 404)
+        return gp_fail(err, GP_ENOENT, "%s: there is no such object%s", request->name,
+                       request->wanted != NULL && request->wanted->tag != 0 ? " any more: it was listed"
+                                                                            : "");
+    if (request->http == 416)
+        return gp_fail(err, GP_ECORRUPT, "%s is shorter than when it was listed", request->name);
+    if (request->http == 401 || request->http == 403 || request->http == 400)
+        return fail_refused(request, problem, err);
+    return gp_fail(err, GP_EIO, "%s: the server answers %ld %s %.120s (tried %u times)", request->name,
+                   request->http, problem->code, problem->message, request->s3->patience.tries);
+}
+
+/* The bytes are there: are they the ones that were asked for?  *again: they may be at another try. */
+static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
+{
+    gp_s3_range *wanted = request->wanted;
+    size_t got = request->body->bytes;
+
+    if (wanted == NULL)
+        return GP_OK;
+    if (wanted->tag != 0 && request->tag != 0 && request->tag != wanted->tag)
+        return gp_fail(
+            err, GP_ECORRUPT,
+            "%s has changed since it was listed (its ETag is another); start again to see it as it is now",
+            request->name);
+    if (request->range[0] != '\0' &&
+        (request->has_range ? request->range_begin != wanted->offset : wanted->offset != 0))
+        return gp_fail(err, GP_EUNSUPPORTED, "%s: the server does not send ranges of objects", request->name);
+    *again = true;
+    if (wanted->bytes != GP_S3_REST && got != wanted->bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s: %zu bytes came where there should be %llu", request->name, got,
+                       (unsigned long long)wanted->bytes);
+    wanted->tag = request->tag;
+    wanted->object_bytes = request->has_range ? request->object_bytes : wanted->offset + got;
+    return GP_OK;
+}
+
+/* GP_OK, or why not.  *again: another try may do better. */
+static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
+{
+    gp_s3_problem problem;
+
+    *again = false;
+    if (request->body_error.code != GP_OK)
+        return gp_fail(err, request->body_error.code, "%s: %s", request->name, request->body_error.message);
+    if (request->too_long)
+        return gp_fail(
+            err, request->wanted != NULL && request->wanted->bytes == GP_S3_REST ? GP_ELIMIT : GP_ECORRUPT,
+            "%s: the server sends more than the %llu bytes that there should be at most", request->name,
+            (unsigned long long)(request->wanted != NULL && request->wanted->bytes != GP_S3_REST
+                                     ? request->wanted->bytes
+                                     : request->body->bytes_max));
+    if (request->code == CURLE_OK && request->http / 100 == 2)
+        return answer_check(request, again, err);
+    gp_s3_problem_parse(&problem, request->problem, request->problem_bytes);
+    *again = is_passing(request, &problem);
+    if (request->code == CURLE_OK)
+        return fail_answer(request, &problem, err);
+    return gp_fail(err, GP_EIO, "cannot read %s: %s (tried %u times)", request->name,
+                   request->detail[0] != '\0' ? request->detail
+                                              : request->s3->curl->easy_strerror(request->code),
+                   *again ? request->s3->patience.tries : 1);
+}
+
+/* Less up to half of it, so that those that were sent away together do not come back together: the nanoseconds of the clock
+ * are random enough for that. */
+static void wait_some(const gp_s3 *s3, uint32_t attempt)
+{
+    uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
+
+    wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
+    gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));
+}
+
+static gp_status request_run(s3_request *request, gp_error *err)
+{
+    gp_s3 *s3 = request->s3;
+    bool renewed = false, again = false;
+    gp_error why;
+    gp_status status;
+
+    for (uint32_t attempt = 0;; attempt++) {
+        status = request_try(request, err);
+        if (status != GP_OK)
+            return status;
+        status = request_judge(request, &again, &why);
+        if (status == GP_OK)
+            return GP_OK;
+        if (status == GP_EPERM && !renewed && credentials_changed(s3)) {
+            renewed = true;
+            attempt--;
+            continue;
+        }
+        if (!again || attempt + 1 >= s3->patience.tries)
+            break;
+        gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
+        s3->retries++;
+        wait_some(s3, attempt);
+    }
+    if (err != NULL)
+        *err = why;
+    return status;
+}
+
+/* ---- what is asked for ---- */
+
+static gp_status request_new(s3_request **out, gp_s3 *s3, const char *key, gp_buffer *body, gp_error *err)
+{
+    s3_request *request = gp_calloc(1, sizeof(*request));
+    gp_status status;
+
+    if (request == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read s3://%s", s3->source.bucket);
+    request->s3 = s3;
+    request->body = body;
+    snprintf(request->name, sizeof(request->name), "s3://%s/%s", s3->source.bucket, key);
+    status = gp_s3_url(&s3->source, key, request->url, sizeof(request->url), err);
+    if (status != GP_OK) {
+        gp_free(request);
+        return status;
+    }
+    *out = request;
+    return GP_OK;
+}
+
+gp_status gp_s3_read(gp_s3 *s3, gp_s3_range *range, gp_buffer *out, gp_error *err)
+{
+    s3_request *request;
+    gp_status status;
+
+    gp_buffer_clear(out);
+    if (range->bytes == 0) {
+        range->object_bytes = range->offset;
+        return GP_OK;
+    }
+    status = request_new(&request, s3, range->key, out, err);
+    if (status != GP_OK)
+        return status;
+    request->wanted = range;
+    if (range->bytes != GP_S3_REST)
+        snprintf(request->range, sizeof(request->range), "%llu-%llu", (unsigned long long)range->offset,
+                 (unsigned long long)(range->offset + range->bytes - 1));
+    else if (range->offset > 0)
+        snprintf(request->range, sizeof(request->range), "%llu-", (unsigned long long)range->offset);
+    if (range->bytes != GP_S3_REST)
+        status = gp_buffer_reserve(out, range->bytes, err);
+    if (status == GP_OK)
+        status = request_run(request, err);
+    gp_free(request);
+    return status;
+}
+
+/* Pages are asked for by the last key of the one before: a token of S3's would do too, but has a plus in it as often as not,
+ * and libcurls from 8.14 on sign a plus in a query wrongly (seen with 8.16).  With those a text is asked for up to its first
+ * plus, and what comes too much is passed over. */
+typedef struct list_walk {
+    gp_s3_visit visit;
+    void *context;
+    const char *name, *prefix;
+    char asked[GP_S3_KEY_BYTES_MAX + 2]; /* the prefix as it is sent */
+    char after[GP_S3_KEY_BYTES_MAX + 2]; /* start-after; "": from the beginning */
+    bool roughly;                        /* more may come than was wanted */
+    bool over;                           /* what comes is behind the prefix */
+    char last[GP_S3_KEY_BYTES_MAX + 1];
+    uint64_t count; /* of keys that were new */
+} list_walk;
+
+/* The text, or less of it where it cannot be signed; whether it is all. */
+static bool signable_copy(const gp_s3 *s3, char *out, const char *text, const char *end)
+{
+    size_t length = strcspn(text, "+");
+    bool whole =
+        text[length] == '\0' || s3->curl->version_info(CURLVERSION_NOW)->version_num < CURL_VERSION_PLUS;
+
+    if (whole)
+        strcpy(out, text);
+    else
+        sprintf(out, "%.*s%s", (int)length, text, end);
+    return whole;
+}
+
+/* The parameters in the order of their names, as they are signed. */
+static bool list_query(char *url, size_t bytes, const list_walk *walk)
+{
+    size_t used = strlen(url);
+
+    used += (size_t)snprintf(url + used, bytes - used,
+                             "?encoding-type=url&list-type=2&max-keys=%d&prefix=", GP_S3_PAGE_OBJECTS_MAX);
+    if (used >= bytes || !gp_s3_encode(url + used, bytes - used, walk->asked, false))
+        return false;
+    used += strlen(url + used);
+    if (walk->after[0] == '\0')
+        return true;
+    used += (size_t)snprintf(url + used, bytes - used, "&start-after=");
+    return used < bytes && gp_s3_encode(url + used, bytes - used, walk->after, false);
+}
+
+/* Keys rise: so a server that goes round in circles is found out, and a key is not there twice. */
+static gp_status list_object(void *context, const gp_s3_object *object, gp_error *err)
+{
+    list_walk *walk = context;
+
+    if (strlen(object->key) > GP_S3_KEY_BYTES_MAX)
+        return gp_fail(err, GP_ECORRUPT, "%s: a key of more than %d bytes", walk->name, GP_S3_KEY_BYTES_MAX);
+    if (walk->count > 0 && strcmp(object->key, walk->last) <= 0)
+        return walk->roughly
+                   ? GP_OK
+                   : gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
+                             walk->name, object->key, walk->last);
+    walk->count++;
+    strcpy(walk->last, object->key);
+    if (strncmp(object->key, walk->prefix, strlen(walk->prefix)) == 0)
+        return walk->visit(walk->context, object, err);
+    walk->over = strcmp(object->key, walk->prefix) > 0;
+    return walk->roughly ? GP_OK
+                         : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
+                                   object->key);
+}
+
+/* One page; *more: there is another, which begins behind walk->last. */
+static gp_status list_page(s3_request *request, const char *base, list_walk *walk, bool *more, gp_error *err)
+{
+    uint64_t before = walk->count;
+    gp_s3_page page;
+    gp_status status;
+
+    strcpy(request->url, base);
+    if (!list_query(request->url, sizeof(request->url), walk))
+        return gp_fail(err, GP_ELIMIT, "%s: the URL of its listing is too long", request->name);
+    status = request_run(request, err);
+    if (status == GP_OK)
+        status = gp_s3_page_parse(&page, gp_buffer_text(request->body), request->body->bytes, request->name,
+                                  list_object, walk, err);
+    if (status != GP_OK)
+        return status;
+    *more = page.truncated && !walk->over;
+    if (*more && walk->count == before)
+        return gp_fail(
+            err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new%s", request->name,
+            walk->roughly ? "; this libcurl cannot sign a '+', and too many keys are alike before it" : "");
+    if (!signable_copy(request->s3, walk->after, walk->last, "*")) /* the character before the plus */
+        walk->roughly = true;
+    return GP_OK;
+}
+
+gp_status gp_s3_list(gp_s3 *s3, const char *prefix, gp_s3_visit visit, void *context, gp_error *err)
+{
+    list_walk *walk = gp_calloc(1, sizeof(*walk));
+    s3_request *request = NULL;
+    char *base = NULL;
+    bool more = true;
+    gp_buffer body;
+    gp_status status =
+        walk == NULL ? gp_fail(err, GP_ENOMEM, "no memory to list s3://%s", s3->source.bucket) : GP_OK;
+
+    gp_buffer_init(&body, GP_S3_PAGE_BYTES_MAX);
+    if (status == GP_OK && strlen(prefix) > GP_S3_KEY_BYTES_MAX)
+        status = gp_fail(err, GP_ELIMIT, "the prefix %.80s... has more than %d bytes", prefix,
+                         GP_S3_KEY_BYTES_MAX);
+    if (status == GP_OK)
+        status = request_new(&request, s3, "", &body, err);
+    if (status == GP_OK) {
+        snprintf(request->name, sizeof(request->name), "s3://%s/%s", s3->source.bucket, prefix);
+        base = gp_strdup(request->url);
+        if (base == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory to list %s", request->name);
+    }
+    if (status == GP_OK) {
+        walk->visit = visit;
+        walk->context = context;
+        walk->name = request->name;
+        walk->prefix = prefix;
+        walk->roughly = !signable_copy(s3, walk->asked, prefix, "");
+        if (walk->roughly)
+            signable_copy(s3, walk->after, prefix, "*");
+    }
+    while (status == GP_OK && more)
+        status = list_page(request, base, walk, &more, err);
+    gp_free(base);
+    gp_free(walk);
+    gp_free(request);
+    gp_buffer_deinit(&body);
+    return status;
+}

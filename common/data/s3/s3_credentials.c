@@ -1,0 +1,205 @@
+#include "common/data/s3/s3_credentials.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/secret.h"
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+/* ---- AWS's files ---- */
+
+/* A line without spaces at its ends; the text behind it, NULL at the end. */
+static const char *line_take(const char *text, const char **begin, size_t *length)
+{
+    size_t bytes = strcspn(text, "\n");
+    const char *next = text[bytes] == '\0' ? NULL : text + bytes + 1;
+
+    while (bytes > 0 && isspace((unsigned char)text[bytes - 1]))
+        bytes--;
+    while (bytes > 0 && isspace((unsigned char)*text)) {
+        text++;
+        bytes--;
+    }
+    *begin = text;
+    *length = bytes;
+    return next;
+}
+
+/* [NAME] and [profile NAME] are one. */
+static bool section_is(const char *line, size_t length, const char *section)
+{
+    const char *name = line + 1, *end = line + length - 1;
+
+    if (length < 2 || *end != ']')
+        return false;
+    while (name < end && isspace((unsigned char)*name))
+        name++;
+    if (end - name > 8 && strncmp(name, "profile", 7) == 0 && isspace((unsigned char)name[7]))
+        for (name += 8; name < end && isspace((unsigned char)*name);)
+            name++;
+    while (end > name && isspace((unsigned char)end[-1]))
+        end--;
+    return strlen(section) == (size_t)(end - name) && memcmp(name, section, (size_t)(end - name)) == 0;
+}
+
+bool gp_s3_ini_get(const char *text, const char *section, const char *setting, char *value, size_t bytes)
+{
+    size_t wanted = strlen(setting);
+    bool inside = false, found = false;
+
+    while (text != NULL) {
+        const char *line, *equals, *end;
+        size_t length, name;
+
+        text = line_take(text, &line, &length);
+        if (length == 0 || *line == '#' || *line == ';')
+            continue;
+        if (*line == '[') {
+            inside = section_is(line, length, section);
+            continue;
+        }
+        equals = memchr(line, '=', length);
+        if (!inside || equals == NULL)
+            continue;
+        for (name = (size_t)(equals - line); name > 0 && isspace((unsigned char)line[name - 1]);)
+            name--;
+        if (name != wanted || strncasecmp(line, setting, wanted) != 0)
+            continue;
+        end = line + length;
+        for (equals++; equals < end && isspace((unsigned char)*equals);)
+            equals++;
+        if ((size_t)(end - equals) >= bytes || equals == end)
+            continue;
+        memcpy(value, equals, (size_t)(end - equals));
+        value[end - equals] = '\0';
+        found = true;
+    }
+    return found;
+}
+
+static bool file_path(char path[PATH_MAX], const char *variable, const char *below_home)
+{
+    const char *named = getenv(variable), *home = getenv("HOME");
+
+    if (named != NULL && named[0] != '\0')
+        return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
+    return home != NULL && home[0] == '/' && snprintf(path, PATH_MAX, "%s/%s", home, below_home) < PATH_MAX;
+}
+
+/* A whole file; NULL: there is none, or it is too large.  Wiped and freed by file_free(). */
+static char *file_read(const char *path, size_t *bytes)
+{
+    FILE *file = fopen(path, "re");
+    char *text = file == NULL ? NULL : gp_malloc(FILE_BYTES_MAX + 1);
+
+    *bytes = 0;
+    if (text != NULL) {
+        setvbuf(file, NULL, _IONBF, 0); /* its buffer would not be wiped */
+        *bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    }
+    if (file != NULL)
+        fclose(file);
+    if (text != NULL && *bytes > FILE_BYTES_MAX) {
+        gp_secret_wipe(text, *bytes);
+        gp_free(text);
+        return NULL;
+    }
+    if (text != NULL)
+        text[*bytes] = '\0';
+    return text;
+}
+
+static void file_free(char *text, size_t bytes)
+{
+    if (text != NULL)
+        gp_secret_wipe(text, bytes);
+    gp_free(text);
+}
+
+static const char *profile_name(const char *profile)
+{
+    const char *variable = getenv("AWS_PROFILE");
+
+    if (profile[0] != '\0')
+        return profile;
+    return variable != NULL && variable[0] != '\0' ? variable : "default";
+}
+
+bool gp_s3_profile_get(const char *profile, const char *setting, char *value, size_t bytes)
+{
+    char path[PATH_MAX];
+    size_t file_bytes = 0;
+    char *text = file_path(path, "AWS_CONFIG_FILE", ".aws/config") ? file_read(path, &file_bytes) : NULL;
+    bool found = text != NULL && gp_s3_ini_get(text, profile_name(profile), setting, value, bytes);
+
+    file_free(text, file_bytes);
+    return found;
+}
+
+static bool file_find(gp_s3_credentials *out, const char *variable, const char *below_home,
+                      const char *profile)
+{
+    char path[PATH_MAX];
+    size_t bytes = 0;
+    char *text = file_path(path, variable, below_home) ? file_read(path, &bytes) : NULL;
+    bool found = text != NULL &&
+                 gp_s3_ini_get(text, profile, "aws_access_key_id", out->id, sizeof(out->id)) &&
+                 gp_s3_ini_get(text, profile, "aws_secret_access_key", out->secret, sizeof(out->secret));
+
+    if (found)
+        gp_s3_ini_get(text, profile, "aws_session_token", out->token, sizeof(out->token));
+    file_free(text, bytes);
+    if (found)
+        snprintf(out->from, sizeof(out->from), "the profile \"%.60s\" in %.100s", profile, path);
+    return found;
+}
+
+/* ---- variables ---- */
+
+static bool variable_get(const char *name, char *value, size_t bytes)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && text[0] != '\0' && snprintf(value, bytes, "%s", text) < (int)bytes;
+}
+
+static bool variables_find(gp_s3_credentials *out, bool (*get)(const char *, char *, size_t),
+                           const char *from)
+{
+    if (!get("AWS_ACCESS_KEY_ID", out->id, sizeof(out->id)) ||
+        !get("AWS_SECRET_ACCESS_KEY", out->secret, sizeof(out->secret)))
+        return false;
+    if (!get("AWS_SESSION_TOKEN", out->token, sizeof(out->token)))
+        out->token[0] = '\0';
+    snprintf(out->from, sizeof(out->from), "%s", from);
+    return true;
+}
+
+gp_status gp_s3_credentials_find(gp_s3_credentials *out, const char *profile, gp_error *err)
+{
+    const char *name = profile_name(profile);
+
+    gp_secret_guard();
+    *out = (gp_s3_credentials){ .token = "" };
+    /* A profile that was asked for by name is meant, whatever else there is. */
+    if ((profile[0] == '\0' &&
+         variables_find(out, gp_secrets_get, "the pool's secrets (`gradpool up --secret-env`)")) ||
+        (profile[0] == '\0' && variables_find(out, variable_get, "the environment (AWS_ACCESS_KEY_ID)")) ||
+        file_find(out, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", name) ||
+        file_find(out, "AWS_CONFIG_FILE", ".aws/config", name))
+        return GP_OK;
+    gp_secret_wipe(out, sizeof(*out));
+    return gp_fail(
+        err, GP_EPERM,
+        "no credentials for S3: not among the pool's secrets, no AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY in the environment, no profile \"%.60s\" with them in ~/.aws/credentials; "
+        "give "
+        "them to the pool by `gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY`; a public "
+        "bucket takes --s3-anonymous",
+        name);
+}

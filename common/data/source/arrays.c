@@ -1,0 +1,135 @@
+/* arrays.c -- a store whose samples are all in memory, or mapped. */
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/store/store_ops.h"
+
+typedef struct arrays_store {
+    gp_store store;
+    const uint8_t *samples;
+    const uint8_t *targets;
+    void *owned_samples, *owned_targets; /* the same, or NULL when borrowed */
+    gp_decoded decoded;                  /* memory of the samples, unless all zero */
+} arrays_store;
+
+static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                             void *targets, gp_error *err)
+{
+    const arrays_store *arrays = (const arrays_store *)store;
+    size_t bytes = store->info.sample_bytes, target_bytes = store->info.target_bytes;
+
+    (void)err;
+    for (uint32_t i = 0; i < count; i++) {
+        if (samples != NULL)
+            memcpy((uint8_t *)samples + i * bytes, arrays->samples + index[i] * bytes, bytes);
+        if (targets != NULL)
+            memcpy((uint8_t *)targets + i * target_bytes, arrays->targets + index[i] * target_bytes,
+                   target_bytes);
+    }
+    return GP_OK;
+}
+
+static void arrays_close(gp_store *store)
+{
+    arrays_store *arrays = (arrays_store *)store;
+
+    gp_free(arrays->owned_samples);
+    gp_free(arrays->owned_targets);
+    gp_decoded_deinit(&arrays->decoded);
+    gp_store_deinit(store);
+    gp_free(arrays);
+}
+
+static const gp_store_ops arrays_ops = { .read = arrays_read, .close = arrays_close };
+
+/* Every index is -1 or one of the classes. */
+static gp_status targets_check(const gp_store_info *info, const uint8_t *targets, gp_error *err)
+{
+    for (uint32_t i = 0; i < info->count; i++)
+        for (uint32_t k = 0; k < info->target_count; k++) {
+            const int32_t *labels = (const int32_t *)targets;
+            int64_t count = gp_shape_count(&info->targets[k].shape);
+
+            targets += gp_targets_bytes(&info->targets[k], 1);
+            for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < count; e++)
+                if (labels[e] < -1 || labels[e] >= (int64_t)info->targets[k].classes)
+                    return gp_fail(err, GP_ECORRUPT,
+                                   "%s: the label of sample %u is %d; with %u classes labels are 0 to %u, or "
+                                   "-1 where there is none",
+                                   info->source, i, labels[e], info->targets[k].classes,
+                                   info->targets[k].classes - 1);
+        }
+    return GP_OK;
+}
+
+/* Make a store of these arrays; *arrays is taken over. */
+static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_store *arrays, gp_error *err)
+{
+    arrays_store *store = gp_calloc(1, sizeof(*store));
+    gp_status status;
+
+    if (store == NULL) {
+        gp_free(arrays->owned_samples);
+        gp_free(arrays->owned_targets);
+        gp_decoded_deinit(&arrays->decoded);
+        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
+    }
+    *store = *arrays;
+    status = gp_store_init(&store->store, &arrays_ops, info, err);
+    if (status == GP_OK)
+        status = targets_check(&store->store.info, store->targets, err);
+    if (status == GP_OK)
+        status = gp_store_seal(&store->store, err);
+    if (status != GP_OK) {
+        arrays_close(&store->store);
+        return status;
+    }
+    *out = &store->store;
+    return GP_OK;
+}
+
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
+                               bool owned, gp_error *err)
+{
+    arrays_store arrays = { .samples = samples,
+                            .targets = targets,
+                            .owned_samples = owned ? samples : NULL,
+                            .owned_targets = owned ? targets : NULL };
+
+    return arrays_open(out, info, &arrays, err);
+}
+
+gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
+                                int32_t *labels, gp_error *err)
+{
+    size_t pixels = (size_t)info->channels * info->height * info->width;
+    arrays_store arrays = { .samples = decoded->data,
+                            .targets = labels != NULL ? (const uint8_t *)labels
+                                                      : decoded->data + info->count * pixels,
+                            .owned_targets = labels,
+                            .decoded = *decoded };
+    gp_store_info known = *info;
+
+    known.decode_ns = decoded->decode_ns;
+    known.decode_cached = decoded->decode_ns > 0 && decoded->map != NULL;
+    *decoded = (gp_decoded){ 0 };
+    return arrays_open(out, &known, &arrays, err);
+}
+
+gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,
+                               uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
+                               const int32_t *labels, gp_error *err)
+{
+    gp_store_info info = { .source = "memory",
+                           .kind = "memory",
+                           .count = count,
+                           .channels = channels,
+                           .height = height,
+                           .width = width,
+                           .dtype = dtype,
+                           .class_count = class_count };
+
+    /* Borrowed arrays are only read; the casts are for the owned case. */
+    return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (void *)(uintptr_t)labels, false,
+                                err);
+}

@@ -1,0 +1,202 @@
+/* digits_store.c -- drawn digits as a store in memory, and as a directory of IDX files. */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/source/digits.h"
+#include "common/data/format/idx.h"
+#include "common/data/store/store_ops.h"
+
+enum { COUNT_DEFAULT = 60000, TEST_SHARE = 6, REPORT_EACH = 256 };
+
+typedef struct digits_request {
+    uint32_t first, count;
+    const gp_progress *progress;
+} digits_request;
+
+static void digits_report(const gp_progress *progress, uint64_t done, uint64_t count)
+{
+    if (done % REPORT_EACH == 0 || done == count)
+        gp_progress_report(progress, "drawing", "digits", done, count);
+}
+
+/* Draw the pixels of all digits, then their labels: a gp_decoder. */
+static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *err)
+{
+    const digits_request *request = context;
+    uint8_t *samples = to;
+    int32_t *labels = (int32_t *)(void *)(samples + (size_t)request->count * GP_DIGITS_PIXELS);
+
+    (void)err;
+    assert(bytes == (size_t)request->count * (GP_DIGITS_PIXELS + sizeof(*labels)));
+    for (uint32_t i = 0; i < request->count; i++) {
+        labels[i] =
+            gp_digits_draw(samples + (size_t)i * GP_DIGITS_PIXELS, GP_DIGITS_SEED, request->first + i);
+        digits_report(request->progress, i + 1, request->count);
+    }
+    return GP_OK;
+}
+
+/* Read COUNT of "digits:COUNT"; rest is "" or COUNT. Return false if it is malformed. */
+static bool count_parse(uint32_t *count, const char *rest)
+{
+    int end = 0;
+
+    *count = COUNT_DEFAULT;
+    return rest[0] == '\0' ||
+           (sscanf(rest, "%8u%n", count, &end) == 1 && rest[end] == '\0' && strpbrk(rest, "+- \t") == NULL &&
+            *count >= 1 && *count <= GP_DIGITS_COUNT_MAX);
+}
+
+static size_t digits_bytes(uint32_t count)
+{
+    return (size_t)count * (GP_DIGITS_PIXELS + sizeof(int32_t));
+}
+
+bool gp_digits_are_cached(const char *rest)
+{
+    uint32_t count;
+
+    return count_parse(&count, rest) && digits_bytes(count) / TEST_SHARE >= GP_DECODED_BYTES_MIN &&
+           digits_bytes(count) <= GP_DECODED_CACHE_BYTES / 2;
+}
+
+gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
+                               const gp_progress *progress, gp_error *err)
+{
+    gp_store_info info = { .source = source,
+                           .kind = "digits",
+                           .channels = 1,
+                           .height = GP_DIGITS_SIDE,
+                           .width = GP_DIGITS_SIDE,
+                           .dtype = GP_U8,
+                           .class_count = 10 };
+    digits_request request = { .progress = progress };
+    gp_decoded decoded;
+    gp_status status;
+    char key[80];
+    size_t bytes;
+
+    if (!count_parse(&info.count, rest) || (rest[0] == '\0' && source[strlen("digits")] == ':'))
+        return gp_fail(err, GP_EINVAL, "\"%s\" is not digits or digits:COUNT with a COUNT of 1 to %d", source,
+                       GP_DIGITS_COUNT_MAX);
+    if (role == GP_DATA_TEST)
+        info.count = (info.count + TEST_SHARE - 1) / TEST_SHARE;
+    request.count = info.count;
+    request.first = role == GP_DATA_TEST ? GP_DIGITS_TEST_FIRST : 0;
+    bytes = digits_bytes(info.count);
+    snprintf(key, sizeof(key), "digits %d seed %d first %u count %u", GP_DIGITS_VERSION, GP_DIGITS_SEED,
+             request.first, request.count);
+    status = gp_decoded_get(&decoded, bytes < GP_DECODED_BYTES_MIN ? NULL : key, bytes, digits_decode,
+                            &request, err);
+    return status == GP_OK ? gp_store_open_decoded(out, &info, &decoded, NULL, err) : status;
+}
+
+/* What the reports of one role add to. */
+typedef struct digits_part {
+    const gp_progress *progress;
+    uint64_t before, total; /* digits of the roles before; of all roles */
+} digits_part;
+
+/* Write the two files of one role. */
+static gp_status pair_write(const char *directory, const char *prefix, uint32_t first, uint32_t count,
+                            uint64_t seed, const digits_part *part, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_idx images = { .rank = 3,
+                      .dim = { count, GP_DIGITS_SIDE, GP_DIGITS_SIDE },
+                      .bytes = (size_t)count * GP_DIGITS_PIXELS };
+    gp_idx labels = { .rank = 1, .dim = { count }, .bytes = count };
+    gp_status status = GP_OK;
+
+    uint8_t *pixels = gp_malloc(images.bytes), *classes = gp_malloc(labels.bytes);
+
+    images.data = pixels;
+    labels.data = classes;
+    if (pixels == NULL || classes == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %u digits", count);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        classes[i] = (uint8_t)gp_digits_draw(pixels + (size_t)i * GP_DIGITS_PIXELS, seed, first + i);
+        digits_report(part->progress, part->before + i + 1, part->total);
+    }
+    if (status == GP_OK) {
+        snprintf(path, sizeof(path), "%s/%s-images-idx3-ubyte.gz", directory, prefix);
+        status = gp_idx_write(path, &images, true, part->progress, err);
+    }
+    if (status == GP_OK) {
+        snprintf(path, sizeof(path), "%s/%s-labels-idx1-ubyte.gz", directory, prefix);
+        status = gp_idx_write(path, &labels, true, NULL, err);
+    }
+    gp_free(pixels);
+    gp_free(classes);
+    return status;
+}
+
+static const char *const file_names[] = { "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+                                          "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz" };
+
+static void draft_remove(const char *draft)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof(file_names) / sizeof(file_names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", draft, file_names[i]);
+        unlink(path);
+    }
+    rmdir(draft);
+}
+
+/* Not there, or an empty directory: a rename can then put ours in its place. */
+static bool directory_is_free(const char *directory)
+{
+    DIR *listing = opendir(directory);
+    struct dirent *entry;
+    bool empty = true;
+
+    if (listing == NULL)
+        return errno == ENOENT;
+    while (empty && (entry = readdir(listing)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(listing);
+    return empty;
+}
+
+gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
+                          const gp_progress *progress, gp_error *err)
+{
+    const uint64_t total = (uint64_t)train_count + test_count;
+    char draft[PATH_MAX - 64]; /* beside the directory, so that a rename can do; file names fit behind it */
+    size_t length = strlen(directory);
+    gp_status status;
+
+    if (train_count < 1 || train_count > GP_DIGITS_COUNT_MAX || test_count < 1 ||
+        test_count > GP_DIGITS_COUNT_MAX)
+        return gp_fail(err, GP_EINVAL,
+                       "%u training and %u test digits were asked for; 1 to %d of each are possible",
+                       train_count, test_count, GP_DIGITS_COUNT_MAX);
+    while (length > 1 && directory[length - 1] == '/')
+        length--;
+    if ((size_t)snprintf(draft, sizeof(draft), "%.*s.draft-%d", (int)length, directory, (int)getpid()) >=
+        sizeof(draft))
+        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
+    if (!directory_is_free(directory))
+        return gp_fail(err, GP_ESTATE, "%s is there already and is not an empty directory; give a new one",
+                       directory);
+    if (mkdir(draft, 0777) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", draft);
+    status = pair_write(draft, "train", 0, train_count, seed, &(digits_part){ progress, 0, total }, err);
+    if (status == GP_OK)
+        status = pair_write(draft, "t10k", GP_DIGITS_TEST_FIRST, test_count, seed,
+                            &(digits_part){ progress, train_count, total }, err);
+    if (status == GP_OK && rename(draft, directory) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", draft, directory);
+    if (status != GP_OK)
+        draft_remove(draft);
+    return status;
+}

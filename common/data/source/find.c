@@ -1,0 +1,290 @@
+/* find.c -- from what the user wrote after --data to a store. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/text/spell.h"
+#include "common/data/source/image_store.h"
+#include "common/data/source/objects.h"
+#include "common/data/source/lent.h"
+
+enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
+
+/* The known data sets besides those that are found in the places. */
+static const char *const known_names[] = { "fashion-mnist", "digits" };
+
+/* Directories whose sub-directories are data sets, in the order of the search. */
+typedef struct place_list {
+    char path[PLACES_MAX][PATH_MAX];
+    size_t count;
+} place_list;
+
+static gp_status places_list(place_list *places, gp_error *err)
+{
+    const char *search = getenv("GRADPOOL_DATA");
+
+    while (search != NULL && *search != '\0') {
+        size_t length = strcspn(search, ":");
+
+        if (length >= PATH_MAX || places->count == PLACES_MAX - 1)
+            return gp_fail(err, GP_ELIMIT,
+                           "GRADPOOL_DATA names more than %d directories, or one that is too long",
+                           PLACES_MAX - 1);
+        if (length > 0)
+            sprintf(places->path[places->count++], "%.*s", (int)length, search);
+        search += length + (search[length] == ':');
+    }
+    /* A process without a home just has no cache to look in. */
+    if (gp_cache_path(places->path[places->count], PATH_MAX, "data", NULL, NULL) == GP_OK)
+        places->count++;
+    return GP_OK;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+/* Offer the sub-directories of a place as spellings; the best is copied, since the listing goes away. */
+static void place_offer(const char *place, const char *name, char *best, unsigned *distance)
+{
+    DIR *directory = opendir(place);
+    struct dirent *entry;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        const char *nearest = best[0] == '\0' ? NULL : best;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        gp_spell_offer(name, entry->d_name, &nearest, distance);
+        if (nearest == entry->d_name)
+            snprintf(best, NAME_BYTES_MAX, "%s", nearest);
+    }
+    if (directory != NULL)
+        closedir(directory);
+}
+
+static gp_status name_not_found(const char *name, const place_list *places, gp_error *err)
+{
+    char best[NAME_BYTES_MAX] = "", looked[200] = "", hint[NAME_BYTES_MAX + 32] = "";
+    const char *nearest = NULL;
+    unsigned distance = 0;
+
+    for (size_t i = 0; i < sizeof(known_names) / sizeof(known_names[0]); i++)
+        gp_spell_offer(name, known_names[i], &nearest, &distance);
+    if (nearest != NULL)
+        snprintf(best, sizeof(best), "%s", nearest);
+    for (size_t i = 0, length = 0; i < places->count; i++) {
+        place_offer(places->path[i], name, best, &distance);
+        if (length < sizeof(looked))
+            length += (size_t)snprintf(looked + length, sizeof(looked) - length, ", %s", places->path[i]);
+    }
+    if (best[0] != '\0' && strcmp(best, name) != 0)
+        snprintf(hint, sizeof(hint), "did you mean \"%s\"? ", best);
+    return gp_fail(
+        err, GP_ENOENT,
+        "no data set \"%s\": %s`gradpool data get fashion-mnist` downloads one, `gradpool data make "
+        "digits DIR` draws one. Looked in the current directory%s%s",
+        name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
+}
+
+static gp_status path_not_directory(const char *name, gp_error *err)
+{
+    const char *slash = strrchr(name, '/');
+    struct stat stat_;
+
+    if (stat(name, &stat_) != 0)
+        return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
+                             "cannot open the data %s", name);
+    if (slash == name)
+        return gp_fail(err, GP_EINVAL,
+                       "%s is a file of no known kind; give the directory that the data is in", name);
+    return gp_fail(err, GP_EINVAL, "%s is a file; give the directory it is in: %.*s", name,
+                   slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
+}
+
+gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_error *err)
+{
+    place_list *places;
+    struct stat stat_;
+    gp_status status;
+    bool found;
+
+    if (name[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "the data's name is empty; give a directory or a name such as fashion-mnist");
+    if (strlen(name) >= path_bytes || strlen(name) >= PATH_MAX - NAME_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the data's name has %zu bytes, which is too long", strlen(name));
+    if (is_directory(name)) {
+        strcpy(path, name);
+        return GP_OK;
+    }
+    if (strchr(name, '/') != NULL || stat(name, &stat_) == 0)
+        return path_not_directory(name, err);
+    places = gp_calloc(1, sizeof(*places));
+    if (places == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the search path");
+    status = places_list(places, err);
+    found = false;
+    for (size_t i = 0; status == GP_OK && i < places->count && !found; i++)
+        found = (size_t)snprintf(path, path_bytes, "%s/%s", places->path[i], name) < path_bytes &&
+                is_directory(path);
+    if (status == GP_OK && !found)
+        status = name_not_found(name, places, err);
+    gp_free(places);
+    return status;
+}
+
+/* What follows the word if source is "WORD" or "WORD:...", else NULL. */
+static const char *after_word(const char *source, const char *word)
+{
+    size_t length = strlen(word);
+
+    if (strncmp(source, word, length) != 0 || (source[length] != ':' && source[length] != '\0'))
+        return NULL;
+    return source + length + (source[length] == ':');
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+}
+
+/* Files that are data by themselves, by what their names end in. */
+static const struct {
+    const char *ending;
+    gp_status (*open)(gp_store **out, const char *path, gp_data_role role, const gp_store_options *options,
+                      gp_error *err);
+} file_kinds[] = {
+    { ".csv", gp_store_open_csv },
+    { ".npy", gp_store_open_npy },
+    { ".tar", gp_store_open_tar },
+};
+
+gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err)
+{
+    return gp_store_open_with(out, source, role, &(gp_store_options){ 0 }, err);
+}
+
+/* By the kind of the source. */
+static gp_status source_open(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
+{
+    /* Without images in folders there are always two parts. */
+    gp_data_role part = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST;
+    char path[PATH_MAX];
+    const char *rest;
+    gp_status status;
+
+    rest = after_word(source, "synthetic");
+    if (rest != NULL)
+        return gp_store_open_synthetic(out, source, rest, part, err);
+    rest = after_word(source, "digits");
+    if (rest != NULL)
+        return gp_store_open_digits(out, source, rest, part, options->progress, err);
+    if (gp_s3_is(source))
+        return gp_s3_store_open(out, source, role, options, err);
+    if (gp_lent_is(source))
+        return gp_store_open_lent(out, source, role, err);
+    for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
+        if (ends_with(source, file_kinds[i].ending) && is_file(source))
+            return file_kinds[i].open(out, source, role, options, err);
+    if (is_file(source) && gp_plain_images_is(source))
+        return gp_plain_images_open(out, source, role, options, err);
+    status = gp_store_find(path, sizeof(path), source, err);
+    if (status != GP_OK)
+        return status;
+    if (gp_store_is_npy(path))
+        return gp_store_open_npy(out, path, role, options, err);
+    if (gp_pixels_is(path))
+        return gp_pixels_open(out, path, role, options, err);
+    if (!gp_store_is_idx(path) && gp_folder_is(path))
+        return gp_store_open_folder(out, path, role, options, err);
+    if (gp_tar_is(path))
+        return gp_store_open_tar(out, path, role, options, err);
+    if (!gp_store_is_idx(path) && gp_plain_images_is(path))
+        return gp_plain_images_open(out, path, role, options, err);
+    return gp_store_open_idx(out, path, part, err);
+}
+
+gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
+{
+    gp_store *store;
+    gp_status status = source_open(&store, source, role, options, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_store_renumber(store, options, err);
+    if (status != GP_OK) {
+        gp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return GP_OK;
+}
+
+void gp_store_prepare(const char *source, gp_data_role role, const gp_progress *progress)
+{
+    const gp_store_options options = { .any_size = true, .cache_bytes = 1, .progress = progress };
+    const char *rest = after_word(source, "digits");
+    char path[PATH_MAX];
+    gp_store *store;
+
+    if (rest != NULL) {
+        if (gp_digits_are_cached(rest) && gp_store_open_with(&store, source, role, &options, NULL) == GP_OK)
+            gp_store_close(store);
+        return;
+    }
+    if (after_word(source, "synthetic") != NULL || gp_s3_is(source) || gp_lent_is(source) ||
+        is_file(source) || gp_store_find(path, sizeof(path), source, NULL) != GP_OK ||
+        gp_store_is_npy(path) || gp_pixels_is(path) || gp_store_is_idx(path) || !gp_folder_is(path))
+        return;
+    gp_image_list list;
+
+    gp_folder_list(&list, path, role, &options, NULL);
+    gp_image_list_deinit(&list);
+}
+
+gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_error *err)
+{
+    char directory[PATH_MAX];
+    gp_s3_source bucket;
+
+    if (gp_s3_is(source)) { /* the workers' environment may lack what ours says */
+        gp_status status = gp_s3_source_parse(&bucket, source, err);
+
+        if (status == GP_OK)
+            status = gp_s3_source_complete(&bucket, err);
+        return status == GP_OK ? gp_s3_source_format(&bucket, false, out, bytes, err) : status;
+    }
+    bool word = strcmp(source, "digits") == 0 || strncmp(source, "digits:", 7) == 0 ||
+                strncmp(source, "synthetic:", 10) == 0 || gp_lent_is(source);
+
+    if (word || source[0] == '/' || (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
+        if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)
+            return gp_fail(err, GP_ELIMIT, "the data source is longer than %zu bytes", bytes - 1);
+        return GP_OK;
+    }
+    if (getcwd(directory, sizeof(directory)) == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
+    if ((size_t)snprintf(out, bytes, "%s/%s", directory, source) >= bytes)
+        return gp_fail(err, GP_ELIMIT, "the path of the data source is longer than %zu bytes", bytes - 1);
+    return GP_OK;
+}

@@ -1,0 +1,263 @@
+/* idx_store.c -- a directory with the four IDX files of MNIST's family as a store. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/format/idx.h"
+#include "common/data/store/store_ops.h"
+
+enum { CLASSES_BYTES_MAX = 1 << 20, LABEL_COUNT = 256 };
+
+static const char *const role_prefix[] = { [GP_DATA_TRAIN] = "train", [GP_DATA_TEST] = "t10k" };
+
+/* Fashion-MNIST's own table (github.com/zalandoresearch/fashion-mnist, "Labels"). */
+static const char *const fashion_names[] = { "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                             "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot" };
+
+/* Names read from classes.txt: pointers into text. */
+typedef struct class_list {
+    char *text;
+    const char **name;
+    uint32_t count;
+} class_list;
+
+static void class_list_deinit(class_list *list)
+{
+    gp_free(list->text);
+    gp_free(list->name);
+}
+
+static gp_status file_read_text(char **out, const char *path, size_t bytes_max, gp_error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *text;
+    size_t got;
+
+    if (file == NULL)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    text = gp_malloc(bytes_max + 1);
+    if (text == NULL) {
+        fclose(file);
+        return gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
+    }
+    got = fread(text, 1, bytes_max + 1, file);
+    if (ferror(file) || got > bytes_max) {
+        gp_status status = got > bytes_max
+                               ? gp_fail(err, GP_ELIMIT, "%s is larger than %zu bytes", path, bytes_max)
+                               : gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+
+        fclose(file);
+        gp_free(text);
+        return status;
+    }
+    fclose(file);
+    text[got] = '\0';
+    *out = text;
+    return GP_OK;
+}
+
+/* One name a line; empty lines at the end do not count. */
+static gp_status class_list_split(class_list *list, const char *path, gp_error *err)
+{
+    list->name = gp_calloc(LABEL_COUNT, sizeof(*list->name));
+    if (list->name == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the class names of %s", path);
+    for (char *line = list->text, *next; line != NULL && line[strspn(line, "\r\n")] != '\0'; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        line[strcspn(line, "\r")] = '\0';
+        if (*line == '\0')
+            return gp_fail(err, GP_ECORRUPT, "line %u of %s is empty; it should name a class",
+                           list->count + 1, path);
+        if (list->count == LABEL_COUNT)
+            return gp_fail(err, GP_ELIMIT, "%s names more than the %d classes that byte labels can mean",
+                           path, LABEL_COUNT);
+        list->name[list->count++] = line;
+    }
+    if (list->count == 0)
+        return gp_fail(err, GP_ECORRUPT, "%s names no class; write one name a line or remove it", path);
+    return GP_OK;
+}
+
+/* list->count stays 0 when the directory has no classes.txt. */
+static gp_status class_list_read(class_list *list, const char *directory, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_status status;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/classes.txt", directory) >= sizeof(path))
+        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
+    status = file_read_text(&list->text, path, CLASSES_BYTES_MAX, err);
+    if (status == GP_ENOENT)
+        return GP_OK;
+    return status == GP_OK ? class_list_split(list, path, err) : status;
+}
+
+/* The file of that name, or with .gz; GP_ENOENT (no message) when there is neither. */
+static gp_status file_find(char *path, size_t bytes, const char *directory, const char *prefix,
+                           const char *rest)
+{
+    static const char *const suffix[] = { "", ".gz" };
+
+    for (int i = 0; i < 2; i++)
+        if ((size_t)snprintf(path, bytes, "%s/%s-%s%s", directory, prefix, rest, suffix[i]) < bytes &&
+            access(path, F_OK) == 0)
+            return GP_OK;
+    return GP_ENOENT;
+}
+
+bool gp_store_is_idx(const char *directory)
+{
+    char path[PATH_MAX];
+
+    for (int role = GP_DATA_TRAIN; role <= GP_DATA_TEST; role++)
+        if (file_find(path, sizeof(path), directory, role_prefix[role], "images-idx3-ubyte") == GP_OK ||
+            file_find(path, sizeof(path), directory, role_prefix[role], "labels-idx1-ubyte") == GP_OK)
+            return true;
+    return false;
+}
+
+static gp_status file_require(char *path, size_t bytes, const char *directory, gp_data_role role,
+                              const char *rest, gp_error *err)
+{
+    const char *prefix = role_prefix[role];
+    char other[PATH_MAX];
+
+    if (file_find(path, bytes, directory, prefix, rest) == GP_OK)
+        return GP_OK;
+    if (file_find(other, sizeof(other), directory, role_prefix[!role], rest) == GP_OK)
+        return gp_fail(err, GP_ENOENT, "%s has no %s data: there is no %s-%s[.gz] beside %s", directory,
+                       role == GP_DATA_TRAIN ? "training" : "test", prefix, rest, strrchr(other, '/') + 1);
+    return gp_fail(
+        err, GP_ENOENT,
+        "%s is not a data set that can be read: it has neither class folders of images nor %s-%s[.gz] (IDX "
+        "files, as `gradpool data make digits DIR` writes them)",
+        directory, prefix, rest);
+}
+
+static uint32_t label_max(const gp_idx *labels)
+{
+    uint8_t max = 0;
+
+    for (size_t i = 0; i < labels->bytes; i++)
+        if (labels->data[i] > max)
+            max = labels->data[i];
+    return max;
+}
+
+/* Without names the largest label says how many classes there are, over both roles: a network trained on
+ * one must fit the other. */
+static gp_status class_count_guess(uint32_t *count, const char *directory, gp_data_role role,
+                                   const gp_idx *labels, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_idx other;
+    gp_status status;
+    uint32_t max = label_max(labels);
+
+    if (file_find(path, sizeof(path), directory, role_prefix[!role], "labels-idx1-ubyte") == GP_OK) {
+        status = gp_idx_read(&other, path, 1, err);
+        if (status != GP_OK)
+            return status;
+        if (label_max(&other) > max)
+            max = label_max(&other);
+        gp_idx_deinit(&other);
+    }
+    *count = max + 1;
+    return GP_OK;
+}
+
+static bool is_fashion(const char *directory)
+{
+    char path[PATH_MAX];
+    const char *name;
+    size_t length = strlen(directory);
+
+    while (length > 1 && directory[length - 1] == '/')
+        length--;
+    if (length >= sizeof(path))
+        return false;
+    memcpy(path, directory, length);
+    path[length] = '\0';
+    name = strrchr(path, '/') == NULL ? path : strrchr(path, '/') + 1;
+    return strcasecmp(name, "fashion-mnist") == 0 || strcasecmp(name, "fashion_mnist") == 0 ||
+           strcasecmp(name, "fashionmnist") == 0;
+}
+
+/* Names and number of the classes; every label is checked against them here, where the file is known. */
+static gp_status classes_decide(gp_store_info *info, class_list *list, const char *directory,
+                                gp_data_role role, const gp_idx *labels, const char *labels_path,
+                                gp_error *err)
+{
+    gp_status status = class_list_read(list, directory, err);
+
+    if (status != GP_OK)
+        return status;
+    if (list->count > 0) {
+        info->class_count = list->count;
+        info->class_names = list->name;
+    } else if (is_fashion(directory)) {
+        info->class_count = sizeof(fashion_names) / sizeof(fashion_names[0]);
+        info->class_names = fashion_names;
+    } else {
+        return class_count_guess(&info->class_count, directory, role, labels, err);
+    }
+    for (size_t i = 0; i < labels->bytes; i++)
+        if (labels->data[i] >= info->class_count)
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s: the label of sample %zu is %u, but %s has %u classes (0 to %u)", labels_path,
+                           i, labels->data[i], list->count > 0 ? "classes.txt" : "Fashion-MNIST",
+                           info->class_count, info->class_count - 1);
+    return GP_OK;
+}
+
+/* Make a store of both; the store takes the images over, also on failure. */
+static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, const gp_idx *labels,
+                           gp_error *err)
+{
+    int32_t *wide = gp_malloc(labels->bytes * sizeof(*wide));
+
+    if (wide == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu labels", labels->bytes);
+    for (size_t i = 0; i < labels->bytes; i++)
+        wide[i] = labels->data[i];
+    info->count = images->dim[0];
+    info->channels = 1;
+    info->height = images->dim[1];
+    info->width = images->dim[2];
+    info->dtype = GP_U8;
+    return gp_store_open_decoded(out, info, &images->decoded, wide, err);
+}
+
+gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err)
+{
+    char images_path[PATH_MAX], labels_path[PATH_MAX];
+    gp_store_info info = { .source = directory, .kind = "idx" };
+    gp_idx images = { 0 }, labels = { 0 };
+    class_list list = { 0 };
+    gp_status status;
+
+    status = file_require(images_path, sizeof(images_path), directory, role, "images-idx3-ubyte", err);
+    if (status == GP_OK)
+        status = file_require(labels_path, sizeof(labels_path), directory, role, "labels-idx1-ubyte", err);
+    if (status == GP_OK)
+        status = gp_idx_read(&labels, labels_path, 1, err);
+    if (status == GP_OK)
+        status = gp_idx_read(&images, images_path, 3, err);
+    if (status == GP_OK && images.dim[0] != labels.dim[0])
+        status = gp_fail(err, GP_ECORRUPT, "%s has %u images but %s has %u labels; fetch both again",
+                         images_path, images.dim[0], labels_path, labels.dim[0]);
+    if (status == GP_OK)
+        status = classes_decide(&info, &list, directory, role, &labels, labels_path, err);
+    if (status == GP_OK)
+        status = pair_open(out, &info, &images, &labels, err);
+    class_list_deinit(&list);
+    gp_idx_deinit(&images);
+    gp_idx_deinit(&labels);
+    return status;
+}

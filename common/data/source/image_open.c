@@ -1,0 +1,268 @@
+/* image_open.c -- a store over a list of images: what shape its samples have, and what is kept of them. */
+
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/source/image_parts.h"
+#include "common/data/source/objects.h"
+
+enum { HEAD_BYTES = 64 << 10 };
+enum { EXACT_PROBES = 64 }; /* those that gp_store_seal() reads as well */
+
+/* The header, from the file's first bytes; a large profile before it is read through. */
+static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t index, gp_image_info *info,
+                            gp_error *err)
+{
+    size_t bytes;
+    gp_status status = gp_image_reader_load(r, &images->list, index, HEAD_BYTES, &bytes, err);
+
+    if (status == GP_OK)
+        status = gp_image_probe(r->decoder, info, r->file, bytes, r->name, err);
+    if (status == GP_ECORRUPT && bytes == HEAD_BYTES) {
+        status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+        if (status == GP_OK)
+            status = gp_image_probe(r->decoder, info, r->file, bytes, r->name, err);
+    }
+    return status;
+}
+
+/* Size and channels, where the caller leaves them open: of the images looked at. */
+static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_error *err)
+{
+    uint32_t most = images->list.objects == NULL ? GP_IMAGE_PROBES : GP_IMAGE_OBJECT_PROBES;
+    uint32_t looked = images->list.count < most ? images->list.count : most;
+    uint32_t first = 0;
+    bool sizes = info->height == 0 || info->width == 0, channels = info->channels == 0;
+    gp_status status;
+    gp_error own;
+    gp_image_reader *r;
+
+    if (!sizes && !channels)
+        return GP_OK;
+    status = gp_image_reader_take(&images->readers, 0, &r, err);
+    if (status != GP_OK)
+        return status;
+    info->height = sizes ? 0 : info->height;
+    for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
+        gp_objects_want(images->list.objects,
+                        &(uint32_t){ (uint32_t)((uint64_t)i * images->list.count / looked) }, 1);
+    for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
+        uint32_t index = (uint32_t)((uint64_t)i * images->list.count / looked);
+        gp_image_info seen;
+
+        status = image_look(images, r, index, &seen, &own);
+        if (status != GP_OK && !r->unreachable && images->options.on_bad == GP_BAD_SKIP) {
+            status = GP_OK;
+            continue;
+        }
+        if (status != GP_OK) {
+            if (err != NULL)
+                *err = own;
+            break;
+        }
+        if (channels && seen.channels > info->channels)
+            info->channels = seen.channels;
+        if (sizes && info->height == 0) {
+            info->height = seen.height;
+            info->width = seen.width;
+            first = index;
+        } else if (sizes && images->options.any_size) {
+            info->sizes_differ |= seen.height != info->height || seen.width != info->width;
+        } else if (sizes && (seen.height != info->height || seen.width != info->width)) {
+            char one[80], other[80];
+
+            gp_store_name(&images->store, first, one, sizeof(one));
+            gp_store_name(&images->store, index, other, sizeof(other));
+            status = gp_fail(
+                err, GP_EINVAL,
+                "the images of %s have several sizes: %s is %ux%u (height x width), %s is %ux%u; "
+                "say what they are brought to, as --image-size 224,224",
+                images->store.info.source, one, info->height, info->width, other, seen.height, seen.width);
+        }
+    }
+    gp_image_reader_give(&images->readers, r);
+    if (status == GP_OK && (info->height == 0 || info->channels == 0))
+        status = gp_fail(err, GP_ECORRUPT, "none of %u images of %s that were looked at can be read: %s",
+                         looked, info->source, own.message);
+    return status;
+}
+
+/* Return whether an image has the shape that options.exact asks for. Grey images may be shown as colour. */
+static bool is_exact(const gp_image_info *seen, const uint32_t exact[3])
+{
+    return seen->height == exact[1] && seen->width == exact[2] && seen->channels <= exact[0];
+}
+
+/* Check the images of an evenly spread sample against options.exact. Images that cannot be read are met later. */
+static gp_status shape_check(gp_image_store *images, gp_error *err)
+{
+    const uint32_t *exact = images->options.exact, count = images->list.count;
+    const uint32_t looked = count < EXACT_PROBES ? count : EXACT_PROBES;
+    gp_image_reader *r;
+    gp_status status = exact[1] == 0 ? GP_OK : gp_image_reader_take(&images->readers, 0, &r, err);
+
+    if (status != GP_OK || exact[1] == 0)
+        return status;
+    for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
+        gp_objects_want(images->list.objects, &(uint32_t){ (uint32_t)((uint64_t)i * count / looked) }, 1);
+    for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
+        const uint32_t index = (uint32_t)((uint64_t)i * count / looked);
+        gp_image_info seen;
+        char name[80];
+
+        if (image_look(images, r, index, &seen, NULL) != GP_OK || is_exact(&seen, exact))
+            continue;
+        gp_store_name(&images->store, index, name, sizeof(name));
+        status =
+            gp_fail(err, GP_EINVAL,
+                    "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
+                    "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
+                    "--fit resize or crop",
+                    name, images->store.info.source, seen.channels, seen.height, seen.width, exact[0],
+                    exact[1], exact[2], exact[1], exact[2]);
+    }
+    gp_image_reader_give(&images->readers, r);
+    return status;
+}
+
+/* The store without what is decided by looking at images. */
+static gp_status store_new(gp_image_store **out, const char *source, gp_image_list *list,
+                           gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
+{
+    gp_image_store *images = gp_calloc(1, sizeof(*images));
+    gp_pixel_labels *own = labels == NULL ? NULL : gp_malloc(sizeof(*own));
+
+    if (images == NULL || (labels != NULL && own == NULL)) {
+        gp_free(images);
+        gp_free(own);
+        gp_image_list_deinit(list);
+        if (labels != NULL)
+            gp_pixel_labels_deinit(labels);
+        return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
+    }
+    images->list = *list;
+    if (labels != NULL)
+        *own = *labels;
+    images->labels = own;
+    images->options = *options;
+    images->options.progress = NULL; /* valid only while the store is opened */
+    images->native = labels == NULL && (options->height == 0 || options->width == 0);
+    gp_image_readers_init(&images->readers);
+    images->store.ops = &gp_image_store_ops;
+    images->store.info.source = source; /* for names, until gp_store_init() */
+    *out = images;
+    return GP_OK;
+}
+
+/* What the samples are, once their shape is known. */
+static gp_status store_init(gp_image_store *images, gp_store_info *info, gp_error *err)
+{
+    const char **names = gp_calloc(images->list.class_count, sizeof(*names));
+    gp_status status;
+
+    if (names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u class names", images->list.class_count);
+    for (uint32_t i = 0; i < images->list.class_count; i++)
+        names[i] = gp_image_list_class(&images->list, i);
+    info->class_names = names;
+    if (images->labels == NULL && images->list.left_out > 0)
+        images->store.class_empty = gp_calloc(images->list.class_count, sizeof(bool));
+    if (images->store.class_empty != NULL) {
+        memset(images->store.class_empty, true, images->list.class_count);
+        for (uint32_t i = 0; i < images->list.count; i++)
+            if (images->list.labels[i] >= 0)
+                images->store.class_empty[images->list.labels[i]] = false;
+    }
+    if (images->labels != NULL) {
+        info->target_count = 1;
+        info->targets[0] = (gp_target){ .dtype = GP_I32, .shape = gp_shape2(info->height, info->width) };
+    }
+    status = gp_store_init(&images->store, &gp_image_store_ops, info, err);
+    gp_free(names);
+    return status;
+}
+
+gp_status gp_image_store_open(gp_store **out, const char *kind, const char *source, gp_image_list *list,
+                              gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
+{
+    gp_store_info info = { .source = source,
+                           .kind = kind,
+                           .count = list->count,
+                           .channels = options->channels,
+                           .height = options->height,
+                           .width = options->width,
+                           .dtype = GP_U8,
+                           .class_count = list->class_count,
+                           .decodes = true,
+                           .remote = list->objects != NULL,
+                           .passed_over = list->others,
+                           .left_out = list->left_out,
+                           .left_out_first = list->left_out_first };
+    gp_image_store *images;
+    gp_status status = store_new(&images, source, list, labels, options, err);
+
+    if (status != GP_OK)
+        return status;
+    images->bad = gp_calloc(images->list.count / 8 + 1, sizeof(*images->bad));
+    if (images->bad == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
+    else if (info.channels > 3 || info.channels == 2)
+        status = gp_fail(err, GP_EINVAL, "the images of %s have 1 or 3 channels; the network takes %u",
+                         source, info.channels);
+    if (status == GP_OK && images->list.objects != NULL)
+        status = gp_objects_start(images->list.objects, &images->list, err);
+    if (status == GP_OK && images->labels != NULL && images->labels->list.objects != NULL)
+        status = gp_objects_start(images->labels->list.objects, &images->labels->list, err);
+    if (status == GP_OK)
+        status = shape_check(images, err);
+    if (status == GP_OK)
+        status = shape_decide(images, &info, err);
+    if (status == GP_OK)
+        status = store_init(images, &info, err);
+    if (status == GP_OK) {
+        /* Readers that only looked at headers have no room for labels. */
+        gp_image_readers_deinit(&images->readers);
+        gp_image_readers_init(&images->readers);
+        images->label_bytes = labels == NULL ? 0 : (size_t)info.height * info.width;
+        status =
+            gp_image_cache_init(&images->cache, images->list.count,
+                                options->cache_bytes == 0 ? GP_STORE_CACHE_BYTES : options->cache_bytes, err);
+    }
+    if (status == GP_OK)
+        status = gp_store_seal(&images->store, err);
+    if (status != GP_OK) {
+        gp_store_close(&images->store);
+        return status;
+    }
+    *out = &images->store;
+    return GP_OK;
+}
+
+/* A store of whatever the lister finds. */
+typedef gp_status (*image_lister)(gp_image_list *list, const char *path, gp_data_role role,
+                                  const gp_store_options *options, gp_error *err);
+
+static gp_status listed_open(gp_store **out, const char *kind, image_lister lister, const char *path,
+                             gp_data_role role, const gp_store_options *options, gp_error *err)
+{
+    gp_image_list list;
+    gp_status status = lister(&list, path, role, options, err);
+
+    if (status != GP_OK) {
+        gp_image_list_deinit(&list);
+        return status;
+    }
+    return gp_image_store_open(out, kind, path, &list, NULL, options, err);
+}
+
+gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
+                               const gp_store_options *options, gp_error *err)
+{
+    return listed_open(out, "folder", gp_folder_list, directory, role, options, err);
+}
+
+gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    return listed_open(out, "csv", gp_csv_list, path, role, options, err);
+}

@@ -1,0 +1,339 @@
+/* image_store.c -- reading samples: file, decode, resize, and a memory of what was decoded. */
+#include "common/data/source/image_store.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
+#include "common/data/source/image_parts.h"
+#include "common/data/source/objects.h"
+
+enum { TOLD_MAX = 20 };
+
+/* ---- what is kept ---- */
+
+gp_pixels gp_image_kept_pixels(const gp_image_kept *kept)
+{
+    return (gp_pixels){ .data = kept->bytes,
+                        .width = kept->width,
+                        .height = kept->height,
+                        .channels = kept->channels,
+                        .file_width = kept->width,
+                        .file_height = kept->height,
+                        .scale = 1,
+                        .format = (gp_image_format)kept->format };
+}
+
+void gp_image_keep(gp_image_store *images, uint32_t index, const gp_pixels *pixels, const uint8_t *label)
+{
+    size_t bytes = (size_t)pixels->width * pixels->height * pixels->channels;
+    gp_image_kept *kept = gp_image_cache_begin(&images->cache, index, bytes + images->label_bytes);
+
+    if (kept == NULL)
+        return;
+    kept->width = pixels->width;
+    kept->height = pixels->height;
+    kept->channels = pixels->channels;
+    kept->format = pixels->format;
+    memcpy(kept->bytes, pixels->data, bytes);
+    if (label != NULL)
+        memcpy(kept->bytes + bytes, label, images->label_bytes);
+    gp_image_cache_end(&images->cache, index, kept);
+}
+
+/* ---- samples ---- */
+
+static gp_status sample_from_kept(const gp_image_store *images, gp_image_reader *r, const gp_image_kept *kept,
+                                  uint8_t *out, gp_error *err)
+{
+    const gp_store_info *info = &images->store.info;
+    const gp_pixels pixels = gp_image_kept_pixels(kept);
+
+    if (images->native)
+        return gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
+    memcpy(out, kept->bytes, info->sample_bytes);
+    memcpy(r->label, kept->bytes + info->sample_bytes, images->label_bytes);
+    return GP_OK;
+}
+
+/* The sample into out, and its pixels' labels, if they have any, into r->label. */
+static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
+                             gp_error *err)
+{
+    const gp_store_info *info = &images->store.info;
+    const gp_image_kept *kept = gp_image_cache_get(&images->cache, index);
+    gp_image_want want = { .channels = info->channels };
+    gp_pixels pixels;
+    size_t bytes;
+    gp_status status;
+
+    if (kept != NULL)
+        return sample_from_kept(images, r, kept, out, err);
+    if (!images->native) {
+        want.width = GP_IMAGE_SPARE * info->width;
+        want.height = GP_IMAGE_SPARE * info->height;
+    }
+    status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+    if (status == GP_OK)
+        status = gp_image_decode(r->decoder, &pixels, &want, r->file, bytes, r->name, err);
+    if (status == GP_OK)
+        status = gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
+    if (status == GP_OK && images->native)
+        gp_image_keep(images, index, &pixels, NULL);
+    if (status == GP_OK && images->labels != NULL)
+        status = gp_pixel_labels_read(images->labels, r, index, info->height, info->width, pixels.file_width,
+                                      pixels.file_height, err);
+    if (status == GP_OK && !images->native) {
+        pixels.data = out;
+        pixels.width = info->width;
+        pixels.height = info->height;
+        gp_image_keep(images, index, &pixels, r->label);
+    }
+    return status;
+}
+
+bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t index, const gp_error *why)
+{
+    unsigned char bit = (unsigned char)(1u << index % 8);
+    uint64_t before;
+
+    if (images->options.on_bad != GP_BAD_SKIP || why->code == GP_ENOMEM || r->unreachable)
+        return false;
+    if ((atomic_fetch_or(&images->bad[index / 8], bit) & bit) != 0)
+        return true;
+    before = atomic_fetch_add(&images->skipped, 1);
+    if (before < GP_SKIPPED_TOLD)
+        atomic_store(&images->skipped_first[before], index + 1);
+    if (before < TOLD_MAX)
+        gp_log(GP_LOG_WARN, "image-skipped", "skipped an image: %s", why->message);
+    else if (before == TOLD_MAX)
+        gp_log(GP_LOG_WARN, "image-skipped", "skipped more than %d images; the rest is only counted",
+               TOLD_MAX);
+    return true;
+}
+
+static void target_put(const gp_image_store *images, const gp_image_reader *r, uint32_t index, bool skipped,
+                       int32_t *target)
+{
+    if (images->labels == NULL)
+        *target = skipped ? -1 : images->list.labels[index];
+    for (size_t i = 0; i < images->label_bytes; i++)
+        target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
+}
+
+/* A sample that is passed over is black, and nothing in it has a class. */
+static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
+                                     int32_t *target, gp_error *err)
+{
+    const gp_store_info *info = &images->store.info;
+    gp_error own = { GP_OK, "" };
+    gp_status status = GP_OK;
+    bool skipped;
+
+    if (out != NULL)
+        status = sample_read(images, r, index, out, &own);
+    else if (images->labels != NULL)
+        status = gp_pixel_labels_read(images->labels, r, index, info->height, info->width, 0, 0, &own);
+    skipped = status != GP_OK && out != NULL && gp_image_skip(images, r, index, &own);
+    if (status != GP_OK && !skipped) {
+        if (err != NULL)
+            *err = own;
+        return status;
+    }
+    if (skipped) {
+        memset(out, 0, info->sample_bytes);
+        memset(r->label, GP_PIXEL_NONE, images->label_bytes);
+    }
+    if (target != NULL)
+        target_put(images, r, index, skipped, target);
+    return GP_OK;
+}
+
+/* What is not decoded yet is fetched: label images, and the images that they are of. */
+static void labels_expect(const gp_image_store *images, const uint32_t *index, uint32_t count)
+{
+    for (uint32_t i = 0; images->list.objects != NULL && images->labels != NULL && i < count; i++)
+        if (gp_image_cache_get(&images->cache, index[i]) == NULL)
+            gp_objects_want(images->labels->list.objects, &index[i], 1);
+}
+
+static void image_expect(const gp_store *store, const uint32_t *index, uint32_t count)
+{
+    const gp_image_store *images = (const gp_image_store *)store;
+
+    for (uint32_t i = 0; images->list.objects != NULL && i < count; i++)
+        if (gp_image_cache_get(&images->cache, index[i]) == NULL)
+            gp_objects_want(images->list.objects, &index[i], 1);
+    labels_expect(images, index, count);
+}
+
+static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                            void *targets, gp_error *err)
+{
+    /* Readers and cache change, what is read does not. */
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
+    gp_image_reader *r;
+    gp_status status = gp_image_reader_take(&images->readers, images->label_bytes, &r, err);
+
+    if (status != GP_OK)
+        return status;
+    if (samples != NULL && count > 1)
+        image_expect(store, index, count);
+    else if (samples == NULL)
+        labels_expect(images, index, count);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        status = sample_read_or_skip(
+            images, r, index[i], samples == NULL ? NULL : (uint8_t *)samples + i * store->info.sample_bytes,
+            targets == NULL ? NULL : (int32_t *)(void *)((uint8_t *)targets + i * store->info.target_bytes),
+            err);
+    gp_image_reader_give(&images->readers, r);
+    return status;
+}
+
+/* ---- samples at their own size ---- */
+
+/* What an image is brought to. */
+static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whole *whole, gp_error *err)
+{
+    const double height = whole->height, width = whole->width;
+
+    whole->read_height = size->height != 0 ? size->height : whole->height;
+    whole->read_width = size->width != 0 ? size->width : whole->width;
+    if (!size->cover)
+        return GP_OK;
+    const double scale = fmax(size->height / height, size->width / width), tall = rint(scale * height),
+                 wide = rint(scale * width);
+
+    if (tall * wide > GP_IMAGE_PIXELS_MAX)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "%s is %ux%u (height x width); %.0fx%.0f pixels would cover the network's %ux%u, and at "
+            "most %d million are taken: --fit resize stretches it",
+            name, whole->height, whole->width, tall, wide, size->height, size->width,
+            GP_IMAGE_PIXELS_MAX >> 20);
+    whole->read_height = tall > size->height ? (uint32_t)tall : size->height;
+    whole->read_width = wide > size->width ? (uint32_t)wide : size->width;
+    return GP_OK;
+}
+
+static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, uint32_t index,
+                              const gp_whole_size *size, gp_whole *whole, gp_error *err)
+{
+    const uint32_t channels = images->store.info.channels;
+    const gp_image_want want = { .channels = channels,
+                                 .width = GP_IMAGE_SPARE * size->width,
+                                 .height = GP_IMAGE_SPARE * size->height };
+    gp_pixels pixels;
+    size_t bytes;
+    gp_status status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
+
+    if (status == GP_OK)
+        status = gp_image_decode(r->decoder, &pixels, &want, r->file, bytes, r->name, err);
+    if (status != GP_OK)
+        return status;
+    whole->height = pixels.file_height;
+    whole->width = pixels.file_width;
+    const size_t count = (size_t)whole->height * whole->width;
+
+    status = whole_size(size, r->name, whole, err);
+    if (status == GP_OK)
+        status = gp_whole_reserve(whole, (size_t)channels * whole->read_height * whole->read_width,
+                                  images->labels == NULL ? 0 : count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status =
+            gp_resample(r->resampler, whole->sample, whole->read_height, whole->read_width, &pixels, err);
+    if (status == GP_OK && images->labels != NULL)
+        status = gp_pixel_labels_load(images->labels, r, index, whole->width, whole->height, &pixels, err);
+    for (size_t i = 0; status == GP_OK && images->labels != NULL && i < count; i++)
+        whole->labels[i] = pixels.data[i] == GP_PIXEL_NONE ? -1 : pixels.data[i];
+    return status;
+}
+
+static gp_status image_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
+                                  gp_whole *whole, gp_error *err)
+{
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store; /* the readers change */
+    gp_error own = { GP_OK, "" };
+    gp_image_reader *r;
+    gp_status status = gp_image_reader_take(&images->readers, images->label_bytes, &r, err);
+
+    if (status != GP_OK)
+        return status;
+    status = whole_decode(images, r, index, size, whole, &own);
+    if (status != GP_OK) {
+        gp_image_skip(images, r, index, &own); /* counted and told; the caller asks gp_store_is_skipped() */
+        if (err != NULL)
+            *err = own;
+    }
+    gp_image_reader_give(&images->readers, r);
+    return status;
+}
+
+static void image_name(const gp_store *store, uint32_t index, char *text, size_t bytes)
+{
+    const gp_image_store *images = (const gp_image_store *)store;
+    const char *root = store->info.source;
+    size_t length = strlen(root);
+    char path[2 * PATH_MAX];
+
+    gp_image_list_path(&images->list, index, path, sizeof(path));
+    if (strncmp(path, root, length) == 0 && path[length] == '/')
+        snprintf(text, bytes, "%s", path + length + 1);
+    else
+        snprintf(text, bytes, "%s", path);
+}
+
+static bool image_is_skipped(const gp_store *store, uint32_t index)
+{
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
+
+    return (atomic_load(&images->bad[index / 8]) >> index % 8 & 1) != 0;
+}
+
+static uint64_t image_skipped(const gp_store *store)
+{
+    return atomic_load(&((gp_image_store *)(uintptr_t)store)->skipped);
+}
+
+static uint32_t image_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
+{
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < GP_SKIPPED_TOLD; i++) {
+        uint32_t place = atomic_load(&images->skipped_first[i]);
+
+        if (place != 0)
+            index[count++] = place - 1;
+    }
+    return count;
+}
+
+static void image_close(gp_store *store)
+{
+    gp_image_store *images = (gp_image_store *)store;
+
+    gp_image_readers_deinit(&images->readers);
+    gp_image_cache_deinit(&images->cache);
+    gp_free(images->bad);
+    gp_image_list_deinit(&images->list);
+    if (images->labels != NULL)
+        gp_pixel_labels_deinit(images->labels);
+    gp_free(images->labels);
+    gp_store_deinit(store);
+    gp_free(images);
+}
+
+const gp_store_ops gp_image_store_ops = { .read = image_read,
+                                          .read_whole = image_read_whole,
+                                          .close = image_close,
+                                          .name = image_name,
+                                          .is_skipped = image_is_skipped,
+                                          .skipped = image_skipped,
+                                          .skipped_first = image_skipped_first,
+                                          .expect = image_expect,
+                                          .draws = gp_image_draws,
+                                          .read_drawn = gp_image_read_drawn };

@@ -1,0 +1,261 @@
+#include "common/data/source/objects.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/image/image.h"
+
+enum {
+    CONNECTIONS = 32, /* at a time: 50 ms each are 640 images a second */
+    AHEAD_MAX = 4096,
+    WHOLE_BYTES = 512 << 10, /* so little is fetched whole, whatever part of it is wanted */
+};
+
+#define AHEAD_BYTES_MAX ((size_t)256 << 20)
+
+typedef struct object_facts {
+    uint64_t bytes;
+    _Atomic uint64_t tag; /* 0: bytes is not known either */
+} object_facts;
+
+struct gp_objects {
+    gp_s3 *s3;
+    gp_object_cache *cache;
+    object_facts *facts;
+    uint32_t count, capacity;
+    bool of_places;
+    const gp_image_list *list;
+    gp_ahead *ahead;      /* NULL before gp_objects_start() */
+    pthread_mutex_t lock; /* of a facts entry that is learned */
+};
+
+gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err)
+{
+    gp_objects *objects = gp_calloc(1, sizeof(*objects));
+    gp_status status;
+
+    if (objects == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
+    pthread_mutex_init(&objects->lock, NULL);
+    status = gp_s3_open(&objects->s3, source, NULL, err);
+    if (status != GP_OK) {
+        gp_objects_close(objects);
+        return status;
+    }
+    objects->cache = gp_object_cache_open("s3", source->cache_bytes);
+    *out = objects;
+    return GP_OK;
+}
+
+void gp_objects_close(gp_objects *objects)
+{
+    if (objects == NULL)
+        return;
+    gp_ahead_free(objects->ahead);
+    gp_s3_close(objects->s3);
+    gp_object_cache_close(objects->cache);
+    gp_free(objects->facts);
+    pthread_mutex_destroy(&objects->lock);
+    gp_free(objects);
+}
+
+gp_s3 *gp_objects_s3(const gp_objects *objects)
+{
+    return objects->s3;
+}
+
+gp_object_cache *gp_objects_cache(const gp_objects *objects)
+{
+    return objects->cache;
+}
+
+gp_status gp_objects_add(gp_objects *objects, uint64_t bytes, uint64_t tag, gp_error *err)
+{
+    if (objects->count == objects->capacity) {
+        uint32_t capacity = objects->capacity == 0 ? 64 : objects->capacity * 2;
+        object_facts *grown = gp_realloc_array(objects->facts, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a list of %u objects", capacity);
+        objects->facts = grown;
+        objects->capacity = capacity;
+    }
+    objects->facts[objects->count].bytes = bytes;
+    atomic_init(&objects->facts[objects->count++].tag, tag);
+    return GP_OK;
+}
+
+void gp_objects_of_places(gp_objects *objects)
+{
+    objects->of_places = true;
+}
+
+void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key, uint64_t tag, uint64_t block)
+{
+    const gp_s3_source *source = gp_s3_get_source(objects->s3);
+    SHA2_CTX sum;
+    char numbers[64];
+
+    SHA256Init(&sum);
+    SHA256Update(&sum, (const uint8_t *)source->endpoint, strlen(source->endpoint) + 1);
+    SHA256Update(&sum, (const uint8_t *)source->bucket, strlen(source->bucket) + 1);
+    SHA256Update(&sum, (const uint8_t *)key, strlen(key) + 1);
+    snprintf(numbers, sizeof(numbers), "%016llx %llu", (unsigned long long)tag, (unsigned long long)block);
+    SHA256Update(&sum, (const uint8_t *)numbers, strlen(numbers));
+    SHA256End(&sum, id->text);
+}
+
+/* ---- ranges ---- */
+
+/* A block from the server, into the cache, and the part of it that is wanted onto out. */
+static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
+                             uint64_t begin, size_t bytes, uint64_t at, size_t part, gp_buffer *out,
+                             gp_error *err)
+{
+    gp_s3_range block = { .key = range->key, .offset = begin, .bytes = bytes, .tag = range->tag };
+    gp_buffer whole;
+    gp_status status;
+
+    gp_buffer_init(&whole, GP_OBJECT_BLOCK_BYTES);
+    status = gp_s3_read(objects->s3, &block, &whole, err);
+    if (status == GP_OK) {
+        gp_object_cache_put(objects->cache, id, whole.data, whole.bytes);
+        status = gp_buffer_append(out, whole.data + (at - begin), part, err);
+    }
+    gp_buffer_deinit(&whole);
+    return status;
+}
+
+/* The rest of the range, as it is. */
+static gp_status rest_fetch(gp_objects *objects, const gp_s3_range *range, uint64_t at, uint64_t end,
+                            gp_buffer *out, gp_error *err)
+{
+    gp_s3_range rest = { .key = range->key, .offset = at, .bytes = end - at, .tag = range->tag };
+    gp_buffer bytes;
+    gp_status status;
+
+    if (out->bytes == 0)
+        return gp_s3_read(objects->s3, &rest, out, err);
+    gp_buffer_init(&bytes, end - at);
+    status = gp_s3_read(objects->s3, &rest, &bytes, err);
+    if (status == GP_OK)
+        status = gp_buffer_append(out, bytes.data, bytes.bytes, err);
+    gp_buffer_deinit(&bytes);
+    return status;
+}
+
+gp_status gp_objects_read(gp_objects *objects, const gp_s3_range *range, bool whole_blocks, gp_buffer *out,
+                          gp_error *err)
+{
+    uint64_t at = range->offset, end = range->offset + range->bytes;
+    gp_status status = GP_OK;
+
+    gp_buffer_clear(out);
+    while (at < end && status == GP_OK) {
+        uint64_t block = at / GP_OBJECT_BLOCK_BYTES, begin = block * GP_OBJECT_BLOCK_BYTES;
+        uint64_t left = range->object_bytes - begin;
+        size_t bytes = left < GP_OBJECT_BLOCK_BYTES ? (size_t)left : (size_t)GP_OBJECT_BLOCK_BYTES;
+        size_t part = end < begin + bytes ? (size_t)(end - at) : (size_t)(begin + bytes - at);
+        gp_object_id id;
+
+        gp_objects_id(objects, &id, range->key, range->tag, block);
+        if (gp_object_cache_get(objects->cache, &id, at - begin, part, out)) {
+            at += part;
+            continue;
+        }
+        if (!whole_blocks && bytes > WHOLE_BYTES && part < bytes)
+            return rest_fetch(objects, range, at, end, out, err);
+        status = block_fetch(objects, range, &id, begin, bytes, at, part, out, err);
+        at += part;
+    }
+    return status;
+}
+
+/* ---- images ---- */
+
+static const char *key_of(const gp_objects *objects, uint32_t index, char text[GP_IMAGE_NAME_BYTES_MAX * 2])
+{
+    const gp_image_list *list = objects->list;
+    const char *place = gp_image_list_place(list, list->entries[index].place);
+    const char *name = gp_image_list_name(list, index);
+
+    if (objects->of_places)
+        snprintf(text, (size_t)GP_IMAGE_NAME_BYTES_MAX * 2, "%s", place);
+    else if (gp_s3_is(name))
+        snprintf(text, (size_t)GP_IMAGE_NAME_BYTES_MAX * 2, "%s", name);
+    else
+        snprintf(text, (size_t)GP_IMAGE_NAME_BYTES_MAX * 2, "%s/%s", place, name);
+    place = strchr(text + strlen("s3://"), '/');
+    return place == NULL ? "" : place + 1;
+}
+
+/* An object of which nothing is known: whole, and from then on it has to stay the same. */
+static gp_status object_learn(gp_objects *objects, object_facts *facts, const char *key, gp_buffer *out,
+                              gp_error *err)
+{
+    gp_s3_range range = { .key = key, .bytes = GP_S3_REST };
+    gp_status status = gp_s3_read(objects->s3, &range, out, err);
+    gp_object_id id;
+
+    if (status != GP_OK || range.tag == 0)
+        return status;
+    pthread_mutex_lock(&objects->lock);
+    if (atomic_load(&facts->tag) == 0) {
+        facts->bytes = out->bytes;
+        atomic_store(&facts->tag, range.tag);
+    }
+    pthread_mutex_unlock(&objects->lock);
+    gp_objects_id(objects, &id, key, range.tag, 0);
+    gp_object_cache_put(objects->cache, &id, out->data, out->bytes);
+    return GP_OK;
+}
+
+static gp_status object_fetch(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
+                              gp_error *err)
+{
+    const gp_image_list *list = objects->list;
+    object_facts *facts = &objects->facts[objects->of_places ? list->entries[index].place : index];
+    char text[GP_IMAGE_NAME_BYTES_MAX * 2];
+    gp_s3_range range = { .key = key_of(objects, index, text), .tag = atomic_load(&facts->tag) };
+
+    if (range.tag == 0 && !objects->of_places)
+        return object_learn(objects, facts, range.key, out, err);
+    range.object_bytes = facts->bytes;
+    range.bytes = objects->of_places ? list->sizes[index] : facts->bytes;
+    range.offset = objects->of_places ? list->offsets[index] : 0;
+    if (range.bytes > GP_IMAGE_FILE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", text,
+                       (unsigned long long)range.bytes, GP_IMAGE_FILE_BYTES_MAX);
+    range.bytes = range.bytes < bytes_max ? range.bytes : bytes_max;
+    return gp_objects_read(objects, &range, false, out, err);
+}
+
+static gp_status ahead_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
+{
+    return object_fetch(context, number, UINT64_MAX, out, err);
+}
+
+gp_status gp_objects_start(gp_objects *objects, const gp_image_list *list, gp_error *err)
+{
+    objects->list = list;
+    return gp_ahead_new(&objects->ahead, CONNECTIONS, AHEAD_MAX, GP_IMAGE_FILE_BYTES_MAX, AHEAD_BYTES_MAX,
+                        ahead_fetch, objects, err);
+}
+
+void gp_objects_want(gp_objects *objects, const uint32_t *indices, uint32_t count)
+{
+    gp_ahead_want(objects->ahead, indices, count);
+}
+
+gp_status gp_objects_take(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
+                          gp_error *err)
+{
+    bool there;
+    gp_status status = gp_ahead_take(objects->ahead, index, &there, out, err);
+
+    return there ? status : object_fetch(objects, index, bytes_max, out, err);
+}

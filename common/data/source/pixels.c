@@ -1,0 +1,531 @@
+/* pixels.c -- images with a class for each pixel: two directories, paired by name.
+ *
+ *   images               labels                      parts
+ *   SOURCE/PART          SOURCE/PARTannot            train, val, test
+ *   SOURCE/PART          SOURCE/PART_labels
+ *   SOURCE/PART/images   SOURCE/PART/labels
+ *   SOURCE/images/PART   SOURCE/labels/PART
+ *   SOURCE/images        SOURCE/labels               none: all is for training
+ *
+ * The directories may be members of tar archives (tar_store.c) or in S3 (s3_list.c).
+ *
+ * A label image is a PNG whose numbers (palette or grey) are line numbers of SOURCE/classes.csv from 0, or one in the
+ * colours that stand there:  name[,red,green,blue].  Lines named void, ignore, unlabelled are no class: their pixels, and
+ * the number 255, are ignored.  The classes are the other lines, in order. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/format/csv.h"
+#include "common/data/source/image_store.h"
+#include "common/data/source/objects.h"
+#include "common/data/s3/s3_source.h"
+
+typedef struct layout {
+    const char *images, *labels; /* below SOURCE; %s is the part */
+} layout;
+
+static const layout divided[] = {
+    { "%s", "%sannot" },
+    { "%s", "%s_labels" },
+    { "%s/images", "%s/labels" },
+    { "images/%s", "labels/%s" },
+};
+static const layout whole = { "images", "labels" };
+
+static const char *const part_order[][5] = {
+    [GP_DATA_TRAIN] = { "train", NULL },
+    [GP_DATA_TEST] = { "val", "validation", "valid", "test", NULL },
+    [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", "train" },
+};
+
+/* A label image of an image NAME.jpg is NAME.png with one of these before the dot. */
+static const char *const label_endings[] = { "", "_L", "_mask", "_label", "_labels", NULL };
+
+/* CamVid in the form of SegNet's authors (Badrinarayanan et al., 2017) comes without such a file. */
+static const char camvid_classes[] =
+    "Sky,128,128,128\nBuilding,128,0,0\nPole,192,192,128\nRoad,128,64,128\nPavement,60,40,222\n"
+    "Tree,128,128,0\nSignSymbol,192,128,128\nFence,64,64,128\nCar,64,0,128\nPedestrian,64,64,0\n"
+    "Bicyclist,0,128,192\nVoid,0,0,0\n";
+
+/* ---- where things are ---- */
+
+enum { FOLDER_BYTES = 64 };
+
+/* The formats are those above. */
+static void folder_format(char folder[FOLDER_BYTES], const char *format, const char *part)
+{
+    snprintf(folder, FOLDER_BYTES, format, part);
+}
+
+/* Whether both folders of a layout's part are there; what they are called. */
+static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+                    const layout *l, const char *part)
+{
+    folder_format(images, l->images, part);
+    folder_format(labels, l->labels, part);
+    return place->has(place->context, images) && place->has(place->context, labels);
+}
+
+/* The layout of the place, NULL: none.  Any part tells. */
+static const layout *layout_find(const gp_pixels_place *place)
+{
+    char images[FOLDER_BYTES], labels[FOLDER_BYTES];
+
+    for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
+        for (int k = 0; k < 5; k++)
+            if (part_is(images, labels, place, &divided[i], part_order[GP_DATA_GIVEN][k]))
+                return &divided[i];
+    return part_is(images, labels, place, &whole, "") ? &whole : NULL;
+}
+
+bool gp_pixels_is_at(const gp_pixels_place *place)
+{
+    return layout_find(place) != NULL;
+}
+
+static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+                           gp_data_role role, gp_error *err)
+{
+    const layout *l = layout_find(place);
+
+    if (l == &whole && role != GP_DATA_TEST && part_is(images, labels, place, l, ""))
+        return GP_OK;
+    for (int k = 0; l != NULL && l != &whole && k < 5 && part_order[role][k] != NULL; k++)
+        if (part_is(images, labels, place, l, part_order[role][k]))
+            return GP_OK;
+    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images beside them", place->root,
+                   role == GP_DATA_TRAIN ? "training" : "test");
+}
+
+/* ---- on disk ---- */
+
+static bool is_directory(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+static bool path_join(char path[PATH_MAX], const char *directory, const char *name)
+{
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX;
+}
+
+static bool disk_has(void *context, const char *folder)
+{
+    char path[PATH_MAX];
+
+    return path_join(path, context, folder) && is_directory(path);
+}
+
+static gp_status disk_list(void *context, gp_image_list *list, const char *folder,
+                           const gp_store_options *options, gp_error *err)
+{
+    char path[PATH_MAX];
+
+    gp_image_list_init(list);
+    return path_join(path, context, folder)
+               ? gp_folder_list_all(list, path, options, err)
+               : gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", (const char *)context);
+}
+
+static gp_status disk_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
+{
+    (void)context;
+    (void)file;
+    return gp_csv_open(csv, path, err);
+}
+
+static gp_status disk_finish(void *context, gp_image_list *list, gp_error *err)
+{
+    (void)context;
+    (void)list;
+    (void)err;
+    return GP_OK;
+}
+
+static gp_pixels_place disk_place(const char *directory)
+{
+    return (gp_pixels_place){ .root = directory,
+                              .context = (void *)(uintptr_t)directory,
+                              .has = disk_has,
+                              .list = disk_list,
+                              .read = disk_read,
+                              .finish = disk_finish };
+}
+
+bool gp_pixels_is(const char *directory)
+{
+    const gp_pixels_place place = disk_place(directory);
+
+    return gp_pixels_is_at(&place);
+}
+
+/* ---- classes ---- */
+
+static bool is_void(const char *name)
+{
+    static const char *const names[] = { "void", "ignore", "ignored", "unlabelled", "unlabeled" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The three numbers of a colour. */
+static bool colour_parse(uint8_t colour[3], char *const fields[3])
+{
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        long value = strtol(fields[i], &end, 10);
+
+        while (*end == ' ')
+            end++;
+        if (end == fields[i] || *end != '\0' || value < 0 || value > 255)
+            return false;
+        colour[i] = (uint8_t)value;
+    }
+    return true;
+}
+
+/* One line: a value of the label images, and a class unless it is void. */
+static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const gp_csv *csv,
+                            const gp_csv_row *row, gp_error *err)
+{
+    uint32_t value = labels->value_count;
+    bool colour = row->count == 4 && colour_parse(labels->colours[value], row->fields + 1);
+
+    if (row->first && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
+        return GP_OK; /* the header */
+    if (row->count != 1 && !colour)
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s: line %u is neither a name nor name,red,green,blue (0 to 255 each)", csv->name,
+                       row->line);
+    if (value > 0 && colour != labels->coloured)
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %s colour, unlike those before it", csv->name,
+                       row->line, colour ? "a" : "no");
+    if (value == GP_PIXEL_CLASSES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d lines", csv->name, GP_PIXEL_CLASSES_MAX);
+    labels->coloured = colour;
+    labels->value_count++;
+    labels->meaning[value] = GP_PIXEL_NONE;
+    if (is_void(row->fields[0]))
+        return GP_OK;
+    labels->meaning[value] = (uint8_t)list->class_count;
+    return gp_image_list_add_class(list, row->fields[0], err);
+}
+
+static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, gp_error *err)
+{
+    gp_csv_row row;
+    gp_status status;
+
+    for (;;) {
+        status = gp_csv_next(csv, &row, err);
+        if (status != GP_OK || row.count == 0)
+            break;
+        status = class_take(labels, list, csv, &row, err);
+        if (status != GP_OK)
+            break;
+    }
+    if (status == GP_OK && list->class_count == 0)
+        status = gp_fail(err, GP_ECORRUPT, "%s names no class", csv->name);
+    return status;
+}
+
+/* Return whether the last name of a path, links followed, is camvid or camvid.tar. */
+static bool is_camvid(const char *root)
+{
+    char *real = realpath(root, NULL);
+    const char *path = real != NULL ? real : root, *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    const bool is = strcasecmp(name, "camvid") == 0 || strcasecmp(name, "camvid.tar") == 0;
+
+    free(real);
+    return is;
+}
+
+/* The class file of a place, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
+static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_place *place, gp_error *err)
+{
+    static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
+    gp_status status = GP_ENOENT;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
+        status = path_join(path, place->root, names[i])
+                     ? place->read(place->context, csv, names[i], path, err)
+                     : GP_ENOENT;
+    if (status == GP_ENOENT && is_camvid(place->root)) {
+        char *text = gp_strdup(camvid_classes);
+
+        strcpy(path, "CamVid");
+        if (text == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", place->root);
+        gp_csv_init(csv, path, text, sizeof(camvid_classes) - 1);
+        status = GP_OK;
+    }
+    return status;
+}
+
+/* What is in the file, which is closed; path: what it is called. */
+static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, const char *path,
+                              gp_error *err)
+{
+    gp_status status = classes_take(labels, list, csv, err);
+
+    gp_csv_close(csv);
+    labels->owned = gp_strdup(path);
+    labels->classes_path = labels->owned;
+    if (status == GP_OK && labels->owned == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", path);
+    return status;
+}
+
+gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+                               gp_error *err)
+{
+    char path[PATH_MAX] = "";
+    gp_csv csv;
+    gp_status status = classes_find(&csv, path, place, err);
+
+    return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
+}
+
+gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *path, gp_error *err)
+{
+    const gp_pixels_place place = disk_place(path);
+    gp_csv csv;
+    gp_status status;
+
+    if (gp_s3_is(path))
+        return gp_s3_pixels_classes(labels, list, path, err);
+    if (is_directory(path))
+        return gp_pixels_classes_at(labels, list, &place, err);
+    status = gp_csv_open(&csv, path, err);
+    if (status == GP_ENOENT)
+        return gp_fail(err, GP_EIO, "there is no class file %s", path);
+    return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
+}
+
+static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+                              gp_error *err)
+{
+    gp_status status = gp_pixels_classes_at(labels, list, place, err);
+
+    return status != GP_ENOENT
+               ? status
+               : gp_fail(err, GP_ENOENT,
+                         "%s has pixel labels, but no classes.csv that says what they mean; write one line "
+                         "for each "
+                         "number from 0: name or name,red,green,blue; a line named void is ignored",
+                         place->root);
+}
+
+/* ---- pairs ---- */
+
+/* Write the path of an image below its directory, up to the last dot.
+ *   root  bytes before that: of the place, or of the name of an archive's member */
+static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t index, size_t root)
+{
+    const char *name = gp_image_list_name(list, index), *dot = strrchr(name, '.');
+
+    if (list->offsets != NULL)
+        snprintf(stem, PATH_MAX, "%.*s", (int)(dot - name - (ptrdiff_t)root), name + root);
+    else
+        snprintf(stem, PATH_MAX, "%s/%.*s", gp_image_list_place(list, list->entries[index].place) + root,
+                 (int)(dot - name), name);
+}
+
+typedef struct pair_search {
+    const gp_image_list *list; /* label images */
+    size_t root;
+    uint32_t *order; /* [list->count]: their indices, in the order of their stems */
+    char stem[2][PATH_MAX];
+} pair_search;
+
+static int pair_compare(const void *left, const void *right, void *context)
+{
+    pair_search *search = context;
+
+    stem_copy(search->stem[0], search->list, *(const uint32_t *)left, search->root);
+    stem_copy(search->stem[1], search->list, *(const uint32_t *)right, search->root);
+    return strcmp(search->stem[0], search->stem[1]);
+}
+
+/* Return the index of the label image of a stem; UINT32_MAX: there is none. */
+static uint32_t label_find(pair_search *search, const char *stem)
+{
+    char wanted[PATH_MAX];
+
+    for (const char *const *ending = label_endings; *ending != NULL; ending++) {
+        uint32_t low = 0, high = search->list->count;
+
+        if ((size_t)snprintf(wanted, sizeof(wanted), "%s%s", stem, *ending) >= sizeof(wanted))
+            return UINT32_MAX;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            int order;
+
+            stem_copy(search->stem[0], search->list, search->order[middle], search->root);
+            order = strcmp(wanted, search->stem[0]);
+            if (order == 0)
+                return search->order[middle];
+            if (order < 0)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Keep the images of a list whose indices are given, in that order; several may be the same. */
+static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_t count, gp_error *err)
+{
+    gp_image_entry *entries = gp_calloc(count + 1, sizeof(*entries));
+    uint64_t *offsets = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*offsets));
+    uint32_t *sizes = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*sizes));
+    int32_t *labels = gp_calloc(count + 1, sizeof(*labels));
+
+    if (entries == NULL || labels == NULL || (list->offsets != NULL && (offsets == NULL || sizes == NULL))) {
+        gp_free(entries);
+        gp_free(offsets);
+        gp_free(sizes);
+        gp_free(labels);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u images", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        entries[i] = list->entries[index[i]];
+        labels[i] = list->labels[index[i]];
+        if (offsets != NULL) {
+            offsets[i] = list->offsets[index[i]];
+            sizes[i] = list->sizes[index[i]];
+        }
+    }
+    gp_free(list->entries);
+    gp_free(list->offsets);
+    gp_free(list->sizes);
+    gp_free(list->labels);
+    list->entries = entries;
+    list->offsets = offsets;
+    list->sizes = sizes;
+    list->labels = labels;
+    list->count = list->capacity = count;
+    return GP_OK;
+}
+
+/* Find the pairs: kept receives the indices of images, paired those of their label images. An image without one is an
+ * error, or it is left out. */
+static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t images_root, uint32_t *kept,
+                            uint32_t *paired, uint32_t *count, const gp_store_options *options, gp_error *err)
+{
+    const gp_image_list *labels = search->list;
+    char stem[PATH_MAX];
+    gp_error said;
+
+    for (uint32_t i = 0; i < labels->count; i++)
+        search->order[i] = i;
+    if (labels->count > 1)
+        qsort_r(search->order, labels->count, sizeof(*search->order), pair_compare, search);
+    for (uint32_t i = 0; i < images->count; i++) {
+        const char *place = gp_image_list_place(images, images->entries[i].place);
+
+        stem_copy(stem, images, i, images_root);
+        const uint32_t label = label_find(search, stem);
+
+        if (label != UINT32_MAX) {
+            kept[*count] = i;
+            paired[(*count)++] = label;
+        } else if (options->on_bad == GP_BAD_SKIP) {
+            gp_fail(&said, GP_ENOENT, "%s/%s has no label image", place, gp_image_list_name(images, i));
+            gp_image_list_leave_out(images, said.message);
+            images->others++;
+        } else {
+            return gp_fail(err, GP_ENOENT,
+                           "%s/%s has no label image; it is looked for under the same name in %s", place,
+                           gp_image_list_name(images, i),
+                           labels->count == 0 ? "a directory that has none" : gp_image_list_place(labels, 0));
+        }
+    }
+    return GP_OK;
+}
+
+/* Bring the label images into the order of the images. */
+static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t images_root,
+                            size_t labels_root, const gp_store_options *options, gp_error *err)
+{
+    pair_search *search = gp_calloc(1, sizeof(*search));
+    uint32_t *order = gp_calloc((size_t)labels->count + 1, sizeof(*order));
+    uint32_t *kept = gp_calloc((size_t)images->count + 1, 2 * sizeof(*kept)), count = 0;
+    gp_status status = GP_OK;
+
+    if (search == NULL || order == NULL || kept == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %u pairs of images", images->count);
+    if (status == GP_OK) {
+        uint32_t *paired = kept + images->count + 1;
+
+        *search = (pair_search){ .list = labels, .root = labels_root, .order = order };
+        status = pairs_find(images, search, images_root, kept, paired, &count, options, err);
+        if (status == GP_OK)
+            status = images_keep(images, kept, count, err);
+        if (status == GP_OK)
+            status = images_keep(labels, paired, count, err);
+    }
+    gp_free(search);
+    gp_free(order);
+    gp_free(kept);
+    return status;
+}
+
+gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
+{
+    size_t root = strlen(place->root) + 1;
+    char images[FOLDER_BYTES], label_images[FOLDER_BYTES];
+    gp_image_list list;
+    gp_pixel_labels labels = { 0 };
+    gp_status status;
+
+    gp_image_list_init(&list);
+    gp_image_list_init(&labels.list);
+    status = part_find(images, label_images, place, role, err);
+    if (status == GP_OK)
+        status = place->list(place->context, &list, images, options, err);
+    if (status == GP_OK)
+        status = place->list(place->context, &labels.list, label_images, options, err);
+    if (status == GP_OK)
+        status = classes_read(&labels, &list, place, err);
+    if (status == GP_OK && list.offsets != NULL)
+        root = place->member_root;
+    if (status == GP_OK)
+        status =
+            pairs_make(&list, &labels.list, root + strlen(images), root + strlen(label_images), options, err);
+    if (status == GP_OK && list.count == 0)
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s/%s", place->root,
+                         images);
+    if (status == GP_OK)
+        status = place->finish(place->context, &list, err);
+    if (status == GP_OK)
+        status = place->finish(place->context, &labels.list, err);
+    if (status != GP_OK) {
+        gp_image_list_deinit(&list);
+        gp_pixel_labels_deinit(&labels);
+        return status;
+    }
+    return gp_image_store_open(out, "pixels", place->root, &list, &labels, options, err);
+}
+
+gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
+                         const gp_store_options *options, gp_error *err)
+{
+    const gp_pixels_place place = disk_place(directory);
+
+    return gp_pixels_open_at(out, &place, role, options, err);
+}

@@ -1,0 +1,393 @@
+/* tar_list.c -- images inside tar archives as a list: [...]/[train|test/]CLASS/.../NAME.jpg. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/image/image.h"
+#include "common/data/source/image_store.h"
+#include "common/data/format/tar.h"
+
+#define LINKS_BYTES_MAX ((size_t)4 << 30)
+
+/* A name without the "./" that many archives put in front. */
+static const char *plain_name(const char *name)
+{
+    while (strncmp(name, "./", 2) == 0)
+        name += 2;
+    return name;
+}
+
+static gp_status link_add(gp_tar_index *index, const char *name, const char *target, gp_error *err)
+{
+    gp_tar_link link = { .name = index->text.bytes, .place = index->place };
+    gp_status status = gp_buffer_append(&index->text, name, strlen(name) + 1, err);
+
+    link.target = index->text.bytes;
+    if (status == GP_OK)
+        status = gp_buffer_append(&index->text, target, strlen(target) + 1, err);
+    return status == GP_OK ? gp_buffer_append(&index->links, &link, sizeof(link), err) : status;
+}
+
+static void link_leave_out(gp_image_list *list, const char *archive, const char *name, const char *target,
+                           const char *cause)
+{
+    gp_error said;
+
+    gp_fail(&said, GP_ENOENT, "%s: %.80s is a link to %.80s%s", archive, name, target, cause);
+    gp_image_list_leave_out(list, said.message);
+}
+
+enum { REPORT_EACH = 256 };
+
+gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *err)
+{
+    gp_tar_index *index = context;
+    const char *name = plain_name(entry->name), *slash = strrchr(name, '/');
+    const char *last = slash == NULL ? name : slash + 1;
+
+    if (index->archive_bytes > 0 && index->all.count % REPORT_EACH == 0)
+        gp_progress_report(index->progress, "listing", NULL, entry->offset, index->archive_bytes);
+    if (*last == '.' || !gp_image_list_wants(last)) {
+        index->all.others += entry->link == NULL;
+        return GP_OK;
+    }
+    if (entry->symbolic)
+        link_leave_out(&index->all, gp_image_list_place(&index->all, index->place), name, entry->link,
+                       "; symbolic links in archives are not followed");
+    else if (entry->link != NULL)
+        return link_add(index, name, plain_name(entry->link), err);
+    if (entry->link != NULL)
+        return GP_OK;
+    if (entry->bytes > GP_IMAGE_FILE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", name,
+                       (unsigned long long)entry->bytes, GP_IMAGE_FILE_BYTES_MAX);
+    return gp_image_list_add_member(&index->all, index->place, name, -1, entry->offset,
+                                    (uint32_t)entry->bytes, err);
+}
+
+static int member_compare(const gp_image_list *all, uint32_t index, uint32_t place, const char *name)
+{
+    uint32_t own = all->entries[index].place;
+
+    return own != place ? (own < place ? -1 : 1) : strcmp(gp_image_list_name(all, index), name);
+}
+
+/* Order members by archive and name; equal names by their position. */
+static int member_order(const void *left, const void *right, void *list)
+{
+    const gp_image_list *all = list;
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    int order = member_compare(all, a, all->entries[b].place, gp_image_list_name(all, b));
+
+    return order != 0 ? order : (a < b ? -1 : 1);
+}
+
+/* Return the last of the sorted members that has this archive and name. UINT32_MAX: not found. */
+static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, uint32_t count, uint32_t place,
+                            const char *name)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (member_compare(all, sorted[middle], place, name) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && member_compare(all, sorted[low - 1], place, name) == 0 ? sorted[low - 1] : UINT32_MAX;
+}
+
+/* Add each hard link as a member that has its target's contents. */
+static gp_status links_resolve(gp_tar_index *index, gp_error *err)
+{
+    gp_image_list *all = &index->all;
+    const gp_tar_link *links = (const gp_tar_link *)(const void *)index->links.data;
+    const size_t link_count = index->links.bytes / sizeof(*links);
+    const uint32_t count = all->count;
+    uint32_t *sorted = link_count == 0 ? NULL : gp_calloc(count + 1, sizeof(*sorted));
+    gp_status status = GP_OK;
+
+    if (link_count == 0)
+        return GP_OK;
+    if (sorted == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %u images", count);
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i] = i;
+    qsort_r(sorted, count, sizeof(*sorted), member_order, all);
+    for (size_t i = 0; i < link_count && status == GP_OK; i++) {
+        const char *name = (const char *)index->text.data + links[i].name;
+        const char *target = (const char *)index->text.data + links[i].target;
+        uint32_t found = member_find(all, sorted, count, links[i].place, target);
+
+        if (found == UINT32_MAX)
+            link_leave_out(all, gp_image_list_place(all, links[i].place), name, target,
+                           ", which is not an image in the archive");
+        else
+            status = gp_image_list_add_member(all, links[i].place, name, -1, all->offsets[found],
+                                              all->sizes[found], err);
+    }
+    gp_free(sorted);
+    return status;
+}
+
+static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *err)
+{
+    size_t bytes;
+    int fd;
+    gp_status status = gp_file_open(&fd, &bytes, path, SIZE_MAX, err);
+
+    if (status != GP_OK)
+        return status;
+    index->archive_bytes = bytes;
+    status = gp_image_list_add_place(&index->all, path, &index->place, err);
+    if (status == GP_OK)
+        status = gp_tar_walk(fd, path, gp_tar_index_take, index, err);
+    close(fd);
+    return status;
+}
+
+static int is_archive(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+
+    return entry->d_name[0] != '.' && dot != NULL && strcasecmp(dot, ".tar") == 0;
+}
+
+/* By bytes; alphasort() would ask the locale. */
+static int archive_order(const struct dirent **left, const struct dirent **right)
+{
+    return strcmp((*left)->d_name, (*right)->d_name);
+}
+
+bool gp_tar_is(const char *path)
+{
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+    bool found = false;
+
+    while (directory != NULL && !found && (entry = readdir(directory)) != NULL)
+        found = is_archive(entry);
+    if (directory != NULL)
+        closedir(directory);
+    return found;
+}
+
+/* One archive, or all of a directory in the order of their names. */
+static gp_status archives_take(void *context, gp_tar_index *index, gp_error *err)
+{
+    const char *source = context;
+    struct dirent **entries = NULL;
+    char path[PATH_MAX];
+    int count;
+    gp_status status = GP_OK;
+
+    if (!gp_tar_is(source))
+        return archive_take(index, source, err);
+    count = scandir(source, &entries, is_archive, archive_order);
+    if (count < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot list %s", source);
+    for (int i = 0; i < count; i++) {
+        if (status == GP_OK &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", source, entries[i]->d_name) >= sizeof(path))
+            status = gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", source);
+        if (status == GP_OK)
+            status = archive_take(index, path, err);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* ---- parts and classes ---- */
+
+static const char *const part_names[3][5] = {
+    [GP_DATA_TRAIN] = { "train", NULL },
+    [GP_DATA_TEST] = { "val", "validation", "valid", "test", NULL },
+    [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", NULL },
+};
+
+/* Whether the name's first component is this one. */
+static bool begins_with(const char *name, const char *component)
+{
+    size_t length = strlen(component);
+
+    return strncmp(name, component, length) == 0 && name[length] == '/';
+}
+
+static bool begins_with_part(const char *name)
+{
+    bool part = begins_with(name, part_names[GP_DATA_TRAIN][0]);
+
+    for (int i = 0; part_names[GP_DATA_TEST][i] != NULL; i++)
+        part |= begins_with(name, part_names[GP_DATA_TEST][i]);
+    return part;
+}
+
+/* Bytes of the directories that all names begin with and that are neither a part nor the class. */
+static size_t root_find(const gp_image_list *all)
+{
+    size_t root = 0;
+
+    for (;;) {
+        const char *first = gp_image_list_name(all, 0) + root;
+        const char *slash = strchr(first, '/');
+        size_t length = slash == NULL ? 0 : (size_t)(slash - first) + 1;
+
+        if (length == 0 || begins_with_part(first) || strchr(first + length, '/') == NULL)
+            return root;
+        for (uint32_t i = 1; i < all->count; i++)
+            if (strncmp(gp_image_list_name(all, i) + root, first, length) != 0 ||
+                strchr(gp_image_list_name(all, i) + root + length, '/') == NULL)
+                return root;
+        root += length;
+    }
+}
+
+static bool has_part(const gp_image_list *all, size_t root, const char *part)
+{
+    for (uint32_t i = 0; i < all->count; i++)
+        if (begins_with(gp_image_list_name(all, i) + root, part))
+            return true;
+    return false;
+}
+
+/* The part for the role: "" = there are no parts, NULL = none of that role. */
+static const char *part_find(const gp_image_list *all, size_t root, gp_data_role role)
+{
+    bool divided = true;
+
+    for (uint32_t i = 0; i < all->count && divided; i++) {
+        const char *name = gp_image_list_name(all, i) + root, *slash = strchr(name, '/');
+
+        divided = begins_with_part(name) && slash != NULL && strchr(slash + 1, '/') != NULL;
+    }
+    if (!divided)
+        return role == GP_DATA_TEST ? NULL : "";
+    for (int i = 0; part_names[role][i] != NULL; i++)
+        if (has_part(all, root, part_names[role][i]))
+            return part_names[role][i];
+    return role == GP_DATA_GIVEN ? "train" : NULL;
+}
+
+/* A member's class: the first directory behind root and part. */
+static gp_status member_label(gp_image_list *list, const char *name, size_t skipped, const char *archive,
+                              int32_t *label, gp_error *err)
+{
+    char class[NAME_MAX + 1];
+    const char *from = name + skipped, *slash = strchr(from, '/');
+
+    if (slash == NULL || slash == from || (size_t)(slash - from) >= sizeof(class))
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s: %.200s is in no class folder; images are looked for as CLASS/NAME.jpg", archive,
+                       name);
+    memcpy(class, from, (size_t)(slash - from));
+    class[slash - from] = '\0';
+    return gp_image_list_class_of(list, class, label, err);
+}
+
+/* The role's members with their classes; all of training's members say which classes there are. */
+static gp_status members_label(gp_image_list *list, const gp_image_list *all, size_t root, const char *part,
+                               gp_error *err)
+{
+    bool train = part[0] != '\0' && strcmp(part, "train") != 0 && has_part(all, root, "train");
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < all->place_count && status == GP_OK; i++) {
+        uint32_t place;
+
+        status = gp_image_list_add_place(list, gp_image_list_place(all, i), &place, err);
+    }
+    for (uint32_t i = 0; i < all->count && status == GP_OK; i++) {
+        const char *name = gp_image_list_name(all, i),
+                   *archive = gp_image_list_place(all, all->entries[i].place);
+        bool ours = part[0] == '\0' || begins_with(name + root, part);
+        size_t part_bytes = part[0] == '\0' ? 0 : strlen(ours ? part : "train") + 1;
+        int32_t label;
+
+        if (!ours && !(train && begins_with(name + root, "train")))
+            continue;
+        status = member_label(list, name, root + part_bytes, archive, &label, err);
+        if (status == GP_OK && ours)
+            status = gp_image_list_add_member(list, all->entries[i].place, name, label, all->offsets[i],
+                                              all->sizes[i], err);
+    }
+    return status;
+}
+
+/* Read the archives and resolve their links. */
+static gp_status index_fill(gp_tar_index *index, const char *path, const gp_progress *progress,
+                            gp_tar_fill fill, void *context, gp_error *err)
+{
+    *index = (gp_tar_index){ .progress = progress };
+    gp_image_list_init(&index->all);
+    gp_buffer_init(&index->links, LINKS_BYTES_MAX);
+    gp_buffer_init(&index->text, LINKS_BYTES_MAX);
+    gp_status status = fill(context, index, err);
+
+    if (status == GP_OK)
+        status = links_resolve(index, err);
+    if (status == GP_OK && index->all.count == 0)
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
+    return status;
+}
+
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress, gp_error *err)
+{
+    return index_fill(index, path, progress, archives_take, (void *)(uintptr_t)path, err);
+}
+
+void gp_tar_index_close(gp_tar_index *index)
+{
+    gp_image_list_deinit(&index->all);
+    gp_buffer_deinit(&index->links);
+    gp_buffer_deinit(&index->text);
+}
+
+size_t gp_tar_index_root(const gp_tar_index *index)
+{
+    return root_find(&index->all);
+}
+
+gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char *path, gp_data_role role,
+                            gp_error *err)
+{
+    const size_t root = root_find(&index->all);
+    const char *part = part_find(&index->all, root, role);
+    gp_status status = GP_OK;
+
+    gp_image_list_init(list);
+    if (part == NULL)
+        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", path,
+                       role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
+    status = members_label(list, &index->all, root, part, err);
+    if (status == GP_OK)
+        status = gp_image_list_sort_classes(list, err);
+    list->others = index->all.others;
+    list->left_out = index->all.left_out;
+    list->left_out_first = index->all.left_out_first;
+    index->all.left_out_first = NULL;
+    if (status == GP_OK)
+        gp_image_list_trim(list);
+    return status;
+}
+
+gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
+                           void *context, gp_error *err)
+{
+    gp_tar_index index;
+    gp_status status = index_fill(&index, path, NULL, fill, context, err);
+
+    gp_image_list_init(list);
+    if (status == GP_OK)
+        status = gp_tar_index_list(list, &index, path, role, err);
+    gp_tar_index_close(&index);
+    return status;
+}

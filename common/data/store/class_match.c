@@ -1,0 +1,165 @@
+#include "common/data/store/class_match.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+/* What an error message has room for. */
+enum { LISTED = 4, NAME_BYTES = 20, LIST_BYTES = 160 };
+
+static bool names_are_numbers(const char *const *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char number[16];
+
+        snprintf(number, sizeof(number), "%u", i);
+        if (strcmp(names[i], number) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Return the place of a name; -1: it is not there. Looks at `near` first, where it mostly is. */
+static int32_t name_find(const char *const *names, uint32_t count, const char *name, uint32_t near)
+{
+    if (near < count && strcmp(names[near], name) == 0)
+        return (int32_t)near;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+bool gp_class_names_equal(const char *const *a, uint32_t a_count, const char *const *b, uint32_t b_count)
+{
+    for (uint32_t i = 0; a_count == b_count && i < a_count; i++)
+        if (name_find(b, b_count, a[i], i) < 0)
+            return false;
+    return a_count == b_count;
+}
+
+char *gp_class_names_format(char *text, size_t bytes, const char *const *names, uint32_t count,
+                            const char *const *but, uint32_t but_count)
+{
+    uint32_t total = 0, listed = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        if (but != NULL && name_find(but, but_count, names[i], i) >= 0)
+            continue;
+        total++;
+        if (listed == LISTED || used + NAME_BYTES + sizeof(" and 65536 others") > bytes)
+            continue;
+        listed++;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%.*s", listed == 1 ? "" : ", ", NAME_BYTES,
+                                 names[i]);
+    }
+    if (total > listed && used < bytes)
+        snprintf(text + used, bytes - used, " and %u other%s", total - listed,
+                 total - listed == 1 ? "" : "s");
+    return text;
+}
+
+/* The data have a class that no output has. */
+static gp_status match_unknown(const gp_store_info *info, const char *const *names, uint32_t count,
+                               gp_error *err)
+{
+    char unknown[LIST_BYTES], known[LIST_BYTES];
+
+    return gp_fail(
+        err, GP_EINVAL,
+        "%.80s has classes that the model does not know: %s; it knows %s; give data with these classes "
+        "only (folders, or a list FILE.csv), train a new head (train --pretrained MODEL --classes auto), "
+        "or leave the labels out (predict --ignore-labels)",
+        info->source,
+        gp_class_names_format(unknown, sizeof(unknown), info->class_names, info->class_count, names, count),
+        gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
+}
+
+/* Named classes and another number of outputs without names. */
+static gp_status match_ambiguous(const gp_store_info *info, uint32_t count, gp_error *err)
+{
+    char list[LIST_BYTES];
+
+    return gp_fail(
+        err, GP_EINVAL,
+        "%.100s has %u classes (%s) and the model %u outputs without names, so nothing says which "
+        "output is which class; name the outputs (net edit MODEL --class-names A,B,... -o OUT.onnx), or "
+        "leave the labels out (predict --ignore-labels)",
+        info->source, info->class_count,
+        gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0), count);
+}
+
+gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info *info, const bool *empty,
+                         const char *const *names, uint32_t count, gp_error *err)
+{
+    const bool unnamed = names == NULL || names_are_numbers(names, count);
+    const bool unlabelled = info->class_count == 1 && strcmp(info->class_names[0], GP_CLASS_NONE) == 0;
+    bool found = names != NULL;
+
+    if (by_number != NULL)
+        *by_number = false;
+    for (uint32_t i = 0; i < info->class_count; i++)
+        numbers[i] = (int32_t)i;
+    if (unlabelled)
+        return GP_OK;
+    if (names_are_numbers(info->class_names, info->class_count))
+        return info->class_count <= count
+                   ? GP_OK
+                   : gp_fail(err, GP_EINVAL,
+                             "the labels of %.100s go from 0 to %u, and the model has %u classes; give data "
+                             "with labels below %u",
+                             info->source, info->class_count - 1, count, count);
+    for (uint32_t i = 0; i < info->class_count && found; i++) {
+        numbers[i] = name_find(names, count, info->class_names[i], i);
+        found = numbers[i] >= 0 || (empty != NULL && empty[i]);
+    }
+    if (found)
+        return GP_OK;
+    if (!unnamed)
+        return match_unknown(info, names, count, err);
+    if (info->class_count != count)
+        return match_ambiguous(info, count, err);
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = (int32_t)i;
+    if (by_number != NULL)
+        *by_number = true;
+    return GP_OK;
+}
+
+gp_status gp_class_list_read(gp_class_list *out, const char *json, size_t bytes, gp_error *err)
+{
+    gp_class_list list = { 0 };
+
+    *out = list;
+    if (json == NULL)
+        return GP_OK;
+    gp_status status = gp_json_parse(&list.document, json, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    const size_t count = gp_json_is_array(list.document) ? gp_json_count(list.document) : 0;
+
+    if (count < 1 || count > GP_STORE_CLASSES_MAX)
+        status = gp_fail(err, GP_EINVAL, "class names must be a list of 1 to %d texts (got %zu)",
+                         GP_STORE_CLASSES_MAX, count);
+    else if ((list.names = gp_calloc(count, sizeof(*list.names))) == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %zu class names", count);
+    for (size_t i = 0; status == GP_OK && i < count; i++)
+        list.names[i] = gp_json_text(gp_json_element(list.document, i), "");
+    list.count = (uint32_t)count;
+    if (status == GP_OK)
+        *out = list;
+    else
+        gp_class_list_deinit(&list);
+    return status;
+}
+
+void gp_class_list_deinit(gp_class_list *list)
+{
+    gp_free(list->names);
+    gp_json_free(list->document);
+    *list = (gp_class_list){ 0 };
+}

@@ -1,0 +1,298 @@
+#include "common/data/store/subset.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/store/sampler.h"
+#include "common/data/store/store_ops.h"
+
+enum { READ_AT_ONCE = 256 };
+
+/* ---- counting ---- */
+
+/* Adds all elements of a target to the classes that occur in it. */
+static void within_count(const int32_t *at, int64_t elements, uint32_t class_count, uint64_t *within)
+{
+    uint64_t seen[GP_STORE_CLASSES_MAX / 64] = { 0 };
+
+    for (int64_t e = 0; e < elements; e++)
+        if (at[e] >= 0)
+            seen[at[e] / 64] |= (uint64_t)1 << at[e] % 64;
+    for (uint32_t k = 0; k < class_count; k++)
+        if ((seen[k / 64] >> k % 64 & 1) != 0)
+            within[k] += (uint64_t)elements;
+}
+
+static void targets_count(const gp_store_info *info, const int32_t *at, uint64_t *counts, uint64_t *within)
+{
+    for (uint32_t k = 0; k < info->target_count; k++) {
+        int64_t elements = gp_shape_count(&info->targets[k].shape);
+
+        for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < elements; e++)
+            counts[at[e] < 0 ? info->class_count : (uint32_t)at[e]]++;
+        if (info->targets[k].dtype == GP_I32 && within != NULL)
+            within_count(at, elements, info->class_count, within);
+        at += elements;
+    }
+}
+
+gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within,
+                                const gp_progress *progress, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    uint32_t at_once = gp_store_has_class(info) ? READ_AT_ONCE : 1, index[READ_AT_ONCE];
+    uint8_t *targets = gp_malloc(at_once * info->target_bytes);
+    gp_status status = GP_OK;
+
+    if (targets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for targets of %zu bytes", info->target_bytes);
+    memset(counts, 0, (info->class_count + 1) * sizeof(*counts));
+    if (within != NULL)
+        memset(within, 0, info->class_count * sizeof(*within));
+    for (uint32_t first = 0; first < info->count && status == GP_OK; first += at_once) {
+        uint32_t count = info->count - first < at_once ? info->count - first : at_once;
+
+        for (uint32_t i = 0; i < count; i++)
+            index[i] = first + i;
+        status = gp_store_read(store, index, count, NULL, targets, err);
+        for (uint32_t i = 0; i < count && status == GP_OK; i++)
+            targets_count(info, (const int32_t *)(targets + i * info->target_bytes), counts, within);
+        gp_progress_report(progress, "reading labels", "samples", (uint64_t)first + count, info->count);
+    }
+    gp_free(targets);
+    return status;
+}
+
+gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, const gp_progress *progress,
+                                 gp_error *err)
+{
+    return gp_store_count_within(store, counts, NULL, progress, err);
+}
+
+/* ---- dividing ---- */
+
+/* How many samples of a class with `count` each part gets. */
+static gp_status sizes_decide(uint32_t *size, const double *sizes, uint32_t part_count, uint64_t count,
+                              const char *class, gp_error *err)
+{
+    uint64_t left = count;
+
+    for (uint32_t p = 0; p + 1 < part_count; p++) {
+        uint64_t wanted = (uint64_t)(sizes[p] < 1 ? floor(sizes[p] * (double)count + 0.5) : sizes[p]);
+
+        if (sizes[p] < 1 && wanted == 0 && count > 1)
+            wanted = 1;
+        if (sizes[p] < 1 && wanted >= left) /* the rest is somebody's too */
+            wanted = left > 1 ? left - 1 : left;
+        if (wanted > left)
+            return gp_fail(err, GP_EINVAL, "class %s has %llu samples; %.0f of each class were asked for",
+                           class, (unsigned long long)count, sizes[p]);
+        size[p] = (uint32_t)wanted;
+        left -= wanted;
+    }
+    size[part_count - 1] = (uint32_t)left;
+    return GP_OK;
+}
+
+/* One class: its samples in a random order, the first ones to the first part. */
+static void class_split(const uint32_t *members, uint32_t count, uint64_t seed, const uint32_t *size,
+                        uint8_t *parts)
+{
+    gp_sampler sampler;
+    uint32_t part = 0, used = 0;
+
+    gp_sampler_init(&sampler, count, GP_SHUFFLE_ONCE, seed);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at;
+
+        while (used == size[part]) {
+            part++;
+            used = 0;
+        }
+        gp_sampler_get(&sampler, 0, i, 1, &at);
+        parts[members[at]] = (uint8_t)part;
+        used++;
+    }
+}
+
+static gp_status sizes_check(const double *sizes, uint32_t part_count, gp_error *err)
+{
+    double shares = 0;
+
+    for (uint32_t p = 0; p + 1 < part_count; p++) {
+        if (!(sizes[p] > 0) || sizes[p] > GP_STORE_SAMPLES_MAX ||
+            (sizes[p] >= 1 && sizes[p] != floor(sizes[p])))
+            return gp_fail(
+                err, GP_EINVAL,
+                "a part of %g; give a share between 0 and 1, or a whole number of samples of each class",
+                sizes[p]);
+        shares += sizes[p] < 1 ? sizes[p] : 0;
+    }
+    if (shares > 1)
+        return gp_fail(err, GP_EINVAL, "the shares add up to %g", shares);
+    return GP_OK;
+}
+
+/* Indices of the samples by class: those of class k begin at first[k]. */
+static void members_fill(const int32_t *labels, uint32_t count, uint32_t class_count, const uint64_t *counts,
+                         uint32_t *first, uint32_t *members)
+{
+    uint32_t at = 0;
+
+    for (uint32_t k = 0; k <= class_count; k++) {
+        first[k] = at;
+        at += (uint32_t)counts[k];
+    }
+    for (uint32_t i = 0; i < count; i++)
+        members[first[labels[i] < 0 ? class_count : (uint32_t)labels[i]]++] = i;
+    for (uint32_t k = 0; k <= class_count; k++)
+        first[k] -= (uint32_t)counts[k];
+}
+
+gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t part_count, uint64_t seed,
+                         uint8_t *parts, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    uint32_t classes = info->class_count + 1, size[GP_SPLIT_PARTS_MAX], *first, *members;
+    int32_t *labels;
+    uint64_t *counts;
+    gp_status status = sizes_check(sizes, part_count, err);
+
+    if (status != GP_OK)
+        return status;
+    if (!gp_store_has_class(info))
+        return gp_fail(err, GP_EINVAL, "%s has no class per sample to divide by", info->source);
+    first = gp_calloc(classes, sizeof(*first));
+    counts = gp_calloc(classes, sizeof(*counts));
+    members = gp_calloc(info->count, sizeof(*members));
+    labels = gp_calloc(info->count, sizeof(*labels));
+    if (first == NULL || counts == NULL || members == NULL || labels == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
+    if (status == GP_OK)
+        status = gp_store_count_classes(store, counts, NULL, err);
+    for (uint32_t i = 0; i < info->count && status == GP_OK; i++)
+        status = gp_store_read(store, &i, 1, NULL, labels + i, err);
+    if (status == GP_OK)
+        members_fill(labels, info->count, info->class_count, counts, first, members);
+    for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
+        if (counts[k] == 0)
+            continue;
+        status = sizes_decide(size, sizes, part_count, counts[k],
+                              k < info->class_count ? info->class_names[k] : "(none)", err);
+        if (status == GP_OK)
+            class_split(members + first[k], (uint32_t)counts[k], seed + k, size, parts);
+    }
+    gp_free(first);
+    gp_free(counts);
+    gp_free(members);
+    gp_free(labels);
+    return status;
+}
+
+/* ---- a part as a store ---- */
+
+typedef struct subset_store {
+    gp_store store;
+    const gp_store *whole;
+    uint32_t *index;
+} subset_store;
+
+static gp_status subset_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
+                             void *targets, gp_error *err)
+{
+    const subset_store *subset = (const subset_store *)store;
+    uint32_t mapped[READ_AT_ONCE];
+    gp_status status = GP_OK;
+
+    for (uint32_t done = 0; done < count && status == GP_OK;) {
+        uint32_t part = count - done < READ_AT_ONCE ? count - done : READ_AT_ONCE;
+
+        for (uint32_t i = 0; i < part; i++)
+            mapped[i] = subset->index[index[done + i]];
+        status =
+            gp_store_read(subset->whole, mapped, part,
+                          samples == NULL ? NULL : (uint8_t *)samples + done * store->info.sample_bytes,
+                          targets == NULL ? NULL : (uint8_t *)targets + done * store->info.target_bytes, err);
+        done += part;
+    }
+    return status;
+}
+
+static void subset_expect(const gp_store *store, const uint32_t *index, uint32_t count)
+{
+    const subset_store *subset = (const subset_store *)store;
+
+    for (uint32_t i = 0; i < count; i++)
+        gp_store_expect(subset->whole, &subset->index[index[i]], 1);
+}
+
+static void subset_name(const gp_store *store, uint32_t index, char *text, size_t bytes)
+{
+    const subset_store *subset = (const subset_store *)store;
+
+    gp_store_name(subset->whole, subset->index[index], text, bytes);
+}
+
+static bool subset_is_skipped(const gp_store *store, uint32_t index)
+{
+    const subset_store *subset = (const subset_store *)store;
+
+    return gp_store_is_skipped(subset->whole, subset->index[index]);
+}
+
+static uint64_t subset_skipped(const gp_store *store)
+{
+    return gp_store_skipped(((const subset_store *)store)->whole);
+}
+
+static void subset_close(gp_store *store)
+{
+    gp_free(((subset_store *)store)->index);
+    gp_store_deinit(store);
+    gp_free(store);
+}
+
+static const gp_store_ops subset_ops = { .read = subset_read,
+                                         .close = subset_close,
+                                         .name = subset_name,
+                                         .is_skipped = subset_is_skipped,
+                                         .skipped = subset_skipped,
+                                         .expect = subset_expect };
+
+gp_status gp_store_open_subset(gp_store **out, const gp_store *store, const uint32_t *index, uint32_t count,
+                               gp_error *err)
+{
+    gp_store_info info = *gp_store_get_info(store);
+    subset_store *subset = gp_calloc(1, sizeof(*subset));
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        if (index[i] >= info.count)
+            status = gp_fail(err, GP_EINVAL, "sample %u is wanted of %s, which has %u", index[i], info.source,
+                             info.count);
+    if (status != GP_OK || subset == NULL) {
+        gp_free(subset);
+        return status != GP_OK ? status : gp_fail(err, GP_ENOMEM, "no memory for a part of %s", info.source);
+    }
+    subset->whole = store;
+    info.count = count;
+    status = gp_store_init(&subset->store, &subset_ops, &info, err);
+    if (status == GP_OK) {
+        memcpy(subset->store.info.scale, info.scale, sizeof(info.scale));
+        memcpy(subset->store.info.offset, info.offset, sizeof(info.offset));
+        subset->index = gp_calloc(count, sizeof(*subset->index));
+        if (subset->index == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %u indices", count);
+    }
+    if (status == GP_OK) {
+        memcpy(subset->index, index, count * sizeof(*index));
+        status = gp_store_seal(&subset->store, err);
+    }
+    if (status != GP_OK) {
+        subset_close(&subset->store);
+        return status;
+    }
+    *out = &subset->store;
+    return GP_OK;
+}

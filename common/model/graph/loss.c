@@ -1,0 +1,132 @@
+#include "common/model/graph/loss.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "common/model/graph/lower.h"
+
+gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code)
+{
+    const gp_loss_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(code);
+
+    op.loss = lowering->loss;
+    op.loss.factor *= settings->factor;
+    op.in[0] = lowering->x[0];
+    op.in[1] = lowering->target;
+    op.out[0] = lowering->dlogits;
+    op.out[1] = lowering->sums;
+    op.out[2] = lowering->scores;
+    return op;
+}
+
+gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err)
+{
+    (void)lowering;
+    (void)err;
+    return GP_OK;
+}
+
+/* ---- classes ---- */
+
+const gp_param gp_xent_params[] = {
+    { "class-weights", NULL, GP_PARAM_TEXT, offsetof(gp_xent_settings, weights),
+      .count = GP_XENT_WEIGHTS_BYTES, .seed_name = "ClassWeights", .torch_name = "weight",
+      .help = "a number per class, with spaces between: 1 0.5 2 (default: all 1)" },
+    { "ignore-label", NULL, GP_PARAM_I64, offsetof(gp_xent_settings, ignored), .fallback = -1, .min = -1,
+      .max = INT32_MAX, .torch_name = "ignore_index",
+      .help = "samples or pixels with this label have no weight; -1 never has" },
+    { "label-smoothing", NULL, GP_PARAM_F64, offsetof(gp_xent_settings, smoothing), .max = 0.99,
+      .torch_name = "label_smoothing", .help = "share of each label that is spread over all classes" },
+    GP_LOSS_PARAMS,
+    { 0 },
+};
+
+/* The numbers of a text into weights (room for count, or NULL to count only); GP_EINVAL unless there are `count`. */
+static gp_status weights_parse(const char *text, double *weights, int64_t count, gp_error *err)
+{
+    int64_t found = 0;
+    char *end;
+
+    for (const char *at = text; *at != '\0'; at = end) {
+        double weight = strtod(at, &end);
+
+        if (end == at || !(weight >= 0.0 && weight <= 1e6))
+            return gp_fail(err, GP_EINVAL,
+                           "class-weights: \"%.20s\" does not begin with a number from 0 to 1e6", at);
+        if (weights != NULL && found < count)
+            weights[found] = weight;
+        found++;
+        while (*end == ' ')
+            end++;
+    }
+    if (found != count)
+        return gp_fail(err, GP_EINVAL, "class-weights has %" PRId64 " numbers for %" PRId64 " classes", found,
+                       count);
+    return GP_OK;
+}
+
+gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
+{
+    const gp_xent_settings *settings = infer->settings;
+    const gp_shape *x = &infer->inputs[0];
+
+    if (x->dim[0] < 2)
+        return gp_fail(err, GP_EINVAL, "its input has 1 score; a classification needs at least 2 classes");
+    infer->output = *x;
+    infer->target = (gp_target){ .dtype = GP_I32 };
+    infer->target_of = settings->loss.target_of;
+    if (x->rank == 3)
+        infer->target.shape = gp_shape2(x->dim[1], x->dim[2]);
+    infer->target.classes = (uint32_t)x->dim[0];
+    infer->weight = (double)gp_shape_count(&infer->target.shape);
+    return settings->weights[0] == '\0' ? GP_OK : weights_parse(settings->weights, NULL, x->dim[0], err);
+}
+
+/* Return whether GP_OP_SOFTMAX_XENT, which has fast kernels, computes this loss: the only one, a class per sample, no class
+ * weights, ignored label or smoothing, and scores that are the softmax of its input. */
+static bool is_plain(const gp_lowering *lowering)
+{
+    const gp_xent_settings *settings = lowering->settings;
+
+    return settings->weights[0] == '\0' && settings->ignored == -1 && settings->smoothing == 0.0 &&
+           settings->loss.factor == 1.0 && lowering->graph->end_count == 1 && !lowering->loss.scores_as_is &&
+           lowering->graph->values[lowering->x[0]].shape.rank == 1;
+}
+
+gp_status gp_xent_forward(gp_lowering *lowering, gp_error *err)
+{
+    const gp_xent_settings *settings = lowering->settings;
+    gp_op op = gp_loss_op(lowering, is_plain(lowering) ? GP_OP_SOFTMAX_XENT : GP_OP_WEIGHTED_XENT);
+
+    if (op.code == GP_OP_WEIGHTED_XENT) {
+        op.factor[0] = settings->smoothing;
+        op.number[0] = (int32_t)settings->ignored;
+    }
+    if (settings->weights[0] != '\0') {
+        const int64_t classes = lowering->graph->values[lowering->x[0]].shape.dim[0];
+        double *weights;
+        gp_status status =
+            gp_graph_add_weights(lowering->graph, lowering->layer, (size_t)classes, &weights, err);
+
+        if (status == GP_OK)
+            status = weights_parse(settings->weights, weights, classes, err);
+        if (status != GP_OK)
+            return status;
+        op.weights = weights;
+    }
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+/* ---- values ---- */
+
+gp_status gp_values_infer(gp_infer *infer, gp_error *err)
+{
+    (void)err;
+    infer->output = infer->inputs[0];
+    infer->target = (gp_target){ .dtype = GP_F32, .shape = infer->inputs[0] };
+    infer->target_of = ((const gp_loss_settings *)infer->settings)->target_of;
+    infer->weight = (double)gp_shape_count(&infer->inputs[0]);
+    return GP_OK;
+}

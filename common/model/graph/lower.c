@@ -1,0 +1,309 @@
+/* lower.c -- layers become primitive ops.
+ *
+ * Forward goes through the layers in order, backward in reverse.  The gradient of a layer's output is built
+ * while its readers are lowered backward: the first reader's dx is it, each further one is met by GP_OP_ADD.
+ * All readers stand behind the layer, so the gradient is complete when its turn comes.  Layers with nothing
+ * that learns in or before them (`trained` is false) have no gradient at all: backward stops at the first
+ * layer that learns, and a frozen layer behind that one passes its gradient on but computes none for its
+ * weights. */
+#include "common/model/graph/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+typedef struct lower_layer {
+    bool trained;      /* the loss depends on parameters that learn through its output */
+    uint32_t y;        /* value of its output */
+    uint32_t gradient; /* of y, as far as readers have contributed; GP_NO_VALUE */
+    uint32_t saved[GP_LAYER_SAVED_MAX];
+    uint32_t parameter_first, parameter_count; /* into graph->parameters */
+} lower_layer;
+
+gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype, const gp_shape *shape,
+                             uint32_t layer, uint32_t *index, gp_error *err)
+{
+    /* Made before the table moves: shape may point into it. */
+    const gp_value value = {
+        .role = role, .dtype = dtype, .shape = *shape, .layer = layer, .parameter = GP_NO_VALUE
+    };
+
+    if (graph->value_count == graph->value_capacity) {
+        uint32_t capacity = graph->value_capacity == 0 ? 32 : graph->value_capacity * 2;
+        gp_value *values = gp_realloc_array(graph->values, capacity, sizeof(*values));
+
+        if (values == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u values", capacity);
+        graph->values = values;
+        graph->value_capacity = capacity;
+    }
+    graph->values[graph->value_count] = value;
+    *index = graph->value_count++;
+    return GP_OK;
+}
+
+gp_status gp_graph_add_weights(gp_graph *graph, uint32_t layer, size_t count, double **weights, gp_error *err)
+{
+    if (graph->weights[layer] == NULL)
+        graph->weights[layer] = gp_calloc(count, sizeof(**graph->weights));
+    if (graph->weights[layer] == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the weights of %zu classes", count);
+    *weights = graph->weights[layer];
+    return GP_OK;
+}
+
+/* Whether all that a backward op computes is gradients of frozen parameters. */
+static bool op_is_idle(const gp_lowering *lowering, const gp_op *op)
+{
+    const gp_graph *graph = lowering->graph;
+
+    if (lowering->dy == GP_NO_VALUE)
+        return false;
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        const gp_value *value = op->out[i] == GP_NO_VALUE ? NULL : &graph->values[op->out[i]];
+
+        if (value != NULL && (value->role != GP_VALUE_PARAMETER_GRADIENT ||
+                              gp_parameter_learns(&graph->parameters[value->parameter])))
+            return false;
+    }
+    return true;
+}
+
+gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err)
+{
+    gp_graph *graph = lowering->graph;
+    gp_ops *ops = &graph->ops[lowering->phase];
+
+    for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
+        assert(op->in[i] == GP_NO_VALUE || op->in[i] < graph->value_count);
+        assert(op->out[i] == GP_NO_VALUE || op->out[i] < graph->value_count);
+    }
+    if (op_is_idle(lowering, op))
+        return GP_OK;
+    if (ops->count == ops->capacity) {
+        uint32_t capacity = ops->capacity == 0 ? 32 : ops->capacity * 2;
+        gp_op *grown = gp_realloc_array(ops->op, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u ops", capacity);
+        ops->op = grown;
+        ops->capacity = capacity;
+    }
+    ops->op[ops->count] = *op;
+    ops->op[ops->count++].layer = lowering->layer;
+    return GP_OK;
+}
+
+gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
+                           gp_error *err)
+{
+    assert(slot < GP_LAYER_SAVED_MAX && lowering->saved[slot] == GP_NO_VALUE);
+    return gp_graph_add_value(lowering->graph, GP_VALUE_SAVED, dtype, shape, lowering->layer,
+                              &lowering->saved[slot], err);
+}
+
+gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err)
+{
+    assert(slot < GP_LAYER_SAVED_MAX && lowering->saved[slot] == GP_NO_VALUE);
+    return gp_graph_add_value(lowering->graph, GP_VALUE_CALL, GP_F32, shape, lowering->layer,
+                              &lowering->saved[slot], err);
+}
+
+static uint32_t layer_output(const gp_graph *graph, const lower_layer *layers, uint32_t input)
+{
+    return input == GP_INPUT_LAYER ? graph->input : layers[input].y;
+}
+
+/* What forward and backward of layer i have in common. */
+static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_layer *layers, gp_phase phase,
+                          uint32_t i)
+{
+    const gp_layer *layer = &graph->spec->layers[i];
+
+    memset(lowering, 0xff, sizeof(*lowering)); /* every value GP_NO_VALUE */
+    lowering->graph = graph;
+    lowering->phase = phase;
+    lowering->layer = i;
+    lowering->settings = layer->settings;
+    lowering->input_count = layer->input_count;
+    lowering->y = layers[i].y;
+    for (uint32_t k = 0; k < layer->input_count; k++)
+        lowering->x[k] = layer_output(graph, layers, layer->inputs[k]);
+    for (uint32_t k = 0; k < layers[i].parameter_count; k++) {
+        const gp_parameter *parameter = &graph->parameters[layers[i].parameter_first + k];
+
+        lowering->parameters[k] = parameter->value;
+        lowering->gradients[k] = parameter->gradient;
+    }
+    memcpy(lowering->saved, layers[i].saved, sizeof(lowering->saved));
+}
+
+static gp_end *layer_end(const gp_graph *graph, uint32_t layer)
+{
+    gp_end *end = graph->ends;
+
+    while (end->layer != layer)
+        end++;
+    return end;
+}
+
+/* Several losses count as the mean of each: a sample of which nothing is ignored has the weight that the first loss
+ * gives it, and the total weight is the mean of theirs.  With one loss both numbers are exactly 1. */
+static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
+{
+    const gp_graph *graph = lowering->graph;
+    gp_end *end = layer_end(graph, lowering->layer);
+    double relative = graph->ends[0].weight / end->weight;
+
+    end->logits = lowering->x[0];
+    lowering->target = end->truth;
+    lowering->sums = graph->sums;
+    lowering->scores = phase == GP_PHASE_INFER ? end->scores : GP_NO_VALUE;
+    lowering->loss = (gp_op_loss){ .target_first = end->target_first,
+                                   .target_stride = (uint32_t)(graph->target_bytes / 4),
+                                   .score_first = end->score_first,
+                                   .score_stride = graph->score_count,
+                                   .scores_as_is = phase == GP_PHASE_INFER && end->scores_as_is,
+                                   .factor = relative,
+                                   .weight = relative / graph->end_count };
+}
+
+/* Another reader of `input` has computed its part of the gradient. */
+static gp_status gradient_meet(gp_lowering *lowering, lower_layer *input, uint32_t contribution,
+                               gp_error *err)
+{
+    const gp_shape shape = lowering->graph->values[contribution].shape;
+    uint32_t layer = lowering->graph->values[contribution].layer;
+    gp_op op = gp_op_init(GP_OP_ADD);
+
+    if (input->gradient == GP_NO_VALUE) {
+        input->gradient = contribution;
+        return GP_OK;
+    }
+    op.in[0] = input->gradient;
+    op.in[1] = contribution;
+    gp_status status = gp_graph_add_value(lowering->graph, GP_VALUE_ACTIVATION_GRADIENT, GP_F32, &shape,
+                                          layer, &op.out[0], err);
+
+    if (status != GP_OK)
+        return status;
+    input->gradient = op.out[0];
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+/* A value for the gradient of input k of the layer; GP_NO_VALUE where nothing that learns lies behind. */
+static gp_status gradient_value(gp_graph *graph, const lower_layer *layers, const gp_layer *layer, uint32_t k,
+                                uint32_t *out, gp_error *err)
+{
+    uint32_t input = layer->inputs[k];
+
+    *out = GP_NO_VALUE;
+    if (input == GP_INPUT_LAYER || !layers[input].trained)
+        return GP_OK;
+    return gp_graph_add_value(graph, GP_VALUE_ACTIVATION_GRADIENT, GP_F32, &graph->outputs[input], input, out,
+                              err);
+}
+
+static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase phase, gp_error *err)
+{
+    for (uint32_t i = 0; i < graph->spec->layer_count; i++) {
+        const gp_layer *layer = &graph->spec->layers[i];
+        bool loss = layer->kind->flags & GP_KIND_LOSS;
+        gp_status status = GP_OK;
+        gp_lowering lowering;
+
+        lowering_init(&lowering, graph, layers, phase, i);
+        memset(lowering.saved, 0xff, sizeof(lowering.saved)); /* each phase has its own */
+        if (loss && phase == GP_PHASE_TRAIN)
+            status = gradient_value(graph, layers, layer, 0, &lowering.dlogits, err);
+        if (loss)
+            lowering_init_loss(&lowering, phase);
+        if (status == GP_OK)
+            status = layer->kind->forward(&lowering, err);
+        if (status != GP_OK)
+            return status;
+        if (phase == GP_PHASE_TRAIN)
+            memcpy(layers[i].saved, lowering.saved, sizeof(lowering.saved));
+        if (loss && lowering.dlogits != GP_NO_VALUE)
+            status = gradient_meet(&lowering, &layers[layer->inputs[0]], lowering.dlogits, err);
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+static gp_status lower_backward(gp_graph *graph, lower_layer *layers, gp_error *err)
+{
+    for (uint32_t i = graph->spec->layer_count; i-- > 0;) {
+        const gp_layer *layer = &graph->spec->layers[i];
+        gp_status status = GP_OK;
+        gp_lowering lowering;
+
+        if (!layers[i].trained || (layer->kind->flags & GP_KIND_LOSS))
+            continue;
+        assert(layers[i].gradient != GP_NO_VALUE);
+        lowering_init(&lowering, graph, layers, GP_PHASE_TRAIN, i);
+        lowering.dy = layers[i].gradient;
+        for (uint32_t k = 0; k < layer->input_count && status == GP_OK; k++)
+            status = gradient_value(graph, layers, layer, k, &lowering.dx[k], err);
+        if (status == GP_OK)
+            status = layer->kind->backward(&lowering, err);
+        for (uint32_t k = 0; k < layer->input_count && status == GP_OK; k++)
+            if (lowering.dx[k] != GP_NO_VALUE)
+                status = gradient_meet(&lowering, &layers[layer->inputs[k]], lowering.dx[k], err);
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+/* Which layers are trained, where their parameters are, and a value for each output. */
+static gp_status layers_init(lower_layer *layers, gp_graph *graph, gp_error *err)
+{
+    uint32_t parameter = 0;
+
+    for (uint32_t i = 0; i < graph->spec->layer_count; i++) {
+        const gp_layer *spec = &graph->spec->layers[i];
+        lower_layer *layer = &layers[i];
+
+        memset(layer, 0xff, sizeof(*layer));
+        layer->parameter_first = parameter;
+        layer->trained = false;
+        while (parameter < graph->parameter_count && graph->parameters[parameter].layer == i)
+            layer->trained |= gp_parameter_learns(&graph->parameters[parameter++]);
+        layer->parameter_count = parameter - layer->parameter_first;
+        for (uint32_t k = 0; k < spec->input_count; k++)
+            if (spec->inputs[k] != GP_INPUT_LAYER && layers[spec->inputs[k]].trained)
+                layer->trained = true;
+        if (spec->kind->flags & GP_KIND_LOSS)
+            continue;
+        gp_status status =
+            gp_graph_add_value(graph, GP_VALUE_ACTIVATION, GP_F32, &graph->outputs[i], i, &layer->y, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+gp_status gp_graph_lower(gp_graph *graph, gp_error *err)
+{
+    lower_layer *layers = gp_calloc(graph->spec->layer_count, sizeof(*layers));
+
+    if (layers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to lower %u layers", graph->spec->layer_count);
+    gp_status status = layers_init(layers, graph, err);
+
+    if (status == GP_OK)
+        status = lower_forward(graph, layers, GP_PHASE_TRAIN, err);
+    if (status == GP_OK) {
+        graph->ops[GP_PHASE_TRAIN].forward_count = graph->ops[GP_PHASE_TRAIN].count;
+        status = lower_backward(graph, layers, err);
+    }
+    if (status == GP_OK)
+        status = lower_forward(graph, layers, GP_PHASE_INFER, err);
+    graph->ops[GP_PHASE_INFER].forward_count = graph->ops[GP_PHASE_INFER].count;
+    gp_free(layers);
+    return status;
+}

@@ -1,0 +1,328 @@
+/* own.c -- a layer kind of the user's becomes a kind like those of kinds.def: its settings a table of numbers, its
+ * functions what two ops carry. */
+#include "common/model/graph/own.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/model/graph/graph.h"
+
+typedef struct own_kind {
+    gp_kind kind; /* first: a gp_kind of ours is an own_kind */
+    gp_layer_kind given;
+    gp_param table[GP_LAYER_KIND_SETTINGS + 1];
+} own_kind;
+
+/* Kinds stay where they are: networks point at them. */
+static own_kind *added[GP_LAYER_KINDS_MAX];
+static uint32_t added_count;
+
+static const own_kind *own_of(const gp_kind *kind)
+{
+    return (const own_kind *)(const void *)kind;
+}
+
+gp_layer_dims gp_own_dims(const gp_shape *shape)
+{
+    gp_layer_dims dims = { .rank = shape->rank < GP_LAYER_KIND_DIMS ? shape->rank : GP_LAYER_KIND_DIMS };
+
+    memcpy(dims.dim, shape->dim, dims.rank * sizeof(dims.dim[0]));
+    return dims;
+}
+
+/* ---- shapes ---- */
+
+static gp_status shape_of(gp_shape *out, const gp_layer_dims *dims, const char *what, gp_error *err)
+{
+    if (dims->rank > GP_LAYER_KIND_DIMS)
+        return gp_fail(err, GP_EINVAL, "infer gave %s %" PRIu32 " dimensions; at most %d are possible", what,
+                       dims->rank, GP_LAYER_KIND_DIMS);
+    *out = (gp_shape){ .rank = dims->rank };
+    for (uint32_t i = 0; i < dims->rank; i++) {
+        if (dims->dim[i] < 1)
+            return gp_fail(err, GP_EINVAL, "infer gave %s a dimension of %" PRId64, what, dims->dim[i]);
+        out->dim[i] = dims->dim[i];
+    }
+    return GP_OK;
+}
+
+static gp_status parameter_of(gp_parameter_need *out, const gp_layer_parameter *parameter, gp_error *err)
+{
+    static const gp_initializer starts[] = { [GP_LAYER_START_WEIGHTS] = GP_INIT_WEIGHTS,
+                                             [GP_LAYER_START_ZEROS] = GP_INIT_ZEROS,
+                                             [GP_LAYER_START_ONES] = GP_INIT_ONES };
+
+    if (parameter->role == NULL || parameter->role[0] == '\0' || strlen(parameter->role) > 15 ||
+        (unsigned)parameter->start > GP_LAYER_START_ONES)
+        return gp_fail(err, GP_EINVAL, "infer gave a parameter without a role of 1 to 15 bytes, or start %d",
+                       (int)parameter->start);
+    if (parameter->start == GP_LAYER_START_WEIGHTS && (parameter->fan_in < 1 || parameter->fan_out < 1))
+        return gp_fail(err, GP_EINVAL,
+                       "infer gave parameter %s fan_in %" PRId64 " and fan_out %" PRId64
+                       "; both are at least 1",
+                       parameter->role, parameter->fan_in, parameter->fan_out);
+    *out = (gp_parameter_need){ .role = parameter->role,
+                                .fan_in = parameter->fan_in,
+                                .fan_out = parameter->fan_out,
+                                .initializer = starts[parameter->start] };
+    return shape_of(&out->shape, &parameter->dims, parameter->role, err);
+}
+
+static gp_status own_plan(const own_kind *own, const gp_infer *infer, gp_layer_plan *plan, gp_error *err)
+{
+    *plan = (gp_layer_plan){ .input_count = infer->input_count, .settings = infer->settings };
+    for (uint32_t k = 0; k < infer->input_count; k++)
+        plan->inputs[k] = gp_own_dims(&infer->inputs[k]);
+    plan->output = plan->inputs[0];
+    gp_status status = own->given.infer == NULL ? GP_OK : own->given.infer(plan, err);
+
+    if (status == GP_OK && plan->parameter_count > GP_LAYER_KIND_PARAMETERS)
+        return gp_fail(err, GP_EINVAL, "infer gave %" PRIu32 " parameters; at most %d are possible",
+                       plan->parameter_count, GP_LAYER_KIND_PARAMETERS);
+    if (status == GP_OK && plan->saved > (size_t)1 << 28)
+        return gp_fail(err, GP_ELIMIT, "infer wants %zu numbers of each sample kept", plan->saved);
+    return status;
+}
+
+static gp_status own_infer(gp_infer *infer, gp_error *err)
+{
+    gp_layer_plan plan;
+    gp_status status = own_plan(own_of(infer->kind), infer, &plan, err);
+
+    if (status == GP_OK)
+        status = shape_of(&infer->output, &plan.output, "the output", err);
+    for (uint32_t k = 0; k < plan.parameter_count && status == GP_OK; k++)
+        status = parameter_of(&infer->parameters[k], &plan.parameters[k], err);
+    infer->parameter_count = plan.parameter_count;
+    return status;
+}
+
+/* ---- ops ---- */
+
+static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
+{
+    gp_op op = gp_op_init(code);
+
+    op.own = &own_of(lowering->graph->spec->layers[lowering->layer].kind)->given;
+    op.settings = lowering->settings;
+    op.number[0] = lowering->phase == GP_PHASE_TRAIN;
+    for (uint32_t k = 0; k < lowering->input_count; k++)
+        op.in[GP_OWN_X + k] = lowering->x[k];
+    for (uint32_t k = 0; k < GP_LAYER_KIND_PARAMETERS; k++)
+        op.in[GP_OWN_PARAMETERS + k] = lowering->parameters[k];
+    return op;
+}
+
+static gp_status own_save(gp_lowering *lowering, gp_error *err)
+{
+    const gp_graph *graph = lowering->graph;
+    const own_kind *own = own_of(graph->spec->layers[lowering->layer].kind);
+    gp_infer infer = { .input_count = lowering->input_count, .settings = lowering->settings };
+    gp_layer_plan plan;
+
+    for (uint32_t k = 0; k < lowering->input_count; k++)
+        infer.inputs[k] = graph->values[lowering->x[k]].shape;
+    gp_status status = own_plan(own, &infer, &plan, err);
+    gp_shape shape = gp_shape1((int64_t)plan.saved);
+
+    return status == GP_OK && plan.saved > 0 ? gp_lowering_save(lowering, 0, GP_F32, &shape, err) : status;
+}
+
+static gp_status own_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = own_op(lowering, GP_OP_OWN);
+    gp_status status = lowering->phase == GP_PHASE_TRAIN ? own_save(lowering, err) : GP_OK;
+
+    op.out[GP_OWN_OUT_Y] = lowering->y;
+    op.out[GP_OWN_OUT_SAVED] = lowering->saved[0];
+    return status == GP_OK ? gp_lowering_emit(lowering, &op, err) : status;
+}
+
+static gp_status own_backward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = own_op(lowering, GP_OP_OWN_BACKWARD);
+
+    op.in[GP_OWN_Y] = lowering->y;
+    op.in[GP_OWN_DY] = lowering->dy;
+    op.in[GP_OWN_SAVED] = lowering->saved[0];
+    for (uint32_t k = 0; k < lowering->input_count; k++)
+        op.out[GP_OWN_OUT_DX + k] = lowering->dx[k];
+    for (uint32_t k = 0; k < GP_LAYER_KIND_PARAMETERS; k++)
+        op.out[GP_OWN_OUT_GRADIENTS + k] = lowering->gradients[k];
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+/* ---- adding ---- */
+
+static gp_status name_check(const char *name, gp_error *err)
+{
+    size_t good = name == NULL ? 0 : strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+
+    if (good == 0 || good > 31 || name[good] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "a layer kind is called \"%.40s\"; use 1 to 31 lower-case letters, digits and '_'",
+                       name == NULL ? "" : name);
+    return GP_OK;
+}
+
+static gp_status settings_check(own_kind *own, gp_error *err)
+{
+    const gp_layer_setting *settings = own->given.settings;
+
+    for (uint32_t i = 0; settings != NULL && settings[i].name != NULL; i++) {
+        if (i == GP_LAYER_KIND_SETTINGS)
+            return gp_fail(err, GP_ELIMIT, "kind %s has over %d settings", own->given.name,
+                           GP_LAYER_KIND_SETTINGS);
+        if (!(settings[i].fallback >= settings[i].min && settings[i].fallback <= settings[i].max))
+            return gp_fail(err, GP_EINVAL, "setting %s of kind %s: its default %g is not in [%g, %g]",
+                           settings[i].name, own->given.name, settings[i].fallback, settings[i].min,
+                           settings[i].max);
+        own->table[i] = (gp_param){ .name = settings[i].name,
+                                    .type = GP_PARAM_F64,
+                                    .offset = i * sizeof(double),
+                                    .fallback = settings[i].fallback,
+                                    .min = settings[i].min,
+                                    .max = settings[i].max,
+                                    .help = settings[i].help == NULL ? "" : settings[i].help };
+    }
+    return GP_OK;
+}
+
+static const gp_kind_check no_checks[] = { { .samples = 0 } };
+
+static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *err)
+{
+    own_kind *own = gp_calloc(1, sizeof(*own));
+    uint32_t inputs = kind->inputs == 0 ? 1 : kind->inputs;
+
+    if (own == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for layer kind %s", kind->name);
+    own->given = *kind;
+    own->kind = (gp_kind){ .name = own->given.name,
+                           .help = kind->help == NULL ? "" : kind->help,
+                           .flags = kind->couples_samples ? GP_KIND_COUPLES_SAMPLES : 0,
+                           .inputs_min = inputs,
+                           .inputs_max = inputs,
+                           .settings_table = own->table,
+                           .settings_bytes = GP_LAYER_KIND_SETTINGS * sizeof(double),
+                           .checks = no_checks,
+                           .infer = own_infer,
+                           .forward = own_forward,
+                           .backward = own_backward };
+    gp_status status = settings_check(own, err);
+
+    if (status != GP_OK)
+        gp_free(own);
+    else
+        *out = own;
+    return status;
+}
+
+const gp_kind *gp_own_find(const char *name)
+{
+    for (uint32_t i = 0; i < added_count; i++)
+        if (strcmp(added[i]->kind.name, name) == 0)
+            return &added[i]->kind;
+    return NULL;
+}
+
+void gp_own_forget(void)
+{
+    while (added_count > 0)
+        gp_free(added[--added_count]);
+}
+
+gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
+{
+    gp_status status = name_check(kind->name, err);
+    const gp_kind *known = status == GP_OK ? gp_kind_find(kind->name) : NULL;
+
+    if (status != GP_OK)
+        return status;
+    if (kind->forward == NULL || kind->backward == NULL || kind->inputs > GP_LAYER_KIND_INPUTS)
+        return gp_fail(err, GP_EINVAL, "kind %s needs forward, backward and at most %d inputs", kind->name,
+                       GP_LAYER_KIND_INPUTS);
+    if (known != NULL && known->infer == own_infer && own_of(known)->given.forward == kind->forward &&
+        own_of(known)->given.backward == kind->backward && own_of(known)->given.infer == kind->infer)
+        return GP_OK;
+    if (known != NULL)
+        return gp_fail(err, GP_EINVAL, "there is a layer kind %s already; give yours another name",
+                       kind->name);
+    if (added_count == GP_LAYER_KINDS_MAX)
+        return gp_fail(err, GP_ELIMIT, "%d layer kinds were added to this worker; that is the limit",
+                       GP_LAYER_KINDS_MAX);
+    status = own_new(&added[added_count], kind, err);
+    if (status == GP_OK)
+        added_count++;
+    return status;
+}
+
+/* ---- a loss of the user's ---- */
+
+typedef struct ownloss_settings {
+    bool parallel;
+} ownloss_settings;
+
+static const gp_param ownloss_params[] = { { 0 } }; /* nobody sets them by name */
+
+static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
+{
+    (void)err;
+    infer->output = infer->inputs[0];
+    infer->weight = 1.0; /* and no target that the network knows */
+    return GP_OK;
+}
+
+/* As of the losses: the gradient of its input is a by-product. */
+static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = gp_op_init(GP_OP_OWN_LOSS);
+    const ownloss_settings *settings = lowering->settings;
+
+    op.in[0] = lowering->x[0];
+    op.out[0] = lowering->dlogits;
+    op.out[1] = lowering->sums;
+    op.out[2] = lowering->scores;
+    op.number[0] = settings->parallel;
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static gp_status ownloss_backward(gp_lowering *lowering, gp_error *err)
+{
+    (void)lowering;
+    (void)err;
+    return GP_OK;
+}
+
+static const gp_kind ownloss = {
+    .name = "ownloss",
+    .help = "a loss that the driver of the network computes",
+    .flags = GP_KIND_LOSS,
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = ownloss_params,
+    .settings_bytes = sizeof(ownloss_settings),
+    .checks = no_checks,
+    .infer = ownloss_infer,
+    .forward = ownloss_forward,
+    .backward = ownloss_backward,
+};
+
+gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
+{
+    gp_layer *last = spec->layer_count == 0 ? NULL : &spec->layers[spec->layer_count - 1];
+    gp_status status = GP_OK;
+
+    if (last == NULL ||
+        !(last->kind->flags & GP_KIND_LOSS)) /* one more layer, which has that kind for a moment only */
+        status = gp_netspec_add(spec, "own-loss", "crossentropy", NULL, err);
+    if (status != GP_OK)
+        return status;
+    last = &spec->layers[spec->layer_count - 1];
+    memset(last->settings, 0, sizeof(last->settings));
+    last->kind = &ownloss;
+    ((ownloss_settings *)(void *)last->settings)->parallel = parallel;
+    return GP_OK;
+}

@@ -1,0 +1,121 @@
+/* Batch normalisation (Ioffe & Szegedy, ICML 2015): in training by the moments of the call's samples, in prediction by
+ * running statistics, which each step's commit moves towards the moments of all ranks together. */
+#include <stddef.h>
+
+#include "common/model/graph/graph.h"
+
+typedef struct batchnorm_settings {
+    double epsilon, momentum;
+} batchnorm_settings;
+
+static const gp_param batchnorm_params[] = {
+    { "epsilon", NULL, GP_PARAM_F64, offsetof(batchnorm_settings, epsilon), .fallback = 1e-5, .min = 1e-12,
+      .max = 1.0, .seed_name = "Epsilon", .torch_name = "eps", .help = "added to the variance" },
+    { "momentum", NULL, GP_PARAM_F64, offsetof(batchnorm_settings, momentum), .fallback = 0.1, .min = 0.0,
+      .max = 1.0, .seed_name = "MeanDecay", .torch_name = "momentum",
+      .help = "share of a step's moments in the running statistics" },
+    { 0 },
+};
+
+static gp_status batchnorm_infer(gp_infer *infer, gp_error *err)
+{
+    const batchnorm_settings *settings = infer->settings;
+    const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
+    const int64_t per_sample = gp_shape_count(&infer->inputs[0]) / channels.dim[0];
+
+    (void)err;
+    infer->output = infer->inputs[0];
+    infer->parameter_count = 4;
+    infer->parameters[0] =
+        (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
+    infer->parameters[1] =
+        (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
+    infer->parameters[2] = (gp_parameter_need){ .role = "mean",
+                                                .shape = channels,
+                                                .initializer = GP_INIT_ZEROS,
+                                                .statistic = GP_STATISTIC_MEAN,
+                                                .rate = settings->momentum,
+                                                .per_sample = per_sample };
+    infer->parameters[3] = (gp_parameter_need){ .role = "variance",
+                                                .shape = channels,
+                                                .initializer = GP_INIT_ONES,
+                                                .statistic = GP_STATISTIC_VARIANCE,
+                                                .rate = settings->momentum,
+                                                .per_sample = per_sample };
+    return GP_OK;
+}
+
+static gp_op batchnorm_op(const gp_lowering *lowering, gp_opcode code)
+{
+    gp_op op = gp_op_init(code);
+
+    op.factor[0] = ((const batchnorm_settings *)lowering->settings)->epsilon;
+    return op;
+}
+
+static gp_status batchnorm_train(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM);
+    const gp_shape moments = gp_shape2(2, lowering->graph->values[lowering->parameters[0]].shape.dim[0]);
+    gp_status status = gp_lowering_save_call(lowering, 0, &moments, err);
+
+    if (status != GP_OK)
+        return status;
+    op.in[0] = lowering->x[0];
+    for (int i = 0; i < 3; i++)
+        op.in[1 + i] = lowering->parameters[i];
+    op.out[0] = lowering->y;
+    op.out[1] = lowering->saved[0];
+    op.out[2] = lowering->gradients[2];
+    op.out[3] = lowering->gradients[3];
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static gp_status batchnorm_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM_INFER);
+
+    if (lowering->phase == GP_PHASE_TRAIN)
+        return batchnorm_train(lowering, err);
+    op.in[0] = lowering->x[0];
+    for (int i = 0; i < 4; i++)
+        op.in[1 + i] = lowering->parameters[i];
+    op.out[0] = lowering->y;
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static gp_status batchnorm_backward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM_BACKWARD);
+
+    op.in[0] = lowering->x[0];
+    op.in[1] = lowering->dy;
+    op.in[2] = lowering->parameters[0];
+    op.in[3] = lowering->saved[0];
+    op.out[0] = lowering->dx[0];
+    op.out[1] = lowering->gradients[0];
+    op.out[2] = lowering->gradients[1];
+    return gp_lowering_emit(lowering, &op, err);
+}
+
+static const gp_kind_check batchnorm_checks[] = {
+    { { 3, { 3, 4, 5 } }, NULL, 4, false },
+    { { 3, { 35, 6, 7 } }, "epsilon=1e-3", 3, true },
+    { { 1, { 6 } }, NULL, 5, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_batchnorm = {
+    .name = "batchnorm",
+    .onnx = "BatchNormalization",
+    .help = "each channel to mean 0 and deviation 1 over the batch, then scale and offset",
+    .flags = GP_KIND_COUPLES_SAMPLES,
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = batchnorm_params,
+    .settings_bytes = sizeof(batchnorm_settings),
+    .checks = batchnorm_checks,
+    .infer = batchnorm_infer,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
+};

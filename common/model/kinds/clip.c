@@ -1,0 +1,60 @@
+/* Numbers cut off at both ends: ReLU6 is min=0, max=6, a clipped ReLU min=0 and its ceiling. */
+#include <stddef.h>
+
+#include "common/model/kinds/activation.h"
+
+typedef struct clip_settings {
+    double min, max;
+} clip_settings;
+
+static const gp_param clip_params[] = {
+    { "min", NULL, GP_PARAM_F64, offsetof(clip_settings, min), .fallback = 0.0, .min = -3e38, .max = 3e38,
+      .torch_name = "min_val", .help = "what smaller numbers become" },
+    { "max", NULL, GP_PARAM_F64, offsetof(clip_settings, max), .fallback = 6.0, .min = -3e38, .max = 3e38,
+      .seed_name = "Ceiling", .torch_name = "max_val", .help = "what larger numbers become" },
+    { 0 },
+};
+
+static gp_status clip_infer(gp_infer *infer, gp_error *err)
+{
+    const clip_settings *settings = infer->settings;
+
+    if (settings->min >= settings->max)
+        return gp_fail(err, GP_EINVAL, "min=%g is not below max=%g", settings->min, settings->max);
+    infer->output = infer->inputs[0];
+    return GP_OK;
+}
+
+static gp_status clip_forward(gp_lowering *lowering, gp_error *err)
+{
+    const clip_settings *settings = lowering->settings;
+
+    return gp_activation_forward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
+}
+
+static gp_status clip_backward(gp_lowering *lowering, gp_error *err)
+{
+    const clip_settings *settings = lowering->settings;
+
+    return gp_activation_backward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
+}
+
+static const gp_kind_check clip_checks[] = {
+    { { 3, { 2, 3, 5 } }, "min=-0.3;max=0.4", 3, false },
+    { { 1, { 7 } }, NULL, 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_clip = {
+    .name = "clip",
+    .onnx = "Clip",
+    .help = "min(max(x, min), max): a clipped ReLU",
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = clip_params,
+    .settings_bytes = sizeof(clip_settings),
+    .checks = clip_checks,
+    .infer = clip_infer,
+    .forward = clip_forward,
+    .backward = clip_backward,
+};

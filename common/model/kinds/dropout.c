@@ -1,0 +1,56 @@
+/* Dropout (Srivastava et al., JMLR 2014), inverted: scaled in training, nothing to do in inference. */
+#include <stddef.h>
+
+#include "common/model/kinds/wiring.h"
+
+typedef struct dropout_settings {
+    double rate;
+} dropout_settings;
+
+static const gp_param dropout_params[] = {
+    { "rate", NULL, GP_PARAM_F64, offsetof(dropout_settings, rate), .fallback = 0.5, .min = 0.0, .max = 0.95,
+      .seed_name = "Probability", .torch_name = "p", .help = "share zeroed" },
+    { 0 },
+};
+
+static gp_status dropout_forward(gp_lowering *lowering, gp_error *err)
+{
+    const dropout_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(lowering->phase == GP_PHASE_TRAIN ? GP_OP_DROPOUT : GP_OP_RESHAPE);
+
+    if (op.code == GP_OP_DROPOUT)
+        op.rate = settings->rate;
+    return gp_wire_forward(lowering, op, err);
+}
+
+static gp_status dropout_backward(gp_lowering *lowering, gp_error *err)
+{
+    const dropout_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(GP_OP_DROPOUT_BACKWARD);
+
+    op.rate = settings->rate;
+    return gp_wire_backward(lowering, op, err);
+}
+
+/* The mask is a function of (seed, step, position), so differences work: both sides draw the same. */
+static const gp_kind_check dropout_checks[] = {
+    { { 3, { 2, 3, 5 } }, NULL, 3, false },
+    { { 1, { 9 } }, "rate=0.2", 2, false },
+    { { 1, { 4 } }, "rate=0", 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_dropout = {
+    .name = "dropout",
+    .onnx = "Dropout",
+    .help = "zeroes a random share of the values while training",
+    .flags = GP_KIND_RESHAPES,
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = dropout_params,
+    .settings_bytes = sizeof(dropout_settings),
+    .checks = dropout_checks,
+    .infer = gp_wire_infer_same,
+    .forward = dropout_forward,
+    .backward = dropout_backward,
+};

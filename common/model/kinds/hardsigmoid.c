@@ -1,0 +1,53 @@
+/* Hard sigmoid: the sigmoid as three straight lines, the gate of MobileNetV3's squeeze-and-excitation. */
+#include <stddef.h>
+
+#include "common/model/kinds/activation.h"
+
+typedef struct hardsigmoid_settings {
+    double slope, offset;
+} hardsigmoid_settings;
+
+static const gp_param hardsigmoid_params[] = {
+    { "slope", NULL, GP_PARAM_F64, offsetof(hardsigmoid_settings, slope), .fallback = 1.0 / 6.0, .min = 1e-6,
+      .max = 1e6, .help = "slope of the middle part" },
+    { "offset", NULL, GP_PARAM_F64, offsetof(hardsigmoid_settings, offset), .fallback = 0.5, .min = -1e6,
+      .max = 1e6, .help = "value at 0, before the cut" },
+    { 0 },
+};
+
+static gp_status hardsigmoid_forward(gp_lowering *lowering, gp_error *err)
+{
+    const hardsigmoid_settings *settings = lowering->settings;
+
+    return gp_activation_forward(lowering, GP_ACTIVATION_HARD_SIGMOID, settings->slope, settings->offset,
+                                 err);
+}
+
+static gp_status hardsigmoid_backward(gp_lowering *lowering, gp_error *err)
+{
+    const hardsigmoid_settings *settings = lowering->settings;
+
+    return gp_activation_backward(lowering, GP_ACTIVATION_HARD_SIGMOID, settings->slope, settings->offset,
+                                  err);
+}
+
+static const gp_kind_check hardsigmoid_checks[] = {
+    { { 3, { 2, 3, 5 } }, "slope=1.5;offset=0.4", 3, false },
+    { { 1, { 7 } }, NULL, 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_hardsigmoid = {
+    .name = "hardsigmoid",
+    .onnx = "HardSigmoid",
+    .help = "min(max(slope * x + offset, 0), 1)",
+    .flags = GP_KIND_PROBABILITIES,
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = hardsigmoid_params,
+    .settings_bytes = sizeof(hardsigmoid_settings),
+    .checks = hardsigmoid_checks,
+    .infer = gp_wire_infer_same,
+    .forward = hardsigmoid_forward,
+    .backward = hardsigmoid_backward,
+};

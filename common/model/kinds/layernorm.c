@@ -1,0 +1,71 @@
+/* Layer normalisation (Ba et al., 2016) with scale and offset per channel: over all numbers of a sample, or, as ConvNeXt and
+ * transformers use it, over the channels of each pixel. */
+#include <stddef.h>
+
+#include "common/model/kinds/groupnorm.h"
+
+enum { LAYERNORM_SAMPLE, LAYERNORM_CHANNELS }; /* places in layernorm_over */
+
+static const char *const layernorm_over[] = { "sample", "channels", NULL };
+
+typedef struct layernorm_settings {
+    double epsilon;
+    int over;
+} layernorm_settings;
+
+static const gp_param layernorm_params[] = {
+    { "epsilon", NULL, GP_PARAM_F64, offsetof(layernorm_settings, epsilon), .fallback = 1e-5, .min = 1e-12,
+      .max = 1.0, .seed_name = "Epsilon", .torch_name = "eps", .help = "added to the variance" },
+    { "over", NULL, GP_PARAM_WORD, offsetof(layernorm_settings, over), .words = layernorm_over,
+      .help = "sample: all numbers of a sample together; channels: the channels of each pixel" },
+    { 0 },
+};
+
+static gp_status layernorm_infer(gp_infer *infer, gp_error *err)
+{
+    (void)err;
+    gp_groupnorm_infer(infer);
+    return GP_OK;
+}
+
+static int64_t layernorm_groups(const layernorm_settings *settings)
+{
+    return settings->over == LAYERNORM_CHANNELS ? GP_GROUPNORM_PIXELS : 1;
+}
+
+static gp_status layernorm_forward(gp_lowering *lowering, gp_error *err)
+{
+    const layernorm_settings *settings = lowering->settings;
+
+    return gp_groupnorm_forward(lowering, layernorm_groups(settings), settings->epsilon, err);
+}
+
+static gp_status layernorm_backward(gp_lowering *lowering, gp_error *err)
+{
+    const layernorm_settings *settings = lowering->settings;
+
+    return gp_groupnorm_backward(lowering, layernorm_groups(settings), settings->epsilon, err);
+}
+
+static const gp_kind_check layernorm_checks[] = {
+    { { 3, { 3, 4, 5 } }, NULL, 3, false },
+    { { 1, { 9 } }, "epsilon=1e-4", 2, false },
+    { { 3, { 5, 3, 4 } }, "over=channels", 3, false },
+    { { 3, { 19, 5, 9 } }, "over=channels;epsilon=1e-3", 2, true },
+    { { 1, { 6 } }, "over=channels", 2, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_layernorm = {
+    .name = "layernorm",
+    .onnx = "LayerNormalization",
+    .help = "each sample or pixel to mean 0 and deviation 1, then scale and offset per channel",
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = layernorm_params,
+    .settings_bytes = sizeof(layernorm_settings),
+    .checks = layernorm_checks,
+    .infer = layernorm_infer,
+    .forward = layernorm_forward,
+    .backward = layernorm_backward,
+};

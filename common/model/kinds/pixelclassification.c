@@ -1,0 +1,36 @@
+/* Cross-entropy of each pixel's class: the loss of segmentation.  As crossentropy, but never of a vector. */
+#include "common/model/graph/loss.h"
+
+static gp_status pixelclassification_infer(gp_infer *infer, gp_error *err)
+{
+    char shape[64];
+
+    if (infer->inputs[0].rank != 3)
+        return gp_fail(err, GP_EINVAL,
+                       "its input has shape %s; it reads classes x height x width (crossentropy reads one "
+                       "score per class)",
+                       gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
+    return gp_xent_infer(infer, err);
+}
+
+static const gp_kind_check pixelclassification_checks[] = {
+    { { 3, { 3, 2, 4 } }, NULL, 3, false },
+    { { 3, { 4, 3, 3 } }, "label-smoothing=0.2;class-weights=0.5 1 2 0", 2, false },
+    { { 3, { 2, 1, 5 } }, "ignore-label=0", 4, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_pixelclassification = {
+    .name = "pixelclassification",
+    .onnx = "Softmax",
+    .help = "softmax and cross-entropy of each pixel: the loss of segmentation",
+    .flags = GP_KIND_LOSS,
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = gp_xent_params,
+    .settings_bytes = sizeof(gp_xent_settings),
+    .checks = pixelclassification_checks,
+    .infer = pixelclassification_infer,
+    .forward = gp_xent_forward,
+    .backward = gp_loss_backward,
+};

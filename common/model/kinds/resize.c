@@ -1,0 +1,81 @@
+/* Height and width of another size, by the nearest pixel or by a mix of the four around. */
+#include <stddef.h>
+
+#include "common/model/kinds/wiring.h"
+
+typedef struct resize_settings {
+    int64_t scale[2], size[2];
+    int mode;
+} resize_settings;
+
+/* In the order of gp_resize_mode. */
+static const char *const resize_modes[] = { "nearest", "bilinear", "bilinear-corners", "bilinear-asymmetric",
+                                            NULL };
+
+static const gp_param resize_params[] = {
+    { "scale", NULL, GP_PARAM_I64, offsetof(resize_settings, scale), .count = 2, .max = 1024,
+      .seed_name = "Scale", .torch_name = "scale_factor", .help = "how many times as high and wide" },
+    { "size", NULL, GP_PARAM_I64, offsetof(resize_settings, size), .count = 2, .max = 65536,
+      .seed_name = "OutputSize", .torch_name = "size", .unit = "pixels",
+      .help = "height, width, instead of scale" },
+    { "mode", NULL, GP_PARAM_WORD, offsetof(resize_settings, mode), .words = resize_modes,
+      .seed_name = "Method", .torch_name = "mode",
+      .help = "nearest, or how positions map: by squares, by corners, by their beginning" },
+    { 0 },
+};
+
+static gp_status resize_infer(gp_infer *infer, gp_error *err)
+{
+    const resize_settings *settings = infer->settings;
+    char shape[64];
+
+    if (infer->inputs[0].rank != 3)
+        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
+                       gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
+    infer->output = infer->inputs[0];
+    for (int i = 0; i < 2; i++) {
+        if ((settings->scale[i] == 0) == (settings->size[i] == 0))
+            return gp_fail(err, GP_EINVAL, "say scale=N or size=height,width, and not both");
+        infer->output.dim[1 + i] =
+            settings->size[i] != 0 ? settings->size[i] : infer->inputs[0].dim[1 + i] * settings->scale[i];
+    }
+    return GP_OK;
+}
+
+static gp_status resize_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = gp_op_init(GP_OP_RESIZE);
+
+    op.number[0] = ((const resize_settings *)lowering->settings)->mode;
+    return gp_wire_forward(lowering, op, err);
+}
+
+static gp_status resize_backward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = gp_op_init(GP_OP_RESIZE_BACKWARD);
+
+    op.number[0] = ((const resize_settings *)lowering->settings)->mode;
+    return gp_wire_backward(lowering, op, err);
+}
+
+static const gp_kind_check resize_checks[] = {
+    { { 3, { 2, 3, 2 } }, "scale=2,3", 2, false },
+    { { 3, { 2, 3, 4 } }, "scale=2;mode=bilinear", 2, false },
+    { { 3, { 3, 4, 3 } }, "size=7,2;mode=bilinear-corners", 1, false },
+    { { 3, { 1, 4, 5 } }, "scale=2;mode=bilinear-asymmetric", 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_resize = {
+    .name = "resize",
+    .onnx = "Resize",
+    .help = "its input in another size",
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = resize_params,
+    .settings_bytes = sizeof(resize_settings),
+    .checks = resize_checks,
+    .infer = resize_infer,
+    .forward = resize_forward,
+    .backward = resize_backward,
+};

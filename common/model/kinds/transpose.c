@@ -1,0 +1,78 @@
+/* Axes in another order. */
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "common/model/kinds/wiring.h"
+
+typedef struct transpose_settings {
+    int64_t order[3];
+} transpose_settings;
+
+static const gp_param transpose_params[] = {
+    { "order", NULL, GP_PARAM_I64, offsetof(transpose_settings, order), .count = 3, .max = 2,
+      .torch_name = "dims",
+      .help = "which axis of its input (0: channels, 1: height, 2: width) each axis is" },
+    { 0 },
+};
+
+static gp_status transpose_infer(gp_infer *infer, gp_error *err)
+{
+    const transpose_settings *settings = infer->settings;
+    unsigned seen = 0;
+    char shape[64];
+
+    if (infer->inputs[0].rank != 3)
+        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
+                       gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
+    infer->output = infer->inputs[0];
+    for (int i = 0; i < 3; i++) {
+        infer->output.dim[i] = infer->inputs[0].dim[settings->order[i]];
+        seen |= 1u << settings->order[i];
+    }
+    if (seen != 7)
+        return gp_fail(err, GP_EINVAL,
+                       "order %" PRId64 ",%" PRId64 ",%" PRId64 " does not have each of 0, 1 and 2 once",
+                       settings->order[0], settings->order[1], settings->order[2]);
+    return GP_OK;
+}
+
+static gp_status transpose_forward(gp_lowering *lowering, gp_error *err)
+{
+    const transpose_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(GP_OP_TRANSPOSE);
+
+    for (int i = 0; i < 3; i++)
+        op.number[i] = (int32_t)settings->order[i];
+    return gp_wire_forward(lowering, op, err);
+}
+
+static gp_status transpose_backward(gp_lowering *lowering, gp_error *err)
+{
+    const transpose_settings *settings = lowering->settings;
+    gp_op op = gp_op_init(GP_OP_TRANSPOSE);
+
+    for (int32_t i = 0; i < 3; i++)
+        op.number[settings->order[i]] = i;
+    return gp_wire_backward(lowering, op, err);
+}
+
+static const gp_kind_check transpose_checks[] = {
+    { { 3, { 2, 3, 4 } }, "order=1,2,0", 2, false },
+    { { 3, { 3, 2, 4 } }, "order=0,2,1", 2, false },
+    { { 3, { 5, 2, 3 } }, "order=2,1,0", 1, false },
+    { .samples = 0 },
+};
+
+const gp_kind gp_kind_transpose = {
+    .name = "transpose",
+    .onnx = "Transpose",
+    .help = "its axes in another order",
+    .inputs_min = 1,
+    .inputs_max = 1,
+    .settings_table = transpose_params,
+    .settings_bytes = sizeof(transpose_settings),
+    .checks = transpose_checks,
+    .infer = transpose_infer,
+    .forward = transpose_forward,
+    .backward = transpose_backward,
+};

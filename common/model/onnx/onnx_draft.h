@@ -1,0 +1,96 @@
+/* onnx_draft.h -- a network's ONNX form while it is put together; see gp_onnx_draft_new() in onnx_proto.h. */
+#ifndef GP_ONNX_DRAFT_H
+#define GP_ONNX_DRAFT_H
+
+#include "common/model/onnx/onnx_proto.h"
+
+enum {
+    NODE_ATTRIBUTES_MAX = 6,
+    NODE_INTS_MAX = 14,
+    NODE_CONSTANTS_MAX = 4,
+    NODE_LIST_MAX = 8,
+    VALUE_NAME_MAX = GP_NAME_MAX + 16
+};
+
+typedef struct gp_draft_node {
+    Onnx__NodeProto proto;
+    Onnx__AttributeProto attribute[NODE_ATTRIBUTES_MAX], *attributes[NODE_ATTRIBUTES_MAX];
+    int64_t ints[NODE_INTS_MAX];
+    uint32_t int_count;
+    char *inputs[GP_LAYER_INPUTS_MAX], *output;
+    char name[VALUE_NAME_MAX], output_name[VALUE_NAME_MAX];
+    char constant_names[NODE_CONSTANTS_MAX][VALUE_NAME_MAX];
+    float constants[NODE_CONSTANTS_MAX];
+    int64_t lists[NODE_CONSTANTS_MAX][NODE_LIST_MAX];
+    uint32_t constant_count;
+} gp_draft_node;
+
+typedef struct gp_draft_tensor {
+    Onnx__TensorProto proto;
+    int64_t dims[GP_RANK_MAX];
+} gp_draft_tensor;
+
+/* float [N, ...]: the type of the graph's input and output. */
+typedef struct gp_draft_port {
+    Onnx__ValueInfoProto proto, *list[1];
+    Onnx__TypeProto type;
+    Onnx__TypeProto__Tensor tensor;
+    Onnx__TensorShapeProto shape;
+    Onnx__TensorShapeProto__Dimension dim[1 + GP_RANK_MAX], *dims[1 + GP_RANK_MAX];
+} gp_draft_port;
+
+struct gp_onnx_draft {
+    const gp_netspec *spec;
+    const gp_graph *graph;
+    const float *blob;
+    Onnx__GraphProto proto;
+    gp_draft_port input, outputs[GP_ENDS_MAX]; /* of each loss */
+    Onnx__ValueInfoProto *output_list[GP_ENDS_MAX];
+    gp_draft_node *nodes;
+    Onnx__NodeProto **node_list;
+    gp_draft_tensor *tensors;
+    Onnx__TensorProto **tensor_list;
+    const gp_op **ops;   /* per layer: its first op in inference */
+    const char **values; /* per layer: the name of what it makes */
+    const char *start;   /* the name of the network's normalised input */
+    const char *refused; /* why a layer has no ONNX form; NULL */
+    int64_t opset;       /* the least that has what the nodes say, from GP_ONNX_OPSET on */
+    float scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
+};
+
+/* ---- nodes: room for all was taken before ---- */
+
+gp_draft_node *gp_draft_add_node(gp_onnx_draft *draft, const char *op_type, const char *name,
+                                 const char *output);
+/* The node of a layer, which reads what the layer reads and makes "NAME.out". */
+gp_draft_node *gp_draft_add_layer(gp_onnx_draft *draft, uint32_t layer, const char *op_type);
+/* The name of what a layer's k-th input makes. */
+const char *gp_draft_layer_input(const gp_onnx_draft *draft, uint32_t layer, uint32_t k);
+/* What an end of the network is called outside: "scores", or by its layer where there are several. */
+const char *gp_draft_output_name(const gp_onnx_draft *draft, uint32_t layer);
+/* The file's opset is this at least. */
+void gp_draft_needs(gp_onnx_draft *draft, int64_t opset);
+
+/* ---- a node's inputs and attributes; names and words are borrowed ---- */
+
+void gp_draft_node_input(gp_draft_node *node, const char *value);
+void gp_draft_set_int(gp_draft_node *node, const char *name, int64_t value);
+void gp_draft_set_ints(gp_draft_node *node, const char *name, const int32_t *values, uint32_t count);
+void gp_draft_set_text(gp_draft_node *node, const char *name, const char *word);
+void gp_draft_set_float(gp_draft_node *node, const char *name, double value);
+
+/* A tensor of the file; data may be NULL, and both are borrowed.  Returns name. */
+const char *gp_draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp_shape *shape,
+                                const float *data);
+/* A number as a further input: "clip1.min"; whole numbers: "crop1.starts"; the layer's tensors. */
+void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char *role, double value);
+void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *role, const int64_t *list,
+                       uint32_t count);
+void gp_draft_add_parameters(gp_onnx_draft *draft, gp_draft_node *node, uint32_t layer);
+
+/* ---- onnx_draft_layers.c ---- */
+
+/* All layers' nodes.  GP_EUNSUPPORTED: a kind, or what a layer of it is, has no ONNX form. */
+gp_status gp_draft_layers(gp_onnx_draft *draft, gp_error *err);
+
+#endif

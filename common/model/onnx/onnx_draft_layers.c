@@ -1,0 +1,420 @@
+/* onnx_draft_layers.c -- the node or two that a layer of each kind is.
+ *
+ * Names: a node has its layer's name, a parameter's tensor the parameter's ("conv1.weight"), and what a layer
+ * makes is "conv1.out": the endings keep the three apart whatever the layers are called.  Dropout makes no node
+ * (it is the identity outside training); who reads it reads what it reads. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/model/onnx/onnx_draft.h"
+
+static void draft_conv2d(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_window *window = &draft->ops[layer]->window;
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Conv");
+
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_ints(node, "kernel_shape", window->kernel, 2);
+    gp_draft_set_ints(node, "strides", window->stride, 2);
+    gp_draft_set_ints(node, "dilations", window->dilation, 2);
+    gp_draft_set_ints(node, "pads", window->padding, 4);
+    gp_draft_set_int(node, "group", window->groups);
+}
+
+static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    gp_draft_node *node =
+        gp_draft_add_layer(draft, layer, op->pool == GP_POOL_MAX ? "MaxPool" : "AveragePool");
+
+    gp_draft_set_ints(node, "kernel_shape", op->window.kernel, 2);
+    gp_draft_set_ints(node, "strides", op->window.stride, 2);
+    gp_draft_set_ints(node, "pads", op->window.padding, 4);
+    bool dilated = op->window.dilation[0] != 1 || op->window.dilation[1] != 1;
+
+    if (dilated && op->pool != GP_POOL_MAX)
+        gp_draft_needs(draft, 19);
+    if (dilated)
+        gp_draft_set_ints(node, "dilations", op->window.dilation, 2);
+    if (op->pool != GP_POOL_MAX)
+        gp_draft_set_int(node, "count_include_pad", op->pool == GP_POOL_AVERAGE_COUNT_PADDING);
+}
+
+/* Gemm multiplies matrices; our kind reads any shape as a vector, so a Flatten may stand before it. */
+static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_layer *about = &draft->spec->layers[layer];
+    uint32_t input = about->inputs[0];
+    gp_draft_node *flatten = NULL;
+
+    if (input == GP_INPUT_LAYER || draft->graph->outputs[input].rank != 1) {
+        char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
+
+        snprintf(name, sizeof(name), "%s.flatten", about->name);
+        snprintf(output, sizeof(output), "%s.vector", about->name);
+        flatten = gp_draft_add_node(draft, "Flatten", name, output);
+        gp_draft_node_input(flatten, gp_draft_layer_input(draft, layer, 0));
+        gp_draft_set_int(flatten, "axis", 1);
+    }
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Gemm");
+
+    if (flatten != NULL)
+        node->inputs[0] = flatten->output_name;
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_int(node, "transB", 1);
+}
+
+/* A node of the layer's inputs alone. */
+static void draft_plain(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_add_layer(draft, layer, draft->spec->layers[layer].kind->onnx);
+}
+
+static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "BatchNormalization");
+
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_float(node, "epsilon", draft->ops[layer]->factor[0]);
+    for (uint32_t p = 0; p < draft->graph->parameter_count; p++)
+        if (draft->graph->parameters[p].layer == layer &&
+            draft->graph->parameters[p].statistic == GP_STATISTIC_MEAN)
+            gp_draft_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
+}
+
+/* Add a node beside that of a layer, named "norm1.ROLE", which reads a value and makes "norm1.ENDING". */
+static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const char *op_type,
+                                   const char *role, const char *ending, const char *input)
+{
+    char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
+
+    snprintf(name, sizeof(name), "%s.%s", draft->spec->layers[layer].name, role);
+    snprintf(output, sizeof(output), "%s.%s", draft->spec->layers[layer].name, ending);
+    gp_draft_node *node = gp_draft_add_node(draft, op_type, name, output);
+
+    gp_draft_node_input(node, input);
+    return node;
+}
+
+/* Write a layer norm over the channels of each pixel. ONNX normalises over the last axes only, so an image is transposed. */
+static void draft_layernorm_pixels(gp_onnx_draft *draft, uint32_t layer)
+{
+    static const int32_t last[4] = { 0, 2, 3, 1 }, first[4] = { 0, 3, 1, 2 };
+    const bool image = draft->graph->outputs[layer].rank == 3;
+    gp_draft_node *before = NULL, *node, *behind;
+
+    if (image) {
+        before = draft_beside(draft, layer, "Transpose", "last", "channels",
+                              gp_draft_layer_input(draft, layer, 0));
+        gp_draft_set_ints(before, "perm", last, 4);
+    }
+    node = gp_draft_add_layer(draft, layer, "LayerNormalization");
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_int(node, "axis", -1);
+    gp_draft_set_float(node, "epsilon", draft->ops[layer]->factor[0]);
+    gp_draft_needs(draft, 17);
+    if (!image)
+        return;
+    node->inputs[0] = before->output_name;
+    snprintf(node->output_name, sizeof(node->output_name), "%s.norm", draft->spec->layers[layer].name);
+    behind = draft_beside(draft, layer, "Transpose", "first", "out", node->output_name);
+    gp_draft_set_ints(behind, "perm", first, 4);
+    draft->values[layer] = behind->output_name;
+}
+
+/* Groups of one channel are instances; a vector's one group is a layer; opset 21 is the first with groups that have a
+ * scale per channel. */
+static void draft_groupnorm(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    bool instances = op->number[0] == shape->dim[0] && shape->rank == 3;
+    bool whole = op->number[0] == 1 && shape->rank == 1;
+
+    if (op->number[1] != 0) {
+        draft_layernorm_pixels(draft, layer);
+        return;
+    }
+    gp_draft_node *node = gp_draft_add_layer(draft, layer,
+                                             instances ? "InstanceNormalization"
+                                             : whole   ? "LayerNormalization"
+                                                       : "GroupNormalization");
+
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_float(node, "epsilon", op->factor[0]);
+    if (!instances && !whole)
+        gp_draft_set_int(node, "num_groups", op->number[0]);
+    gp_draft_needs(draft, instances ? GP_ONNX_OPSET : whole ? 17 : 21);
+}
+
+static void draft_lrn(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "LRN");
+
+    gp_draft_set_int(node, "size", op->number[0]);
+    gp_draft_set_float(node, "alpha", op->factor[0]);
+    gp_draft_set_float(node, "beta", op->factor[1]);
+    gp_draft_set_float(node, "bias", op->factor[2]);
+}
+
+static void draft_transconv2d(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "ConvTranspose");
+    int32_t extra[2];
+
+    for (int i = 0; i < 2; i++)
+        extra[i] = (int32_t)y->dim[1 + i] + op->window.padding[i] + op->window.padding[2 + i] -
+                   op->window.dilation[i] * (op->window.kernel[i] - 1) - 1 -
+                   op->window.stride[i] * ((int32_t)x->dim[1 + i] - 1);
+    gp_draft_add_parameters(draft, node, layer);
+    gp_draft_set_ints(node, "kernel_shape", op->window.kernel, 2);
+    gp_draft_set_ints(node, "strides", op->window.stride, 2);
+    gp_draft_set_ints(node, "dilations", op->window.dilation, 2);
+    gp_draft_set_ints(node, "pads", op->window.padding, 4);
+    gp_draft_set_ints(node, "output_padding", extra, 2);
+    gp_draft_set_int(node, "group", op->window.groups);
+}
+
+/* A factor that makes exactly that many pixels, in float32 and float64 alike, once it is rounded down. */
+static float resize_scale(int64_t from, int64_t to)
+{
+    float scale = (float)to / (float)from;
+
+    while (floor((double)from * (double)scale) < (double)to)
+        scale = nextafterf(scale, INFINITY);
+    return scale;
+}
+
+static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
+{
+    static const char *const places[] = { "asymmetric", "half_pixel", "align_corners", "asymmetric" };
+    const gp_op *op = draft->ops[layer];
+    const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
+    const gp_shape four = gp_shape1(4);
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Resize");
+
+    gp_draft_node_input(node, ""); /* no region */
+    node->constants[0] = node->constants[1] = 1.0f;
+    for (int i = 0; i < 2; i++) {
+        node->constants[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
+        if (op->number[0] == GP_RESIZE_NEAREST && y->dim[1 + i] % x->dim[1 + i] != 0)
+            draft->refused =
+                "the nearest pixel at a scale that is no whole number has no ONNX form that is exact";
+    }
+    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.scales", GP_NAME_MAX,
+             node->name);
+    gp_draft_node_input(node, gp_draft_add_tensor(draft, node->constant_names[0], &four, node->constants));
+    gp_draft_set_text(node, "mode", op->number[0] == GP_RESIZE_NEAREST ? "nearest" : "linear");
+    gp_draft_set_text(node, "coordinate_transformation_mode", places[op->number[0]]);
+    if (op->number[0] == GP_RESIZE_NEAREST)
+        gp_draft_set_text(node, "nearest_mode", "floor");
+}
+
+static void draft_concat(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_set_int(gp_draft_add_layer(draft, layer, "Concat"), "axis", 1 + draft->ops[layer]->number[0]);
+}
+
+static void draft_crop(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Slice");
+    int64_t starts[3], ends[3], axes[3];
+
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        starts[i] = draft->ops[layer]->number[i];
+        ends[i] = starts[i] + shape->dim[i];
+        axes[i] = 1 + i;
+    }
+    gp_draft_add_list(draft, node, "starts", starts, shape->rank);
+    gp_draft_add_list(draft, node, "ends", ends, shape->rank);
+    gp_draft_add_list(draft, node, "axes", axes, shape->rank);
+}
+
+static void draft_pad(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_op *op = draft->ops[layer];
+    const gp_value *x = &draft->graph->values[op->in[0]], *y = &draft->graph->values[op->out[0]];
+    int64_t pads[8] = { 0 };
+
+    for (int i = 1; i < 3; i++) {
+        pads[1 + i] = op->number[i];
+        pads[5 + i] = y->shape.dim[i] - x->shape.dim[i] - op->number[i];
+    }
+    gp_draft_add_list(draft, gp_draft_add_layer(draft, layer, "Pad"), "pads", pads, 8);
+}
+
+static void draft_reshape(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape *shape = &draft->graph->outputs[layer];
+    const int64_t to[4] = { 0, shape->dim[0], shape->dim[1], shape->dim[2] };
+
+    gp_draft_add_list(draft, gp_draft_add_layer(draft, layer, "Reshape"), "shape", to, 4);
+}
+
+static void draft_transpose(gp_onnx_draft *draft, uint32_t layer)
+{
+    const int32_t *order = draft->ops[layer]->number;
+    const int32_t perm[4] = { 0, 1 + order[0], 1 + order[1], 1 + order[2] };
+
+    gp_draft_set_ints(gp_draft_add_layer(draft, layer, "Transpose"), "perm", perm, 4);
+}
+
+static void draft_softmax(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_set_int(gp_draft_add_layer(draft, layer, "Softmax"), "axis", 1);
+}
+
+/* A product with one number. */
+static void draft_scale(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_shape one = gp_shape1(1);
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Mul");
+
+    node->constants[0] = (float)draft->ops[layer]->factor[0];
+    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.factor", GP_NAME_MAX,
+             node->name);
+    gp_draft_node_input(node, gp_draft_add_tensor(draft, node->constant_names[0], &one, node->constants));
+}
+
+static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_set_float(gp_draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
+}
+
+static void draft_hard_sigmoid(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "HardSigmoid");
+
+    gp_draft_set_float(node, "alpha", draft->ops[layer]->factor[0]);
+    gp_draft_set_float(node, "beta", draft->ops[layer]->factor[1]);
+}
+
+static void draft_hard_swish(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_add_layer(draft, layer, "HardSwish");
+    gp_draft_needs(draft, 14);
+}
+
+static void draft_gelu(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Gelu");
+
+    gp_draft_set_text(node, "approximate",
+                      draft->ops[layer]->function == GP_ACTIVATION_GELU_TANH ? "tanh" : "none");
+    gp_draft_needs(draft, 20);
+}
+
+static void draft_clip(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Clip");
+
+    gp_draft_add_constant(draft, node, "min", draft->ops[layer]->factor[0]);
+    gp_draft_add_constant(draft, node, "max", draft->ops[layer]->factor[1]);
+}
+
+static void draft_flatten(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_set_int(gp_draft_add_layer(draft, layer, "Flatten"), "axis", 1);
+}
+
+static void draft_add(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_add_layer(draft, layer, draft->spec->layers[layer].input_count == 2 ? "Add" : "Sum");
+}
+
+static void draft_dropout(gp_onnx_draft *draft, uint32_t layer)
+{
+    draft->values[layer] = gp_draft_layer_input(draft, layer, 0);
+}
+
+static void draft_values(gp_onnx_draft *draft, uint32_t layer)
+{
+    strcpy(gp_draft_add_layer(draft, layer, "Identity")->output_name, gp_draft_output_name(draft, layer));
+}
+
+/* Write a loss of classes as the function that gives the scores in inference. */
+static void draft_classes(gp_onnx_draft *draft, uint32_t layer)
+{
+    const gp_end *end = draft->graph->ends;
+
+    while (end->layer != layer)
+        end++;
+    if (end->scores_as_is) {
+        draft_values(draft, layer);
+        return;
+    }
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Softmax");
+
+    strcpy(node->output_name, gp_draft_output_name(draft, layer));
+    gp_draft_set_int(node, "axis", 1);
+}
+
+static const struct {
+    const char *kind;
+    void (*draft)(gp_onnx_draft *draft, uint32_t layer);
+} layer_drafts[] = {
+    { "conv2d", draft_conv2d },
+    { "transconv2d", draft_transconv2d },
+    { "resize", draft_resize },
+    { "fc", draft_fc },
+    { "relu", draft_plain },
+    { "leakyrelu", draft_leaky_relu },
+    { "clip", draft_clip },
+    { "sigmoid", draft_plain },
+    { "tanh", draft_plain },
+    { "hardsigmoid", draft_hard_sigmoid },
+    { "hardswish", draft_hard_swish },
+    { "gelu", draft_gelu },
+    { "maxpool", draft_pool },
+    { "avgpool", draft_pool },
+    { "globalavgpool", draft_plain },
+    { "globalmaxpool", draft_plain },
+    { "batchnorm", draft_batchnorm },
+    { "groupnorm", draft_groupnorm },
+    { "layernorm", draft_groupnorm },
+    { "crosschannelnorm", draft_lrn },
+    { "flatten", draft_flatten },
+    { "softmax", draft_softmax },
+    { "add", draft_add },
+    { "multiply", draft_plain },
+    { "scale", draft_scale },
+    { "concat", draft_concat },
+    { "crop", draft_crop },
+    { "pad", draft_pad },
+    { "reshape", draft_reshape },
+    { "transpose", draft_transpose },
+    { "dropout", draft_dropout },
+    { "crossentropy", draft_classes },
+    { "pixelclassification", draft_classes },
+    { "dice", draft_classes },
+    { "mse", draft_values },
+    { "huber", draft_values },
+};
+
+gp_status gp_draft_layers(gp_onnx_draft *draft, gp_error *err)
+{
+    enum { COUNT = sizeof(layer_drafts) / sizeof(layer_drafts[0]) };
+
+    for (uint32_t i = 0; i < draft->spec->layer_count; i++) {
+        const gp_layer *layer = &draft->spec->layers[i];
+        size_t d = 0;
+
+        while (d < COUNT && strcmp(layer_drafts[d].kind, layer->kind->name) != 0)
+            d++;
+        if (d == COUNT)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "%s (%s): this kind cannot be written as ONNX yet; leave the layer out",
+                           layer->name, layer->kind->name);
+        layer_drafts[d].draft(draft, i);
+        if (draft->refused != NULL)
+            return gp_fail(err, GP_EUNSUPPORTED, "%s (%s): %s", layer->name, layer->kind->name,
+                           draft->refused);
+    }
+    return GP_OK;
+}

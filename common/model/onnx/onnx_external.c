@@ -1,0 +1,251 @@
+/* onnx_external.c -- weights that a model keeps in other files: TensorProto.data_location EXTERNAL, with the file's name,
+ * an offset and a length as texts (onnx/docs/ExternalData.md).
+ *
+ * A model may come from anyone, and its names of files must not reach beyond its own folder: each part of the path is
+ * opened from the one before it, "..", absolute paths and symbolic links are refused, and only regular files are read.
+ * The numbers become raw_data, as if they had stood in the model. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/model/onnx/onnx_tensor.h"
+
+enum { PATH_BYTES_MAX = 1024, PATH_PARTS_MAX = 32 };
+#define BYTES_MAX ((size_t)1 << 35) /* of all tensors together */
+
+typedef struct place {
+    const char *path;
+    uint64_t offset, length;
+    bool has_length;
+} place;
+
+/* A file that was opened last; models have one, or one per tensor. */
+typedef struct source {
+    const char *folder, *path;
+    int fd;
+    uint64_t bytes,
+        left; /* left: may still be read of it, so that tensors cannot all point at the same gigabyte */
+} source;
+
+static gp_status number_of(const char *text, uint64_t *out, gp_error *err)
+{
+    char shown[GP_ONNX_SHOWN_BYTES];
+
+    *out = 0;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at < '0' || *at > '9' || *out > (UINT64_MAX - 9) / 10)
+            return gp_fail(err, GP_ECORRUPT, "its offset or length '%s' is not a whole number",
+                           gp_onnx_show(shown, text, strlen(text)));
+        *out = *out * 10 + (uint64_t)(*at - '0');
+    }
+    return *text != '\0' ? GP_OK : gp_fail(err, GP_ECORRUPT, "its offset or length is empty");
+}
+
+static gp_status place_of(const Onnx__TensorProto *tensor, place *out, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *out = (place){ 0 };
+    for (size_t i = 0; i < tensor->n_external_data && status == GP_OK; i++) {
+        const Onnx__StringStringEntryProto *pair = tensor->external_data[i];
+
+        if (pair->key == NULL || pair->value == NULL)
+            continue;
+        if (strcmp(pair->key, "location") == 0) {
+            out->path = pair->value;
+        } else if (strcmp(pair->key, "offset") == 0) {
+            status = number_of(pair->value, &out->offset, err);
+        } else if (strcmp(pair->key, "length") == 0) {
+            out->has_length = true;
+            status = number_of(pair->value, &out->length, err);
+        }
+    }
+    if (status == GP_OK && (out->path == NULL || *out->path == '\0' || strlen(out->path) >= PATH_BYTES_MAX))
+        return gp_fail(err, GP_ECORRUPT, "it names no file, or one of over %d bytes", PATH_BYTES_MAX - 1);
+    return status;
+}
+
+/* The next part of a path into part; false at the end. */
+static bool next_part(const char **at, char part[PATH_BYTES_MAX])
+{
+    size_t bytes;
+
+    *at += strspn(*at, "/");
+    bytes = strcspn(*at, "/");
+    memcpy(part, *at, bytes);
+    part[bytes] = '\0';
+    *at += bytes;
+    return bytes > 0;
+}
+
+/* A file beneath the folder, one part after the other and through no link. */
+static gp_status open_beneath(const char *folder, const char *path, int *out, gp_error *err)
+{
+    char part[PATH_BYTES_MAX], following[PATH_BYTES_MAX], shown[GP_ONNX_SHOWN_BYTES];
+    const char *at = path;
+    int fd = open(*folder == '\0' ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    gp_onnx_show(shown, path, strlen(path));
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open the folder %s", folder);
+    bool more = *path != '/' && next_part(&at, part);
+
+    for (int parts = 0; more; parts++) {
+        if (strcmp(part, "..") == 0 || parts == PATH_PARTS_MAX)
+            break;
+        more = next_part(&at, following);
+        int inner =
+            openat(fd, part, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (more ? O_DIRECTORY : 0));
+        int why = errno;
+
+        close(fd);
+        fd = -1;
+        if (inner < 0 && (why == ELOOP || why == ENOTDIR))
+            return gp_fail(
+                err, GP_EUNSUPPORTED,
+                "'%s' goes through a symbolic link or a file; weights are read from plain files in the "
+                "model's own folder",
+                shown);
+        errno = why;
+        if (inner < 0)
+            return gp_fail_errno(err, why == ENOENT ? GP_ENOENT : GP_EIO, "cannot open its data '%s'", shown);
+        fd = inner;
+        strcpy(part, following);
+        if (!more) {
+            *out = fd;
+            return GP_OK;
+        }
+    }
+    close(fd);
+    return gp_fail(err, GP_EUNSUPPORTED,
+                   "'%s' is not a path below the model's own folder; weights are read from there only",
+                   shown);
+}
+
+static void source_close(source *from)
+{
+    if (from->path != NULL)
+        close(from->fd);
+    from->path = NULL;
+}
+
+static gp_status source_open(source *from, const char *path, gp_error *err)
+{
+    char shown[GP_ONNX_SHOWN_BYTES];
+    struct stat facts;
+    int fd = -1;
+
+    if (from->path != NULL && strcmp(from->path, path) == 0)
+        return GP_OK;
+    source_close(from);
+    gp_status status = open_beneath(from->folder, path, &fd, err);
+
+    if (status != GP_OK)
+        return status;
+    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        close(fd);
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is not a regular file",
+                       gp_onnx_show(shown, path, strlen(path)));
+    }
+    from->path = path;
+    from->fd = fd;
+    from->bytes = from->left = (uint64_t)facts.st_size;
+    return GP_OK;
+}
+
+static gp_status read_all(const source *from, uint64_t offset, void *data, size_t bytes, gp_error *err)
+{
+    ssize_t got = gp_read_at(from->fd, data, bytes, offset);
+
+    if (got < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read its data");
+    if ((size_t)got < bytes)
+        return gp_fail(err, GP_EIO, "its data ended after %zd of %zu bytes", got, bytes);
+    return GP_OK;
+}
+
+static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *total, gp_error *err)
+{
+    const size_t each = gp_onnx_type_bytes(tensor->data_type);
+    place at;
+    size_t bytes = each;
+    gp_status status = place_of(tensor, &at, err);
+
+    if (status == GP_OK && each == 0)
+        status = gp_fail(err, GP_EUNSUPPORTED, "it is of ONNX type %" PRId32 "; float32 (type 1) is read",
+                         tensor->data_type);
+    if (status == GP_OK)
+        status = source_open(from, at.path, err);
+    if (status != GP_OK)
+        return status;
+    for (size_t i = 0; i < tensor->n_dims; i++)
+        bytes *= (size_t)tensor->dims[i]; /* at most 2^31 elements, by gp_onnx_wire_check() */
+    if (at.has_length && at.length != bytes)
+        return gp_fail(err, GP_ECORRUPT, "its data has %" PRIu64 " bytes; its shape needs %zu", at.length,
+                       bytes);
+    if (at.offset > from->bytes || bytes > from->bytes - at.offset)
+        return gp_fail(err, GP_ECORRUPT,
+                       "its data, %zu bytes from %" PRIu64 " on, is not in its file of %" PRIu64 " bytes",
+                       bytes, at.offset, from->bytes);
+    if (bytes > from->left || bytes > BYTES_MAX - *total)
+        return gp_fail(err, GP_ELIMIT, "the tensors in its file overlap, or hold over %zu GiB together",
+                       BYTES_MAX >> 30);
+    from->left -= bytes;
+    uint8_t *data = gp_malloc(bytes);
+
+    if (data == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of weights", bytes);
+    status = read_all(from, at.offset, data, bytes, err);
+    if (status != GP_OK) {
+        gp_free(data);
+        return status;
+    }
+    *total += bytes;
+    tensor->has_raw_data =
+        true; /* protobuf-c frees it as its own: by the allocator that unpacked the model */
+    tensor->raw_data.data = data;
+    tensor->raw_data.len = bytes;
+    return GP_OK;
+}
+
+static gp_status tensor_visit(source *from, Onnx__TensorProto *tensor, size_t *total, gp_error *err)
+{
+    char shown[GP_ONNX_SHOWN_BYTES];
+    const char *name = tensor->name == NULL ? "" : tensor->name;
+
+    if (tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
+        return GP_OK;
+    gp_onnx_show(shown, name, strlen(name));
+    if (from->folder == NULL)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "tensor '%s' keeps its data in another file (external data), which is read only for "
+                       "models that are "
+                       "files; save the model as one file (in Python: onnx.save(onnx.load(path), new_path))",
+                       shown);
+    gp_status status = tensor_load(from, tensor, total, err);
+
+    if (status != GP_OK && status != GP_ENOMEM)
+        gp_error_prefix(err, "tensor '%s' (external data)", shown);
+    return status;
+}
+
+gp_status gp_onnx_external_load(Onnx__GraphProto *graph, const char *folder, size_t *bytes, gp_error *err)
+{
+    source from = { .folder = folder };
+    gp_status status = GP_OK;
+
+    *bytes = 0;
+    for (size_t i = 0; i < graph->n_initializer && status == GP_OK; i++)
+        status = tensor_visit(&from, graph->initializer[i], bytes, err);
+    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
+        for (size_t k = 0; k < graph->node[n]->n_attribute && status == GP_OK; k++)
+            if (graph->node[n]->attribute[k]->t != NULL)
+                status = tensor_visit(&from, graph->node[n]->attribute[k]->t, bytes, err);
+    source_close(&from);
+    return status;
+}

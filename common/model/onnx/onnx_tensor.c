@@ -1,0 +1,217 @@
+/* onnx_tensor.c -- see onnx_tensor.h. */
+#include "common/model/onnx/onnx_tensor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+#define STORE_BYTES_MAX ((size_t)1 << 28) /* of numbers made by folding: a small file asks for no more */
+
+/* ---- the store ---- */
+
+gp_status gp_onnx_store_take(gp_onnx_store *store, size_t bytes, void **out, gp_error *err)
+{
+    size_t bytes_max = store->bytes_max == 0 ? STORE_BYTES_MAX : store->bytes_max;
+
+    if (bytes > bytes_max - store->bytes)
+        return gp_fail(err, GP_ELIMIT,
+                       "the constants that its nodes compute pass %zu MiB; simplify the model (in Python: "
+                       "onnxsim.simplify(model))",
+                       bytes_max >> 20);
+    if (store->count == store->capacity) {
+        size_t capacity = store->capacity == 0 ? 64 : 2 * store->capacity;
+        void **blocks = gp_realloc_array(store->blocks, capacity, sizeof(*blocks));
+
+        if (blocks == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for %zu computed constants", capacity);
+        store->blocks = blocks;
+        store->capacity = capacity;
+    }
+    void *block = gp_malloc(bytes);
+
+    if (block == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a constant of %zu bytes", bytes);
+    store->blocks[store->count++] = block;
+    store->bytes += bytes;
+    *out = block;
+    return GP_OK;
+}
+
+void gp_onnx_store_deinit(gp_onnx_store *store)
+{
+    for (size_t i = 0; i < store->count; i++)
+        gp_free(store->blocks[i]);
+    gp_free(store->blocks);
+    *store = (gp_onnx_store){ 0 };
+}
+
+/* ---- types ---- */
+
+static const struct {
+    int32_t type;
+    size_t bytes;
+    const char *name;
+} types[] = {
+    { ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, 4, "float32" },
+    { ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE, 8, "float64" },
+    { ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 8, "int64" },
+    { ONNX__TENSOR_PROTO__DATA_TYPE__INT32, 4, "int32" },
+    { ONNX__TENSOR_PROTO__DATA_TYPE__BOOL, 1, "bool" },
+};
+
+enum { TYPE_COUNT = sizeof(types) / sizeof(types[0]) };
+
+size_t gp_onnx_type_bytes(int32_t type)
+{
+    for (size_t i = 0; i < TYPE_COUNT; i++)
+        if (types[i].type == type)
+            return types[i].bytes;
+    return 0;
+}
+
+const char *gp_onnx_type_name(int32_t type)
+{
+    for (size_t i = 0; i < TYPE_COUNT; i++)
+        if (types[i].type == type)
+            return types[i].name;
+    return "another type";
+}
+
+bool gp_onnx_is_whole(const gp_onnx_tensor *tensor)
+{
+    return tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ||
+           tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT32 ||
+           tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
+}
+
+/* ---- from a file ---- */
+
+gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto, gp_error *err)
+{
+    const char *name = proto->name == NULL ? "" : proto->name;
+    const size_t each = gp_onnx_type_bytes(proto->data_type);
+    gp_onnx_tensor tensor = {
+        .name = name, .type = proto->data_type, .rank = (uint32_t)proto->n_dims, .count = 1
+    };
+    char shown[GP_ONNX_SHOWN_BYTES];
+    size_t typed = 0;
+
+    for (uint32_t i = 0; i < tensor.rank;
+         i++) /* rank, sizes and product are bounded by gp_onnx_wire_check() */
+        tensor.count *= tensor.dims[i] = proto->dims[i];
+    gp_onnx_show(shown, name, strlen(name));
+    if (each == 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is of ONNX type %" PRId32 "; float32 (type 1) is read",
+                       shown, proto->data_type);
+    if (proto->has_raw_data) {
+        tensor.data = proto->raw_data.data;
+        typed = proto->raw_data.len / each;
+    } else if (proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) {
+        tensor.data = proto->float_data;
+        typed = proto->n_float_data;
+    } else if (proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE) {
+        tensor.data = proto->double_data;
+        typed = proto->n_double_data;
+    } else if (proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64) {
+        tensor.data = proto->int64_data;
+        typed = proto->n_int64_data;
+    } else if (each == 4 || proto->n_int32_data <= 1) { /* one bool is the low byte of one int32 */
+        tensor.data = proto->int32_data;
+        typed = proto->n_int32_data;
+    }
+    if (typed != (size_t)tensor.count)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "'%s' holds %zu numbers of type %s where its shape needs %" PRId64, shown, typed,
+                       gp_onnx_type_name(tensor.type), tensor.count);
+    if (tensor.data == NULL)
+        tensor.data = ""; /* no elements */
+    *out = tensor;
+    return GP_OK;
+}
+
+/* ---- elements ---- */
+
+static double real_from(const gp_onnx_tensor *tensor, int64_t index)
+{
+    float number;
+    double wide;
+
+    if (gp_onnx_is_float(tensor)) {
+        memcpy(&number, (const char *)tensor->data + index * (int64_t)sizeof(number), sizeof(number));
+        return (double)number;
+    }
+    memcpy(&wide, (const char *)tensor->data + index * (int64_t)sizeof(wide), sizeof(wide));
+    return wide;
+}
+
+static int64_t int_from(const gp_onnx_tensor *tensor, int64_t index)
+{
+    int64_t wide;
+    int32_t number;
+
+    if (tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64) {
+        memcpy(&wide, (const char *)tensor->data + index * (int64_t)sizeof(wide), sizeof(wide));
+        return wide;
+    }
+    if (tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
+        return ((const uint8_t *)tensor->data)[index] != 0;
+    memcpy(&number, (const char *)tensor->data + index * (int64_t)sizeof(number), sizeof(number));
+    return number;
+}
+
+int64_t gp_onnx_int_at(const gp_onnx_tensor *tensor, int64_t index)
+{
+    index = tensor->splat ? 0 : index;
+    if (gp_onnx_is_whole(tensor))
+        return int_from(tensor, index);
+    double number = real_from(tensor, index);
+
+    if (!(number > -9.2e18 && number < 9.2e18)) /* as conversions of the processor do */
+        return number > 0 ? INT64_MAX : -INT64_MAX;
+    return (int64_t)number;
+}
+
+double gp_onnx_real_at(const gp_onnx_tensor *tensor, int64_t index)
+{
+    index = tensor->splat ? 0 : index;
+    return gp_onnx_is_whole(tensor) ? (double)int_from(tensor, index) : real_from(tensor, index);
+}
+
+bool gp_onnx_dims_count(int64_t *count, uint32_t rank, const int64_t *dims)
+{
+    int64_t product = 1, zero = 1;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        if (dims[i] < 0 || (dims[i] != 0 && product > GP_ONNX_ELEMENTS_MAX / dims[i]))
+            return false;
+        if (dims[i] == 0)
+            zero = 0;
+        else
+            product *= dims[i];
+    }
+    *count = product * zero;
+    return true;
+}
+
+gp_status gp_onnx_tensor_new(gp_onnx_tensor *out, gp_onnx_store *store, int32_t type, uint32_t rank,
+                             const int64_t *dims, void **data, gp_error *err)
+{
+    gp_onnx_tensor tensor = { .name = "", .type = type, .rank = rank };
+
+    if (rank > GP_ONNX_RANK_MAX)
+        return gp_fail(err, GP_ELIMIT, "a constant of %" PRIu32 " dimensions; at most %d", rank,
+                       GP_ONNX_RANK_MAX);
+    if (!gp_onnx_dims_count(&tensor.count, rank, dims))
+        return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
+    if (rank > 0)
+        memcpy(tensor.dims, dims, rank * sizeof(*dims));
+    gp_status status =
+        gp_onnx_store_take(store, (size_t)tensor.count * gp_onnx_type_bytes(type) + 1, data, err);
+
+    if (status != GP_OK)
+        return status;
+    tensor.data = *data;
+    *out = tensor;
+    return GP_OK;
+}

@@ -1,0 +1,407 @@
+/* onnx_wire.c -- the guard before protobuf-c: one pass over the bytes of a model file.
+ *
+ * protobuf-c trusts its input more than a file from anywhere deserves: it recurses as deep as the bytes say,
+ * merges a singular message that comes twice, cuts strings at a NUL, and takes two hundred bytes of memory for
+ * an empty node of two.  So the bytes are walked first with the message descriptors that protoc-c generated: a
+ * stack of fixed depth instead of recursion, each length within its enclosing message, no singular field twice,
+ * and a ceiling on everything that is counted. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/model/onnx/onnx_tensor.h"
+
+enum {
+    DEPTH_MAX = 16,
+    FIELDS_MAX = 1 << 20, /* of the whole file: fields and packed whole numbers */
+    NODES_MAX = 16384,
+    TENSORS_MAX = 32768,
+    ATTRIBUTES_MAX = 131072,
+    RANK_MAX = 8,
+};
+
+enum { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_BYTES = 2, WIRE_32BIT = 5 };
+
+/* What a TensorProto said of itself, compared when it closes. */
+typedef struct tensor_tally {
+    const uint8_t *name;
+    size_t name_bytes, raw_bytes, values; /* values: elements in any of the typed lists */
+    int64_t elements;                     /* product of the dims that are not 0 */
+    bool empty;                           /* a dim is 0 */
+    uint32_t rank;
+    uint64_t type;
+    bool raw, external;
+} tensor_tally;
+
+typedef struct frame {
+    const ProtobufCMessageDescriptor *type;
+    size_t end;
+    uint64_t seen; /* singular fields, by index in the descriptor */
+    tensor_tally tensor;
+} frame;
+
+typedef struct walk {
+    const uint8_t *data;
+    size_t at;
+    uint32_t fields, nodes, tensors, attributes;
+    uint32_t depth;
+    frame stack[DEPTH_MAX];
+} walk;
+
+/* One field: its key is read, its payload is [at, at + bytes) or, for a varint, value. */
+typedef struct field {
+    const ProtobufCFieldDescriptor *about; /* NULL: not in our onnx.proto */
+    uint32_t number, wire;
+    uint64_t value;
+    size_t start, bytes;
+} field;
+
+char *gp_onnx_show(char text[GP_ONNX_SHOWN_BYTES], const char *name, size_t bytes)
+{
+    size_t used = 0;
+
+    for (; used < bytes && used < GP_ONNX_SHOWN_BYTES - 4 && name[used] != '\0'; used++)
+        text[used] = name[used] >= ' ' && name[used] <= '~' ? name[used] : '?';
+    strcpy(text + used, used < bytes && name[used] != '\0' ? "..." : "");
+    return text;
+}
+
+static gp_status corrupt(const walk *w, const char *what, gp_error *err)
+{
+    return gp_fail(err, GP_ECORRUPT, "byte %zu: %s (in %s); the file is damaged or not an ONNX model", w->at,
+                   what, w->stack[w->depth].type->short_name);
+}
+
+static gp_status read_varint(walk *w, uint64_t *out, uint32_t bytes_max, gp_error *err)
+{
+    const size_t end = w->stack[w->depth].end;
+    uint64_t value = 0;
+
+    for (uint32_t i = 0; i < bytes_max; i++) {
+        if (w->at == end)
+            return corrupt(w, "the message ends within a number", err);
+        uint8_t byte = w->data[w->at++];
+
+        value |= (uint64_t)(byte & 0x7f) << (7 * i);
+        if (byte < 0x80) {
+            *out = value;
+            return GP_OK;
+        }
+    }
+    return corrupt(w, "a number is too long", err);
+}
+
+static gp_status read_field(walk *w, field *out, gp_error *err)
+{
+    const frame *top = &w->stack[w->depth];
+    uint64_t key;
+    gp_status status = read_varint(w, &key, 5, err);
+
+    if (status != GP_OK)
+        return status;
+    if (key > UINT32_MAX || key >> 3 == 0)
+        return corrupt(w, "a field's number is out of range", err);
+    *out = (field){ .number = (uint32_t)key >> 3, .wire = key & 7, .start = w->at };
+    out->about = protobuf_c_message_descriptor_get_field(top->type, out->number);
+    switch (out->wire) {
+    case WIRE_VARINT:
+        return read_varint(w, &out->value, 10, err);
+    case WIRE_64BIT:
+        out->bytes = 8;
+        break;
+    case WIRE_32BIT:
+        out->bytes = 4;
+        break;
+    case WIRE_BYTES:
+        status = read_varint(w, &out->value, 5, err);
+        if (status != GP_OK)
+            return status;
+        out->start = w->at;
+        if (out->value > top->end - w->at)
+            return gp_fail(err, GP_ECORRUPT,
+                           "byte %zu: %" PRIu64 " bytes are announced and %zu are left (in %s); the file is "
+                           "damaged or cut short",
+                           w->at, out->value, top->end - w->at, top->type->short_name);
+        out->bytes = (size_t)out->value;
+        break;
+    default:
+        return corrupt(w, "a field is of no type that ONNX uses", err);
+    }
+    if (out->bytes > top->end - w->at)
+        return corrupt(w, "the message ends within a field", err);
+    return GP_OK;
+}
+
+static uint32_t wire_of(const ProtobufCFieldDescriptor *about)
+{
+    switch (about->type) {
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+    case PROTOBUF_C_TYPE_MESSAGE:
+        return WIRE_BYTES;
+    case PROTOBUF_C_TYPE_FLOAT:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_SFIXED32:
+        return WIRE_32BIT;
+    case PROTOBUF_C_TYPE_DOUBLE:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+        return WIRE_64BIT;
+    default:
+        return WIRE_VARINT;
+    }
+}
+
+/* A singular field may come once, and one member of a oneof: protobuf-c would merge or replace. */
+static gp_status check_once(walk *w, const ProtobufCFieldDescriptor *about, gp_error *err)
+{
+    frame *top = &w->stack[w->depth];
+    uint32_t index = (uint32_t)(about - top->type->fields);
+
+    if (about->label == PROTOBUF_C_LABEL_REPEATED)
+        return GP_OK;
+    if (about->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+        for (index = 0; top->type->fields[index].quantifier_offset != about->quantifier_offset;)
+            index++;
+    if (top->seen >> index & 1)
+        return corrupt(w, "a field comes twice", err);
+    top->seen |= (uint64_t)1 << index;
+    return GP_OK;
+}
+
+static gp_status count_fields(walk *w, size_t more, gp_error *err)
+{
+    if (more > FIELDS_MAX - w->fields)
+        return gp_fail(err, GP_ELIMIT,
+                       "byte %zu: over %d fields; this is no network that gradpool could train", w->at,
+                       FIELDS_MAX);
+    w->fields += (uint32_t)more;
+    return GP_OK;
+}
+
+/* Packed whole numbers: each ends within its ten bytes and the last within the field. */
+static gp_status count_packed(walk *w, const field *f, size_t *count, gp_error *err)
+{
+    uint32_t length = 0;
+
+    *count = 0;
+    for (size_t i = 0; i < f->bytes; i++) {
+        if (++length > 10)
+            return corrupt(w, "a packed number is too long", err);
+        if (w->data[f->start + i] < 0x80) {
+            ++*count;
+            length = 0;
+        }
+    }
+    return length == 0 ? count_fields(w, *count, err) : corrupt(w, "the field ends within a number", err);
+}
+
+static gp_status tally_dim(walk *w, uint64_t value, gp_error *err)
+{
+    tensor_tally *tensor = &w->stack[w->depth].tensor;
+
+    if (++tensor->rank > RANK_MAX)
+        return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %d dimensions", w->at, RANK_MAX);
+    if (value > (uint64_t)GP_ONNX_ELEMENTS_MAX ||
+        (value != 0 && tensor->elements > GP_ONNX_ELEMENTS_MAX / (int64_t)value))
+        return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %" PRId64 " elements", w->at,
+                       GP_ONNX_ELEMENTS_MAX);
+    if (value == 0)
+        tensor->empty = true;
+    else
+        tensor->elements *= (int64_t)value;
+    return GP_OK;
+}
+
+static gp_status tally_packed_dims(walk *w, const field *f, gp_error *err)
+{
+    uint64_t value = 0;
+    uint32_t shift = 0;
+
+    for (size_t i = 0; i < f->bytes; i++) {
+        uint8_t byte = w->data[f->start + i];
+
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        shift += 7;
+        if (byte >= 0x80)
+            continue;
+        gp_status status = tally_dim(w, value, err);
+
+        if (status != GP_OK)
+            return status;
+        value = shift = 0;
+    }
+    return GP_OK;
+}
+
+static gp_status tally_field(walk *w, const field *f, size_t values, gp_error *err)
+{
+    tensor_tally *tensor = &w->stack[w->depth].tensor;
+
+    switch (f->number) {
+    case 1:
+        return f->wire == WIRE_VARINT ? tally_dim(w, f->value, err) : tally_packed_dims(w, f, err);
+    case 2:
+        tensor->type = f->value;
+        break;
+    case 4: /* float, int32, string, int64, double, uint64 data */
+    case 5:
+    case 6:
+    case 7:
+    case 10:
+    case 11:
+        tensor->values += values;
+        break;
+    case 8:
+        tensor->name = w->data + f->start;
+        tensor->name_bytes = f->bytes;
+        break;
+    case 9:
+        tensor->raw = true;
+        tensor->raw_bytes = f->bytes;
+        break;
+    case 14:
+        tensor->external = f->value != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT;
+        break;
+    default:
+        break;
+    }
+    return GP_OK;
+}
+
+/* Bytes of an element in raw_data; 0: a type younger than our onnx.proto, or one without raw data. */
+static size_t element_bytes(uint64_t type)
+{
+    static const uint8_t bytes[] = {
+        [ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT] = 4,     [ONNX__TENSOR_PROTO__DATA_TYPE__UINT8] = 1,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__INT8] = 1,      [ONNX__TENSOR_PROTO__DATA_TYPE__UINT16] = 2,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__INT16] = 2,     [ONNX__TENSOR_PROTO__DATA_TYPE__INT32] = 4,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__INT64] = 8,     [ONNX__TENSOR_PROTO__DATA_TYPE__BOOL] = 1,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16] = 2,   [ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE] = 8,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__UINT32] = 4,    [ONNX__TENSOR_PROTO__DATA_TYPE__UINT64] = 8,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX64] = 8, [ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX128] = 16,
+        [ONNX__TENSOR_PROTO__DATA_TYPE__BFLOAT16] = 2,
+    };
+
+    return type < sizeof(bytes) ? bytes[type] : 0;
+}
+
+static gp_status check_tensor(const tensor_tally *tensor, gp_error *err)
+{
+    char name[GP_ONNX_SHOWN_BYTES];
+    size_t size = element_bytes(tensor->type), elements = tensor->empty ? 0 : (size_t)tensor->elements;
+
+    gp_onnx_show(name, (const char *)tensor->name, tensor->name_bytes);
+    if (tensor->external && (tensor->raw || tensor->values != 0))
+        return gp_fail(err, GP_ECORRUPT,
+                       "tensor '%s' has data here and in another file; a tensor has one of them", name);
+    if (tensor->external) /* onnx_external.c looks at the file */
+        return GP_OK;
+    if (tensor->raw && tensor->values != 0)
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",
+                       name);
+    if (tensor->raw && size != 0 && tensor->raw_bytes != elements * size)
+        return gp_fail(err, GP_ECORRUPT,
+                       "tensor '%s' has %zu bytes of data; its shape of %zu elements of %zu bytes needs %zu",
+                       name, tensor->raw_bytes, elements, size, elements * size);
+    bool real = tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+                tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+
+    if (!tensor->raw && real && tensor->values != elements)
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has %zu numbers; its shape needs %zu", name,
+                       tensor->values, elements);
+    return GP_OK;
+}
+
+static gp_status count_message(walk *w, const ProtobufCMessageDescriptor *type, gp_error *err)
+{
+    const struct {
+        const ProtobufCMessageDescriptor *type;
+        uint32_t *count, max;
+        const char *what;
+    } limits[] = {
+        { &onnx__node_proto__descriptor, &w->nodes, NODES_MAX, "nodes" },
+        { &onnx__tensor_proto__descriptor, &w->tensors, TENSORS_MAX, "tensors" },
+        { &onnx__attribute_proto__descriptor, &w->attributes, ATTRIBUTES_MAX, "attributes" },
+    };
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+        if (type == limits[i].type && ++*limits[i].count > limits[i].max)
+            return gp_fail(err, GP_ELIMIT, "the model has over %" PRIu32 " %s", limits[i].max,
+                           limits[i].what);
+    return GP_OK;
+}
+
+static gp_status push(walk *w, const ProtobufCMessageDescriptor *type, size_t bytes, gp_error *err)
+{
+    gp_status status = count_message(w, type, err);
+
+    if (status != GP_OK)
+        return status;
+    if (w->depth + 1 == DEPTH_MAX)
+        return gp_fail(err, GP_ELIMIT, "byte %zu: messages nested deeper than %d", w->at, DEPTH_MAX);
+    w->stack[++w->depth] = (frame){ .type = type, .end = w->at + bytes, .tensor.elements = 1 };
+    return GP_OK;
+}
+
+static gp_status walk_known(walk *w, const field *f, gp_error *err)
+{
+    const ProtobufCFieldDescriptor *about = f->about;
+    const uint32_t wire = wire_of(about);
+    size_t values = 1;
+    gp_status status = check_once(w, about, err);
+
+    if (status != GP_OK)
+        return status;
+    if (f->wire != wire) {
+        if (f->wire != WIRE_BYTES || about->label != PROTOBUF_C_LABEL_REPEATED)
+            return corrupt(w, "a field is not of its type", err);
+        size_t each = wire == WIRE_32BIT ? 4 : 8;
+
+        if (wire != WIRE_VARINT && f->bytes % each != 0)
+            return corrupt(w, "a list of numbers ends within a number", err);
+        values = f->bytes / each;
+        status = wire == WIRE_VARINT ? count_packed(w, f, &values, err) : GP_OK;
+    } else if (about->type == PROTOBUF_C_TYPE_STRING && memchr(w->data + f->start, 0, f->bytes) != NULL) {
+        return corrupt(w, "a text holds a zero byte", err);
+    }
+    if (status == GP_OK && w->stack[w->depth].type == &onnx__tensor_proto__descriptor)
+        status = tally_field(w, f, values, err);
+    if (status == GP_OK && about->type == PROTOBUF_C_TYPE_MESSAGE)
+        return push(w, about->descriptor, f->bytes, err);
+    w->at += f->bytes;
+    return status;
+}
+
+gp_status gp_onnx_wire_check(const uint8_t *data, size_t bytes, gp_error *err)
+{
+    walk w = { .data = data };
+
+    if (bytes == 0)
+        return gp_fail(err, GP_ECORRUPT, "the file is empty");
+    if (bytes > GP_ONNX_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "a model of %zu bytes; at most %zu (2 GiB)", bytes, GP_ONNX_BYTES_MAX);
+    w.stack[0] = (frame){ .type = &onnx__model_proto__descriptor, .end = bytes };
+    for (;;) {
+        const frame *top = &w.stack[w.depth];
+        gp_status status = GP_OK;
+        field f;
+
+        if (w.at == top->end) {
+            if (top->type == &onnx__tensor_proto__descriptor)
+                status = check_tensor(&top->tensor, err);
+            if (status != GP_OK || w.depth == 0)
+                return status;
+            w.depth--;
+            continue;
+        }
+        status = read_field(&w, &f, err);
+        if (status == GP_OK)
+            status = count_fields(&w, 1, err);
+        if (status == GP_OK && f.about != NULL)
+            status = walk_known(&w, &f, err);
+        else
+            w.at += f.bytes;
+        if (status != GP_OK)
+            return status;
+    }
+}
