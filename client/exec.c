@@ -21,7 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/proc_stat.h"
 #include "common/base/system/process.h"
-#include "proto/door.h"
+#include "proto/local/door.h"
 
 enum {
     AGAIN_MS = 20,     /* between two requests to a worker that could not open a runner */

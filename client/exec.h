@@ -14,7 +14,7 @@
 #include <poll.h>
 
 #include "client/pool.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 
 typedef struct gp_exec gp_exec;
 

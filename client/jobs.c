@@ -28,7 +28,7 @@ bool gp_job_variable_allowed(const char *name)
 {
     static const char *const exact[] = {
 #define GP_JOB_VARIABLE(name, of_host) #name,
-#include "proto/job_variables.def"
+#include "proto/message/job_variables.def"
 #undef GP_JOB_VARIABLE
     };
     static const char *const begins[] = { "LC_", "GRADPOOL_" };

@@ -21,9 +21,9 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/process.h"
 #include "common/base/memory/secret.h"
-#include "proto/curve.h"
-#include "proto/limits.h"
-#include "proto/messages.h"
+#include "proto/channel/curve.h"
+#include "proto/message/limits.h"
+#include "proto/message/messages.h"
 
 enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 

@@ -3,8 +3,8 @@
 #define GP_LAUNCH_H
 
 #include "client/gradpool.h"
-#include "proto/door.h"
-#include "proto/places.h"
+#include "proto/local/door.h"
+#include "proto/local/places.h"
 
 /* gp_launch_find -- knock at the scheduler's door, and wait by a patience that is used up; *door is owned by the caller.
  * GP_ENOPOOL: nobody is there. */

@@ -4,7 +4,7 @@
 
 #include "client/parfor_plan.h"
 #include "client/team.h"
-#include "proto/reduction.h"
+#include "proto/task/reduction.h"
 
 enum {
     PARFOR_ELEMENT_MAX = 1 << 30, /* bytes of one element, in or out */

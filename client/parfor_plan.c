@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "proto/link.h"
+#include "proto/task/link.h"
 
 enum { SHARES = 3 }; /* a chunk is at most so small a part of a worker's share of what is left */
 

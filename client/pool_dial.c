@@ -17,7 +17,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/patience.h"
 #include "common/base/memory/secret.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 
 enum { RETRY_MS = 10 };
 

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/text/json.h"
 #include "common/base/system/patience.h"
-#include "proto/door.h"
+#include "proto/local/door.h"
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
 {

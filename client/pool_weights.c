@@ -10,7 +10,7 @@
 
 #include "client/pool.h"
 #include "common/base/system/seal.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 
 static gp_status weights_send(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
 {

@@ -3,7 +3,7 @@
 
 #include "client/team.h"
 #include "common/base/memory/alloc.h"
-#include "proto/link.h"
+#include "proto/task/link.h"
 
 enum { QUEUE_DEPTH = 1024, QUEUE_DEPTH_MAX = 1 << 24 };
 

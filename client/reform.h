@@ -34,7 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 
 enum {
     REFORM_ACTIONS_MAX = 4,

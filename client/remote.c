@@ -14,7 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/memory/secret.h"
-#include "proto/endpoint.h"
+#include "proto/channel/endpoint.h"
 
 enum {
     SILENCE_MS = 2000,

@@ -13,7 +13,7 @@
 #define GP_REMOTE_H
 
 #include "client/pool.h"
-#include "proto/device_list.h"
+#include "proto/device/device_list.h"
 
 struct pool_remote {
     char endpoint[GP_TEXT_ENDPOINT];

@@ -12,7 +12,7 @@
 #include "common/base/system/file.h"
 #include "common/base/system/forks.h"
 #include "common/base/system/seal.h"
-#include "proto/link.h"
+#include "proto/task/link.h"
 
 #define SHARED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 

@@ -30,7 +30,7 @@
 #include "client/shared.h"
 #include "client/team_parts.h"
 #include "common/base/system/patience.h"
-#include "proto/door.h"
+#include "proto/local/door.h"
 
 enum {
     /* Opening, replacement and facts are waited for in turns, as gp_patience counts. */

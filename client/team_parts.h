@@ -16,7 +16,7 @@
 #define GP_TEAM_PARTS_H
 
 #include "client/gradpool.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 
 typedef struct team_unit team_unit;
 

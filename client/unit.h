@@ -5,7 +5,7 @@
 #define GP_UNIT_H
 
 #include "client/team_parts.h"
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 
 enum {
     UNIT_LEVELS = 2 * GP_PRIORITY_MAX + 1,

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 
 typedef struct gp_hold {
     int fd; /* of the lock file, locked; closed by the end of the process */

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 #include "scheduler/jobs.h"
 #include "scheduler/journal.h"
 

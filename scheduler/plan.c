@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "proto/device_holder.h"
+#include "proto/device/device_holder.h"
 #include "common/base/text/text.h"
 
 /* ---- cores ---- */

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "proto/device_list.h"
-#include "proto/places.h"
+#include "proto/device/device_list.h"
+#include "proto/local/places.h"
 #include "scheduler/core.h"
 
 enum { GP_PLAN_CORES_MAX = 4096, GP_PLAN_AUTO_MAX = 16 };

@@ -2,7 +2,7 @@
  * surroundings (surroundings.h).
  *
  * The file stands in the pool's directory for as long as the pool is meant to be there: a scheduler that ends as it was
- * told removes it.  So who finds it and no scheduler knows that one died (proto/places.h: places->record). */
+ * told removes it.  So who finds it and no scheduler knows that one died (proto/local/places.h: places->record). */
 #ifndef GP_RECORD_H
 #define GP_RECORD_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 
 enum { GP_RECORD_BYTES_MAX = 128 << 10 };
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "proto/device_list.h"
-#include "proto/places.h"
+#include "proto/device/device_list.h"
+#include "proto/local/places.h"
 #include "scheduler/hold.h"
 #include "scheduler/plan.h"
 #include "scheduler/survivors.h"

@@ -12,7 +12,7 @@
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "scheduler/shell_parts.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 
 static uint64_t session_hash(const void *s, uint32_t entry)
 {

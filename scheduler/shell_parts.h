@@ -10,9 +10,9 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-#include "proto/channel.h"
-#include "proto/door.h"
-#include "proto/messages.h"
+#include "proto/channel/channel.h"
+#include "proto/local/door.h"
+#include "proto/message/messages.h"
 #include "scheduler/core.h"
 #include "scheduler/shell.h"
 #include "scheduler/supervise.h"

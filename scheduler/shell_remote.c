@@ -362,7 +362,7 @@ gp_status shell_remote_environment(const gp_frame *given, gp_buffer *out, gp_err
         bool of_host;
     } variables[] = {
 #define GP_JOB_VARIABLE(name, of_host) { #name, of_host },
-#include "proto/job_variables.def"
+#include "proto/message/job_variables.def"
 #undef GP_JOB_VARIABLE
     };
     gp_status status = gp_buffer_append(out, given->data, given->bytes, err);

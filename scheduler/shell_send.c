@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
-#include "proto/device_holder.h"
+#include "proto/device/device_holder.h"
 #include "scheduler/shell_remote.h"
 
 #ifndef GP_BUILD

@@ -17,8 +17,8 @@
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
-#include "proto/listen.h"
-#include "proto/task_wire.h"
+#include "proto/local/listen.h"
+#include "proto/task/task_wire.h"
 #include "scheduler/shell_parts.h"
 
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)

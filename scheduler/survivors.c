@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "proto/door.h"
-#include "proto/listen.h"
-#include "proto/messages.h"
+#include "proto/local/door.h"
+#include "proto/local/listen.h"
+#include "proto/message/messages.h"
 
 /* A connection to the door and the pid of its listener; -1 with errno: nobody of ours. */
 static int knock(const char *path, pid_t *pid)

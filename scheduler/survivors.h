@@ -5,7 +5,7 @@
 #ifndef GP_SURVIVORS_H
 #define GP_SURVIVORS_H
 
-#include "proto/places.h"
+#include "proto/local/places.h"
 #include "scheduler/supervise.h"
 
 typedef struct gp_survivor {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 #include "scheduler/core_parts.h"
 #include "common/base/text/text.h"
 

@@ -13,8 +13,8 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
-#include "proto/door.h"
-#include "proto/task_wire.h"
+#include "proto/local/door.h"
+#include "proto/task/task_wire.h"
 
 enum {
     ARRIVE_MS = 60000, /* for control to look, once: it may have to wait for a core */

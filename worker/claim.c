@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "proto/device_holder.h"
+#include "proto/device/device_holder.h"
 
 enum { CLAIM_TRY_MS = 5 };
 

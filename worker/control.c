@@ -12,7 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 #include "worker/blobs.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"

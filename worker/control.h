@@ -3,7 +3,7 @@
 #define GP_CONTROL_H
 
 #include "common/base/error.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 #include "worker/backend/backend.h"
 #include "worker/device.h"
 

@@ -15,7 +15,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 #include "worker/comm/process.h"
 #include "worker/control_parts.h"
 

@@ -3,9 +3,9 @@
 #define GP_CONTROL_PARTS_H
 
 #include "common/base/system/patience.h"
-#include "proto/channel.h"
-#include "proto/door.h"
-#include "proto/messages.h"
+#include "proto/channel/channel.h"
+#include "proto/local/door.h"
+#include "proto/message/messages.h"
 #include "worker/control.h"
 #include "worker/mailbox.h"
 #include "worker/rendezvous.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 #include "worker/control_parts.h"
 
 gp_status control_run_open(control *c, gp_error *err)

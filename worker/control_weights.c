@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 #include "worker/control_parts.h"
 
 static void offer_close(control *c)

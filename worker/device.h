@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "proto/messages.h"
+#include "proto/message/messages.h"
 
 typedef struct gp_worker_device {
     gp_device_kind kind; /* CPU or CUDA */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 
 static char place[GP_TEXT_PATH];
 

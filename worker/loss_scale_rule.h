@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 
 #ifdef __CUDACC__
 #define GP_LOSS_SCALE_RULE static __host__ __device__ __forceinline__

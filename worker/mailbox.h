@@ -18,9 +18,9 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "proto/channel.h"
-#include "proto/link.h"
-#include "proto/messages.h"
+#include "proto/channel/channel.h"
+#include "proto/task/link.h"
+#include "proto/message/messages.h"
 
 typedef struct gp_mailbox gp_mailbox;
 

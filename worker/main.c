@@ -1,6 +1,6 @@
 /* main.c -- gradpool-worker: start.c with the backends that train. */
-#include "proto/accept.h"
-#include "proto/limits.h"
+#include "proto/channel/accept.h"
+#include "proto/message/limits.h"
 #include "worker/backend/plugin.h"
 #include "worker/start.h"
 

@@ -5,7 +5,7 @@
 #include "common/base/memory/buffer.h"
 #include "common/base/error.h"
 #include "common/base/metrics.h"
-#include "proto/messages.h"
+#include "proto/message/messages.h"
 #include "worker/backend/backend.h"
 
 typedef struct gp_predictor gp_predictor;

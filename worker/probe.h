@@ -1,8 +1,8 @@
 /* probe.h -- which GPUs this machine has, asked of the driver: the body of `gradpool-worker --probe`.
  *
  * For a process of its own that exits afterwards: the driver's libraries may hang or crash, and must not be
- * loaded in a process that forks later.  Everyone else calls gp_device_probe() (proto/device_probe.h), which
- * runs this; the JSON it prints is described in proto/device_list.h.
+ * loaded in a process that forks later.  Everyone else calls gp_device_probe() (proto/device/device_probe.h), which
+ * runs this; the JSON it prints is described in proto/device/device_list.h.
  *
  *   1. NVML (libnvidia-ml.so.1, or GRADPOOL_NVML_LIBRARY): needs no CUDA context and knows MIG and processes.
  *   2. the CUDA driver (libcuda.so.1, or GRADPOOL_CUDA_LIBRARY) where NVML is missing or fails.
@@ -15,7 +15,7 @@
 
 #include "common/base/memory/buffer.h"
 #include "common/base/error.h"
-#include "proto/device_list.h"
+#include "proto/device/device_list.h"
 
 /* gp_probe_run -- fill *out.  Never fails: what went wrong is out->note. */
 void gp_probe_run(gp_device_list *out);

@@ -13,8 +13,8 @@
 #define GP_RENDEZVOUS_H
 
 #include "common/base/error.h"
-#include "proto/door.h"
-#include "proto/messages.h"
+#include "proto/local/door.h"
+#include "proto/message/messages.h"
 #include "worker/comm/comm.h"
 #include "worker/mailbox.h"
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "proto/task_wire.h"
+#include "proto/task/task_wire.h"
 
 void gp_memory_close(gp_memory *memory)
 {

@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 #include "worker/descendants.h"
 #include "worker/runner_start.h"
 

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 
 /* gp_runner_start -- start spec with standard input, output and error fds[0..2], which stay the caller's.
  * *exit_code: on failure what a shell would end with (126 cannot be run, 127 not found).  The caller has one thread

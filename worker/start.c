@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 #include "worker/control.h"
 #include "common/base/system/fault.h"
 #include "worker/examine.h"

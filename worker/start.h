@@ -1,6 +1,6 @@
 /* start.h -- the body of main(): the command line, the device, then the control thread.
  *
- *   gradpool-worker --probe                      print the machine's GPUs as JSON (proto/device_list.h)
+ *   gradpool-worker --probe                      print the machine's GPUs as JSON (proto/device/device_list.h)
  *   gradpool-worker --examine                    print what the GPU engine does here as JSON (examine.h)
  *   gradpool-worker --pool NAME --index N --incarnation N --device cpu|UUID [--cores LIST] [--shared]
  *                   [--device-name TEXT] [--device-ordinal N] [--claim-wait MS]

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "proto/reduction.h"
+#include "proto/task/reduction.h"
 #include "worker/task_block.h"
 
 enum {

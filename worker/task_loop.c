@@ -9,7 +9,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
 #include "common/base/clock.h"
-#include "proto/reduction.h"
+#include "proto/task/reduction.h"
 #include "worker/task_state.h"
 
 enum {

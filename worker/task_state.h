@@ -15,8 +15,8 @@
 
 #include <stdatomic.h>
 
-#include "proto/link.h"
-#include "proto/task_wire.h"
+#include "proto/task/link.h"
+#include "proto/task/task_wire.h"
 #include "worker/backend/backend.h"
 #include "worker/device.h"
 #include "worker/rendezvous.h"

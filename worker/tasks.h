@@ -1,4 +1,4 @@
-/* tasks.h -- the compute thread while it serves a client's link: calls in, answers out (proto/task_wire.h). */
+/* tasks.h -- the compute thread while it serves a client's link: calls in, answers out (proto/task/task_wire.h). */
 #ifndef GP_TASKS_H
 #define GP_TASKS_H
 

@@ -19,7 +19,7 @@
 
 #include "common/base/error.h"
 #include "common/data/store/store.h"
-#include "proto/messages.h"
+#include "proto/message/messages.h"
 #include "worker/backend/backend.h"
 #include "worker/comm/comm.h"
 

@@ -7,9 +7,9 @@
 #include "client/cli/show.h"
 #include "client/remote.h"
 #include "common/base/memory/alloc.h"
-#include "proto/device_holder.h"
-#include "proto/device_probe.h"
-#include "proto/places.h"
+#include "proto/device/device_holder.h"
+#include "proto/device/device_probe.h"
+#include "proto/local/places.h"
 
 typedef struct devices_options {
     cli_common common;

@@ -8,9 +8,9 @@
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/text/text.h"
-#include "proto/device_holder.h"
-#include "proto/device_probe.h"
-#include "proto/places.h"
+#include "proto/device/device_holder.h"
+#include "proto/device/device_probe.h"
+#include "proto/local/places.h"
 
 typedef struct doctor_options {
     cli_common common;

@@ -11,7 +11,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
-#include "proto/curve.h"
+#include "proto/channel/curve.h"
 
 typedef struct key_options {
     cli_common common;

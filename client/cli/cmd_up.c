@@ -8,7 +8,7 @@
 #include "client/remote.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "proto/endpoint.h"
+#include "proto/channel/endpoint.h"
 
 typedef struct up_options {
     cli_common common;

@@ -6,7 +6,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
-#include "proto/item.h"
+#include "proto/message/item.h"
 
 enum { FACTS_BYTES_MAX = 8 << 20 };
 

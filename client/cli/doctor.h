@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/text/json.h"
-#include "proto/device_list.h"
+#include "proto/device/device_list.h"
 
 typedef enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAILURE } doctor_state;
 

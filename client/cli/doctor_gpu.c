@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/device_holder.h"
+#include "proto/device/device_holder.h"
 
 #define SLOW_PEER 5e9 /* bytes a second: a detour through the host, or a slot of one lane */
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)

@@ -18,7 +18,7 @@
 #include "common/base/text/json.h"
 #include "common/base/text/log.h"
 #include "common/base/text/log_line.h"
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 
 enum {
     PART_BYTES = 1 << 16,          /* of job.json and others that are read whole */

@@ -7,7 +7,7 @@
 
 #include "client/remote.h"
 #include "common/base/memory/buffer.h"
-#include "proto/places.h"
+#include "proto/local/places.h"
 
 enum { REPORT_BYTES_MAX = 1 << 20 };
 

@@ -8,7 +8,7 @@
 #include <gradpool/gradpool.h>
 
 #include "common/base/text/json.h"
-#include "proto/messages.h"
+#include "proto/message/messages.h"
 
 /* Copy text from outside (names of jobs, classes and files, messages of other processes) into out, cut to `bytes` and
  * without characters that a terminal acts on (printable.h).  Returns out. */

@@ -1,7 +1,7 @@
 /* The plan of a parfor on simulated workers: time is counted, not measured. */
 #include "client/parfor_plan.h"
 
-#include "proto/link.h"
+#include "proto/task/link.h"
 #include "tests/gp_test.h"
 
 enum { WORKERS_MAX = 8, ITERATIONS_MAX = 200000 };

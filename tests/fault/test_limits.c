@@ -10,7 +10,7 @@
 
 #include "client/gradpool.h"
 #include "client/pool.h"
-#include "proto/door.h"
+#include "proto/local/door.h"
 #include "tests/descriptors.h"
 #include "tests/fault/stage.h"
 #include "tests/service/killer.h"
@@ -106,7 +106,7 @@ static bool await_open(int64_t timeout_ms)
     return pool != NULL;
 }
 
-/* libzmq's ipc listener ends the process at the first connection for which there is no descriptor (proto/accept.c). */
+/* libzmq's ipc listener ends the process at the first connection for which there is no descriptor (proto/channel/accept.c). */
 TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
 {
     enum { CROWD = 300 };

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/curve.h"
-#include "proto/endpoint.h"
-#include "proto/limits.h"
+#include "proto/channel/curve.h"
+#include "proto/channel/endpoint.h"
+#include "proto/message/limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

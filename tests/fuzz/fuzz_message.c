@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/base/memory/buffer.h"
-#include "proto/codec.h"
-#include "proto/messages.h"
+#include "proto/message/codec.h"
+#include "proto/message/messages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

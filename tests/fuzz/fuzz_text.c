@@ -8,7 +8,7 @@
 #include "common/base/text/json.h"
 #include "common/data/store/augment.h"
 #include "common/model/train_options.h"
-#include "proto/device_list.h"
+#include "proto/device/device_list.h"
 #include "worker/device.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

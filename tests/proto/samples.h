@@ -2,7 +2,7 @@
 #ifndef GP_SAMPLES_H
 #define GP_SAMPLES_H
 
-#include "proto/messages.h"
+#include "proto/message/messages.h"
 
 /* Fill *message (type->size bytes) with values that pass the ranges: minima, maxima and points between by `variant`
  * (0: all at their lowest, 1: all at their highest, 2: texts and numbers that differ from field to field). */

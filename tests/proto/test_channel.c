@@ -9,8 +9,8 @@
 #include <zmq.h>
 
 #include "common/base/clock.h"
-#include "proto/channel.h"
-#include "proto/messages.h"
+#include "proto/channel/channel.h"
+#include "proto/message/messages.h"
 #include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"

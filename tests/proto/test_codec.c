@@ -1,7 +1,7 @@
 #include <msgpack.h>
 
-#include "proto/codec.h"
-#include "proto/messages.h"
+#include "proto/message/codec.h"
+#include "proto/message/messages.h"
 #include "tests/gp_test.h"
 #include "tests/proto/samples.h"
 

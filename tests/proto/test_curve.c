@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <zmq.h>
 
-#include "proto/curve.h"
+#include "proto/channel/curve.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 

@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 
 #include "common/base/clock.h"
-#include "proto/door.h"
-#include "proto/listen.h"
-#include "proto/messages.h"
+#include "proto/local/door.h"
+#include "proto/local/listen.h"
+#include "proto/message/messages.h"
 #include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"

@@ -10,9 +10,9 @@
 #include <zmq.h>
 
 #include "common/base/clock.h"
-#include "proto/channel.h"
-#include "proto/endpoint.h"
-#include "proto/messages.h"
+#include "proto/channel/channel.h"
+#include "proto/channel/endpoint.h"
+#include "proto/message/messages.h"
 #include "tests/descriptors.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"

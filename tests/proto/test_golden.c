@@ -9,8 +9,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
-#include "proto/codec.h"
-#include "proto/messages.h"
+#include "proto/message/codec.h"
+#include "proto/message/messages.h"
 #include "tests/proto/samples.h"
 
 static const char *source_dir(void)

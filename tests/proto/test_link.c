@@ -1,6 +1,6 @@
 /* test_link.c -- the rings between a client and a worker: nothing lost, nothing twice, no sleep for ever, whatever the other
  * side writes into the segment. */
-#include "proto/link.h"
+#include "proto/task/link.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "proto/places.h"
+#include "proto/local/places.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 

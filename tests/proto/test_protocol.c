@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/messages.h"
-#include "proto/tables.h"
+#include "proto/message/messages.h"
+#include "proto/message/tables.h"
 
 static const char *direction_text(gp_direction direction)
 {

@@ -1,5 +1,5 @@
 /* The tree of a reduction against a plain recursion, for random cuts into chunks and random orders of arrival. */
-#include "proto/reduction.h"
+#include "proto/task/reduction.h"
 
 #include "tests/gp_test.h"
 

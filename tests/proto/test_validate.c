@@ -1,8 +1,8 @@
 /* What the validator must refuse before anything is decoded, and that it refuses nothing that msgpack-c packs. */
 #include <msgpack.h>
 
-#include "proto/codec.h"
-#include "proto/item.h"
+#include "proto/message/codec.h"
+#include "proto/message/item.h"
 #include "tests/gp_test.h"
 
 #define REFUSED(text, reason)                                                                                \

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "proto/channel.h"
-#include "proto/door.h"
-#include "proto/messages.h"
-#include "proto/places.h"
+#include "proto/channel/channel.h"
+#include "proto/local/door.h"
+#include "proto/message/messages.h"
+#include "proto/local/places.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

@@ -3,7 +3,7 @@
 #include "tests/service/pools.h"
 
 #include "client/gradpool.h"
-#include "proto/reduction.h"
+#include "proto/task/reduction.h"
 
 static gp_pool *pool;
 static gp_team *team;

@@ -5,7 +5,7 @@
 #include <zmq.h>
 
 #include "client/remote.h"
-#include "proto/curve.h"
+#include "proto/channel/curve.h"
 #include "tests/service/commands.h"
 
 enum { PATIENCE_MS = POOLS_PATIENCE_MS };

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "proto/door.h"
-#include "proto/link.h"
-#include "proto/task_wire.h"
+#include "proto/local/door.h"
+#include "proto/task/link.h"
+#include "proto/task/task_wire.h"
 #include "tests/gp_test.h"
 
 enum { ANSWER_MS = 300000, CONTENT_MAX = 1 << 22 };

@@ -13,11 +13,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/system/seal.h"
-#include "proto/channel.h"
-#include "proto/door.h"
-#include "proto/messages.h"
-#include "proto/places.h"
-#include "proto/task_wire.h"
+#include "proto/channel/channel.h"
+#include "proto/local/door.h"
+#include "proto/message/messages.h"
+#include "proto/local/places.h"
+#include "proto/task/task_wire.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 #include "tests/worker/stage.h"
 
 /* The client's end of the runner's socket by those words; -1 = none was given. */

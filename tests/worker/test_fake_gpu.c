@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/limits.h"
+#include "proto/message/limits.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/backend.h"
 #include "worker/backend/cuda/device.h"

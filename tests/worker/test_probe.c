@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "proto/device_probe.h"
+#include "proto/device/device_probe.h"
 #include "tests/gp_test.h"
 #include "worker/probe.h"
 

@@ -15,7 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/system/proc_stat.h"
-#include "proto/runner_wire.h"
+#include "proto/local/runner_wire.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

@@ -1,0 +1,341 @@
+/* accept.c -- accept4() and recv() as ZeroMQ's listeners in the daemons see them.
+ *
+ * A daemon links this file into its executable, so that the dynamic linker resolves libzmq's calls of accept4() and
+ * recv() to these functions.  They close three gaps of libzmq 4.3.4 on local sockets, which any process of the same
+ * user can connect to:
+ *
+ *   no descriptor left   ipc_listener.cpp aborts the process on EMFILE.  Here the connection is accepted with a spare
+ *                        descriptor and closed; the listener sees ECONNABORTED, which it handles.
+ *   half a handshake     A connection that sends nothing keeps its descriptor until ZMQ_HANDSHAKE_IVL.  When the
+ *                        descriptors run out, connections without a handshake for HANDSHAKE_MS are shut down.
+ *   an endless message   ZMQ_MAXMSGSIZE limits a frame and ZMQ_RCVHWM counts whole messages, so that a message without
+ *                        a last frame grows the process without limit.  Here the frames of each connection are followed
+ *                        as they are received, and a connection whose message is too large is reset.
+ *
+ * Over TCP the kernel counts the bytes and gate.c does the same; frames are encrypted there.  For unix sockets the kernel
+ * has no such count.
+ *
+ * The library does not contain this file: a user's program accepts and receives as it likes. */
+#include "proto/channel/accept.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "proto/message/limits.h"
+
+enum {
+    PAUSE_NS = 10 * 1000 * 1000,
+    HANDSHAKE_MS = 2000,
+    FRAMES_MAX = GP_PAYLOADS_MAX + 2, /* envelope, body, payloads */
+    CHUNK_LINKS = 1024,
+    CHUNKS_MAX = 1024, /* links[fd]: descriptors up to a million */
+    LOG_MS = 1000,
+};
+
+/* ZMTP 3 (RFC 23): a greeting of 64 bytes, then frames: flags, size in 1 or 8 bytes, body. */
+enum {
+    GREETING_BYTES = 64,
+    GREETING_VERSION = 10, /* offset of the major version */
+    FLAG_MORE = 1,
+    FLAG_LONG = 2,
+    FLAG_COMMAND = 4,
+    HEADER_BYTES_MAX = 9,
+};
+
+typedef struct stream {
+    uint64_t cookie; /* SO_COOKIE of the connection; 0: the descriptor is not a local connection */
+    int64_t accepted_ms;
+    uint64_t body_left;     /* bytes of the current frame that are still to come */
+    uint64_t message_bytes; /* received frames of the current message, headers included */
+    uint32_t frames;        /* of the current message */
+    uint8_t greeting_bytes;
+    uint8_t header_bytes;
+    uint8_t header[HEADER_BYTES_MAX];
+    bool handshaken; /* the peer's first command has arrived */
+} stream;
+
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static stream *chunks[CHUNKS_MAX]; /* never freed */
+static int fd_highest = -1;        /* of all accepted so far */
+static uint64_t message_bytes_max = GP_MESSAGE_BYTES_MAX;
+static int64_t cut_logged_ms;
+static unsigned cuts_unlogged;
+
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static int spare = -1;
+
+/* Set in threads that accept local connections.  ZeroMQ has one I/O thread, which also receives from them, so recv() in
+ * every other thread is passed on without a look. */
+static _Thread_local bool accepts;
+
+void gp_accept_limit(uint64_t bytes_max)
+{
+    message_bytes_max = bytes_max;
+}
+
+/* ---- messages ---- */
+
+static stream *stream_at(int fd)
+{
+    if (fd < 0 || fd / CHUNK_LINKS >= CHUNKS_MAX || chunks[fd / CHUNK_LINKS] == NULL)
+        return NULL;
+    return &chunks[fd / CHUNK_LINKS][fd % CHUNK_LINKS];
+}
+
+/* Return the kernel's number of the socket behind fd, or 0.  Descriptors are reused, cookies are not. */
+static uint64_t cookie_of(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t bytes = sizeof(cookie);
+
+    return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
+}
+
+/* Take the next byte of the greeting.  False: it is not of ZMTP 3, whose framing the functions below read. */
+static bool greeting_byte(stream *s, uint8_t byte)
+{
+    uint8_t at = s->greeting_bytes++;
+
+    return (at != 0 || byte == 0xff) && (at != GREETING_VERSION - 1 || (byte & 1) != 0) &&
+           (at != GREETING_VERSION || byte >= 3);
+}
+
+/* Count the frame whose header is complete.  False: the message is too large.
+ * Commands are not part of a message unless they claim that more frames follow. */
+static bool frame_begin(stream *s)
+{
+    uint64_t size = 0;
+
+    for (int i = 1; i < s->header_bytes; i++)
+        size = size << 8 | s->header[i];
+    if (size > message_bytes_max)
+        return false;
+    if ((s->header[0] & (FLAG_COMMAND | FLAG_MORE)) != FLAG_COMMAND) {
+        s->message_bytes += size + s->header_bytes;
+        s->frames++;
+    }
+    s->body_left = size;
+    return s->message_bytes <= message_bytes_max && s->frames <= FRAMES_MAX;
+}
+
+static void frame_end(stream *s)
+{
+    s->header_bytes = 0;
+    if ((s->header[0] & FLAG_COMMAND) != 0) {
+        s->handshaken = true;
+    } else if ((s->header[0] & FLAG_MORE) == 0) {
+        s->message_bytes = 0;
+        s->frames = 0;
+    }
+}
+
+/* Follow bytes that the peer has sent.  False: the connection must end. */
+static bool stream_follow(stream *s, const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes;) {
+        if (s->greeting_bytes < GREETING_BYTES) {
+            if (!greeting_byte(s, data[i++]))
+                return false;
+        } else if (s->body_left > 0) {
+            size_t part = bytes - i < s->body_left ? bytes - i : (size_t)s->body_left;
+
+            i += part;
+            s->body_left -= part;
+            if (s->body_left == 0)
+                frame_end(s);
+        } else {
+            s->header[s->header_bytes++] = data[i++];
+            if (s->header_bytes < ((s->header[0] & FLAG_LONG) != 0 ? HEADER_BYTES_MAX : 2))
+                continue;
+            if (!frame_begin(s))
+                return false;
+            if (s->body_left == 0)
+                frame_end(s);
+        }
+    }
+    return true;
+}
+
+/* Log a reset connection, at most one per second.  why: what the peer sent. */
+static void cut_log(const char *why)
+{
+    int64_t now = gp_now_ms();
+
+    if (cut_logged_ms != 0 && now - cut_logged_ms < LOG_MS) {
+        cuts_unlogged++;
+        return;
+    }
+    gp_log_event(GP_LOG_WARN, "connection-cut", GP_LOG_WITH({ "more", .number = cuts_unlogged }),
+                 "closed a local connection: the peer sent %s", why);
+    cut_logged_ms = now;
+    cuts_unlogged = 0;
+}
+
+static ssize_t (*next_recv)(int, void *, size_t,
+                            int); /* of the C library, or of a library preloaded before it */
+
+__attribute__((constructor)) static void next_find(void)
+{
+    *(void **)&next_recv = dlsym(RTLD_NEXT, "recv");
+}
+
+__attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t bytes, int flags)
+{
+    ssize_t count = next_recv != NULL ? next_recv(fd, data, bytes, flags)
+                                      : syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
+    bool cut = false, greeted = false;
+
+    if (!accepts || count <= 0)
+        return count;
+    pthread_mutex_lock(&streams_lock);
+    stream *s = stream_at(fd);
+
+    if (s != NULL && s->cookie != 0 && s->cookie == cookie_of(fd)) {
+        cut = !stream_follow(s, data, (size_t)count);
+        greeted = s->greeting_bytes == GREETING_BYTES;
+        if (cut)
+            s->cookie = 0;
+    }
+    if (cut)
+        cut_log(greeted ? "a message that is too large or never ends" : "something other than ZMTP 3");
+    pthread_mutex_unlock(&streams_lock);
+    if (!cut)
+        return count;
+    errno = ECONNRESET; /* ZeroMQ closes the connection and frees the frames received so far */
+    return -1;
+}
+
+/* ---- connections ---- */
+
+static int take(int listener, int flags)
+{
+    return (int)syscall(SYS_accept4, listener, NULL, NULL, flags);
+}
+
+static void spare_open(void)
+{
+    spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+__attribute__((constructor)) static void spare_keep(void)
+{
+    spare_open();
+}
+
+/* Accept a pending connection with the spare descriptor and close it.  Pauses if another thread took the descriptor, so
+ * that the listener, which is polled again at once, does not spin. */
+static void turn_away(int listener)
+{
+    int fd;
+
+    pthread_mutex_lock(&spare_lock);
+    if (spare >= 0)
+        close(spare);
+    fd = take(listener, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    spare_open();
+    pthread_mutex_unlock(&spare_lock);
+    if (fd < 0 || spare < 0)
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+}
+
+static bool option_is(int fd, int option, int expected)
+{
+    int value = 0;
+    socklen_t bytes = sizeof(value);
+
+    return getsockopt(fd, SOL_SOCKET, option, &value, &bytes) == 0 && value == expected;
+}
+
+/* Whether ZeroMQ listens there.  The doors are SOCK_SEQPACKET and refuse with an error message themselves. */
+static bool is_stream(int listener)
+{
+    return option_is(listener, SO_TYPE, SOCK_STREAM);
+}
+
+/* Begin to follow a connection.  False: it cannot be followed, and must be closed. */
+static bool stream_add(int fd)
+{
+    stream *s = NULL;
+
+    accepts = true;
+    pthread_mutex_lock(&streams_lock);
+    if (fd / CHUNK_LINKS < CHUNKS_MAX && chunks[fd / CHUNK_LINKS] == NULL)
+        chunks[fd / CHUNK_LINKS] = calloc(CHUNK_LINKS, sizeof(stream));
+    s = stream_at(fd);
+    if (s != NULL)
+        *s = (stream){ .cookie = cookie_of(fd), .accepted_ms = gp_now_ms() };
+    if (fd > fd_highest)
+        fd_highest = fd;
+    pthread_mutex_unlock(&streams_lock);
+    return s != NULL && s->cookie != 0;
+}
+
+/* Shut down connections that have not finished their handshake for HANDSHAKE_MS; ZeroMQ then closes them.  Each is checked
+ * and shut down through a copy of its descriptor, which may be closed and reused meanwhile; the spare makes room for it.
+ * Returns whether there were any. */
+static bool handshakes_end(void)
+{
+    int64_t now = gp_now_ms();
+    bool any = false;
+
+    pthread_mutex_lock(&spare_lock);
+    if (spare >= 0)
+        close(spare);
+    pthread_mutex_lock(&streams_lock);
+    for (int fd = 0; fd <= fd_highest; fd++) {
+        stream *s = stream_at(fd);
+
+        if (s == NULL || s->cookie == 0 || s->handshaken || now - s->accepted_ms < HANDSHAKE_MS)
+            continue;
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        if (copy < 0)
+            continue;
+        if (cookie_of(copy) == s->cookie)
+            any |= shutdown(copy, SHUT_RDWR) == 0;
+        close(copy);
+        s->cookie = 0;
+    }
+    pthread_mutex_unlock(&streams_lock);
+    spare_open();
+    pthread_mutex_unlock(&spare_lock);
+    return any;
+}
+
+__attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *address, socklen_t *bytes,
+                                                   int flags)
+{
+    int fd = (int)syscall(SYS_accept4, listener, address, bytes, flags), error = errno;
+
+    if (fd >= 0 && is_stream(listener) && option_is(listener, SO_DOMAIN, AF_UNIX) && !stream_add(fd)) {
+        close(fd);
+        errno = ECONNABORTED;
+        return -1;
+    }
+    if (fd >= 0 || (error != EMFILE && error != ENFILE))
+        return fd;
+    bool ended = handshakes_end();
+
+    if (!is_stream(listener)) { /* a door: ZeroMQ's thread closes the ended connections meanwhile */
+        if (ended)
+            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+        return (int)syscall(SYS_accept4, listener, address, bytes, flags);
+    }
+    if (!ended) /* else the listener tries again after ZeroMQ has closed them */
+        turn_away(listener);
+    errno = ECONNABORTED;
+    return -1;
+}

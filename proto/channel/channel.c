@@ -1,0 +1,456 @@
+/* channel.c -- every ZeroMQ bind and connect.
+ *
+ * What ZeroMQ does to the unwary, and what stands here against it (libzmq 4.3.4):
+ *   zmq_bind unlinks and steals a live socket      our own socket, bound, renamed, handed over by ZMQ_USE_FD
+ *   a ROUTER drops what it cannot send             ROUTER_MANDATORY: GP_EBUSY and GP_EPEER instead
+ *   a DEALER queues for nobody                     IMMEDIATE: GP_EBUSY until the link is up
+ *   accept() without descriptors aborts            soft limit raised to the hard one; accept.c in our daemons
+ *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; a connection whose message never ends is
+ *                                                  closed by gate.c (TCP) and accept.c (unix sockets)
+ *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
+ *                                                  with a wrong key before it serves
+ *   LINGER for ever                                0, or what gp_channel_close() was given
+ *   a silent peer                                  HANDSHAKE_IVL 2 s; 30 s for unix sockets, but 2 s when descriptors
+ *                                                  run out (accept.c) */
+#include "proto/channel/channel.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "common/base/memory/alloc.h"
+#include "proto/channel/channel_parts.h"
+#include "proto/channel/endpoint.h"
+#include "proto/channel/zmq_context.h"
+
+#ifndef ZMQ_ZAP_ENFORCE_DOMAIN /* a draft in the header, in force in the stock library */
+#define ZMQ_ZAP_ENFORCE_DOMAIN 93
+#endif
+
+enum {
+    BACKLOG = 4096,
+    HEARTBEAT_MS = 500,
+    HEARTBEAT_LOST_MS = 2000,
+    HEARTBEAT_TTL_MS = 3000,
+    RECONNECT_MAX_MS = 1000,
+    QUEUE_MESSAGES = 1000,
+    REMOTE_QUEUE_MESSAGES = 64, /* of a peer on another host, each way */
+    REMOTE_BACKLOG = 256,
+    CONNECT_MS = 5000,
+    /* After this process was suspended, ZeroMQ runs its timers before it reads.  A short timer would then end a handshake
+     * that the client has completed, and the first message of that client would be lost without an error. */
+    LOCAL_HANDSHAKE_MS = 30000,
+    SELF_TEST_MS = 5000,
+};
+
+/* ---- opening ---- */
+
+static void descriptors_raise(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE,
+                  &limit); /* refused: the old limit is in force, and the door knows how to say so */
+    }
+}
+
+static bool option_set(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
+}
+
+/* Return the largest payload that this side sends. Tests lower it with GRADPOOL_FRAME_BYTES. */
+static size_t payload_limit(size_t frame_bytes_max)
+{
+    const char *text = getenv("GRADPOOL_FRAME_BYTES");
+    char *end;
+    unsigned long long bytes = text == NULL ? 0 : strtoull(text, &end, 10);
+
+    return bytes > 0 && *end == '\0' && bytes < frame_bytes_max ? (size_t)bytes : frame_bytes_max;
+}
+
+static gp_status channel_configure(gp_channel *channel, const gp_channel_options *options, gp_error *err)
+{
+    void *socket = channel->socket;
+    int64_t frame_bytes_max = options->bulk ? GP_PAYLOAD_BYTES_MAX : GP_BODY_BYTES_MAX;
+    uid_t uid = geteuid();
+    bool local = channel->router && options->security == GP_SECURITY_NONE;
+    int handshake_ms = local ? LOCAL_HANDSHAKE_MS : GP_DIAL_HANDSHAKE_MS;
+    bool done = option_set(socket, ZMQ_LINGER, 0) && option_set(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) &&
+                option_set(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) &&
+                option_set(socket, ZMQ_HANDSHAKE_IVL, handshake_ms) &&
+                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_bytes_max, sizeof(frame_bytes_max)) == 0;
+
+    channel->payload_bytes_max = payload_limit((size_t)frame_bytes_max);
+    if (channel->router)
+        done = done && option_set(socket, ZMQ_ROUTER_MANDATORY, 1) &&
+               zmq_setsockopt(socket, ZMQ_IPC_FILTER_UID, &uid, sizeof(uid)) == 0;
+    else
+        done = done && option_set(socket, ZMQ_IMMEDIATE, 1) &&
+               option_set(socket, ZMQ_RECONNECT_IVL, GP_DIAL_RETRY_MS) &&
+               option_set(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS);
+    if (options->heartbeat)
+        done = done && option_set(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS) &&
+               option_set(socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_LOST_MS) &&
+               option_set(socket, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TTL_MS);
+    if (!done)
+        return gp_fail(err, GP_EIO, "cannot set up a ZeroMQ socket: %s", zmq_strerror(errno));
+    return GP_OK;
+}
+
+static bool text_set(void *socket, int option, const char *text)
+{
+    return zmq_setsockopt(socket, option, text, strlen(text)) == 0;
+}
+
+static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, gp_error *err)
+{
+    void *socket = channel->socket;
+    gp_status status = gp_curve_check(err);
+    bool done;
+
+    if (status != GP_OK)
+        return status;
+    if (curve == NULL || curve->own == NULL ||
+        (channel->router ? curve->zap == NULL : curve->server_key == NULL))
+        return gp_fail(err, GP_EPERM,
+                       channel->router ? "CURVE without a list of keys would let any key in"
+                                       : "CURVE without the other side's key proves nothing");
+    done = text_set(socket, ZMQ_CURVE_SECRETKEY, curve->own->secret_key) &&
+           text_set(socket, ZMQ_CURVE_PUBLICKEY, curve->own->public_key);
+    if (channel->router)
+        done = done && option_set(socket, ZMQ_CURVE_SERVER, 1) &&
+               text_set(socket, ZMQ_ZAP_DOMAIN, GP_ZAP_DOMAIN) &&
+               option_set(socket, ZMQ_ZAP_ENFORCE_DOMAIN, 1);
+    else
+        done = done && text_set(socket, ZMQ_CURVE_SERVERKEY, curve->server_key);
+    return done ? GP_OK
+                : gp_fail(err, GP_EUNSUPPORTED, "this libzmq does not take our keys or the list's domain: %s",
+                          zmq_strerror(errno));
+}
+
+static gp_status channel_new(gp_channel **out, bool router, const gp_channel_options *options, gp_error *err)
+{
+    gp_status usable = gp_zmq_check_process(err);
+    gp_channel *channel;
+
+    if (usable != GP_OK)
+        return usable;
+    channel = gp_calloc(1, sizeof(*channel));
+    if (channel == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a channel");
+    channel->router = router;
+    channel->listener.fd = -1;
+    gp_buffer_init(&channel->envelope, GP_ENVELOPE_BYTES_MAX);
+    gp_buffer_init(&channel->body, GP_BODY_BYTES_MAX);
+    void *shared = gp_zmq_acquire(err);
+
+    if (shared == NULL) {
+        gp_free(channel);
+        return GP_ELIMIT;
+    }
+    channel->socket = zmq_socket(shared, router ? ZMQ_ROUTER : ZMQ_DEALER);
+    gp_status status = channel->socket == NULL
+                           ? gp_fail(err, GP_ELIMIT, "cannot make a ZeroMQ socket: %s", zmq_strerror(errno))
+                           : channel_configure(channel, options, err);
+
+    if (status == GP_OK && options->security == GP_SECURITY_CURVE)
+        status = channel_secure(channel, options->curve, err);
+    if (status != GP_OK) {
+        gp_channel_close(channel, 0);
+        return status;
+    }
+    *out = channel;
+    return GP_OK;
+}
+
+/* ZeroMQ owns the listener's descriptor from a successful zmq_bind on, and never unlinks its path. */
+static gp_status channel_listen(gp_channel *channel, const char *path, gp_error *err)
+{
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_status status = gp_listener_open(&channel->listener, path, SOCK_STREAM, BACKLOG, err);
+
+    if (status != GP_OK)
+        return status;
+    channel->listening = true;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
+    if (!option_set(channel->socket, ZMQ_USE_FD, channel->listener.fd) ||
+        zmq_bind(channel->socket, endpoint) != 0) {
+        status = gp_fail(err, GP_EIO, "cannot listen at %s: %s", path, zmq_strerror(errno));
+        close(channel->listener.fd);
+    }
+    return status;
+}
+
+gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_options *options,
+                          gp_error *err)
+{
+    gp_channel *channel;
+    gp_status status = channel_new(&channel, true, options, err);
+
+    if (status != GP_OK)
+        return status;
+    descriptors_raise();
+    status = channel_listen(channel, path, err);
+    if (status != GP_OK) {
+        gp_channel_close(channel, 0);
+        return status;
+    }
+    *out = channel;
+    return GP_OK;
+}
+
+/* ---- other hosts ---- */
+
+/* Knock with a key that nobody has: if that comes in, anybody does. */
+static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_error *err)
+{
+    char endpoint[GP_TEXT_ENDPOINT + 16];
+    const char *port = strrchr(bound, ':');
+    bool any = strncmp(bound, "tcp://0.0.0.0:", 14) == 0 || strncmp(bound, "tcp://[::]:", 11) == 0 ||
+               strncmp(bound, "tcp://*:", 8) == 0;
+    gp_key_pair stranger;
+    gp_channel *knock = NULL;
+    gp_error why;
+    gp_status status = gp_key_new(&stranger, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(endpoint, sizeof(endpoint), any ? "tcp://127.0.0.1%s" : "%s", any ? port : bound);
+    gp_link_keys wrong = { .own = &stranger, .server_key = curve->own->public_key };
+
+    status = gp_channel_connect(&knock, endpoint,
+                                &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &wrong },
+                                SELF_TEST_MS, &why);
+    gp_key_wipe(&stranger);
+    if (status == GP_EPERM) {
+        gp_zap_forgive(curve->zap);
+        return GP_OK;
+    }
+    gp_channel_close(knock, 0);
+    if (status == GP_ENOMEM)
+        return gp_fail(err, status, "%s", why.message);
+    return status == GP_OK
+               ? gp_fail(err, GP_EINTERNAL,
+                         "a key that is on no list was let in at %s: nothing is served there", bound)
+               : gp_fail(err, GP_EINTERNAL,
+                         "the test whether wrong keys are turned away at %s failed: %.160s", bound,
+                         why.message);
+}
+
+static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bound[GP_TEXT_ENDPOINT],
+                             gp_error *err)
+{
+    size_t bytes = GP_TEXT_ENDPOINT;
+    bool wide = endpoint[6] == '[' || endpoint[6] == '*'; /* else it would be shown as [::ffff:10.0.0.5] */
+    bool done = option_set(channel->socket, ZMQ_IPV6, wide) &&
+                option_set(channel->socket, ZMQ_BACKLOG, REMOTE_BACKLOG);
+
+    if (!done || zmq_bind(channel->socket, endpoint) != 0)
+        return gp_fail(err,
+                       errno == EADDRINUSE ? GP_EBUSY
+                       : errno == EACCES   ? GP_EPERM
+                                           : GP_EINVAL,
+                       "cannot listen at %s: %s%s", endpoint, zmq_strerror(errno),
+                       errno == ENODEV || errno == EADDRNOTAVAIL ? "; it must be an address of this host"
+                                                                 : "");
+    if (zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, bound, &bytes) != 0 || strrchr(bound, ':') == NULL)
+        return gp_fail(err, GP_EIO, "cannot tell where %s is: %s", endpoint, zmq_strerror(errno));
+    gp_gate_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
+    return GP_OK;
+}
+
+gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_channel_options *options,
+                            char bound[GP_TEXT_ENDPOINT], gp_error *err)
+{
+    gp_channel *channel;
+    gp_status status = gp_endpoint_check(endpoint, true, err);
+
+    if (status != GP_OK)
+        return status;
+    if (options->security != GP_SECURITY_CURVE)
+        return gp_fail(err, GP_EPERM,
+                       "cannot listen at %s without CURVE: whoever reaches the port could do anything",
+                       endpoint);
+    status = channel_new(&channel, true, options, err);
+    if (status != GP_OK)
+        return status;
+    descriptors_raise();
+    int64_t frame_bytes_max = GP_REMOTE_FRAME_BYTES_MAX;
+
+    if (zmq_setsockopt(channel->socket, ZMQ_MAXMSGSIZE, &frame_bytes_max, sizeof(frame_bytes_max)) != 0 ||
+        !option_set(channel->socket, ZMQ_RCVHWM, REMOTE_QUEUE_MESSAGES) ||
+        !option_set(channel->socket, ZMQ_SNDHWM, REMOTE_QUEUE_MESSAGES))
+        status = gp_fail(err, GP_EIO, "cannot set up a ZeroMQ socket: %s", zmq_strerror(errno));
+    if (status == GP_OK)
+        status = gp_gate_open(&channel->gate, channel->socket, options->curve->zap, err);
+    if (status == GP_OK)
+        status = remote_bind(channel, endpoint, bound, err);
+    if (status == GP_OK)
+        status = self_test(bound, options->curve, err);
+    if (status != GP_OK) {
+        gp_channel_close(channel, 0);
+        return status;
+    }
+    *out = channel;
+    return GP_OK;
+}
+
+/* ---- dialling ---- */
+
+static gp_status endpoint_allowed(const char *endpoint, const gp_channel_options *options, gp_error *err)
+{
+    if (strncmp(endpoint, "ipc://", 6) == 0)
+        return gp_unix_path_check(endpoint + 6, err);
+    if (!gp_endpoint_is_remote(endpoint))
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "cannot connect to '%.120s': endpoints are of the form ipc://PATH or tcp://HOST:PORT",
+                       endpoint);
+    if (options->security != GP_SECURITY_CURVE)
+        return gp_fail(
+            err, GP_EPERM,
+            "cannot connect to %.120s without CURVE: whoever is on the way could read and change all",
+            endpoint);
+    return gp_endpoint_check(endpoint, false, err);
+}
+
+gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
+                             int timeout_ms, gp_error *err)
+{
+    gp_channel *channel;
+    gp_dial dial = { .connected = false };
+    gp_patience own = gp_patience_of(timeout_ms),
+                *patience = options->patience != NULL ? options->patience : &own;
+    bool unproved = false, waits = patience->left_ms > 0;
+    gp_status status = endpoint_allowed(endpoint, options, err);
+
+    if (status != GP_OK)
+        return status;
+    status = channel_new(&channel, false, options, err);
+    if (status != GP_OK)
+        return status;
+    if (gp_endpoint_is_remote(endpoint)) {
+        option_set(channel->socket, ZMQ_IPV6, 1);
+        option_set(channel->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
+        status = waits ? gp_dial_begin(&dial, channel->socket, ZMQ_EVENT_ALL, err) : GP_OK;
+    }
+    if (status == GP_OK && zmq_connect(channel->socket, endpoint) != 0)
+        status = gp_fail(err, GP_EIO, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
+    if (status == GP_OK && waits)
+        status = gp_dial_wait(&dial, channel->socket, endpoint, patience, &unproved, err);
+    bool watched = dial.monitor.events != NULL;
+
+    gp_dial_end(&dial);
+    if (options->unproved != NULL)
+        *options->unproved = unproved;
+    if (status != GP_OK) {
+        gp_channel_close(channel, 0);
+        return status;
+    }
+    /* What is told of handshakes is not asked for any more: gate.c says what that can do.  Without it a break is found later. */
+    if (watched)
+        gp_dial_begin(&channel->dial, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
+    *out = channel;
+    return GP_OK;
+}
+
+gp_status gp_channel_check_process(gp_error *err)
+{
+    return gp_zmq_check_process(err);
+}
+
+bool gp_channel_broke(gp_channel *channel)
+{
+    return gp_dial_broke(&channel->dial);
+}
+
+void gp_channel_close(gp_channel *channel, int drain_ms)
+{
+    if (channel == NULL)
+        return;
+    gp_dial_end(&channel->dial);
+    if (channel->listening)
+        gp_listener_unlink(&channel->listener);
+    gp_gate_close(channel->gate);
+    if (channel->socket != NULL) {
+        option_set(channel->socket, ZMQ_LINGER, drain_ms > 0 ? drain_ms : 0);
+        zmq_close(channel->socket);
+    }
+    gp_zmq_release();
+    gp_buffer_deinit(&channel->envelope);
+    gp_buffer_deinit(&channel->body);
+    gp_free(channel);
+}
+
+int gp_channel_fd(const gp_channel *channel)
+{
+    int fd = -1;
+    size_t bytes = sizeof(fd);
+
+    zmq_getsockopt(channel->socket, ZMQ_FD, &fd, &bytes);
+    return fd;
+}
+
+static int channel_events(const gp_channel *channel)
+{
+    int events = 0;
+    size_t bytes = sizeof(events);
+
+    while (zmq_getsockopt(channel->socket, ZMQ_EVENTS, &events, &bytes) != 0 && errno == EINTR)
+        ;
+    return events;
+}
+
+bool gp_channel_pending(gp_channel *channel)
+{
+    return (channel_events(channel) & ZMQ_POLLIN) != 0;
+}
+
+bool gp_channel_writable(gp_channel *channel)
+{
+    return (channel_events(channel) & ZMQ_POLLOUT) != 0;
+}
+
+gp_channel_stats gp_channel_get_stats(const gp_channel *channel)
+{
+    return channel->stats;
+}
+
+void gp_channel_watch(gp_channel *channel)
+{
+    if (channel->gate != NULL)
+        gp_gate_watch(channel->gate);
+}
+
+int gp_channel_watch_fd(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_fd(channel->gate) : -1;
+}
+
+int gp_channel_patience_ms(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_patience_ms(channel->gate) : -1;
+}
+
+bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
+{
+    return channel->gate != NULL && gp_gate_next_gone(channel->gate, out);
+}
+
+void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
+{
+    if (channel->gate != NULL && peer->bytes != 0)
+        gp_gate_cut_peer(channel->gate, peer);
+}
+
+gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel)
+{
+    return channel->gate != NULL ? gp_gate_get_stats(channel->gate) : (gp_gate_stats){ .links = 0 };
+}

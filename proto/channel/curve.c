@@ -1,0 +1,471 @@
+#include "proto/channel/curve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "common/base/memory/buffer.h"
+#include "common/base/clock.h"
+#include "common/base/system/file.h"
+#include "common/base/memory/secret.h"
+
+enum { KEY_FILE_BYTES_MAX = 4096, LIST_BYTES_MAX = 64 << 10, LOCK_MS = 5000, RETRY_MS = 5 };
+
+static const char z85_digits[] =
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+static const char *const role_words[] = { "nobody", "client", "worker", "observer" };
+
+const char *gp_key_role_word(gp_key_role role)
+{
+    return role_words[role <= GP_KEY_OBSERVER ? role : GP_KEY_NOBODY];
+}
+
+gp_key_role gp_key_role_find(const char *word)
+{
+    gp_key_role role = GP_KEY_OBSERVER;
+
+    while (role > GP_KEY_NOBODY && strcmp(word, role_words[role]) != 0)
+        role--;
+    return role;
+}
+
+/* ---- the library ---- */
+
+gp_status gp_curve_check_version(int major, int minor, int patch, bool has_curve, gp_error *err)
+{
+    if (major * 10000 + minor * 100 + patch < 40303)
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "libzmq %d.%d.%d is here; links to other hosts need 4.3.3 or later, because older ones can be "
+            "crashed by anyone who reaches the port: update libzmq",
+            major, minor, patch);
+    if (!has_curve)
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "this libzmq %d.%d.%d was built without CURVE, so links to other hosts would not be encrypted; "
+            "install one with libsodium",
+            major, minor, patch);
+    return GP_OK;
+}
+
+gp_status gp_curve_check(gp_error *err)
+{
+    int major, minor, patch;
+
+    zmq_version(&major, &minor, &patch);
+    return gp_curve_check_version(major, minor, patch, zmq_has("curve") != 0, err);
+}
+
+/* ---- pairs ---- */
+
+gp_status gp_key_new(gp_key_pair *out, gp_error *err)
+{
+    gp_key_pair made;
+    gp_status status = gp_curve_check(err);
+
+    if (status != GP_OK)
+        return status;
+    if (zmq_curve_keypair(made.public_key, made.secret_key) != 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "cannot make a pair of keys: %s", zmq_strerror(errno));
+    *out = made;
+    gp_key_wipe(&made);
+    return GP_OK;
+}
+
+void gp_key_wipe(gp_key_pair *pair)
+{
+    gp_secret_wipe(pair, sizeof(*pair));
+}
+
+bool gp_key_sound(const char *text)
+{
+    uint8_t bytes[32];
+
+    return strlen(text) == GP_KEY_TEXT - 1 && strspn(text, z85_digits) == GP_KEY_TEXT - 1 &&
+           zmq_z85_decode(bytes, text) != NULL;
+}
+
+/* ---- files ---- */
+
+static gp_status sync_and_rename(int fd, const char *aside, const char *path, bool replace, gp_error *err)
+{
+    char directory[4096];
+    char *slash;
+
+    if (fsync(fd) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, replace ? 0 : RENAME_NOREPLACE) != 0)
+        return errno == EEXIST ? gp_fail(err, GP_EBUSY,
+                                         "%s is there already; remove it first, or choose another name", path)
+                               : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    snprintf(directory, sizeof(directory), "%s", path);
+    slash = strrchr(directory, '/');
+    if (slash != NULL)
+        slash[slash == directory] = '\0';
+    /* The name is there; that it outlives a power cut is all that can fail. */
+    (void)gp_directory_sync(slash != NULL ? directory : ".");
+    return GP_OK;
+}
+
+/* The mode is the file's from its first moment on: O_EXCL makes it, a umask can only take from it. */
+static gp_status file_write(const char *path, const gp_buffer *text, mode_t mode, bool replace, gp_error *err)
+{
+    char aside[4096];
+    uint64_t unique;
+    gp_status status;
+
+    if (getrandom(&unique, sizeof(unique), 0) != (ssize_t)sizeof(unique))
+        return gp_fail_errno(err, GP_EIO, "no random bytes for a name");
+    if ((size_t)snprintf(aside, sizeof(aside), "%s.%016llx", path, (unsigned long long)unique) >=
+        sizeof(aside))
+        return gp_fail(err, GP_ELIMIT, "the path %.100s... is too long", path);
+    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (!gp_write_all(fd, text->data, text->bytes))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    else
+        status = sync_and_rename(fd, aside, path, replace, err);
+    close(fd);
+    if (status != GP_OK)
+        unlink(aside);
+    return status;
+}
+
+typedef enum file_kind { FILE_SECRET, FILE_PUBLIC } file_kind;
+
+static gp_status file_check(int fd, const char *path, file_kind kind, gp_error *err)
+{
+    struct stat seen;
+
+    if (fstat(fd, &seen) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot look at %s", path);
+    if (!S_ISREG(seen.st_mode))
+        return gp_fail(err, GP_EPERM, "%s is no regular file", path);
+    if (seen.st_uid != geteuid() && (kind == FILE_SECRET || seen.st_uid != 0))
+        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to %u; copy it to a file of your own", path,
+                       (unsigned)seen.st_uid, (unsigned)geteuid());
+    if (kind == FILE_SECRET && (seen.st_mode & 077) != 0)
+        return gp_fail(err, GP_EPERM,
+                       "%s can be read by others (mode %04o): its key may be known. Run: chmod 600 '%s', and "
+                       "if others use this machine, make a new key",
+                       path, (unsigned)(seen.st_mode & 07777), path);
+    if ((seen.st_mode & 022) != 0)
+        return gp_fail(err, GP_EPERM, "%s can be written by others (mode %04o); run: chmod 644 '%s'", path,
+                       (unsigned)(seen.st_mode & 07777), path);
+    return GP_OK;
+}
+
+/* text has room for bytes_max + 1; NUL-terminated, without NULs inside. */
+static gp_status text_read(int fd, char *text, size_t bytes_max, const char *path, gp_error *err)
+{
+    size_t used = 0;
+
+    for (;;) {
+        ssize_t got = read(fd, text + used, bytes_max + 1 - used);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+        used += (size_t)got;
+        if (used > bytes_max)
+            return gp_fail(err, GP_ELIMIT, "%s has more than %zu bytes: it is no file of keys", path,
+                           bytes_max);
+        if (got == 0)
+            break;
+    }
+    text[used] = '\0';
+    return strlen(text) == used ? GP_OK : gp_fail(err, GP_ECORRUPT, "%s is no text", path);
+}
+
+static gp_status file_read(char *text, size_t bytes_max, const char *path, file_kind kind, gp_error *err)
+{
+    if (strcmp(path, "-") == 0)
+        return text_read(STDIN_FILENO, text, bytes_max, "standard input", err);
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (kind == FILE_SECRET ? O_NOFOLLOW : 0));
+
+    if (fd < 0 && errno == ELOOP)
+        return gp_fail(err, GP_EPERM, "%s is a symbolic link; name the file itself", path);
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot read %s", path);
+    gp_status status = file_check(fd, path, kind, err);
+
+    if (status == GP_OK)
+        status = text_read(fd, text, bytes_max, path, err);
+    close(fd);
+    return status;
+}
+
+/* ---- files of one pair ---- */
+
+gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_error *err)
+{
+    *out = (gp_key_pair){ .public_key = "" };
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
+        char word[8], key[GP_KEY_TEXT + 1];
+        char *into;
+        /* A key has no blanks; the width makes a longer one wrong, not cut. */
+        int found = *line == '#' || *line == '\n' ? 0 : sscanf(line, "%7[a-z]%*[ \t]%41s", word, key);
+
+        if (found == 0)
+            continue;
+        into = strcmp(word, "public") == 0   ? out->public_key
+               : strcmp(word, "secret") == 0 ? out->secret_key
+                                             : NULL;
+        if (found != 2 || into == NULL || into[0] != '\0' || !gp_key_sound(key)) {
+            gp_secret_wipe(key, sizeof(key));
+            return gp_fail(err, GP_ECORRUPT, "%s holds no key as `gradpool key new` writes it", path);
+        }
+        memcpy(into, key, GP_KEY_TEXT);
+        gp_secret_wipe(key, sizeof(key));
+    }
+    return GP_OK;
+}
+
+/* The halves belong together. */
+static gp_status pair_check(const gp_key_pair *pair, const char *path, gp_error *err)
+{
+    char derived[GP_KEY_TEXT];
+
+    if (pair->public_key[0] == '\0' || pair->secret_key[0] == '\0')
+        return gp_fail(err, GP_ECORRUPT, "%s holds no pair of keys; `gradpool key new` makes one", path);
+    if (zmq_curve_public(derived, pair->secret_key) != 0 || strcmp(derived, pair->public_key) != 0)
+        return gp_fail(err, GP_ECORRUPT, "the secret key in %s is not that of its public key", path);
+    return GP_OK;
+}
+
+/* One half or both, as the file has them. */
+static gp_status key_file_read(gp_key_pair *out, const char *path, file_kind kind, gp_error *err)
+{
+    char text[KEY_FILE_BYTES_MAX + 1];
+    gp_status status = file_read(text, KEY_FILE_BYTES_MAX, path, kind, err);
+
+    if (status == GP_OK)
+        status = gp_key_parse(out, text, path, err);
+    gp_secret_wipe(text, sizeof(text));
+    return status;
+}
+
+gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
+{
+    gp_key_pair read;
+    gp_status status = key_file_read(&read, path, FILE_SECRET, err);
+
+    if (status == GP_OK)
+        status = pair_check(&read, path, err);
+    if (status == GP_OK)
+        *out = read;
+    gp_key_wipe(&read);
+    return status;
+}
+
+gp_status gp_key_read_public(char out[GP_KEY_TEXT], const char *path, gp_error *err)
+{
+    gp_key_pair read;
+    gp_status status = key_file_read(&read, path, FILE_PUBLIC, err);
+
+    if (status == GP_OK && read.public_key[0] == '\0')
+        status = gp_fail(err, GP_ECORRUPT, "%s holds no public key", path);
+    if (status == GP_OK)
+        memcpy(out, read.public_key, GP_KEY_TEXT);
+    gp_key_wipe(&read);
+    return status;
+}
+
+gp_status gp_key_write(const char *path, const gp_key_pair *pair, bool replace, gp_error *err)
+{
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, KEY_FILE_BYTES_MAX);
+    status = gp_buffer_reserve(&text, 512, err); /* in one piece, which is wiped: it does not move */
+    if (status == GP_OK)
+        status = gp_buffer_printf(
+            &text, err,
+            "# A gradpool key. The secret half stays in this file, which only you may read.\n"
+            "public  %s\nsecret  %s\n",
+            pair->public_key, pair->secret_key);
+    if (status == GP_OK)
+        status = file_write(path, &text, 0600, replace, err);
+    if (text.data != NULL)
+        gp_secret_wipe(text.data, text.capacity);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err)
+{
+    gp_error why;
+    gp_status status = gp_key_read(out, path, &why);
+
+    if (status == GP_ENOENT) {
+        gp_key_pair made;
+
+        status = gp_key_new(&made, err);
+        if (status == GP_OK)
+            status = gp_key_write(path, &made, false, &why);
+        gp_key_wipe(&made);
+        if (status == GP_OK || status == GP_EBUSY) /* another was faster: then it is that one */
+            status = gp_key_read(out, path, &why);
+    }
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
+gp_status gp_key_write_public(const char *path, const char *key, bool replace, gp_error *err)
+{
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, KEY_FILE_BYTES_MAX);
+    status =
+        gp_buffer_printf(&text, err, "# A gradpool key, the half that others may know.\npublic  %s\n", key);
+    if (status == GP_OK)
+        status = file_write(path, &text, 0644, replace, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+/* ---- the list ---- */
+
+static bool name_sound(const char *name)
+{
+    size_t bytes = strlen(name);
+
+    return bytes > 0 && bytes <= GP_KEY_NAME_MAX &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-") == bytes;
+}
+
+gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, const char *key,
+                       gp_error *err)
+{
+    if (role == GP_KEY_NOBODY || role > GP_KEY_OBSERVER)
+        return gp_fail(err, GP_EINVAL, "a key is a client's, a worker's or an observer's");
+    if (!name_sound(name))
+        return gp_fail(err, GP_EINVAL,
+                       "'%.60s' is no name for a key; use 1 to %d letters, digits, '.', '_', '@' or '-'",
+                       name, GP_KEY_NAME_MAX);
+    if (!gp_key_sound(key))
+        return gp_fail(err, GP_EINVAL,
+                       "the key of '%s' is no public key: 40 characters, as `gradpool key new` prints them",
+                       name);
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (strcmp(list->entries[i].name, name) == 0)
+            return gp_fail(err, GP_EBUSY,
+                           "there is a key of the name '%s'; `gradpool key remove %s` takes it away", name,
+                           name);
+        if (strcmp(list->entries[i].key, key) == 0)
+            return gp_fail(err, GP_EBUSY, "this key is on the list as '%s'; each client has one of its own",
+                           list->entries[i].name);
+    }
+    if (list->count == GP_ALLOWED_MAX)
+        return gp_fail(err, GP_ELIMIT, "the list has %d keys, which is its limit", GP_ALLOWED_MAX);
+    gp_allowed *entry = &list->entries[list->count++];
+
+    *entry = (gp_allowed){ .role = role };
+    memcpy(entry->name, name, strlen(name));
+    memcpy(entry->key, key, GP_KEY_TEXT);
+    return GP_OK;
+}
+
+gp_allowed *gp_allow_find(gp_allow_list *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (strcmp(list->entries[i].name, name) == 0)
+            return &list->entries[i];
+    return NULL;
+}
+
+bool gp_allow_remove(gp_allow_list *list, const char *name)
+{
+    gp_allowed *found = gp_allow_find(list, name);
+
+    if (found == NULL)
+        return false;
+    uint32_t behind = list->count - (uint32_t)(found - list->entries) - 1;
+
+    memmove(found, found + 1, behind * sizeof(*found));
+    list->count--;
+    return true;
+}
+
+gp_status gp_allow_parse(gp_allow_list *out, const char *text, const char *path, gp_error *err)
+{
+    unsigned number = 0;
+
+    out->count = 0;
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
+        char word[12], name[GP_KEY_NAME_MAX + 2], key[GP_KEY_TEXT + 1];
+
+        number++;
+        if (*line == '#' || *line == '\n')
+            continue;
+        int found = sscanf(line, "%11[a-z]%*[ \t]%33[^ \t\n]%*[ \t]%41[^ \t\n]", word, name, key);
+        gp_status status = found != 3 ? gp_fail(err, GP_EINVAL, "it must be: ROLE NAME KEY")
+                                      : gp_allow_add(out, gp_key_role_find(word), name, key, err);
+
+        if (status != GP_OK) {
+            gp_error_prefix(err, "line %u of %s", number, path);
+            return GP_ECORRUPT;
+        }
+    }
+    return GP_OK;
+}
+
+gp_status gp_allow_read(gp_allow_list *out, const char *path, gp_error *err)
+{
+    static _Thread_local char text[LIST_BYTES_MAX + 1];
+    gp_error why;
+    gp_status status = file_read(text, LIST_BYTES_MAX, path, FILE_SECRET, &why);
+
+    if (status == GP_ENOENT) {
+        out->count = 0;
+        return GP_OK;
+    }
+    if (status == GP_OK)
+        status = gp_allow_parse(out, text, path, &why);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
+gp_status gp_allow_write(const char *path, const gp_allow_list *list, gp_error *err)
+{
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, LIST_BYTES_MAX);
+    status = gp_buffer_printf(&text, err, "# Who may come in from other hosts; written by `gradpool key`.\n");
+    for (uint32_t i = 0; i < list->count && status == GP_OK; i++)
+        status = gp_buffer_printf(&text, err, "%s %s %s\n", gp_key_role_word(list->entries[i].role),
+                                  list->entries[i].name, list->entries[i].key);
+    if (status == GP_OK)
+        status = file_write(path, &text, 0600, true, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+gp_status gp_key_lock(int *fd, const char *directory, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + LOCK_MS;
+    int made = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (made < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", directory);
+    while (flock(made, LOCK_EX | LOCK_NB) != 0) {
+        if (gp_now_ms() >= deadline) {
+            close(made);
+            return gp_fail(err, GP_ETIMEDOUT, "another process has been changing %s all the time", directory);
+        }
+        gp_sleep_ms(RETRY_MS);
+    }
+    *fd = made;
+    return GP_OK;
+}

@@ -1,0 +1,143 @@
+#include "proto/channel/dial.h"
+
+#include <errno.h>
+#include <zmq.h>
+
+#include "common/base/clock.h"
+
+enum {
+    HANDSHAKES_FAILED_MAX = 3,
+    CONNECTS_REFUSED_MAX = 4, /* within about a second */
+};
+
+gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err)
+{
+    dial->heard_ms = gp_now_ms();
+    return gp_zmq_monitor_open(&dial->monitor, socket, events, "a link", err);
+}
+
+void gp_dial_end(gp_dial *dial)
+{
+    gp_zmq_monitor_close(&dial->monitor);
+}
+
+static void dial_hear(gp_dial *dial)
+{
+    uint16_t event;
+    uint32_t value;
+
+    while (gp_zmq_monitor_next(&dial->monitor, &event, &value)) {
+        if (event == ZMQ_EVENT_CONNECTED) {
+            dial->connected = true;
+            dial->connected_ms = dial->heard_ms;
+        }
+        dial->broken |= event == ZMQ_EVENT_DISCONNECTED;
+        if (event == ZMQ_EVENT_DISCONNECTED)
+            dial->ended_ms = gp_now_ms();
+        else if (event == ZMQ_EVENT_CONNECT_RETRIED || event == ZMQ_EVENT_CONNECT_DELAYED ||
+                 event == ZMQ_EVENT_CONNECTED)
+            dial->ended_ms = 0;
+        dial->refused += event == ZMQ_EVENT_CONNECT_RETRIED;
+        dial->turned_away |= event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+        if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL &&
+            gp_now_ms() - dial->connected_ms >= GP_DIAL_HANDSHAKE_MS / 2)
+            dial->unanswered++;
+        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+            dial->closed++;
+        else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            dial->failed++;
+    }
+    dial->heard_ms = gp_now_ms();
+}
+
+/* GP_OK: nothing is known that makes waiting useless. */
+static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time_is_over, int timeout_ms,
+                            bool *unproved, gp_error *err)
+{
+    unsigned ended = dial->closed + dial->failed;
+
+    if (dial->turned_away)
+        return gp_fail(
+            err, GP_EPERM,
+            "the pool at %s turns this key away: it is not on its list (`gradpool key add` there), was "
+            "removed, or has offended",
+            endpoint);
+    if (ended > 0 && (time_is_over || ended + dial->unanswered >= HANDSHAKES_FAILED_MAX)) {
+        *unproved = true;
+        if (dial->failed == 0)
+            return gp_fail(
+                err, GP_EPERM,
+                "%s closed the connection before the handshake: --server-key-file is another pool's, its key "
+                "was "
+                "rotated, too many new connections are open there, or the network ends connections",
+                endpoint);
+        return gp_fail(
+            err, GP_EPERM,
+            "%s does not prove to be the pool whose key was given: --server-key-file is another pool's, its "
+            "key was rotated, something else listens there, or the network ends connections",
+            endpoint);
+    }
+    if (dial->unanswered >= HANDSHAKES_FAILED_MAX || (time_is_over && dial->connected))
+        return gp_fail(
+            err, GP_EPEER,
+            "%s takes connections and says nothing: it hangs, the network swallows what is said, or "
+            "this key has offended and is not heard for ten seconds",
+            endpoint);
+    if (dial->refused >= CONNECTS_REFUSED_MAX && !dial->connected)
+        return gp_fail(err, GP_EPEER, "nobody listens at %s", endpoint);
+    if (time_is_over)
+        return gp_fail(err, GP_EPEER, "nobody answered at %s for %d ms", endpoint, timeout_ms);
+    return GP_OK;
+}
+
+/* ZeroMQ redials a link that broke, but not one on which it saw a wrong byte: a network that changed it would be waited for in vain. */
+static void dial_redial(gp_dial *dial, void *socket, const char *endpoint)
+{
+    if (dial->ended_ms == 0 || gp_now_ms() - dial->ended_ms < GP_DIAL_RETRY_MS)
+        return;
+    dial->ended_ms = 0;
+    zmq_disconnect(socket, endpoint); /* nothing is left of it, perhaps */
+    zmq_connect(socket, endpoint);
+}
+
+gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, gp_patience *patience,
+                       bool *unproved, gp_error *err)
+{
+    int timeout_ms = (int)patience->left_ms;
+    zmq_pollitem_t items[2] = { { .socket = socket, .events = ZMQ_POLLOUT },
+                                { .socket = dial->monitor.events, .events = ZMQ_POLLIN } };
+
+    for (;;) {
+        /* Asked before it is looked: it may be we who were stopped. */
+        bool time_is_over = gp_patience_left(patience) == 0;
+        int wait = gp_patience_turn(patience);
+
+        if (dial->ended_ms != 0 && wait > GP_DIAL_RETRY_MS)
+            wait = GP_DIAL_RETRY_MS;
+        int ready = zmq_poll(items, dial->monitor.events != NULL ? 2 : 1, wait);
+        gp_status status;
+
+        if (ready > 0 && items[0].revents != 0)
+            return GP_OK;
+        if (ready < 0 && errno != EINTR)
+            return gp_fail(err, GP_EIO, "cannot wait for %s: %s", endpoint, zmq_strerror(errno));
+        if (dial->monitor.events != NULL) {
+            dial_hear(dial);
+            dial_redial(dial, socket, endpoint);
+        }
+        status = dial_judge(dial, endpoint, ready == 0 && time_is_over, timeout_ms, unproved, err);
+        if (status != GP_OK)
+            return status;
+    }
+}
+
+bool gp_dial_broke(gp_dial *dial)
+{
+    if (dial->monitor.events == NULL)
+        return false;
+    dial_hear(dial);
+    bool broke = dial->broken;
+
+    dial->broken = false;
+    return broke;
+}

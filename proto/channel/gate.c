@@ -1,0 +1,550 @@
+#include "proto/channel/gate.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "proto/channel/zap.h"
+#include "proto/channel/zmq_monitor.h"
+
+enum {
+    LINKS_MAX = GP_REMOTE_LINKS_MAX,
+    LINKS_SILENT_MAX = 256, /* connections without a message yet */
+    LINKS_KEY_MAX = 16,
+    SILENCE_MS = 5000, /* from the connection to the first message */
+    LOOK_MS = 50,
+    LATE_MS = 500,
+    MALFORMED_MAX = 10,
+    FORGIVEN_MS = 60000, /* without another that is malformed */
+    MUTE_MS = 10000,
+    LOG_MS = 1000,
+    RATE_MESSAGES = 1000, /* a second and key; four seconds' worth may come at once */
+    RATE_BYTES = 8 << 20,
+    RATE_BURST = 4,
+    RATE_DROPPED_MAX = 1000,
+};
+
+typedef struct gate_link {
+    int fd; /* ZeroMQ's; -1 = this entry is free */
+    int64_t accepted_ms;
+    uint64_t bytes; /* received when its last message was heard */
+    bool spoke;
+    bool ended; /* cut off; ZeroMQ has yet to say that it is gone */
+    char key[GP_KEY_TEXT];
+    gp_peer peer; /* bytes = 0 until it has spoken */
+} gate_link;
+
+typedef struct gate_key {
+    char key[GP_KEY_TEXT];  /* "" = free */
+    double messages, bytes; /* that may come now */
+    int64_t at_ms, malformed_ms;
+    unsigned dropped, malformed;
+} gate_key;
+
+struct gp_gate {
+    void *router;
+    gp_zmq_monitor monitor;
+    gp_zap *zap;
+    unsigned turned_away; /* connections that will end because their key is not on the list */
+    uint16_t port;
+    int64_t looked_ms;
+    int64_t logged_ms, accept_logged_ms;
+    unsigned unlogged; /* cuts since then */
+    uint32_t high;     /* one more than the last place in use */
+    gate_link links[LINKS_MAX];
+    gate_key keys[GP_ALLOWED_MAX];
+    gp_peer gone[LINKS_MAX];
+    uint32_t gone_first, gone_count;
+    gp_gate_stats stats;
+};
+
+/* Never ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: ZeroMQ (4.3.4) tells it between finding that a message was changed on the way and
+ * looking at errno, which the telling may set to EAGAIN.  Then the connection is not ended but kept, unread; and if its end comes
+ * before that of its next heartbeat, the process is aborted ("!_io_error").  Who can change a bit on the way could do that. */
+enum {
+    EVENTS = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_ACCEPT_FAILED | ZMQ_EVENT_DISCONNECTED |
+             ZMQ_EVENT_HANDSHAKE_FAILED_AUTH
+};
+
+static const char *const cut_words[GP_CUTS] = { "said nothing",
+                                                "sent a message that does not end",
+                                                "sent what is no message",
+                                                "sent too much",
+                                                "opened too many",
+                                                "has a key that was removed",
+                                                "read nothing" };
+
+const char *gp_cut_word(gp_cut why)
+{
+    return cut_words[why];
+}
+
+/* ---- connections ---- */
+
+static gate_link *link_find(gp_gate *gate, int fd)
+{
+    for (uint32_t i = 0; i < gate->high; i++)
+        if (gate->links[i].fd == fd)
+            return &gate->links[i];
+    return NULL;
+}
+
+static void link_forget(gp_gate *gate, gate_link *link)
+{
+    if (link->peer.bytes != 0 && gate->gone_count < LINKS_MAX)
+        gate->gone[(gate->gone_first + gate->gone_count++) % LINKS_MAX] = link->peer;
+    *link = (gate_link){ .fd = -1 };
+    gate->stats.links--;
+    while (gate->high > 0 && gate->links[gate->high - 1].fd < 0)
+        gate->high--;
+}
+
+/* A copy of the descriptor, if it is a connection of ours: between ZeroMQ's word and now it may have been closed, and
+ * its number be another file's. */
+static int link_copy(const gp_gate *gate, int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } here;
+    socklen_t bytes = sizeof(here);
+
+    if (copy < 0)
+        return -1;
+    if (getsockname(copy, &here.any, &bytes) == 0 &&
+        ((here.any.sa_family == AF_INET && here.v4.sin_port == htons(gate->port)) ||
+         (here.any.sa_family == AF_INET6 && here.v6.sin6_port == htons(gate->port))))
+        return copy;
+    close(copy);
+    return -1;
+}
+
+/* Bytes that have come in; 0: not known. */
+static uint64_t link_bytes(int copy)
+{
+    struct tcp_info info = { .tcpi_bytes_received = 0 };
+    socklen_t bytes = sizeof(info);
+
+    return getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_bytes_received : 0;
+}
+
+/* A flood of offenders is no flood of lines. */
+static void cut_log(gp_gate *gate, const char *key, gp_cut why)
+{
+    gp_allowed owner = { .name = "nobody known" };
+
+    if (gp_now_ms() - gate->logged_ms < LOG_MS) {
+        gate->unlogged++;
+        return;
+    }
+    if (key[0] != '\0' && !gp_zap_find(gate->zap, key, &owner))
+        snprintf(owner.name, sizeof(owner.name), "the key %.8s...", key);
+    gp_log_event(GP_LOG_WARN, "connection-cut",
+                 GP_LOG_WITH({ "key", .text = owner.name }, { "more", .number = gate->unlogged }),
+                 "cut off a connection: it %s", cut_words[why]);
+    gate->logged_ms = gp_now_ms();
+    gate->unlogged = 0;
+}
+
+static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
+{
+    int copy = link_copy(gate, fd);
+
+    gate->stats.cut[why]++;
+    if (copy >= 0) {
+        shutdown(copy, SHUT_RDWR); /* ZeroMQ sees its end, forgets it and says so */
+        close(copy);
+    }
+    cut_log(gate, key, why);
+}
+
+static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
+{
+    fd_cut(gate, link->fd, why, link->key);
+    if (link->key[0] != '\0' && (why == GP_CUT_MALFORMED || why == GP_CUT_RATE || why == GP_CUT_ENDLESS))
+        gp_zap_mute(gate->zap, link->key, MUTE_MS);
+    link->ended = true;
+}
+
+static uint32_t links_silent(const gp_gate *gate)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < gate->high; i++)
+        count += gate->links[i].fd >= 0 && !gate->links[i].spoke && !gate->links[i].ended;
+    return count;
+}
+
+/* Close the connection that has been silent for longest.  A client needs milliseconds for its handshake, so strangers who
+ * connect and say nothing keep it out only if they connect faster than that. */
+static void silent_cut(gp_gate *gate)
+{
+    gate_link *oldest = NULL;
+
+    for (uint32_t i = 0; i < gate->high; i++) {
+        gate_link *link = &gate->links[i];
+
+        if (link->fd >= 0 && !link->spoke && !link->ended &&
+            (oldest == NULL || link->accepted_ms < oldest->accepted_ms))
+            oldest = link;
+    }
+    if (oldest != NULL)
+        link_cut(gate, oldest, GP_CUT_CROWDED);
+}
+
+static void link_add(gp_gate *gate, int fd)
+{
+    gate_link *link = link_find(gate, fd);
+
+    if (link != NULL) /* its number is another connection's now */
+        link_forget(gate, link);
+    if (gate->stats.links == LINKS_MAX) {
+        fd_cut(gate, fd, GP_CUT_CROWDED, "");
+        return;
+    }
+    if (links_silent(gate) == LINKS_SILENT_MAX)
+        silent_cut(gate);
+    link = link_find(gate, -1);
+    if (link == NULL)
+        link = &gate->links[gate->high++];
+    *link = (gate_link){ .fd = fd, .accepted_ms = gp_now_ms() };
+    gate->stats.links++;
+}
+
+void gp_gate_cut_peer(gp_gate *gate, const gp_peer *peer)
+{
+    for (uint32_t i = 0; i < gate->high; i++)
+        if (gate->links[i].fd >= 0 && !gate->links[i].ended && gp_peer_equal(&gate->links[i].peer, peer)) {
+            link_cut(gate, &gate->links[i], GP_CUT_UNREAD);
+            return;
+        }
+}
+
+bool gp_gate_next_gone(gp_gate *gate, gp_peer *out)
+{
+    if (gate->gone_count == 0)
+        return false;
+    *out = gate->gone[gate->gone_first];
+    gate->gone_first = (gate->gone_first + 1) % LINKS_MAX;
+    gate->gone_count--;
+    return true;
+}
+
+/* ---- what happens ---- */
+
+/* Out of descriptors, the listener tries again and again. */
+static void accept_log(gp_gate *gate, int problem)
+{
+    gate->stats.failed++;
+    if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
+        return;
+    gate->accept_logged_ms = gp_now_ms();
+    gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s", strerror(problem));
+}
+
+static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
+{
+    gate_link *link;
+
+    switch (event) {
+    case ZMQ_EVENT_ACCEPTED:
+        gate->stats.accepted++;
+        link_add(gate, (int)value);
+        break;
+    case ZMQ_EVENT_DISCONNECTED:
+        link = link_find(gate, (int)value);
+        if (link == NULL)
+            break;
+        if (!link->spoke && !link->ended) {
+            bool known = gate->turned_away > 0;
+
+            gate->turned_away -= known;
+            gate->stats.failed += !known;
+        }
+        link_forget(gate, link);
+        break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the list counts those */
+        gate->turned_away++;
+        break;
+    case ZMQ_EVENT_ACCEPT_FAILED:
+        accept_log(gate, (int)value);
+        break;
+    default:
+        break;
+    }
+}
+
+static void hear_events(gp_gate *gate)
+{
+    uint16_t event;
+    uint32_t value;
+
+    while (gp_zmq_monitor_next(&gate->monitor, &event, &value))
+        hear_event(gate, event, value);
+}
+
+/* ---- messages ---- */
+
+static gate_key *key_state(gp_gate *gate, const char *key)
+{
+    gate_key *place = NULL;
+    int64_t now = gp_now_ms();
+
+    for (uint32_t i = 0; i < GP_ALLOWED_MAX; i++) {
+        gate_key *at = &gate->keys[i];
+
+        if (strcmp(at->key, key) == 0)
+            return at;
+        if (place == NULL || at->at_ms < place->at_ms) /* free ones were never used: their time is 0 */
+            place = at;
+    }
+    *place =
+        (gate_key){ .messages = RATE_MESSAGES * RATE_BURST, .bytes = RATE_BYTES * RATE_BURST, .at_ms = now };
+    snprintf(place->key, sizeof(place->key), "%s", key);
+    return place;
+}
+
+static double refilled(double now, double rate, double seconds)
+{
+    double filled = now + rate * seconds;
+
+    return filled < rate * RATE_BURST ? filled : rate * RATE_BURST;
+}
+
+/* GP_OK, GP_EBUSY, or GP_ELIMIT: it does not stop. */
+static gp_status rate_count(gp_gate *gate, const char *key, size_t bytes)
+{
+    gate_key *state = key_state(gate, key);
+    int64_t now = gp_now_ms();
+    double seconds = (double)(now - state->at_ms) * 1e-3;
+
+    state->at_ms = now;
+    state->messages = refilled(state->messages, RATE_MESSAGES, seconds);
+    state->bytes = refilled(state->bytes, RATE_BYTES, seconds);
+    if (state->messages >= 1 && state->bytes >= 0) {
+        state->messages -= 1;
+        state->bytes -= (double)bytes;
+        if (state->messages > RATE_MESSAGES)
+            state->dropped = 0;
+        return GP_OK;
+    }
+    gate->stats.over_rate++;
+    if (++state->dropped < RATE_DROPPED_MAX)
+        return GP_EBUSY;
+    state->dropped = 0;
+    return GP_ELIMIT;
+}
+
+static uint32_t links_of(const gp_gate *gate, const char *key)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < gate->high; i++)
+        count += gate->links[i].fd >= 0 && !gate->links[i].ended && strcmp(gate->links[i].key, key) == 0;
+    return count;
+}
+
+/* The connection that the message came on; NULL: it has hung up since.  What happened before the message is heard
+ * first: that it was accepted, or that its number was another's. */
+static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
+{
+    int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;
+    gate_link *link;
+
+    hear_events(gate);
+    link = fd >= 0 ? link_find(gate, fd) : NULL;
+    copy = link != NULL ? link_copy(gate, fd) : -1;
+    if (copy >= 0) {
+        link->bytes = link_bytes(copy);
+        close(copy);
+    }
+    return link;
+}
+
+/* Whether the connection is known to be that of this key and routing id: a message can wait while its connection ends and
+ * its descriptor's number becomes another's, who must not pay for it. */
+static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
+{
+    return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
+}
+
+/* The link of who is heard for the first time. */
+static gp_status link_begin(gp_gate *gate, gate_link *link, const char *key, const gp_peer *peer)
+{
+    memcpy(link->key, key, GP_KEY_TEXT);
+    link->peer = *peer;
+    link->spoke = true;
+    if (links_of(gate, key) <= LINKS_KEY_MAX)
+        return GP_OK;
+    link_cut(gate, link, GP_CUT_CROWDED);
+    return GP_EPERM;
+}
+
+gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner)
+{
+    /* Set by our thread in zap.c and by nobody else: what a peer says of itself does not overwrite it. */
+    const char *key = zmq_msg_gets(frame, "User-Id");
+    gate_link *link = link_of(gate, frame);
+    gp_status rate;
+
+    if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
+        return GP_EPERM;
+    if (!gp_zap_find(gate->zap, key, owner)) {
+        if (link_is(link, key, peer) && !link->ended)
+            link_cut(gate, link, GP_CUT_REVOKED);
+        return GP_EPERM; /* one that never spoke while it might is silent, and is cut off as such */
+    }
+    if (link != NULL && link->ended)
+        return GP_EPERM;
+    if (link != NULL && !link->spoke && link_begin(gate, link, key, peer) != GP_OK)
+        return GP_EPERM;
+    rate = rate_count(gate, key, bytes);
+    if (rate == GP_ELIMIT && link_is(link, key, peer))
+        link_cut(gate, link, GP_CUT_RATE);
+    return rate == GP_OK ? GP_OK : GP_EBUSY;
+}
+
+void gp_gate_offend(gp_gate *gate, void *frame)
+{
+    const char *key = zmq_msg_gets(frame, "User-Id");
+    gate_link *link = link_of(gate, frame);
+
+    if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
+        return;
+    gate_key *state = key_state(gate, key);
+
+    if (gp_now_ms() - state->malformed_ms > FORGIVEN_MS)
+        state->malformed = 0;
+    state->malformed_ms = gp_now_ms();
+    if (++state->malformed < MALFORMED_MAX)
+        return;
+    state->malformed = 0;
+    if (link != NULL && link->spoke && !link->ended && strcmp(link->key, key) == 0) {
+        link_cut(gate, link, GP_CUT_MALFORMED);
+        return;
+    }
+    gate->stats.cut[GP_CUT_MALFORMED]++; /* it has said nothing else, and will be cut off as silent */
+    gp_zap_mute(gate->zap, key, MUTE_MS);
+}
+
+/* ---- time ---- */
+
+static void look_at(gp_gate *gate, gate_link *link)
+{
+    gp_allowed owner;
+    int copy;
+    uint64_t bytes;
+
+    if (link->ended)
+        return;
+    if (!link->spoke && gp_now_ms() - link->accepted_ms > SILENCE_MS) {
+        link_cut(gate, link, GP_CUT_SILENT);
+        return;
+    }
+    if (link->key[0] != '\0' && !gp_zap_find(gate->zap, link->key, &owner)) {
+        link_cut(gate, link, GP_CUT_REVOKED);
+        return;
+    }
+    copy = link_copy(gate, link->fd);
+    if (copy < 0) /* its end is on the way to us */
+        return;
+    bytes = link_bytes(copy);
+    close(copy);
+    if (bytes > link->bytes + GP_MESSAGE_BYTES_MAX)
+        link_cut(gate, link, GP_CUT_ENDLESS);
+}
+
+/* We were held up, as were those who come in perhaps. */
+static void forgive(gp_gate *gate, int64_t held_ms, int64_t now)
+{
+    for (uint32_t i = 0; i < gate->high; i++) {
+        int64_t *accepted = &gate->links[i].accepted_ms;
+
+        *accepted = *accepted + held_ms < now ? *accepted + held_ms : now;
+    }
+}
+
+void gp_gate_watch(gp_gate *gate)
+{
+    int64_t now = gp_now_ms(), since_ms = now - gate->looked_ms;
+
+    hear_events(gate);
+    if (gate->high == 0 || since_ms < LOOK_MS)
+        return;
+    gate->looked_ms = now;
+    if (since_ms > LATE_MS)
+        forgive(gate, since_ms - LATE_MS, now);
+    for (uint32_t i = gate->high; i-- > 0;)
+        if (i < gate->high && gate->links[i].fd >= 0)
+            look_at(gate, &gate->links[i]);
+}
+
+int gp_gate_patience_ms(const gp_gate *gate)
+{
+    int64_t left = gate->looked_ms + LOOK_MS - gp_now_ms();
+
+    return gate->high == 0 ? -1 : left > 0 ? (int)left : 0;
+}
+
+int gp_gate_fd(const gp_gate *gate)
+{
+    int fd = -1;
+    size_t bytes = sizeof(fd);
+
+    zmq_getsockopt(gate->monitor.events, ZMQ_FD, &fd, &bytes);
+    return fd;
+}
+
+gp_gate_stats gp_gate_get_stats(const gp_gate *gate)
+{
+    return gate->stats;
+}
+
+/* ---- opening ---- */
+
+gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
+{
+    gp_gate *gate = gp_calloc(1, sizeof(*gate));
+
+    if (gate == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the connections of other hosts");
+    gate->router = router;
+    gate->zap = zap;
+    for (int i = 0; i < LINKS_MAX; i++)
+        gate->links[i].fd = -1;
+    gp_status status =
+        gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "the connections of other hosts", err);
+
+    if (status != GP_OK) {
+        gp_gate_close(gate);
+        return status;
+    }
+    *out = gate;
+    return GP_OK;
+}
+
+void gp_gate_set_port(gp_gate *gate, uint16_t port)
+{
+    gate->port = port;
+}
+
+void gp_gate_close(gp_gate *gate)
+{
+    if (gate == NULL)
+        return;
+    gp_zmq_monitor_close(&gate->monitor);
+    gp_free(gate);
+}

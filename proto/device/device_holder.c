@@ -1,0 +1,139 @@
+#include "proto/device/device_holder.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/system/proc_stat.h"
+
+enum { FAMILY_MAX = 32 };
+
+void gp_device_claim_name(char out[GP_DEVICE_CLAIM_NAME], const char *uuid)
+{
+    size_t i = 0;
+
+    for (; uuid[i] != '\0' && i + 1 < GP_DEVICE_CLAIM_NAME; i++)
+        out[i] =
+            isalnum((unsigned char)uuid[i]) || uuid[i] == '-' || (uuid[i] == '.' && i > 0) ? uuid[i] : '_';
+    out[i] = '\0';
+}
+
+bool gp_device_claim_read(gp_device_holder *out, const char *record)
+{
+    return sscanf(record, "pid %" SCNu32 " worker %" SCNu32 " pool %63s", &out->pid, &out->worker,
+                  out->pool) == 3;
+}
+
+int gp_device_claim_write(char record[GP_DEVICE_CLAIM_RECORD], const gp_device_holder *holder)
+{
+    return snprintf(record, GP_DEVICE_CLAIM_RECORD, "pid %" PRIu32 " worker %" PRIu32 " pool %.63s\n",
+                    holder->pid, holder->worker, holder->pool);
+}
+
+static size_t file_read(int folder, const char *path, char *text, size_t bytes)
+{
+    int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t got = fd < 0 ? 0 : pread(fd, text, bytes - 1, 0);
+
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return strlen(text);
+}
+
+/* A number may be another process's by now: ours have the worker's name, as far as the kernel keeps it (15 bytes). */
+static bool is_worker(uint32_t pid)
+{
+    char path[40], name[32];
+
+    snprintf(path, sizeof(path), "/proc/%" PRIu32 "/comm", pid);
+    file_read(AT_FDCWD, path, name, sizeof(name));
+    name[strcspn(name, "\n")] = '\0';
+    return strstr(name, "worker") != NULL;
+}
+
+bool gp_device_held(gp_device_holder *out, const char *device_dir, const char *uuid)
+{
+    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD + 1];
+    int folder = open(device_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    gp_device_holder found;
+    bool held;
+
+    if (folder < 0)
+        return false;
+    gp_device_claim_name(name, uuid);
+    held = file_read(folder, name, record, sizeof(record)) > 0 && gp_device_claim_read(&found, record) &&
+           is_worker(found.pid);
+    close(folder);
+    if (held)
+        *out = found;
+    return held;
+}
+
+void gp_device_list_holders(gp_device_list *list, const char *device_dir)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        gp_device *device = &list->devices[i];
+        gp_device_holder holder = { 0 };
+
+        gp_device_held(&holder, device_dir, device->uuid);
+        memcpy(device->pool, holder.pool, sizeof(device->pool));
+        device->worker = holder.worker;
+    }
+}
+
+/* A worker of ours, or what one runs: its commands are its descendants. */
+static bool is_ours(uint32_t pid)
+{
+    for (int level = 0; level < FAMILY_MAX && pid > 1; level++) {
+        gp_proc_stat stat;
+
+        if (is_worker(pid))
+            return true;
+        if (!gp_proc_stat_read(&stat, (pid_t)pid))
+            return false;
+        pid = (uint32_t)stat.parent;
+    }
+    return false;
+}
+
+static bool others_compute(const gp_device *device, char *why, size_t bytes)
+{
+    uint32_t own[GP_DEVICE_PIDS_MAX], count = 0;
+
+    for (uint32_t i = 0; i < device->process_count && i < GP_DEVICE_PIDS_MAX; i++)
+        if (device->pids[i] != 0 && is_ours(device->pids[i]))
+            own[count++] = device->pids[i];
+    return gp_device_busy(device, own, count, why, bytes) &&
+           (device->memory_total == 0 || device->memory_used > device->memory_total / 10);
+}
+
+bool gp_device_left_out(const gp_device_list *list, uint32_t index, char *why, size_t bytes)
+{
+    const gp_device *device = &list->devices[index];
+    char text[GP_DEVICE_REASON];
+
+    if (device->reason[0] != '\0') {
+        snprintf(why, bytes, "%s", device->reason);
+        return true;
+    }
+    if (others_compute(device, text, sizeof(text))) {
+        snprintf(why, bytes, "it is %s; `gradpool up --devices %" PRIu32 "` takes it all the same", text,
+                 device->index);
+        return true;
+    }
+    if (!device->display)
+        return false;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!list->devices[i].display && list->devices[i].reason[0] == '\0' &&
+            !others_compute(&list->devices[i], text, sizeof(text))) {
+            snprintf(why, bytes,
+                     "it drives a display; `gradpool up --devices %" PRIu32 "` takes it all the same",
+                     device->index);
+            return true;
+        }
+    return false;
+}

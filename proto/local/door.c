@@ -1,0 +1,463 @@
+/* door.c -- the daemon's side of the door.
+ *
+ * One epoll descriptor holds the listener, a timer and every connection, so a daemon polls one thing.
+ *
+ *   accept -> SILENT --hello--> KNOCKED --admit--> INSIDE       end of file from KNOCKED or INSIDE: event GONE
+ *               |  2 s, stranger    |  refuse                   end of file from SILENT: nobody was there
+ *               v                   v
+ *             closed              closed
+ *
+ * A refusal is: shut reading, read what is there, answer, close.  Closing with unread bytes would turn the answer
+ * into ECONNRESET at the other end. */
+#include "proto/local/door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "proto/message/codec.h"
+#include "proto/local/door_wire.h"
+#include "proto/local/listen.h"
+#include "proto/message/messages.h"
+
+typedef enum stage { FREE, SILENT, KNOCKED, INSIDE } stage;
+
+typedef struct connection {
+    stage stage;
+    int fd;
+    uint64_t id; /* turn << 16 | place in the table */
+    pid_t pid;
+    uint32_t protocol;   /* the common one */
+    int64_t deadline_ms; /* of SILENT */
+    bool excused;        /* it was extended */
+    uint32_t next;       /* of FREE: the next free one, from 1 */
+} connection;
+
+/* What epoll hands back: connection ids start at 1 << 16. */
+enum {
+    TAG_LISTENER = 0,
+    TAG_TIMER = 1,
+    PEERS_CEILING = 65535,
+    BACKLOG = 4096,
+    EXHAUSTED_PAUSE_MS = 100,
+    LATE_MS = 500
+};
+
+struct gp_door {
+    gp_listener listener;
+    int epoll, timer;
+    int spare; /* given up for a moment when there is no other descriptor, to say so */
+    bool paused;
+    /* [0, used) were used once; those of them that are free are linked from `free`. */
+    connection *connections;
+    uint32_t peers_max, used, free;
+    uint64_t turn;
+    gp_door_stats stats;
+};
+
+static bool door_watch(gp_door *door, int fd, uint64_t tag)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = tag };
+
+    return epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static gp_status door_make_fds(gp_door *door, const char *path, gp_error *err)
+{
+    door->epoll = epoll_create1(EPOLL_CLOEXEC);
+    door->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (door->epoll < 0 || door->timer < 0 || door->spare < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot make the descriptors of the door %s", path);
+    gp_status status = gp_listener_open(&door->listener, path, SOCK_SEQPACKET, BACKLOG, err);
+
+    if (status != GP_OK)
+        return status;
+    if (!door_watch(door, door->timer, TAG_TIMER) || !door_watch(door, door->listener.fd, TAG_LISTENER))
+        return gp_fail_errno(err, GP_EIO, "cannot watch the door %s", path);
+    return GP_OK;
+}
+
+gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_error *err)
+{
+    if (peers_max == 0 || peers_max > PEERS_CEILING)
+        return gp_fail(err, GP_EINVAL, "a door for %u peers; it must be in [1, %d]", peers_max,
+                       PEERS_CEILING);
+    gp_door *door = gp_calloc(1, sizeof(*door));
+
+    if (door == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the door %s", path);
+    door->epoll = door->timer = door->spare = door->listener.fd = -1;
+    door->peers_max = peers_max;
+    door->connections = gp_calloc(peers_max, sizeof(*door->connections));
+    gp_status status = door->connections == NULL
+                           ? gp_fail(err, GP_ENOMEM, "no memory for a door for %u peers", peers_max)
+                           : door_make_fds(door, path, err);
+
+    if (status != GP_OK) {
+        gp_door_close(door);
+        return status;
+    }
+    *out = door;
+    return GP_OK;
+}
+
+static void fd_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void gp_door_close(gp_door *door)
+{
+    if (door == NULL)
+        return;
+    if (door->listener.fd >= 0)
+        gp_listener_unlink(&door->listener);
+    for (uint32_t i = 0; i < door->used; i++)
+        if (door->connections[i].stage != FREE)
+            close(door->connections[i].fd);
+    fd_close(door->listener.fd);
+    fd_close(door->spare);
+    fd_close(door->timer);
+    fd_close(door->epoll);
+    gp_free(door->connections);
+    gp_free(door);
+}
+
+int gp_door_fd(const gp_door *door)
+{
+    return door->epoll;
+}
+
+gp_door_stats gp_door_get_stats(const gp_door *door)
+{
+    return door->stats;
+}
+
+static connection *connection_find(const gp_door *door, uint64_t id)
+{
+    connection *found = &door->connections[gp_door_place(id) % door->peers_max];
+
+    return found->stage != FREE && found->id == id ? found : NULL;
+}
+
+uint32_t gp_door_place(uint64_t id)
+{
+    return id & 0xffff;
+}
+
+static void connection_free(gp_door *door, connection *peer)
+{
+    *peer = (connection){ .stage = FREE, .fd = -1, .next = door->free };
+    door->free = (uint32_t)(peer - door->connections) + 1;
+}
+
+static void connection_close(gp_door *door, connection *peer)
+{
+    epoll_ctl(door->epoll, EPOLL_CTL_DEL, peer->fd, NULL); /* closing is not enough if someone holds a copy */
+    close(peer->fd);
+    connection_free(door, peer);
+    door->stats.peers--;
+}
+
+static void reply_send(int fd, gp_status status, uint32_t protocol, uint64_t epoch, const char *text)
+{
+    gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = status, .protocol = protocol, .epoch = epoch };
+
+    snprintf(reply.text, sizeof(reply.text), "%.*s", (int)sizeof(reply.text) - 1, text);
+    /* A peer that is gone gives its notice by end of file: the result says nothing new. */
+    (void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void refuse_in_words(int fd, gp_status status, const char *text)
+{
+    char rest[sizeof(gp_door_request)];
+
+    shutdown(fd, SHUT_RD);
+    while (recv(fd, rest, sizeof(rest), MSG_DONTWAIT) > 0)
+        ;
+    reply_send(fd, status, GP_PROTOCOL, 0, text);
+}
+
+/* ---- time ---- */
+
+static void timer_set(gp_door *door, int64_t at_ms)
+{
+    struct itimerspec when = { .it_value = { at_ms / 1000, at_ms % 1000 * 1000000 } };
+
+    timerfd_settime(door->timer, TFD_TIMER_ABSTIME, &when, NULL); /* cannot fail with these arguments */
+}
+
+static void listener_pause(gp_door *door, bool paused)
+{
+    struct epoll_event event = { .events = paused ? 0 : EPOLLIN, .data.u64 = TAG_LISTENER };
+
+    door->paused = paused;
+    epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->listener.fd, &event);
+}
+
+/* Whether nothing of it waits to be read. */
+static bool connection_is_silent(const connection *peer)
+{
+    char byte;
+
+    return recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* Close who has been silent for too long, wake for the next.  Where we look late we were held up, as were others perhaps. */
+static void door_sweep(gp_door *door)
+{
+    int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
+    uint64_t expirations;
+
+    (void)!read(door->timer, &expirations, sizeof(expirations));
+    for (uint32_t i = 0; i < door->used; i++) {
+        connection *peer = &door->connections[i];
+
+        if (peer->stage != SILENT)
+            continue;
+        if (peer->deadline_ms + LATE_MS < now_ms && !peer->excused) {
+            peer->excused = true;
+            peer->deadline_ms = now_ms + LATE_MS;
+        }
+        if (peer->deadline_ms <= now_ms && connection_is_silent(peer)) {
+            door->stats.refused++;
+            connection_close(door, peer);
+        } else if (peer->deadline_ms > now_ms && peer->deadline_ms < next_ms) {
+            next_ms = peer->deadline_ms;
+        }
+    }
+    if (door->paused)
+        listener_pause(door, false);
+    if (next_ms != INT64_MAX)
+        timer_set(door, next_ms);
+}
+
+/* ---- arrivals ---- */
+
+/* No descriptor is left: spend the spare one on saying so. */
+static void accept_exhausted(gp_door *door)
+{
+    fd_close(door->spare);
+    int fd = accept4(door->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0) {
+        refuse_in_words(fd, GP_EBUSY,
+                        "the daemon has no file descriptor left; close other clients and try again");
+        close(fd);
+        door->stats.refused++;
+    }
+    door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || door->spare < 0) { /* another thread was faster: look again later, do not spin */
+        listener_pause(door, true);
+        timer_set(door, gp_now_ms() + EXHAUSTED_PAUSE_MS);
+    }
+}
+
+static bool peer_is_ours(int fd, pid_t *pid)
+{
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.uid != geteuid())
+        return false;
+    *pid = who.pid;
+    return true;
+}
+
+/* NULL: as many are there as may be. */
+static connection *connection_take(gp_door *door)
+{
+    if (door->free == 0)
+        return door->used < door->peers_max ? &door->connections[door->used++] : NULL;
+    connection *peer = &door->connections[door->free - 1];
+
+    door->free = peer->next;
+    return peer;
+}
+
+static void connection_accept(gp_door *door, int fd)
+{
+    connection *peer = NULL;
+    const char *refusal = NULL;
+    gp_status status = GP_EBUSY;
+    pid_t pid = 0;
+
+    if (!peer_is_ours(fd, &pid)) {
+        status = GP_EPERM;
+        refusal = "this pool serves the user who started it and no other";
+    } else if ((peer = connection_take(door)) == NULL) {
+        refusal = "the daemon has as many clients as it may; close others and try again";
+    } else {
+        *peer = (connection){ .stage = SILENT,
+                              .fd = fd,
+                              .pid = pid,
+                              .id = ++door->turn << 16 | (uint64_t)(peer - door->connections),
+                              .deadline_ms = gp_now_ms() + GP_DOOR_SILENCE_MS };
+        if (!door_watch(door, fd, peer->id)) {
+            connection_free(door, peer);
+            refusal = "the daemon cannot watch another client; close others and try again";
+        }
+    }
+    if (refusal != NULL) {
+        refuse_in_words(fd, status, refusal);
+        close(fd);
+        door->stats.refused++;
+        return;
+    }
+    door->stats.peers++;
+    struct itimerspec now;
+
+    if (timerfd_gettime(door->timer, &now) == 0 && now.it_value.tv_sec == 0 && now.it_value.tv_nsec == 0)
+        timer_set(door, peer->deadline_ms);
+}
+
+static void door_accept(gp_door *door)
+{
+    int fd = accept4(door->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0)
+        connection_accept(door, fd);
+    else if (errno == EMFILE || errno == ENFILE)
+        accept_exhausted(door);
+    /* Anything else: the peer left again, or nobody waits. */
+}
+
+/* ---- what connections say ---- */
+
+static void connection_refuse(gp_door *door, connection *peer, gp_status status, const char *text)
+{
+    refuse_in_words(peer->fd, status, text);
+    connection_close(door, peer);
+}
+
+/* True when *event is a KNOCK. */
+static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
+{
+    struct {
+        gp_door_hello hello;
+        char more; /* tells a longer packet from one that fits */
+    } packet;
+    ssize_t bytes = recv(peer->fd, &packet, sizeof(packet), MSG_DONTWAIT);
+    gp_error err;
+
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (bytes <= 0) {
+        connection_close(door, peer);
+        return false;
+    }
+    gp_door_hello *hello = &packet.hello;
+
+    if (bytes != sizeof(*hello) || hello->magic != GP_DOOR_MAGIC || hello->role < GP_ROLE_CLIENT ||
+        hello->role > GP_ROLE_SCHEDULER) {
+        door->stats.refused++;
+        connection_refuse(door, peer, GP_EPROTO, "this is no hello of a gradpool client");
+        return false;
+    }
+    if (gp_protocol_choose(&peer->protocol, hello->protocol_min, hello->protocol_max, &err) != GP_OK) {
+        door->stats.refused++;
+        connection_refuse(door, peer, err.code, err.message);
+        return false;
+    }
+    /* Until the caller has answered, only a hang-up is news. */
+    struct epoll_event quiet = { .events = 0, .data.u64 = peer->id };
+
+    epoll_ctl(door->epoll, EPOLL_CTL_MOD, peer->fd, &quiet);
+    peer->stage = KNOCKED;
+    *event =
+        (gp_door_event){ .kind = GP_DOOR_KNOCK, .id = peer->id, .pid = peer->pid, .hello = *hello, .fd = -1 };
+    return true;
+}
+
+static bool peer_gone(gp_door *door, connection *peer, gp_door_event *event)
+{
+    *event = (gp_door_event){ .kind = GP_DOOR_GONE, .id = peer->id, .pid = peer->pid, .fd = -1 };
+    connection_close(door, peer);
+    return true;
+}
+
+/* True when *event is something to show. */
+static bool connection_read(gp_door *door, connection *peer, uint32_t events, gp_door_event *event)
+{
+    gp_door_request request;
+    int fd = -1;
+
+    if (peer->stage == SILENT)
+        return hello_read(door, peer, event);
+    if (peer->stage == KNOCKED)
+        return (events & (EPOLLHUP | EPOLLERR)) != 0 && peer_gone(door, peer, event);
+    gp_status status = gp_door_request_read(peer->fd, &request, &fd, NULL);
+
+    if (status == GP_ETIMEDOUT)
+        return false;
+    if (status == GP_EPROTO)
+        door->stats.refused++;
+    if (status != GP_OK)
+        return peer_gone(door, peer, event);
+    *event = (gp_door_event){
+        .kind = GP_DOOR_REQUEST, .id = peer->id, .pid = peer->pid, .request = request, .fd = fd
+    };
+    return true;
+}
+
+void gp_door_next(gp_door *door, gp_door_event *event)
+{
+    struct epoll_event ready;
+
+    *event = (gp_door_event){ .kind = GP_DOOR_NOTHING, .fd = -1 };
+    while (epoll_wait(door->epoll, &ready, 1, 0) == 1) {
+        if (ready.data.u64 == TAG_LISTENER) {
+            door_accept(door);
+        } else if (ready.data.u64 == TAG_TIMER) {
+            door_sweep(door);
+        } else {
+            connection *peer = connection_find(door, ready.data.u64);
+
+            if (peer != NULL && connection_read(door, peer, ready.events, event))
+                return;
+        }
+    }
+}
+
+void gp_door_admit(gp_door *door, uint64_t id, uint64_t epoch)
+{
+    connection *peer = connection_find(door, id);
+    struct epoll_event awake = { .events = EPOLLIN, .data.u64 = id };
+
+    if (peer == NULL || peer->stage != KNOCKED)
+        return;
+    peer->stage = INSIDE;
+    epoll_ctl(door->epoll, EPOLL_CTL_MOD, peer->fd, &awake);
+    reply_send(peer->fd, GP_OK, peer->protocol, epoch, "");
+}
+
+void gp_door_refuse(gp_door *door, uint64_t id, gp_status status, const char *text)
+{
+    connection *peer = connection_find(door, id);
+
+    if (peer != NULL)
+        connection_refuse(door, peer, status, text);
+}
+
+void gp_door_drop(gp_door *door, uint64_t id)
+{
+    connection *peer = connection_find(door, id);
+
+    if (peer != NULL)
+        connection_close(door, peer);
+}
+
+int gp_door_peer_fd(const gp_door *door, uint64_t id)
+{
+    connection *peer = connection_find(door, id);
+
+    return peer == NULL ? -1 : peer->fd;
+}

@@ -1,0 +1,203 @@
+/* door_client.c -- the client's side of the door, and descriptors through it for both sides. */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/system/packet.h"
+#include "proto/local/door.h"
+#include "proto/local/door_wire.h"
+#include "proto/local/listen.h"
+
+static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) == 24, "layout of the hello");
+static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 16, "layout of the reply");
+static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
+
+/* A full backlog is EAGAIN at once on Unix sockets, and nothing wakes us when it empties: try again. */
+static gp_status connect_until(int fd, const char *path, gp_patience *patience, gp_error *err)
+{
+    struct sockaddr_un address;
+    gp_status status = gp_unix_address(&address, path, err);
+
+    if (status != GP_OK)
+        return status;
+    while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        if (errno == ENOENT || errno == ECONNREFUSED)
+            return gp_fail(err, GP_ENOPOOL,
+                           "no pool is running: no scheduler listens at %s; start one with: gradpool up",
+                           path);
+        if (errno == EACCES || errno == EPERM)
+            return gp_fail_errno(err, GP_EPERM, "cannot connect to %s", path);
+        if (errno != EAGAIN && errno != EINTR)
+            return gp_fail_errno(err, GP_EIO, "cannot connect to %s", path);
+        if (gp_patience_left(patience) == 0)
+            return gp_fail(err, GP_ETIMEDOUT, "too many clients knock at %s; try again", path);
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+    return GP_OK;
+}
+
+static gp_status listener_check(int fd, const char *path, gp_error *err)
+{
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot see who listens at %s", path);
+    if (who.uid != geteuid())
+        return gp_fail(err, GP_EPERM,
+                       "user %u listens at %s, not you; set GRADPOOL_RUNTIME_DIR to a directory of yours",
+                       (unsigned)who.uid, path);
+    return GP_OK;
+}
+
+static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_patience *patience,
+                            gp_error *err)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+    int64_t left;
+    int count;
+
+    do {
+        left = gp_patience_left(patience);
+        count = poll(&ready, 1, gp_patience_turn(patience));
+    } while (count <= 0 && left > 0);
+    if (count <= 0)
+        return gp_fail(err, GP_ETIMEDOUT, "the daemon at %s does not answer", path);
+    ssize_t bytes = recv(fd, reply, sizeof(*reply), MSG_DONTWAIT);
+
+    if (bytes == 0 || (bytes < 0 && errno == ECONNRESET))
+        return gp_fail(err, GP_EPEER, "the daemon at %s hung up without an answer; see its log", path);
+    if (bytes < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read from %s", path);
+    if (bytes != sizeof(*reply) || reply->magic != GP_DOOR_MAGIC || !gp_status_known((long)reply->status) ||
+        memchr(reply->text, 0, sizeof(reply->text)) == NULL)
+        return gp_fail(err, GP_EPROTO, "what listens at %s is no daemon of gradpool", path);
+    if (reply->status != GP_OK)
+        return gp_fail(err, (gp_status)reply->status, "%s", reply->text);
+    return GP_OK;
+}
+
+bool gp_door_listened(const char *path)
+{
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool listened = fd >= 0 && gp_unix_address(&address, path, NULL) == GP_OK &&
+                    (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN);
+
+    if (fd >= 0)
+        close(fd);
+    return listened;
+}
+
+gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
+                          int timeout_ms, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(timeout_ms);
+
+    return gp_door_connect_patient(out, reply, path, hello, &patience, err);
+}
+
+gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
+                                  const gp_door_hello *hello, gp_patience *patience, gp_error *err)
+{
+    gp_door_hello sent = *hello;
+    gp_door_reply got;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
+    sent.magic = GP_DOOR_MAGIC;
+    gp_status status = connect_until(fd, path, patience, err);
+
+    if (status == GP_OK)
+        status = listener_check(fd, path, err);
+    /* EPIPE: we were refused before we spoke, and the answer waits. ECONNRESET: the listener died with us in its
+     * backlog; that no answer comes says so. */
+    if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE &&
+        errno != ECONNRESET)
+        status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
+    if (status == GP_OK)
+        status = reply_wait(fd, &got, path, patience, err);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    *reply = got;
+    *out = fd;
+    return GP_OK;
+}
+
+bool gp_door_gone(int door_fd)
+{
+    char byte;
+    ssize_t bytes = recv(door_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* ---- descriptors ---- */
+
+gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err)
+{
+    gp_door_request sent = *request;
+
+    sent.magic = GP_DOOR_MAGIC;
+    if (gp_packet_send(door_fd, &sent, sizeof(sent), &fd, fd >= 0 ? 1 : 0) >= 0)
+        return GP_OK;
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
+        return gp_fail(err, GP_EBUSY, "the peer does not read its door; try again");
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
+    return gp_fail_errno(err, GP_EIO, "cannot send through the door");
+}
+
+/* One descriptor is wanted; a peer that sends more loses them all. */
+gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err)
+{
+    gp_door_request got;
+    gp_packet_fds fds;
+    bool cut;
+    ssize_t count = gp_packet_receive(door_fd, &got, sizeof(got), MSG_DONTWAIT, &fds, &cut);
+
+    if (count < 0 && (errno == EAGAIN || errno == EINTR))
+        return gp_fail(err, GP_ETIMEDOUT, "no request waits at the door");
+    if (count == 0 || (count < 0 && (errno == ECONNRESET || errno == ENOTCONN)))
+        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
+    if (count < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read from the door");
+    bool sound = count == sizeof(got) && got.magic == GP_DOOR_MAGIC && !cut;
+
+    if (!sound || fds.count > 1)
+        gp_packet_fds_close(&fds);
+    if (!sound)
+        return gp_fail(err, GP_EPROTO, "what came through the door is no request");
+    *request = got;
+    *fd = fds.count == 1 ? fds.fd[0] : -1;
+    return GP_OK;
+}
+
+gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(timeout_ms);
+    int received = -1;
+
+    for (;;) {
+        int64_t left = gp_patience_left(&patience);
+        gp_status status = gp_door_request_read(door_fd, request, &received, err);
+
+        if (status == GP_OK && fd == NULL && received >= 0)
+            close(received);
+        if (status == GP_OK && fd != NULL)
+            *fd = received;
+        if (status != GP_ETIMEDOUT || left == 0)
+            return status;
+        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, gp_patience_turn(&patience));
+    }
+}

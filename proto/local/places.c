@@ -1,0 +1,333 @@
+#include "proto/local/places.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* printf into an array of `size`; false when it does not fit. */
+__attribute__((format(printf, 3, 4))) static bool path_set(char *out, size_t size, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    int length = vsnprintf(out, size, format, arguments);
+    va_end(arguments);
+    return length >= 0 && (size_t)length < size;
+}
+
+/* Without slashes at the end: lstat("link/") would follow the link. */
+static void slashes_strip(char *path)
+{
+    for (size_t bytes = strlen(path); bytes > 1 && path[bytes - 1] == '/'; bytes--)
+        path[bytes - 1] = '\0';
+}
+
+static gp_status pool_name_check(const char *pool, gp_error *err)
+{
+    size_t bytes = strlen(pool);
+
+    if (bytes == 0 || bytes > GP_POOL_NAME_MAX ||
+        strspn(pool, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != bytes ||
+        strspn(pool, ".") == bytes)
+        return gp_fail(
+            err, GP_EINVAL,
+            "'%.60s' is no name for a pool; use 1 to %d letters, digits, '.', '_' or '-', not only dots",
+            pool, GP_POOL_NAME_MAX);
+    return GP_OK;
+}
+
+/* An environment variable that must be an absolute path; *out is NULL when it is not set or empty. */
+static gp_status variable_get(const char *name, const char **out, gp_error *err)
+{
+    const char *value = getenv(name);
+
+    *out = NULL;
+    if (value == NULL || value[0] == '\0')
+        return GP_OK;
+    if (value[0] != '/')
+        return gp_fail(err, GP_EINVAL, "%s is '%.120s'; it must be an absolute path", name, value);
+    *out = value;
+    return GP_OK;
+}
+
+/* /run/user/UID vanishes at the last logout unless the user lingers; a pool must not. */
+static bool user_lingers(uid_t uid)
+{
+    struct passwd entry, *found = NULL;
+    char text[1024], path[256];
+
+    if (getpwuid_r(uid, &entry, text, sizeof(text), &found) != 0 || found == NULL)
+        return false;
+    if (strchr(found->pw_name, '/') != NULL ||
+        !path_set(path, sizeof(path), "/var/lib/systemd/linger/%s", found->pw_name))
+        return false;
+    return access(path, F_OK) == 0;
+}
+
+static bool run_user_usable(const char *path, uid_t uid)
+{
+    struct stat seen;
+
+    return lstat(path, &seen) == 0 && S_ISDIR(seen.st_mode) && seen.st_uid == uid &&
+           (seen.st_mode & 077) == 0 && user_lingers(uid);
+}
+
+/* The part of the state's path that names this host, which may share its home directories with others. */
+static void host_name(char out[65])
+{
+    memset(out, 0, 65);
+    if (gethostname(out, 64) != 0 || out[0] == '\0' || out[0] == '.' || strchr(out, '/') != NULL)
+        snprintf(out, 65, "localhost");
+}
+
+/* $GRADPOOL_STATE_DIR, $XDG_STATE_HOME/gradpool or ~/.local/state/gradpool; without a home, beside the runtime. */
+static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
+{
+    const char *own, *xdg, *home;
+    gp_status status = variable_get("GRADPOOL_STATE_DIR", &own, err);
+
+    if (status == GP_OK)
+        status = variable_get("XDG_STATE_HOME", &xdg, err);
+    if (status == GP_OK)
+        status = variable_get("HOME", &home, err);
+    if (status != GP_OK)
+        return status;
+    char *root = places->state_root;
+    size_t size = sizeof(places->state_root);
+
+    if (own != NULL)
+        *fits = path_set(root, size, "%s", own);
+    else if (xdg != NULL)
+        *fits = path_set(root, size, "%s/gradpool", xdg);
+    else if (home != NULL)
+        *fits = path_set(root, size, "%s/.local/state/gradpool", home);
+    else
+        return gp_fail(err, GP_EINVAL,
+                       "there is no place for the pool's state: set HOME or GRADPOOL_STATE_DIR");
+    return GP_OK;
+}
+
+static gp_status state_find(gp_places *places, gp_error *err)
+{
+    char host[65];
+    bool fits = false;
+    gp_status status = state_root_find(places, &fits, err);
+
+    if (status != GP_OK)
+        return status;
+    slashes_strip(places->state_root);
+    host_name(host);
+    fits =
+        fits &&
+        path_set(places->state_dir, sizeof(places->state_dir), "%s/%s/%s", places->state_root, host,
+                 places->pool) &&
+        path_set(places->log_dir, sizeof(places->log_dir), "%s/log", places->state_dir) &&
+        strlen(places->log_dir) + strlen("/worker-256.log") < sizeof(places->log_dir) &&
+        path_set(places->scheduler_log, sizeof(places->scheduler_log), "%s/scheduler.log", places->log_dir);
+    if (!fits)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "log files under '%.120s' would have paths over %d bytes; set GRADPOOL_STATE_DIR to a shorter "
+            "directory",
+            places->state_root, GP_TEXT_PATH - 1);
+    return GP_OK;
+}
+
+/* Choose the directory of this user that holds runtime directories and device claims: /tmp/gradpool-UID, or
+ * STATE/.run.HOST if another user owns that name in /tmp.  Once the second one exists it is used for good: else whoever
+ * owns the name could hide a running pool by removing it.  No host name begins with '.', so the name is free in STATE.
+ * GP_ELIMIT: /tmp/gradpool-UID belongs to another user, and the other path is too long. */
+static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
+{
+    char host[65], fallback[GP_TEXT_ENDPOINT];
+    struct stat seen;
+
+    host_name(host);
+    path_set(out, GP_TEXT_ENDPOINT, "/tmp/gradpool-%u", (unsigned)geteuid());
+    bool taken = lstat(out, &seen) == 0 && seen.st_uid != geteuid();
+    unsigned owner = taken ? (unsigned)seen.st_uid : 0;
+    bool fits = path_set(fallback, sizeof(fallback), "%s/.run.%s", places->state_root, host);
+
+    if (taken && !fits)
+        return gp_fail(err, GP_ELIMIT,
+                       "%s belongs to user %u, and '%.100s/.run.%s' is too long for sockets; set "
+                       "GRADPOOL_RUNTIME_DIR to a short directory of yours",
+                       out, owner, places->state_root, host);
+    if (fits && (taken || lstat(fallback, &seen) == 0))
+        path_set(out, GP_TEXT_ENDPOINT, "%s", fallback);
+    return GP_OK;
+}
+
+static gp_status runtime_find(gp_places *places, gp_error *err)
+{
+    char run_user[64], user_dir[GP_TEXT_ENDPOINT];
+    uid_t uid = geteuid();
+    const char *chosen;
+    gp_status status = variable_get("GRADPOOL_RUNTIME_DIR", &chosen, err);
+    bool fits;
+
+    if (status == GP_OK)
+        status = user_dir_find(places, user_dir, err);
+    if (status != GP_OK)
+        return status;
+    snprintf(run_user, sizeof(run_user), "/run/user/%u", (unsigned)uid);
+    if (chosen != NULL)
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s", chosen);
+    else if (run_user_usable(run_user, uid))
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s/gradpool", run_user);
+    else
+        fits = path_set(places->runtime, sizeof(places->runtime), "%s", user_dir);
+    slashes_strip(places->runtime);
+    fits =
+        fits && path_set(places->pool_dir, sizeof(places->pool_dir), "%s/%s", places->runtime, places->pool);
+    /* The longest name in a pool's directory is that of a worker's door. */
+    if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "sockets under '%.120s/%s' would have paths over %d bytes; set GRADPOOL_RUNTIME_DIR to a "
+            "shorter directory (its path plus the pool's name may have %d bytes)",
+            chosen != NULL ? chosen : places->runtime, places->pool, GP_SOCKET_PATH_MAX,
+            GP_SOCKET_PATH_MAX - (int)strlen("//w256.4294967295.door"));
+    if (!path_set(places->device_dir, sizeof(places->device_dir), "%s/devices", user_dir))
+        return gp_fail(err, GP_ELIMIT,
+                       "'%s/devices' is longer than %zu bytes; set GRADPOOL_STATE_DIR to a "
+                       "shorter directory",
+                       user_dir, sizeof(places->device_dir) - 1);
+    return GP_OK;
+}
+
+gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
+{
+    gp_places places = { 0 };
+    gp_status status;
+
+    if (pool == NULL)
+        pool = "default";
+    status = pool_name_check(pool, err);
+    if (status != GP_OK)
+        return status;
+    memcpy(places.pool, pool, strlen(pool) + 1);
+    status = state_find(&places, err);
+    if (status == GP_OK)
+        status = runtime_find(&places, err);
+    if (status != GP_OK)
+        return status;
+    /* These fit: they are shorter than a worker's door, which runtime_find() has checked. */
+    path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
+    path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
+    path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
+    path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
+    /* And these are shorter than a worker's log, which state_find() has checked. */
+    path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);
+    path_set(places.server_key, sizeof(places.server_key), "%s/server.key", places.key_dir);
+    path_set(places.allowed, sizeof(places.allowed), "%s/allowed", places.key_dir);
+    *out = places;
+    return GP_OK;
+}
+
+/* ---- directories ---- */
+
+static gp_status directory_check(const char *path, gp_error *err)
+{
+    struct stat seen;
+
+    if (fstatat(AT_FDCWD, path, &seen, AT_SYMLINK_NOFOLLOW) != 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot look at %s", path);
+    if (S_ISLNK(seen.st_mode))
+        return gp_fail(err, GP_EPERM, "%s is a symbolic link; it must be a directory: remove the link", path);
+    if (!S_ISDIR(seen.st_mode))
+        return gp_fail(err, GP_EPERM, "%s is not a directory; remove it or choose another place", path);
+    if (seen.st_uid != geteuid())
+        return gp_fail(err, GP_EPERM,
+                       "%s belongs to user %u, not to %u; set GRADPOOL_RUNTIME_DIR to a directory of yours",
+                       path, (unsigned)seen.st_uid, (unsigned)geteuid());
+    if ((seen.st_mode & 077) != 0)
+        return gp_fail(err, GP_EPERM, "%s is open to others (mode %04o); run: chmod 700 '%s'", path,
+                       (unsigned)(seen.st_mode & 07777), path);
+    return GP_OK;
+}
+
+gp_status gp_directory_secure(const char *path, gp_error *err)
+{
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", path);
+    return directory_check(path, err);
+}
+
+/* Parents of places of ours may be anyone's and any mode (~/.local); what is missing is made 0700. */
+static gp_status parents_make(const char *path, gp_error *err)
+{
+    char part[GP_TEXT_PATH];
+
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
+        if (mkdir(part, 0700) != 0 && errno != EEXIST && errno != EROFS)
+            return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
+    }
+    return GP_OK;
+}
+
+/* The directories of ours, outermost first; state_dir's host level is the one between root and pool. */
+gp_status gp_places_create(const gp_places *places, gp_error *err)
+{
+    char host_dir[GP_TEXT_PATH], claims_dir[GP_TEXT_ENDPOINT];
+
+    snprintf(host_dir, sizeof(host_dir), "%s", places->state_dir);
+    *strrchr(host_dir, '/') = '\0';
+    snprintf(claims_dir, sizeof(claims_dir), "%s", places->device_dir);
+    *strrchr(claims_dir, '/') = '\0';
+    const char *const ours[] = {
+        places->runtime,   places->pool_dir, places->state_root, host_dir,
+        places->state_dir, places->log_dir,  claims_dir,         places->device_dir
+    };
+    gp_status status = parents_make(places->runtime, err);
+
+    if (status == GP_OK)
+        status = parents_make(places->state_root, err);
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]) && status == GP_OK; i++)
+        status = gp_directory_secure(ours[i], err);
+    return status;
+}
+
+gp_status gp_places_check(const gp_places *places, gp_error *err)
+{
+    gp_status status = directory_check(places->runtime, err);
+
+    if (status == GP_OK)
+        status = directory_check(places->pool_dir, err);
+    if (status == GP_ENOENT)
+        return gp_fail(err, GP_ENOPOOL,
+                       "no pool '%s' is running (there is no %s); start one with: gradpool up", places->pool,
+                       places->pool_dir);
+    return status;
+}
+
+void gp_places_worker_socket(const gp_places *places, uint32_t index, uint32_t incarnation,
+                             char out[GP_TEXT_ENDPOINT])
+{
+    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u", places->pool_dir, index, incarnation);
+}
+
+void gp_places_worker_door(const gp_places *places, uint32_t index, uint32_t incarnation,
+                           char out[GP_TEXT_ENDPOINT])
+{
+    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u.door", places->pool_dir, index, incarnation);
+}
+
+void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_TEXT_PATH])
+{
+    path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", places->log_dir, index);
+}
+
+void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
+                            char out[GP_TEXT_PATH])
+{
+    path_set(out, GP_TEXT_PATH, "%s/w%u.%u.words", places->pool_dir, index, incarnation);
+}

@@ -1,0 +1,214 @@
+/* validate.c -- whether bytes from a peer are one msgpack value within our limits.
+ *
+ * msgpack-c's unpacker believes counts: five bytes can make it ask for gigabytes.  So nothing is decoded before this
+ * has walked it: one pass, a fixed stack of "values still to come" per level, no allocation. */
+#include <string.h>
+
+#include "common/base/utf8.h"
+#include "proto/message/codec.h"
+#include "proto/message/item.h"
+
+static uint64_t number_read(const uint8_t *at, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        value = value << 8 | at[i];
+    return value;
+}
+
+static void signed_set(gp_item *item, int64_t value)
+{
+    if (value < 0) {
+        item->kind = GP_ITEM_NEGATIVE;
+        item->i = value;
+    } else {
+        item->kind = GP_ITEM_UNSIGNED;
+        item->u = (uint64_t)value;
+    }
+}
+
+/* The shape of an item with tag in [0xc0, 0xdf]: its kind and the width of the number after the tag.  A zero width
+ * with TEXT..MAP cannot be: those start below 0xc0. */
+typedef struct item_shape {
+    signed char kind; /* gp_item_kind; -1 = refused; -2 = signed integer */
+    unsigned char width;
+} item_shape;
+
+enum { REFUSED = -1, SIGNED = -2 };
+
+static const item_shape shapes[32] = {
+    { GP_ITEM_NIL, 0 },      { REFUSED, 0 },          { GP_ITEM_BOOL, 0 },     { GP_ITEM_BOOL, 0 },
+    { GP_ITEM_BIN, 1 },      { GP_ITEM_BIN, 2 },      { GP_ITEM_BIN, 4 },      { REFUSED, 0 }, /* ext */
+    { REFUSED, 0 },          { REFUSED, 0 },          { GP_ITEM_FLOAT, 4 },    { GP_ITEM_FLOAT, 8 },
+    { GP_ITEM_UNSIGNED, 1 }, { GP_ITEM_UNSIGNED, 2 }, { GP_ITEM_UNSIGNED, 4 }, { GP_ITEM_UNSIGNED, 8 },
+    { SIGNED, 1 },           { SIGNED, 2 },           { SIGNED, 4 },           { SIGNED, 8 },
+    { REFUSED, 0 },          { REFUSED, 0 },          { REFUSED, 0 },          { REFUSED, 0 }, /* fixext */
+    { REFUSED, 0 },          { GP_ITEM_TEXT, 1 },     { GP_ITEM_TEXT, 2 },     { GP_ITEM_TEXT, 4 },
+    { GP_ITEM_ARRAY, 2 },    { GP_ITEM_ARRAY, 4 },    { GP_ITEM_MAP, 2 },      { GP_ITEM_MAP, 4 },
+};
+
+static void float_set(gp_item *item, uint64_t bits, unsigned width)
+{
+    if (width == 4) {
+        uint32_t narrow = (uint32_t)bits;
+        float value;
+
+        memcpy(&value, &narrow, sizeof(value));
+        item->f = value;
+    } else {
+        memcpy(&item->f, &bits, sizeof(item->f));
+    }
+}
+
+/* Tags 0xc0 to 0xdf; `at` is behind the tag.  Sets all but the data of texts and bins; returns how many bytes of
+ * number follow the tag, or -1. */
+static int item_read_sized(gp_item *item, uint8_t tag, const uint8_t *at, size_t left)
+{
+    item_shape shape = shapes[tag - 0xc0];
+
+    if (shape.kind == REFUSED || left < shape.width)
+        return -1;
+    uint64_t number = number_read(at, shape.width);
+
+    if (shape.kind == SIGNED) {
+        unsigned unused = 64 - 8u * shape.width;
+
+        signed_set(item, (int64_t)(number << unused) >> unused);
+        return shape.width;
+    }
+    item->kind = (gp_item_kind)shape.kind;
+    item->boolean = tag == 0xc3;
+    item->u = number;
+    item->count = (uint32_t)number;
+    if (item->kind == GP_ITEM_FLOAT)
+        float_set(item, number, shape.width);
+    return shape.width;
+}
+
+const char *gp_item_read(gp_cursor *cursor, gp_item *item)
+{
+    const uint8_t *at = cursor->at;
+
+    if (at == cursor->end)
+        return "the bytes end where a value should be";
+    uint8_t tag = *at++;
+
+    *item = (gp_item){ .kind = GP_ITEM_UNSIGNED, .u = tag };
+    if (tag >= 0xe0) {
+        signed_set(item, (int8_t)tag);
+    } else if (tag >= 0xc0) {
+        int width = item_read_sized(item, tag, at, (size_t)(cursor->end - at));
+
+        if (width < 0)
+            return shapes[tag - 0xc0].kind == REFUSED ? "a type that is not allowed (ext or 0xc1)"
+                                                      : "the bytes end inside a value";
+        at += width;
+    } else if (tag >= 0x80) {
+        item->kind = tag >= 0xa0 ? GP_ITEM_TEXT : tag >= 0x90 ? GP_ITEM_ARRAY : GP_ITEM_MAP;
+        item->count = tag & (tag >= 0xa0 ? 0x1f : 0x0f);
+    }
+    if (item->kind == GP_ITEM_TEXT || item->kind == GP_ITEM_BIN) {
+        if ((size_t)(cursor->end - at) < item->count)
+            return "a text or bin claims more bytes than are left";
+        item->data = at;
+        at += item->count;
+    }
+    cursor->at = at;
+    return NULL;
+}
+
+static uint64_t item_children(const gp_item *item)
+{
+    return item->kind == GP_ITEM_ARRAY ? item->count
+           : item->kind == GP_ITEM_MAP ? 2 * (uint64_t)item->count
+                                       : 0;
+}
+
+const char *gp_item_skip(gp_cursor *cursor)
+{
+    gp_item item;
+
+    for (uint64_t left = 1; left != 0; left--) {
+        const char *wrong = gp_item_read(cursor, &item);
+
+        if (wrong != NULL)
+            return wrong;
+        left += item_children(&item);
+    }
+    return NULL;
+}
+
+bool gp_utf8_valid(const uint8_t *text, size_t bytes)
+{
+    for (size_t at = 0, length; at < bytes; at += length) {
+        length = gp_utf8_length(text + at, bytes - at);
+        if (length == 0)
+            return false;
+    }
+    return true;
+}
+
+void gp_utf8_clean(char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        size_t length = gp_utf8_length((const uint8_t *)text + at, bytes - at);
+
+        if (length == 0)
+            text[at++] = '?';
+        at += length;
+    }
+}
+
+/* What the limits say against an item that was read; left: bytes behind its head. */
+static const char *item_check(const gp_item *item, size_t left)
+{
+    if (item_children(item) > left)
+        return "a container claims more values than there are bytes left";
+    if (item->kind == GP_ITEM_TEXT && item->count > GP_MSGPACK_TEXT_MAX)
+        return "a text is over the limit of 64 KiB";
+    if (item->kind == GP_ITEM_TEXT && !gp_utf8_valid(item->data, item->count))
+        return "a text is not UTF-8";
+    return NULL;
+}
+
+gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
+{
+    const uint8_t *start = count == 0 ? (const uint8_t *)"" : bytes;
+    gp_cursor cursor = { start, start + count };
+    uint64_t left[GP_MSGPACK_DEPTH_MAX + 1] = { 1 }; /* values still to come at each level */
+    unsigned depth = 0;
+    const char *wrong = NULL;
+    const uint8_t *here = start;
+    gp_item item;
+
+    for (unsigned nodes = 0; wrong == NULL; nodes++) {
+        while (depth != 0 && left[depth] == 0)
+            depth--;
+        if (left[depth] == 0)
+            break;
+        left[depth]--;
+        here = cursor.at;
+        if (nodes == GP_MSGPACK_NODES_MAX) {
+            wrong = "it has more than 65,536 values";
+            break;
+        }
+        wrong = gp_item_read(&cursor, &item);
+        if (wrong == NULL)
+            wrong = item_check(&item, (size_t)(cursor.end - cursor.at));
+        if (wrong == NULL && item_children(&item) != 0) {
+            if (depth == GP_MSGPACK_DEPTH_MAX)
+                wrong = "it is nested deeper than 16 levels";
+            else
+                left[++depth] = item_children(&item);
+        }
+    }
+    if (wrong == NULL && cursor.at != cursor.end) {
+        here = cursor.at;
+        wrong = "bytes follow the value";
+    }
+    if (wrong != NULL)
+        return gp_fail(err, GP_EPROTO, "not a valid message: %s (at byte %zu of %zu)", wrong,
+                       (size_t)(here - start), count);
+    return GP_OK;
+}

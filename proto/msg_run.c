@@ -1,4 +1,0 @@
-/* msg_run.c -- between client and worker: commands.  The rest is said to the runner itself (runner_wire.h). */
-#include "proto/tables.h"
-
-const gp_field gp_run_open_fields[] = { GP_FIELD_END };
